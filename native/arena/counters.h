@@ -32,7 +32,13 @@
     X(ARENA_RECOVERIES, "cold recoveries of the arena")             \
     X(FREES_DEFERRED, "frees deferred by a hazard")                 \
     X(SHARES_USED, "allocations that found their share used up") \
-    X(SYNCS, "times the arena was forced to disk")
+    X(SYNCS, "times the arena was forced to disk") \
+    X(TRANSACTIONS_COMMITTED, "transactions committed") \
+    X(TRANSACTIONS_ABORTED, "transactions aborted") \
+    X(TRANSACTION_INIT_NS, "nanoseconds spent initializing transactions") \
+    X(TRANSACTION_BEGIN_NS, "nanoseconds spent beginning transactions") \
+    X(TRANSACTION_COMMIT_NS, "nanoseconds spent committing transactions") \
+    X(TRANSACTION_ABORT_NS, "nanoseconds spent aborting transactions")
 
 enum counter {
 #define COUNTER_ENUM(name, label) COUNTER_##name,

@@ -2,6 +2,7 @@
 #include "arena/transaction.h"
 
 #include "arena/batch_seal.h"
+#include "arena/counters.h"
 #include "arena/process.h"
 #include "base/point.h"
 
@@ -160,7 +161,12 @@ enum status transaction_end(struct arena *arena, uint64_t number)
     enum transaction_why kept = why < TRANSACTION_WHY_COUNT ? (enum transaction_why)why : TRANSACTION_WHY_ASKED;
     uint64_t ended = transaction_word(number, TRANSACTION_NONE, kept);
     POINT(transaction_ends);
-    return cas_u64(&arena->globals->transaction, &word, ended) ? STATUS_OK : STATUS_TRANSACTION_ENDED;
+    if (!cas_u64(&arena->globals->transaction, &word, ended)) {
+        return STATUS_TRANSACTION_ENDED;
+    }
+    bool is_committed = kept == TRANSACTION_WHY_NOT;
+    counter_add(arena, is_committed ? COUNTER_TRANSACTIONS_COMMITTED : COUNTER_TRANSACTIONS_ABORTED, 1);
+    return STATUS_OK;
 }
 
 /* ---- cold recovery ---- */

@@ -169,6 +169,12 @@ def _superblock_pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, "no" if value is None else value
 
 
+def _transaction_pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield from ((name, facts[name]) for name in ("number", "state", "why"))
+    if facts["age_ns"] is not None:
+        yield "begun", f"{format_duration_ns(facts['age_ns'])} ago"
+
+
 def _overview_tables(facts: dict[str, Any]) -> Iterator[RenderableType]:
     yield _pairs("superblock", _superblock_pairs(facts["superblock"]))
     yield _pairs("geometry", facts["geometry"].items())
@@ -176,7 +182,7 @@ def _overview_tables(facts: dict[str, Any]) -> Iterator[RenderableType]:
     yield _pairs("slots", facts["slots"].items())
     yield _pairs("sender", (("delivers to", facts["sender"]["sink"]),) if facts["sender"]["sink"] else ())
     if facts["transaction"] is not None:
-        yield _pairs("transaction", facts["transaction"].items())
+        yield _pairs("transaction", _transaction_pairs(facts["transaction"]))
     yield _rows(
         "processes",
         ("entry", "pid", "name", "role", "state", "attached for", "records"),

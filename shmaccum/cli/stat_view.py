@@ -245,7 +245,8 @@ def _transaction(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
         yield "txn", Text(f"none; {outcome}" if facts.number else "none so far", style=QUIET)
     else:
         why = f": {facts.why}" if facts.why else ""
-        yield "txn", Text(f"{facts.number} is {facts.state}{why}", style=PROBLEM if why else "")
+        age = f", begun {format_duration_ns(facts.age_ns or 0)} ago"
+        yield "txn", Text(f"{facts.number} is {facts.state}{age}{why}", style=PROBLEM if why else "")
 
 
 def _overflow(seen: Observation) -> Iterator[tuple[str, RenderableType]]:

@@ -174,11 +174,18 @@ class TransactionFacts:
     """As the core names it: "none" is the time between two transactions."""
     why: str
     """Why it is or was aborted; empty: it is not."""
+    age_ns: int | None
+    """Since it began; None: it is over, or none has begun."""
 
     @classmethod
     def of(cls, arena: Arena) -> TransactionFacts | None:
         """None: the arena has no transactions."""
-        return cls(*arena.native.transaction) if arena.geometry["is_transactional"] else None
+        if not arena.geometry["is_transactional"]:
+            return None
+        native = arena.native
+        number, state, why = native.transaction
+        age_ns = None if state == "none" else max(native.now_ns() - native.transaction_begun_ns, 0)
+        return cls(number, state, why, age_ns)
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ class Painter:
             "oldest_age_ms": 0 if seen.oldest_batch is None else seen.oldest_batch.age_ns / 1e6,
             "waiting_count": seen.waiting_count,
             "overflow": asdict(seen.overflow),
+            "transaction": None if seen.transaction is None else asdict(seen.transaction),
             "sender": asdict(seen.sender),
             "latencies": self._latencies(),
             "troubles": [trouble.as_json() for trouble in troubles(seen)],

@@ -74,6 +74,10 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
     "waiting_threads": ("Threads that wait for a buffer", lambda seen: seen.waiting_count),
     "poisoned": ("1 when the arena takes no more work", lambda seen: seen.poisoned is not None),
     "removed": ("1 when the arena lost its name and takes no more records", lambda seen: seen.is_removed),
+    "transaction_age_seconds": (
+        "Since the open transaction began, 0 while none is open",
+        lambda seen: (seen.transaction.age_ns or 0) / NS_PER_S if seen.transaction else 0,
+    ),
     "sender_alive": ("1 while a process has the role of the sender", lambda seen: seen.sender.is_alive),
     "sender_heartbeat_age_seconds": (
         "Since the sender gave its last sign of life, 0 before the first",
@@ -144,6 +148,12 @@ class ArenaCollector:
             "sink",
         )
         yield self._family(
+            "transaction_state",
+            "1, with the state of the arena's transaction; none without a transactional_id",
+            {(seen.transaction.state.replace(" ", "_"),): 1} if seen.transaction else {},
+            "state",
+        )
+        yield self._family(
             "damaged_records",
             "Records of a topic in batches that were quarantined and are kept",
             {(topic,): count for topic, count in seen.damaged.items()},
@@ -183,7 +193,9 @@ def _process_counts(seen: Observation) -> dict[tuple[str, ...], int]:
 
 
 def _event_counts(seen: Observation) -> dict[tuple[str, ...], int]:
-    return {(label.replace(" ", "_"),): count for label, count in seen.counters.items() if label != WAIT_LABEL}
+    """Times are no events: they have names of their own."""
+    counted = {label: count for label, count in seen.counters.items() if not label.startswith("nanoseconds ")}
+    return {(label.replace(" ", "_"),): count for label, count in counted.items()}
 
 
 class SenderCollector:

@@ -11,7 +11,7 @@ the sink's is right. Here a batch counts as it lies in the arena, which is how i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.sinks.convoy import LaneReport
@@ -19,6 +19,16 @@ from shmaccum.sinks.sensors import Sensor
 from shmaccum.sinks.sink import Appended, Pumped, WireBatch
 
 NS_PER_MS = 1_000_000
+TRANSACTION_TIMES = {
+    f"txn-{name}-time-ns-total": f"nanoseconds spent {doing} transactions"
+    for name, doing in {
+        "init": "initializing",
+        "begin": "beginning",
+        "commit": "committing",
+        "abort": "aborting",
+    }.items()
+}
+"""Kafka's name of a time of producers -> the counter of the arena, which has that of all processes."""
 RECORD_SIZE_MIN = 7
 
 
@@ -39,6 +49,11 @@ def _by_topic(wires: Sequence[WireBatch]) -> Iterable[tuple[str, int, int]]:
 def _compression_rate(batches_sent: Sensor, now_ns: int) -> float:
     """Of batches that go as they are; 0 when none went lately."""
     return float(batches_sent.maximum(now_ns) > 0)
+
+
+def transaction_times(counters: Mapping[str, int]) -> dict[str, float]:
+    """The times that all processes have spent in the calls of transactions, since the arena was made."""
+    return {name: counters[label] for name, label in TRANSACTION_TIMES.items()}
 
 
 class TopicMetrics:

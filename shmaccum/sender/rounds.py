@@ -51,7 +51,7 @@ from shmaccum.sender.expiry import Expiry
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, give_back, let_go
-from shmaccum.sender.metrics import SenderMetrics
+from shmaccum.sender.metrics import SenderMetrics, transaction_times
 from shmaccum.sender.naps import Naps
 from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.sender.settling import Settling
@@ -193,6 +193,7 @@ class Rounds:
             **self._metrics.read(now_ns),
             "batches-in-flight": len(self._lending),
             "batch-quarantine-total": self._lending.quarantine.count,
+            **({} if self._ending is None else transaction_times(self._native.counters())),
             **(self._letters.metrics() if self._letters is not None else {}),
             **(self._overflow.metrics() if self._overflow is not None else {}),
             **self._sink.metrics(),

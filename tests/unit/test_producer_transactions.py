@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from shmaccum import Producer, Sender, Transaction
 from shmaccum.arena import Arena
+from shmaccum.cli import main
 from shmaccum.cli.inspect import overview
 from shmaccum.cli.stat_view import stat_view
 from shmaccum.exceptions import (
@@ -33,6 +36,8 @@ from shmaccum.exceptions import (
     TransactionOutcomeUnknownError,
 )
 from shmaccum.observe.observation import Observer, Rates
+from shmaccum.observe.picture import Painter
+from shmaccum.observe.prometheus import ArenaCollector, exposition
 from shmaccum.segment_log.file_names import TRANSACTIONAL_ARENAS_FILE
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.reader import LogReader
@@ -40,7 +45,8 @@ from shmaccum.sinks import log_transactions
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
-from tests.support import WATCHDOG_S, Child, run_in_child, wait_until
+from tests.support import WATCHDOG_S, Child, boot_again, run_in_child, wait_until
+from tests.unit.test_prometheus import samples
 
 TOPIC = "t"
 
@@ -454,6 +460,43 @@ def test_a_removed_arena_aborts_its_open_transaction(arena_name: str, tmp_path: 
     assert LogReader(tmp_path).partition(TOPIC, 0).log_end_offset == 2  # the record, and the marker
 
 
+# --- durability
+
+
+@pytest.mark.parametrize("level", ["process", "interval", "sync"])
+def test_an_open_transaction_is_aborted_behind_a_crash_of_the_host_at_each_durability(
+    tmp_path: Path, level: str
+) -> None:
+    path, log = tmp_path / "x.arena", f"log:{tmp_path / 'log'}"
+    interval = {"sync_interval_ms": 10} if level == "interval" else {}
+    try:
+        make(str(path), durability=level, **interval).close()
+    except InvalidArgumentError:
+        pytest.skip("the folder of temporary files lies in memory, where no arena is durable")
+
+    def send_and_die() -> None:
+        producer = Producer(str(path))
+        producer.begin_transaction()
+        producer.send(TOPIC, b"open", partition=0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with Arena.attach(path) as arena, sending(arena, log), Producer(arena) as producer:
+        with producer.transaction():
+            producer.send(TOPIC, b"before", partition=0)
+        with contextlib.suppress(MistakeError), producer.transaction():
+            producer.send(TOPIC, b"thrown away", partition=1)
+            raise MistakeError
+    child = Child(send_and_die)
+    wait_until(child.has_ended, "the process has died")
+    child.kill()
+    boot_again(path)
+    with Arena.attach(path) as arena:
+        assert arena.native.transaction[1:] == ("aborting", "the host crashed")
+        with sending(arena, log), Producer(arena) as producer, producer.transaction():
+            producer.send(TOPIC, b"behind", partition=0)
+    assert committed(tmp_path / "log") == [b"before", b"behind"]
+
+
 # --- looking
 
 
@@ -465,18 +508,62 @@ def test_stat_and_inspect_show_the_transaction(transactional: Arena) -> None:
             console.print(stat_view(seen, Rates.between(seen, seen)))
         return capture.get()
 
+    def inspected() -> str:
+        return str(CliRunner().invoke(main, ["inspect", transactional.name]).stdout)
+
     assert "none so far" in shown()
     producer = Producer(transactional)
     with sending(transactional, MemorySink(partitions=4)):
         producer.begin_transaction()
-        assert "1 is open" in shown()
-        assert overview(transactional)["transaction"] == {"number": 1, "state": "open", "why": ""}
+        assert re.search(r"1 is open, begun \S+ \S+ ago", shown())
+        facts = overview(transactional)["transaction"]
+        assert {**facts, "age_ns": facts["age_ns"] > 0} == {"number": 1, "state": "open", "why": "", "age_ns": True}
+        assert "begun" in inspected()
         producer.commit_transaction()
     assert "the last one was committed" in shown()
+    assert overview(transactional)["transaction"]["age_ns"] is None
     producer.begin_transaction()
     producer.abort_transaction()
-    assert "2 is aborting: its coordinator aborted it" in shown()
+    assert re.search(r"2 is aborting, begun .* ago: its coordinator aborted it", shown())
     producer.close(0)
+
+
+def test_prometheus_and_the_page_show_the_transaction(transactional: Arena) -> None:
+    collector = ArenaCollector(transactional)
+    painter = Painter(transactional)
+
+    def told() -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        return samples(exposition(collector))
+
+    def state() -> list[str]:
+        return [dict(labels)["state"] for name, labels in told() if name == "shmaccum_transaction_state"]
+
+    assert (state(), told()["shmaccum_transaction_age_seconds", ()]) == (["none"], 0)
+    producer = Producer(transactional)
+    with sending(transactional, MemorySink(partitions=4)) as sender:
+        producer.begin_transaction()
+        assert (state(), told()["shmaccum_transaction_age_seconds", ()] > 0) == (["open"], True)
+        page = painter.picture()["transaction"]
+        assert (page["number"], page["state"], page["age_ns"] > 0) == (1, "open", True)
+        producer.commit_transaction()
+        with producer.transaction() as second:
+            second.abort()
+        with producer.transaction():
+            pass
+        times = sender._ask_metrics()
+        steps = ("txn-init", "txn-begin", "txn-commit", "txn-abort")
+        assert all(times[f"{step}-time-ns-total"] > 0 for step in steps)
+    events = {dict(labels)["event"]: number for (name, labels), number in told().items() if "events" in name}
+    assert (events["transactions_committed"], events["transactions_aborted"]) == (2, 1)
+    assert not [event for event in events if event.startswith("nanoseconds")]
+    assert painter.picture()["transaction"]["age_ns"] is None
+    producer.close(0)
+
+
+def test_a_plain_arena_tells_no_transaction(arena: Arena) -> None:
+    told = samples(exposition(ArenaCollector(arena)))
+    assert not [name for name, _ in told if name == "shmaccum_transaction_state"]
+    assert Painter(arena).picture()["transaction"] is None
 
 
 # --- refusals of the sender

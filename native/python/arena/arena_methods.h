@@ -19,10 +19,12 @@ PyObject *arena_look_at_name(PyObject *self, PyObject *unused);
 PyObject *arena_begin_closing(PyObject *self, PyObject *unused);
 PyObject *arena_end_closing(PyObject *self, PyObject *unused);
 PyObject *arena_get_transaction(PyObject *self, void *unused);
+PyObject *arena_get_transaction_begun_ns(PyObject *self, void *unused);
 PyObject *arena_begin_transaction(PyObject *self, PyObject *unused);
 PyObject *arena_commit_transaction(PyObject *self, PyObject *number);
 PyObject *arena_abort_transaction(PyObject *self, PyObject *number);
 PyObject *arena_leave_transaction(PyObject *self, PyObject *unused);
+PyObject *arena_count_transaction_time(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *arena_completion_expect(PyObject *self, PyObject *unused);
 PyObject *arena_completion_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 

@@ -2,6 +2,7 @@
  *
  * Arena, its transaction: what the word says, and the calls of a coordinator (arena/transaction.h).
  */
+#include "arena/counters.h"
 #include "arena/transaction.h"
 #include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
@@ -38,6 +39,15 @@ PyObject *arena_get_transaction(PyObject *object, void *unused)
     return Py_BuildValue("(Kss)", (unsigned long long)transaction_word_number(word),
                          state <= TRANSACTION_ABORT_ONLY ? state_names[state] : "damaged",
                          why < TRANSACTION_WHY_COUNT ? why_names[why] : "its word was damaged");
+}
+
+PyObject *arena_get_transaction_begun_ns(PyObject *object, void *unused)
+{
+    (void)unused;
+    if (!arena_object_is_open(arena_of(object))) {
+        return NULL;
+    }
+    return PyLong_FromUnsignedLongLong(load_relaxed_u64(&arena_of(object)->core->globals->transaction_begun_ns));
 }
 
 PyObject *arena_begin_transaction(PyObject *object, PyObject *unused)
@@ -105,5 +115,27 @@ PyObject *arena_leave_transaction(PyObject *object, PyObject *unused)
         return NULL;
     }
     transaction_leave(self->core);
+    Py_RETURN_NONE;
+}
+
+/* The steps whose times a producer tells, in the order of its own table (shmaccum/producer/producer.py). */
+static const enum counter step_counters[] = {COUNTER_TRANSACTION_INIT_NS, COUNTER_TRANSACTION_BEGIN_NS,
+                                             COUNTER_TRANSACTION_COMMIT_NS, COUNTER_TRANSACTION_ABORT_NS};
+
+PyObject *arena_count_transaction_time(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "count_transaction_time", .names = {"step", "time_ns"}, .required_count = 2, .count = 2};
+    static const struct integer_range steps = {"step", 0, sizeof step_counters / sizeof step_counters[0] - 1};
+    static const struct integer_range times = {"time_ns", 0, INT64_MAX};
+    struct arena_object *self = arena_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t step, time_ns;
+    if (!arguments_bind(&signature, args, count, names, bound) || !arena_object_attach(self) ||
+        !integer_parse(self->state, bound[0], &steps, &step) ||
+        !integer_parse(self->state, bound[1], &times, &time_ns)) {
+        return NULL;
+    }
+    counter_add(self->core, step_counters[step], (uint64_t)time_ns);
     Py_RETURN_NONE;
 }

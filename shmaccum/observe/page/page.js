@@ -254,6 +254,12 @@ function senderSentence({ is_alive, name, pid, sink, epoch, heartbeat_age_ns, is
     `take-over ${epoch}${sign}${is_asleep ? ", asleep" : ""}`;
 }
 
+function transactionSentence({ number: nth, state, why, age_ns }) {
+  if (age_ns !== null) return `${number(nth)} is ${state}, begun ${duration(age_ns)} ago${why ? `: ${why}` : ""}`;
+  if (nth === 0) return "none so far";
+  return `none; the last one was ${why ? `aborted: ${why}` : "committed"}`;
+}
+
 // --- all of it
 
 function tell(sentences) {
@@ -272,6 +278,8 @@ function show(now) {
     `(${size(now.queued_size)}) to deliver, ${count(now.waiting_count, "thread")} waiting` +
     overflowSentence(now.overflow);
   $("sender").textContent = senderSentence(now.sender);
+  $("transactions").hidden = now.transaction === null;
+  if (now.transaction !== null) $("transaction").textContent = transactionSentence(now.transaction);
   tell(now.troubles.map((trouble) => trouble.sentence));
   paint();
   legend();
