@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from shmaccum.cli.group import (
     print_json,
 )
 from shmaccum.observe.inspection import export
+from shmaccum.observe.observation import TransactionFacts
 from shmaccum.units import format_count
 
 
@@ -87,6 +89,7 @@ def _readable(arena_name: str, place: str | os.PathLike[str]) -> Iterator[tuple[
 def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
     place = next(parent for parent in folder.absolute().parents if parent.is_dir())
     with _readable(arena_name, place) as (arena, _):
+        transaction = TransactionFacts.of(arena)
         try:
             batches = export(arena, folder)
         except FileExistsError:
@@ -95,13 +98,24 @@ def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
     records = sum(batch.record_count for batch in batches if batch.base_offset >= 0)
     if is_json:
         print_json(
-            {"folder": str(folder), "batch_count": len(batches), "damaged_count": damaged, "record_count": records}
+            {
+                "folder": str(folder),
+                "batch_count": len(batches),
+                "damaged_count": damaged,
+                "record_count": records,
+                "transaction": None if transaction is None else asdict(transaction),
+            }
         )
     else:
         click.echo(
             f"{format_count(len(batches) - damaged, 'batch', 'batches')} with {format_count(records, 'record')} and "
             f"{format_count(damaged, 'damaged batch', 'damaged batches')} copied to {folder}; the arena was not changed"
         )
+        if transaction is not None and batches:
+            click.echo(
+                f"they belong to transaction {transaction.number}, which is {transaction.state}: readers with "
+                "isolation_level=read_committed see none of them, and others see all"
+            )
     return EXIT_BAD if damaged else 0
 
 
@@ -140,7 +154,8 @@ def _recover(arena_name: str, mode: int, *, is_json: bool) -> int:
     metavar="DIR",
     type=click.Path(path_type=Path),
     help="Copy every waiting batch to a new folder, as segments that log readers and Kafka's tools read, with "
-    "index.msgpack; damaged ones as raw bytes. The arena is not changed.",
+    "index.msgpack; damaged ones as raw bytes. Readers of committed records see no batch of a transaction. The arena "
+    "is not changed.",
 )
 @mode_option
 @json_option

@@ -8,6 +8,10 @@ slot word was the same before and after, and every append changes it first of al
 A batch's header is written when it is drained. Before that (OPEN, and READY that no sender has seen) its bytes are
 zeros, and the slot header has all that it will say. `batch_bytes` writes the header the same way, so its answer is a
 complete record batch in any case.
+
+A copy of batches of a transaction (`export`) has no marker, and each batch has the transactional attribute and a
+producer id. While an arena holds records of a transaction, that transaction is not committed. So readers with
+``read_committed`` see none of them, and others see all.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import contextlib
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +32,7 @@ from shmaccum.arena import Arena, tables
 from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.arena.slot_word import SLOT_STATES
 from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
-from shmaccum.format.batch_header import HEADER_SIZE, MAGIC, BatchHeader, sealed_header
+from shmaccum.format.batch_header import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, sealed_header
 
 TRIES = 100
 NO_LEADER_EPOCH = -1
@@ -241,13 +245,14 @@ class Inspector:
         """
         records = facts.data[HEADER_SIZE:]
         count = facts.record_count or 0
+        is_transactional = bool(self.arena.geometry["is_transactional"])
         header = BatchHeader(
             base_offset=base_offset,
             batch_length=0,
             leader_epoch=NO_LEADER_EPOCH,
             magic=MAGIC,
             crc=0,
-            attributes=0,
+            attributes=TRANSACTIONAL if is_transactional else 0,
             last_offset_delta=count - 1,
             base_timestamp_ms=_filled(facts.base_timestamp_ms),
             max_timestamp_ms=_filled(facts.max_timestamp_ms),
@@ -345,7 +350,7 @@ class _Export:
         if self._is_sound(facts):
             name = f"{topic}-{partition}/{SEGMENT_NAME}"
             base_offset = self._offsets.get(name, 0)
-            payload = self._inspector.batch_bytes(facts, base_offset)
+            payload = self._inspector.batch_bytes(self._identified(facts), base_offset)
             self._offsets[name] = base_offset + (facts.record_count or 0)
         else:
             name, base_offset = f"damaged/slot-{facts.slot_index:06}.bin", -1
@@ -366,6 +371,14 @@ class _Export:
                 is_checksum_right=bool(facts.is_checksum_right),
             )
         )
+
+    def _identified(self, facts: SlotFacts) -> SlotFacts:
+        """The batch with a producer's id, by which readers tell transactions. Its first delivery gives it one."""
+        arena = self._inspector.arena
+        if not arena.geometry["is_transactional"] or (facts.producer_id or 0) >= 0:
+            return facts
+        producer_id, epoch, _ = arena.native.producer_identity
+        return replace(facts, producer_id=max(producer_id, 0), producer_epoch=max(epoch, 0))
 
     def _is_sound(self, facts: SlotFacts) -> bool:
         """A name that was damaged must not lead out of the folder."""
@@ -390,7 +403,8 @@ def export(arena: Arena, folder: Path) -> list[ExportedBatch]:
 
     Batches that are sound go, in their order, to ``TOPIC-PARTITION/00000000000000000000.log``, segments as Kafka's,
     which our log reader and Kafka's tools read; offsets count from 0. The bytes of others go to
-    ``damaged/slot-N.bin`` as they are. ``index.msgpack`` lists them all.
+    ``damaged/slot-N.bin`` as they are. ``index.msgpack`` lists them all. Readers with ``read_committed`` see no batch
+    of a transaction.
 
     Raises:
         FileExistsError: the folder exists.

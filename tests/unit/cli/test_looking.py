@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -18,7 +19,9 @@ from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.cli.group import EXIT_READER_GONE
 from shmaccum.cli.inspect import ROW_COUNT_MAX, hex_lines, shown
+from shmaccum.format.batch_header import TRANSACTIONAL
 from shmaccum.observe.inspection import Inspector
+from shmaccum.segment_log import LogReader
 from tests.accumulator import Accumulator
 from tests.support import deliver_all, drain
 from tests.unit.cli.conftest import RECORD_COUNT, Shell, damage_region
@@ -305,6 +308,35 @@ def test_exported_batches_are_segments_with_an_index(
     assert lines[0] == "0 0 key-0=value h=x"
     assert len(lines) == RECORD_COUNT
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("is_delivered_once", [False, True])
+def test_readers_of_committed_records_see_none_of_a_transaction_that_was_exported(
+    shell: Shell, arena_name: str, tmp_path: Path, is_delivered_once: bool
+) -> None:
+    sizes: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 16}
+    with Arena.create(arena_name, topics={"parts": 1}, transactional_id="orders-1", **sizes) as arena:
+        arena.native.begin_transaction()
+        with Accumulator(arena) as accumulator:
+            accumulator.become_sender()
+            accumulator.append("parts", 0, 1, None, b"1")
+            if is_delivered_once:
+                accumulator.set_producer_id(4711, 2)
+                drain(accumulator)
+            accumulator.append("parts", 0, 1, None, b"2")
+        folder = str(tmp_path / "export")
+        document = shell.json("recover", arena_name, "--export", folder)
+        assert (document["record_count"], document["damaged_count"]) == (2, 0)
+        assert (document["transaction"]["number"], document["transaction"]["state"]) == (1, "open")
+        again = shell("recover", arena_name, "--export", str(tmp_path / "again")).stdout
+        assert "they belong to transaction 1, which is open: readers with isolation_level=read_committed" in again
+        arena.native.abort_transaction(1)
+    reader = LogReader(folder)
+    assert [record.value for record in reader.partition("parts", 0).records()] == [b"1", b"2"]
+    committed = LogReader(folder, isolation_level="read_committed")
+    assert list(committed.partition("parts", 0).records()) == []
+    headers = [batch.header for batch in reader.partition("parts", 0).batches()]
+    assert all(header.attributes & TRANSACTIONAL and header.producer_id >= 0 for header in headers)
 
 
 def test_damaged_batches_are_exported_as_they_are(shell: Shell, make_file: Callable[[], Path], tmp_path: Path) -> None:
