@@ -35,6 +35,7 @@ from shmaccum.segment_log.file_names import (
     META_VERSION_KEY,
     PRODUCER_IDS_FILE,
     RECOVERY_POINTS_FILE,
+    STAGING_FOR_KAFKA_FILE,
     START_OFFSETS_FILE,
     TOPIC_SETTINGS_FILE,
     check_topic,
@@ -484,11 +485,16 @@ def refusals(path: str) -> Iterator[None]:
 
 
 def check_content(path: str) -> None:
-    """Refuses a directory that was not made by us and is not empty.
+    """Refuses a directory that was not made by us and is not empty, and one in which tasks stage for Kafka.
 
     Raises:
         NotALogError: so it is.
     """
+    if os.path.lexists(os.path.join(path, STAGING_FOR_KAFKA_FILE)):
+        raise NotALogError(
+            f"{path} is the stagingPath of a query that writes to Kafka, and its records are Kafka's: name another "
+            "directory for the log"
+        )
     if strangers := strangers_in(path):
         raise NotALogError(f"{path} holds other files ({', '.join(strangers[:3])}): name a new or an empty directory")
     if os.path.exists(os.path.join(path, META_FILE)):

@@ -16,6 +16,7 @@
       transactional-ids                       the states of transactional ids (shmaccum/serving/transactions_file)
       transactional-arenas                    the arenas that write transactions (shmaccum/sinks/log_transactions)
       .shipping/                              how far the log was shipped to a sink (shipped)
+      staging-for-kafka                       this is no log: tasks stage here for a cluster of Kafka (staging)
       .overflow/                              of an overflow: its batches in the arena (shmaccum/sender/spill_file)
       flights-0/                              topic "flights", partition 0
         00000000000000000000.log              a segment: record batches, as on the wire, from this base offset on
@@ -59,6 +60,7 @@ START_OFFSETS_FILE = "log-start-offset-checkpoint"
 TOPIC_SETTINGS_FILE = "topic-settings.json"
 TRANSACTIONAL_IDS_FILE = "transactional-ids"
 TRANSACTIONAL_ARENAS_FILE = "transactional-arenas"
+STAGING_FOR_KAFKA_FILE = "staging-for-kafka"
 LEADER_EPOCHS_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 STAGING_FOLDER = ".staging"

@@ -4,6 +4,9 @@
 The staging of an attempt is a log directory of its own, so every sink ``log:DIR`` can write it, and whole batches go
 from there to where they belong. Nobody but the decision looks at it.
 
+Staging for a cluster of Kafka has a directory of its own, with a file that says so. A writer of a log would apply the
+decided transactions that it finds, so it refuses such a directory, and an attempt for Kafka refuses a log.
+
 The attempt uses its folder by an open descriptor (``/proc/self/fd/N``), not by its name: when the transaction is over
 and the folder deleted, an attempt that still runs can make nothing there any more, nor make the folder anew.
 """
@@ -16,17 +19,19 @@ import uuid
 from types import TracebackType
 from typing import final
 
-from shmaccum.exceptions import TransactionOverError
+from shmaccum.exceptions import NotALogError, TransactionOverError
 from shmaccum.segment_log.applying import remove_tree
 from shmaccum.segment_log.directory import check_content, refusals
+from shmaccum.segment_log.file_names import META_FILE, STAGING_FOR_KAFKA_FILE, strangers_in
 from shmaccum.segment_log.partition_log import sync_file
+from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import sync_folder
 from shmaccum.segment_log.transaction_files import LOG_FOLDER, TransactionFiles, TransactionId, check_word
 
 
 @final
 class StagedAttempt:
-    """An attempt's folder in the staging of a log directory; as a context manager it is discarded unless it was kept.
+    """An attempt's folder in the staging of a directory; as a context manager it is discarded unless it was kept.
 
     Attributes:
         name: its name in a decision.
@@ -34,18 +39,27 @@ class StagedAttempt:
         log: where in it the log directory goes.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], transaction: TransactionId, prefix: str) -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        transaction: TransactionId,
+        prefix: str,
+        *,
+        is_for_kafka: bool = False,
+    ) -> None:
         """Makes the folder.
 
         Args:
-            directory: the log directory; it need not be there yet.
+            directory: the log directory; with `is_for_kafka` one that is no log. It need not be there yet.
             transaction: the transaction of the records.
             prefix: for people; the name gets a random part, because numbers of attempts begin anew with each run.
+            is_for_kafka: the decision applies the records to a cluster of Kafka.
 
         Raises:
             TransactionOverError: it is over; its attribute says how it ended.
             InvalidArgumentError: the series or the prefix cannot be part of a name.
-            NotALogError, LogForbiddenError: as `LogDirectory`.
+            NotALogError: the directory holds other files, or is the other of the two kinds.
+            LogForbiddenError: as `LogDirectory`.
             OSError: no space, or an I/O error.
         """
         transaction.check()
@@ -56,7 +70,10 @@ class StagedAttempt:
         self.folder = self._files.attempt_folder(transaction, self.name)
         with refusals(os.path.abspath(directory)):
             os.makedirs(directory, exist_ok=True)
-            check_content(os.path.abspath(directory))
+            if is_for_kafka:
+                _mark_for_kafka(os.path.abspath(directory))
+            else:
+                check_content(os.path.abspath(directory))
             os.makedirs(self._files.staging, exist_ok=True)
             os.mkdir(self.folder)
             self._descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -123,6 +140,27 @@ class StagedAttempt:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.discard()
+
+
+def _mark_for_kafka(path: str) -> None:
+    """Says in a directory that tasks stage there for Kafka, and that it is no log.
+
+    Raises:
+        NotALogError: it is a log, or holds other files.
+        OSError: no space, or an I/O error.
+    """
+    mark = os.path.join(path, STAGING_FOR_KAFKA_FILE)
+    if os.path.lexists(os.path.join(path, META_FILE)):
+        raise NotALogError(
+            f"{path} is a log, and cannot be the stagingPath of a query that writes to Kafka: name another directory"
+        )
+    if strangers := set(strangers_in(path)) - {STAGING_FOR_KAFKA_FILE}:
+        raise NotALogError(
+            f"{path} holds other files ({', '.join(sorted(strangers)[:3])}): name a new or an empty directory"
+        )
+    if not os.path.lexists(mark):
+        os.close(open_regular(mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
+        sync_folder(path)
 
 
 def sync_tree(path: str) -> None:

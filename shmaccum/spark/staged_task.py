@@ -121,7 +121,7 @@ def stage(
     first = next(rest, None)
     if first is None:
         return None
-    with StagedAttempt(settings.directory, transaction, prefix) as attempt:
+    with StagedAttempt(settings.directory, transaction, prefix, is_for_kafka=settings.is_for_kafka) as attempt:
         with _appender(settings, columns, attempt) as appender:
             for batch in _chained(first, rest):
                 attempt.check()

@@ -176,6 +176,25 @@ def test_nothing_is_staged_where_no_log_can_be(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["notes.txt"]
 
 
+def test_a_staging_for_kafka_is_no_log_and_a_log_is_no_staging_for_kafka(tmp_path: Path, arena: Arena) -> None:
+    staging, log = tmp_path / "staging", tmp_path / "log"
+    for _ in range(2):
+        StagedAttempt(staging, SEVENTH, "a", is_for_kafka=True).keep(is_synced=False)
+    transactions.decide(TransactionFiles(str(staging)), SEVENTH, Decision())
+    before = sorted(os.listdir(staging))
+    sender = Sender(arena, f"log:{staging}")
+    for refused in (sender.open, lambda: LogDirectory(staging), lambda: stage(staging, ONLY, "b")):
+        with pytest.raises(NotALogError, match="is the stagingPath of a query that writes to Kafka"):
+            refused()
+    assert sorted(os.listdir(staging)) == before
+    LogDirectory(log).close()
+    with pytest.raises(NotALogError, match="is a log, and cannot be the stagingPath"):
+        StagedAttempt(log, SEVENTH, "a", is_for_kafka=True)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(NotALogError, match=r"holds other files \(log, notes.txt, staging\)"):
+        StagedAttempt(tmp_path, SEVENTH, "a", is_for_kafka=True)
+
+
 @pytest.mark.parametrize("injury", ["gone", "short", "empty"])
 def test_a_winner_that_is_not_whole_decides_nothing(tmp_path: Path, injury: str) -> None:
     winner = stage(tmp_path, SEVENTH, "a")

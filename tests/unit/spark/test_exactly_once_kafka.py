@@ -13,8 +13,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
 
-from shmaccum.exceptions import InvalidArgumentError, TransactionNotAppliedError, TransactionOverError
-from shmaccum.segment_log import LogReader
+from shmaccum.exceptions import (
+    InvalidArgumentError,
+    NotALogError,
+    TransactionNotAppliedError,
+    TransactionOverError,
+)
+from shmaccum.segment_log import LogDirectory, LogReader
 from shmaccum.segment_log.transaction_files import TransactionFiles, TransactionId
 from shmaccum.sinks.kafka.library.client import Client
 from shmaccum.spark.exactly_once import (
@@ -108,6 +113,8 @@ def test_rows_are_in_the_topic_when_the_job_commits_and_not_before(cluster: Clus
     writer.commit([message])
     assert cluster.numbers() == list(range(500))
     assert left(staging) == []
+    with pytest.raises(NotALogError, match="is the stagingPath"):
+        LogDirectory(staging)
     reader = LogReader(cluster.log)
     assert reader.partitions("flights") == list(range(PARTITION_COUNT)), "as the cluster has them"
 
