@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long does a transaction take: one of eight workers beside one producer of confluent-kafka, and an empty one?
+
+Ours begins when the coordinator begins it, and ends when the sink has committed. Workers wait for it in processes of
+their own, each with 1,000 records of 100 bytes, and answer when their records are in the arena. The peer is one
+producer with all 8,000 records. librdkafka ends an empty transaction without a word to the broker, so one record in a
+transaction is asked for, too.
+
+Our sink is a log. The peer has a served log, or Apache Kafka. The topic has one partition.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import multiprocessing
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from multiprocessing.connection import Connection
+from typing import Any
+
+from bench.arenas import TOPIC, temporary_arena
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.packages import load
+from bench.sending import VALUE
+from bench.servers import apache_kafka, served_log
+from shmaccum.keeper import ensure_sender
+from shmaccum.producer import Producer
+
+WORKER_COUNT, RECORD_COUNT, ROUNDS = 8, 1_000, 10
+OURS, OURS_EMPTY, OURS_ONE = "log:, 8 workers", "log:, empty", "log:, one record"
+PEER, PEER_EMPTY, PEER_ONE = (
+    f"confluent-kafka, served log, {what}" for what in ("8,000 records", "empty", "one record")
+)
+PEER_KAFKA, PEER_KAFKA_EMPTY, PEER_KAFKA_ONE = (
+    f"confluent-kafka, Apache Kafka, {what}" for what in ("8,000 records", "empty", "one record")
+)
+LINGER_MS = 5
+TIMEOUT_S = 60.0
+
+_open = contextlib.ExitStack()
+_numbers = itertools.count()
+Transact = Callable[[], None]
+"""One transaction, from its begin to its commit."""
+
+
+def _timed(transact: Transact) -> Measurement:
+    transact()  # connections and metadata
+    started_s = time.perf_counter()
+    for _ in range(ROUNDS):
+        transact()
+    return {"s_per_transaction": (time.perf_counter() - started_s) / ROUNDS}
+
+
+# --- ours
+
+
+def _work(arena_name: str, pipe: Connection) -> None:
+    """A worker: sends its records when it is told, and says so."""
+    with Producer(arena_name, linger_ms=LINGER_MS) as producer:
+        pipe.send(True)
+        while pipe.recv():
+            for _ in range(RECORD_COUNT):
+                producer.send(TOPIC, VALUE)
+            pipe.send(True)
+
+
+@contextlib.contextmanager
+def _workers(arena_name: str) -> Iterator[list[Connection]]:
+    context = multiprocessing.get_context("spawn")
+    pairs = [context.Pipe() for _ in range(WORKER_COUNT)]
+    processes = [context.Process(target=_work, args=(arena_name, theirs)) for _, theirs in pairs]
+    pipes = [ours for ours, _ in pairs]
+    for process in processes:
+        process.start()
+    try:
+        yield [pipe for pipe in pipes if pipe.recv()]
+    finally:
+        for pipe in pipes:
+            pipe.send(False)
+        for process in processes:
+            process.join()
+
+
+@cache
+def _coordinator(sink: str) -> tuple[Producer, list[Connection]]:
+    """A coordinator and its workers, for this process's lifetime."""
+    arena = _open.enter_context(temporary_arena(topics={TOPIC: 1}, transactional_id=f"bench-{next(_numbers)}"))
+    ensure_sender(arena.name, sink, linger_ms=LINGER_MS)
+    producer = _open.enter_context(Producer(arena))
+    return producer, _open.enter_context(_workers(arena.name))
+
+
+def _of_workers(sink: Callable[[], str]) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        producer, pipes = _coordinator(sink())
+
+        def transact() -> None:
+            with producer.transaction():
+                for pipe in pipes:
+                    pipe.send(True)
+                for pipe in pipes:
+                    pipe.recv()
+
+        return _timed(transact)
+
+    return run
+
+
+def _alone(sink: Callable[[], str], record_count: int) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        producer, _ = _coordinator(sink())
+
+        def transact() -> None:
+            with producer.transaction():
+                for _ in range(record_count):
+                    producer.send(TOPIC, VALUE)
+
+        return _timed(transact)
+
+    return run
+
+
+@cache
+def _log() -> str:
+    folder = tempfile.mkdtemp(prefix="shmaccum-bench-")
+    _open.callback(shutil.rmtree, folder, ignore_errors=True)
+    return f"log:{folder}"
+
+
+# --- theirs
+
+
+@cache
+def _client(address: str) -> Any:
+    """A transactional producer, for this process's lifetime."""
+    confluent_kafka = load("confluent_kafka", "confluent-kafka")
+    client = confluent_kafka.Producer(
+        {"bootstrap.servers": address, "transactional.id": f"bench-{next(_numbers)}", "linger.ms": LINGER_MS}
+    )
+    client.init_transactions(TIMEOUT_S)
+    return client
+
+
+def _theirs(address: Callable[[], str], record_count: int) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        client = _client(address())
+
+        def transact() -> None:
+            client.begin_transaction()
+            for _ in range(record_count):
+                client.produce(TOPIC, VALUE)
+            client.commit_transaction(TIMEOUT_S)
+
+        return _timed(transact)
+
+    return run
+
+
+def _served() -> str:
+    return served_log().address
+
+
+def _kafka() -> str:
+    return apache_kafka().address
+
+
+def _version() -> str:
+    import confluent_kafka
+
+    return f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
+
+
+def contenders() -> list[Contender]:
+    """Ours and theirs, each with all records, with one and with none."""
+    atexit.register(_open.close)
+    all_records = WORKER_COUNT * RECORD_COUNT
+    return [
+        Contender(OURS, _of_workers(_log)),
+        Contender(PEER, _theirs(_served, all_records), version=_version),
+        Contender(PEER_KAFKA, _theirs(_kafka, all_records), version=_version),
+        Contender(OURS_ONE, _alone(_log, 1), peer=PEER_ONE),
+        Contender(PEER_ONE, _theirs(_served, 1), peer=PEER_ONE, version=_version),
+        Contender(PEER_KAFKA_ONE, _theirs(_kafka, 1), peer=PEER_ONE, version=_version),
+        Contender(OURS_EMPTY, _alone(_log, 0), peer=PEER_EMPTY),
+        Contender(PEER_EMPTY, _theirs(_served, 0), peer=PEER_EMPTY, version=_version),
+        Contender(PEER_KAFKA_EMPTY, _theirs(_kafka, 0), peer=PEER_EMPTY, version=_version),
+    ]
+
+
+QUESTION = Question(
+    title=f"a transaction: {WORKER_COUNT} workers with {RECORD_COUNT:,} records of 100 B each, one record, none",
+    figures=(Figure("s_per_transaction", "ms", 1e3, "lower", "from begin to the end of the commit"),),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+    scope="full",
+    goals=(
+        Goal("a transaction of 8 workers, of one producer's", OURS, "s_per_transaction", 2.0, is_ratio=True),
+        Goal("an empty transaction, of confluent-kafka's", OURS_EMPTY, "s_per_transaction", 1.5, is_ratio=True),
+        Goal("a transaction of one record, of confluent-kafka's", OURS_ONE, "s_per_transaction", 1.5, is_ratio=True),
+    ),
+)
