@@ -16,7 +16,7 @@ from setup import LANGUAGE_FLAGS, ROOT, python_header_flags
 
 SOURCES = ROOT / "bench" / "native"
 BUILD = ROOT / "build" / "bench"
-CORE = ("base", "format", "arena", "producer", "sender")
+CORE = ("base", "format", "arena", "producer", "log", "shipping", "sender")
 RUN_SECONDS_MAX = 300
 
 
