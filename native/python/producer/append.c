@@ -13,10 +13,10 @@
 
 /* ---- topic and partition ---- */
 
-bool partition_find_by_topic(struct appender_object *self, uint32_t topic_index, int32_t partition,
-                             uint32_t *partition_index)
+COLD bool partition_find_slow(struct appender_object *self, uint32_t topic_index, uint32_t partition,
+                              uint32_t *partition_index)
 {
-    enum status status = registry_partition(self->arena->registry, topic_index, partition, partition_index);
+    enum status status = registry_partition(self->arena->registry, topic_index, (int32_t)partition, partition_index);
     if (status == STATUS_NO_PARTITION) {
         raise_format(self->state, status, "the arena has no room for another partition: create it with a "
                      "partition_count above %u", self->arena->core->geometry.partition_count);
@@ -26,21 +26,6 @@ bool partition_find_by_topic(struct appender_object *self, uint32_t topic_index,
         raise_status(self->state, status);
         return false;
     }
-    return true;
-}
-
-bool partition_find_slow(struct appender_object *self, PyObject *topic, int32_t partition,
-                         uint32_t *partition_index)
-{
-    uint32_t topic_index;
-    if (!arena_object_topic(self->arena, topic, &topic_index) ||
-        !partition_find_by_topic(self, topic_index, partition, partition_index)) {
-        return false;
-    }
-    struct partition_cell *cell = partition_cell(self, topic, partition);
-    PyObject *former = cell->topic;
-    *cell = (struct partition_cell){Py_NewRef(topic), partition, *partition_index};
-    Py_XDECREF(former);
     return true;
 }
 

@@ -26,33 +26,9 @@ int64_t append_deadline(struct append_target *target);
 
 /* ---- topic and partition ---- */
 
-bool partition_find_slow(struct appender_object *self, PyObject *topic, int32_t partition,
+/* Finds the index of a partition in the registry, which creates a new one. False with an exception set. */
+bool partition_find_slow(struct appender_object *self, uint32_t topic_index, uint32_t partition,
                          uint32_t *partition_index);
-
-static inline struct partition_cell *partition_cell(struct appender_object *self, PyObject *topic,
-                                                    int32_t partition)
-{
-    uint64_t mixed = ((uint64_t)(uintptr_t)topic >> 4 ^ (uint64_t)partition) * UINT64_C(0x9e3779b97f4a7c15);
-    return &self->cells[mixed >> 56];
-}
-
-STATIC_CHECK(PARTITION_CELL_COUNT == 1 << (64 - 56));
-
-/* Created if it is new. False with an exception set. */
-static inline bool partition_find(struct appender_object *self, PyObject *topic, int32_t partition,
-                                  uint32_t *partition_index)
-{
-    const struct partition_cell *cell = partition_cell(self, topic, partition);
-    if (LIKELY(cell->topic == topic && cell->partition == partition)) {
-        *partition_index = cell->partition_index;
-        return true;
-    }
-    return partition_find_slow(self, topic, partition, partition_index);
-}
-
-/* The same when the topic's index is known. */
-bool partition_find_by_topic(struct appender_object *self, uint32_t topic_index, int32_t partition,
-                             uint32_t *partition_index);
 
 /* ---- records ---- */
 

@@ -93,13 +93,6 @@ static PyObject *appender_new(PyTypeObject *type, PyObject *args, PyObject *keyw
 
 /* ---- close ---- */
 
-static void cells_clear(struct appender_object *self)
-{
-    for (int i = 0; i < PARTITION_CELL_COUNT; i++) {
-        Py_CLEAR(self->cells[i].topic);
-    }
-}
-
 static void appender_release(struct appender_object *self)
 {
     struct appender *core = self->core;
@@ -130,7 +123,6 @@ static PyObject *appender_close_call(PyObject *object, PyObject *unused)
         return NULL;
     }
     appender_release(self);
-    cells_clear(self);
     Py_RETURN_NONE;
 }
 
@@ -162,7 +154,6 @@ static void appender_dealloc(PyObject *object)
     if (self->core != NULL) {
         appender_release(self);
     }
-    cells_clear(self);
     (void)appender_clear(object);
     Py_XDECREF(self->arena);
     type->tp_free(object);

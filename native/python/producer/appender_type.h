@@ -11,16 +11,6 @@
 
 extern PyType_Spec appender_spec;
 
-/* (topic, partition) -> partition index, by the identity of the topic's str: the same name in another str is only a
- * slower answer. A cell keeps its str alive, so an address is never reused for another name. */
-struct partition_cell {
-    PyObject *topic;
-    int32_t partition;
-    uint32_t partition_index;
-};
-
-enum { PARTITION_CELL_COUNT = 256 };
-
 struct appender_object {
     PyObject ob_base;
     struct module_state *state;
@@ -32,7 +22,6 @@ struct appender_object {
     int64_t max_block_ms;
     uint32_t call_count;
     uint32_t call_owner; /* the process that call_count counts for: after fork it starts anew */
-    struct partition_cell cells[PARTITION_CELL_COUNT];
 };
 
 /* False, with an exception set, when it is closed. */

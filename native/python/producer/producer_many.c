@@ -66,17 +66,6 @@ static COLD void raise_unknown_partition(const struct producer_object *self, uin
     }
 }
 
-/* The first time a partition is used, it is found the long way, which says what is wrong if it cannot be had. */
-static bool partition_find_noted(const struct many *many, struct topic_note *topic, uint32_t partition,
-                                 uint32_t *partition_index)
-{
-    struct appender_object *appender = many->producer->appender;
-    enum status status = partition_indices_find(&topic->indices, appender->arena->registry,
-                                                topic->sticky.topic_index, partition, partition_index);
-    return LIKELY(status == STATUS_OK) || partition_find_by_topic(appender, topic->sticky.topic_index,
-                                                                  (int32_t)partition, partition_index);
-}
-
 static inline bool is_keyless(const struct many *many, const struct chunk *chunk, uint32_t i)
 {
     return chunk->partitions[i] < 0 && (chunk->records[i].record.key_size < 0 || many->producer->ignores_keys);
@@ -111,7 +100,7 @@ static inline bool record_assign(const struct many *many, const struct chunk *ch
         raise_unknown_partition(many->producer, topic->sticky.topic_index, partition, partition_count);
         return false;
     }
-    return partition_find_noted(many, topic, partition, &assignment->partition_indices[i]);
+    return partition_find(many->producer, topic, partition, &assignment->partition_indices[i]);
 }
 
 /* False when the chunk had to be ended before a record. */
@@ -142,7 +131,7 @@ static bool group_choose_again(struct append_target *target)
     struct producer_object *producer = call->many->producer;
     uint32_t partition_count = topic_partition_count(producer->partitioner.arena, call->topic->sticky.topic_index);
     uint32_t partition = partitioner_sticky(&producer->partitioner, &call->topic->sticky, partition_count);
-    return partition_find_noted(call->many, call->topic, partition, &target->partition_index);
+    return partition_find(producer, call->topic, partition, &target->partition_index);
 }
 
 static struct group_call group_call_of(struct many *many, uint32_t partition_index, struct topic_note *topic,

@@ -258,27 +258,15 @@ struct send_target {
     uint32_t partition_count;
 };
 
-static COLD bool sticky_index_find(struct send_target *target, uint32_t partition)
+static inline bool partition_set(struct send_target *target, uint32_t partition)
 {
-    struct topic_note *topic = target->topic;
-    uint64_t word = topic->sticky.word;
-    if (!partition_find_by_topic(target->producer->appender, topic->sticky.topic_index, (int32_t)partition,
-                                 &topic->partition_index)) {
-        return false;
-    }
-    topic->indexed_word = word;
-    return true;
+    return partition_find(target->producer, target->topic, partition, &target->append.partition_index);
 }
 
 static inline bool sticky_choose(struct send_target *target)
 {
-    struct topic_note *topic = target->topic;
-    uint32_t partition = partitioner_sticky(&target->producer->partitioner, &topic->sticky, target->partition_count);
-    if (UNLIKELY(topic->indexed_word != topic->sticky.word) && !sticky_index_find(target, partition)) {
-        return false;
-    }
-    target->append.partition_index = topic->partition_index;
-    return true;
+    struct sticky *sticky = &target->topic->sticky;
+    return partition_set(target, partitioner_sticky(&target->producer->partitioner, sticky, target->partition_count));
 }
 
 static bool sticky_choose_again(struct append_target *target)
@@ -299,7 +287,7 @@ static COLD bool partition_explicit(struct send_target *target, PyObject *topic,
                      topic, number, target->partition_count);
         return false;
     }
-    return partition_find(self->appender, topic, number, &target->append.partition_index);
+    return partition_set(target, (uint32_t)number);
 }
 
 static inline bool partition_choose(struct send_target *target, PyObject *topic, PyObject *partition,
@@ -310,8 +298,8 @@ static inline bool partition_choose(struct send_target *target, PyObject *topic,
         return partition_explicit(target, topic, partition);
     }
     if (record->key_size >= 0 && !self->ignores_keys) {
-        uint32_t number = partition_of_key(record->key, (uint32_t)record->key_size, target->partition_count);
-        return partition_find(self->appender, topic, (int32_t)number, &target->append.partition_index);
+        return partition_set(target,
+                             partition_of_key(record->key, (uint32_t)record->key_size, target->partition_count));
     }
     target->append.sticky = LIKELY(target->partition_count > 1) ? &target->topic->sticky : NULL;
     return sticky_choose(target);
@@ -352,7 +340,10 @@ static inline bool send_bind(const struct module_state *state, PyObject *const *
         return arguments_bind_slow(&send_signature, args, count, names, bound);
     }
     for (Py_ssize_t i = 0; i < SEND_ARGUMENT_COUNT; i++) {
-        bound[i] = i < count ? args[i] : NULL;
+        bound[i] = NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        bound[i] = args[i];
     }
     if (names != NULL && !keywords_bind(state, args + count, names, bound)) {
         return arguments_bind_slow(&send_signature, args, count, names, bound);

@@ -5,19 +5,18 @@
 
 #include "producer/partition_indices.h"
 #include "producer/partitioner.h"
-#include "python/producer/appender_type.h"
+#include "python/producer/append.h"
 
 extern PyType_Spec producer_spec;
 
 /* The knowledge of a producer about a topic. */
 struct topic_note {
     struct sticky sticky;
-    uint64_t indexed_word;    /* the sticky word that partition_index belongs to */
-    uint32_t partition_index;
-    struct partition_indices indices; /* of the partitions that calls of many records went to */
+    struct partition_indices indices;
 };
 
-/* topic's str -> topic index, by identity, as partition_cell. */
+/* topic's str -> topic index, by the identity of the str: the same name in another str is only a slower answer. A cell
+ * keeps its str alive, so an address is never reused for another name. */
 struct topic_cell {
     PyObject *topic;
     uint32_t topic_index;
@@ -49,9 +48,18 @@ void producer_end(struct producer_object *self);
 
 /* The topic as it stands in the arena, created if it is new, with a partition count that is known; waits for it if need
  * be. Inside a counted call. False with an exception set. */
-struct append_target;
 bool producer_topic(struct producer_object *self, PyObject *topic, struct append_target *target, uint32_t *topic_index,
                     uint32_t *partition_count);
+
+/* The index of a partition of the topic, which is created if it is new. False with an exception set. */
+static inline bool partition_find(struct producer_object *self, struct topic_note *topic, uint32_t partition,
+                                  uint32_t *partition_index)
+{
+    uint32_t topic_index = topic->sticky.topic_index;
+    enum status status = partition_indices_find(&topic->indices, self->appender->arena->registry, topic_index, partition,
+                                                partition_index);
+    return LIKELY(status == STATUS_OK) || partition_find_slow(self->appender, topic_index, partition, partition_index);
+}
 
 /* Many records in one call; producer_columns.c, producer_arrow.c. */
 PyObject *producer_append_rows(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
