@@ -18,6 +18,9 @@
 #include "base/bytes.h"
 #include "base/point.h"
 
+/* As many bytes of a record are asked for before its partition is locked. */
+enum { LINES_ASKED_SIZE = 256 };
+
 /* From here on a copy takes longer than letting go of an interpreter lock and taking it again. */
 enum { LONG_COPY_SIZE = 128 * 1024 };
 
@@ -27,17 +30,17 @@ enum status appender_open(struct arena *arena, struct appender **result, struct 
 {
     struct appender *appender = calloc(1, sizeof *appender);
     struct touched_batch *touched = calloc(arena->geometry.slot_count, sizeof *touched);
-    uint64_t *seqs = calloc(arena->geometry.partition_count, sizeof *seqs);
-    if (appender == NULL || touched == NULL || seqs == NULL) {
+    struct appender_note *notes = calloc(arena->geometry.partition_count, sizeof *notes);
+    if (appender == NULL || touched == NULL || notes == NULL) {
         free(appender);
         free(touched);
-        free(seqs);
+        free(notes);
         return error_set(error, STATUS_OS, "there is no memory to append to the arena with");
     }
     appender->arena = arena;
     appender->owner = arena->owner;
     appender->touched = touched;
-    appender->seqs = seqs;
+    appender->notes = notes;
     *result = appender;
     return STATUS_OK;
 }
@@ -46,7 +49,7 @@ void appender_close(struct appender *appender)
 {
     CHECK(appender->touched != NULL);
     free(appender->touched);
-    free(appender->seqs);
+    free(appender->notes);
     free(appender);
 }
 
@@ -55,7 +58,7 @@ static COLD void appender_forget(struct appender *appender)
 {
     CHECK(appender->owner != appender->arena->owner);
     memset(appender->touched, 0, appender->arena->geometry.slot_count * sizeof *appender->touched);
-    memset(appender->seqs, 0, appender->arena->geometry.partition_count * sizeof *appender->seqs);
+    memset(appender->notes, 0, appender->arena->geometry.partition_count * sizeof *appender->notes);
     appender->owner = appender->arena->owner;
 }
 
@@ -113,6 +116,27 @@ static COLD enum status locked_open_batch(struct arena *arena, struct partition_
         *spare = NO_SLOT;
     }
     return status;
+}
+
+/* Asks for the lines that an append to this partition writes, where this process comes from another partition: they may
+ * have left its cache. Each of them is found by what stands in the one before, and no load goes past the locked
+ * instructions in between. So without this an append waits for one line after the other (docs/decisions/0008). */
+static inline void lines_ask(struct appender *appender, const struct append_order *order)
+{
+    CHECK(order->partition_index < appender->arena->geometry.partition_count);
+    const struct arena *arena = appender->arena;
+    const struct appender_note *note = &appender->notes[order->partition_index];
+    bool is_elsewhere = order->partition_index != appender->last_partition_index;
+    appender->last_partition_index = order->partition_index;
+    if (!is_elsewhere || note->seq == 0) {
+        return;
+    }
+    prefetch_for_write(&arena->partitions[order->partition_index]);
+    prefetch_for_write(&arena->slots[note->slot_index]);
+    const uint8_t *bytes = arena_slot_data(arena, note->slot_index) + note->end;
+    for (uint32_t at = 0; at < LINES_ASKED_SIZE; at += CACHE_LINE) {
+        prefetch_for_write(bytes + at);
+    }
 }
 
 struct append_call {
@@ -244,7 +268,8 @@ static inline void count_appended(struct appender *appender, const struct append
     store_relaxed_u64(&me->record_count, load_relaxed_u64(&me->record_count) + result->appended);
     store_relaxed_u64(&me->record_bytes, load_relaxed_u64(&me->record_bytes) + size);
     touch(&appender->touched[result->first.slot_index], result->first.generation, result->appended);
-    appender->seqs[order->partition_index] = result->first.seq + 1;
+    appender->notes[order->partition_index] = (struct appender_note){
+        .seq = result->first.seq + 1, .slot_index = result->first.slot_index, .end = result->first.end};
     if (order->sticky != NULL) {
         order->sticky->size += size;
     }
@@ -323,6 +348,7 @@ enum status appender_append(struct appender *appender, const struct append_order
     result->appended = 0;
     result->need = 0;
     result->is_sender_wanted = false;
+    lines_ask(appender, order);
     uint32_t need = record_slots_needed(arena, &order->records[0].size);
     if (UNLIKELY(need > 1)) {
         return append_oversized(appender, order, need, result);
@@ -385,9 +411,9 @@ static void flush_note_partitions(const struct appender *appender, struct flush_
 {
     CHECK(ticket->partitions != NULL);
     for (uint32_t i = 0; i < registry_partition_count(appender->arena); i++) {
-        if (appender->seqs[i] != 0) {
+        if (appender->notes[i].seq != 0) {
             ticket->partitions[ticket->partition_count++] =
-                (struct flush_partition){.partition_index = i, .seq = appender->seqs[i] - 1};
+                (struct flush_partition){.partition_index = i, .seq = appender->notes[i].seq - 1};
         }
     }
 }

@@ -27,6 +27,13 @@ struct touched_batch {
     uint32_t record_count;        /* that this process appended to it */
 };
 
+/* The last append of this process to a partition. Other processes append there too, so slot and end are hints. */
+struct appender_note {
+    uint64_t seq;        /* of the batch, + 1; 0: none was appended to. For flush */
+    uint32_t slot_index; /* of the batch */
+    uint32_t end;        /* of its records in the slot: the next record is likely to follow */
+};
+
 struct appender {
     struct arena *arena;
     uint32_t owner;   /* the name of this process when `touched` was filled: a fork's child has another one */
@@ -34,7 +41,8 @@ struct appender {
     uint64_t linger;  /* of the batches it opens, as in slot_header: ns + 1; 0: the sender's linger holds */
     struct wake_set wakes; /* waiters that got slots of an append: the caller posts their semaphores, and empties it */
     struct touched_batch *touched; /* per slot; for flush and the count of incomplete records */
-    uint64_t *seqs; /* per partition: seq + 1 of the last batch that was appended to; 0 none. Likewise. */
+    struct appender_note *notes;   /* per partition */
+    uint32_t last_partition_index; /* of the last append */
 };
 
 enum status appender_open(struct arena *arena, struct appender **appender, struct error *error) MUST_USE;

@@ -270,6 +270,7 @@ static inline enum status open_batch_append(struct arena *arena, uint32_t slot_i
     first->slot_index = slot_index;
     first->generation = slot_word_generation(word);
     first->record_index = count_before;
+    first->end = claim.size;
     first->seq = load_relaxed_u64(&slot->seq);
     first->timestamp_ms = records[0].record.timestamp_ms;
     return STATUS_OK;

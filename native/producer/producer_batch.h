@@ -94,6 +94,7 @@ struct batch_place {
     uint32_t slot_index;
     uint32_t generation;
     uint32_t record_index;
+    uint32_t end; /* where the records of the call end in that slot, after an append; 0: they fill slots of their own */
     uint64_t seq;
     int64_t timestamp_ms;
 };

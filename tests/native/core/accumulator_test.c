@@ -103,6 +103,25 @@ TEST(a_full_batch_is_sealed_and_the_next_is_opened_in_order)
     company_left(company);
 }
 
+/* The note of a partition is a hint: after it was left, its batch may be gone, and another partition's in the slot. */
+TEST(a_partition_that_was_left_is_appended_to_where_its_batch_is_now)
+{
+    struct company *company = company_met();
+    const struct appender_note *note = &company->producer->appender->notes[0];
+    EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_OK);
+    uint32_t slot_before = note->slot_index;
+    EXPECT_EQ_U64(note->end, slot_word_size(slot_word_at(company->arena, slot_before)));
+    EXPECT_STATUS(append_number(company->producer, 1, 1), STATUS_OK);
+    deliver_everything(company->sender, &company->ledger);
+    EXPECT_STATUS(append_number(company->other, 2, 2), STATUS_OK);
+    EXPECT_EQ_U64(load_relaxed_u32(&company->arena->slots[slot_before].partition_index), 2);
+    EXPECT_STATUS(append_number(company->producer, 0, 3), STATUS_OK);
+    EXPECT(note->slot_index != slot_before);
+    EXPECT_EQ_U64(note->end, slot_word_size(slot_word_at(company->arena, note->slot_index)));
+    expect_only(company, 0, 4);
+    company_left(company);
+}
+
 TEST(two_processes_share_the_batch_of_a_partition)
 {
     struct company *company = company_met();

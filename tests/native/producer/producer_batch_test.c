@@ -114,6 +114,7 @@ TEST(records_stand_one_behind_the_other)
         EXPECT_EQ_U64(place.seq, 0);
         EXPECT_EQ_U64((uint64_t)place.timestamp_ms, 1000);
         EXPECT_EQ_U64(slot_word_count(slot_word_at(work.arena, slot_index)), i + 1);
+        EXPECT_EQ_U64(slot_word_size(slot_word_at(work.arena, slot_index)), place.end);
         expect_running_crc(work.arena, slot_index);
     }
     uint8_t expected[64];
