@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m bench.page`` writes the page of benchmarks, and tables of other pages, from ``bench/results``.
 
-``--adopt FOLDER`` first takes over new results. ``--show QUESTION`` prints everything that is kept of a question. With
-matplotlib the command draws the page's picture anew as well.
+``--adopt FOLDER`` first takes over new results. ``--beside FOLDER --machine NAME`` takes over those of another machine.
+``--show QUESTION`` prints everything that is kept of a question. With matplotlib the command draws the page's picture
+anew as well.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench import machines
 from bench.harness.question import Figure
-from bench.harness.results import RESULTS, Answer, Comparison, load
+from bench.harness.results import RESULTS, Answer, load
 from bench.harness.table import render, spell
+from bench.machines import Elsewhere
 from setup import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "benchmarks.rst"
@@ -74,6 +77,26 @@ Each row has the first comparison of a question: ours, the peer in the same roun
 .. csv-table::
    :header: "question", "shmaccum", "peer", "ratio", "``python -m bench``"
    :widths: 36, 26, 30, 16, 20
+
+"""
+
+MACHINES_HEAD = """
+Machines
+--------
+
+Compare ratios of one machine with each other. From machine to machine a ratio varies up to two times, because its two
+sides wait for different things. ``Producer.send`` works mostly with its own core: instructions, and cache lines that
+are near. A client with threads of its own pays for locks, wake-ups and memory as well. So the ratio depends on the
+clock, the caches, the kernel, and the cost of a wake-up in a virtual machine. ``instructions`` counts instead of
+timing, and depends on compiler and interpreter alone. In questions with a broker, the broker and its clients share
+the cores that the page names.
+
+A row has the first comparison of a question on another machine, and the same comparison here. Each cell has the ratio
+and its interval. ``python -m bench.page --beside FOLDER --machine NAME`` adds the results in FOLDER.
+
+.. csv-table::
+   :header: "contender", "compared with", "machine", "there", "ratio there", "ratio here", "``python -m bench``"
+   :widths: 22, 22, 18, 10, 14, 14, 16
 
 """
 
@@ -205,11 +228,12 @@ def _worker_row(answer: Answer, contender: str) -> Iterator[str]:
 # --- the page
 
 
-def page(answers: Mapping[str, Answer]) -> str:
+def page(answers: Mapping[str, Answer], elsewhere: Sequence[Elsewhere]) -> str:
     """The whole page, reStructuredText."""
     parts = [HEAD, *_machines(answers.values()), *_disturbed(answers.values()), PICTURE_TEXT]
     parts += [GOALS_HEAD, *(_line(row) for answer in answers.values() for row in _goals(answer))]
     parts += [QUESTIONS_HEAD, *(_line(_question(answer)) for answer in answers.values()), *_missing(answers.values())]
+    parts += [MACHINES_HEAD, *(_line(_beside(answers, row)) for row in elsewhere)]
     return "".join(parts)
 
 
@@ -258,20 +282,10 @@ def _goals(answer: Answer) -> Iterator[Sequence[str]]:
         yield found.goal.what, f"{sign} {found.goal.bound:.3g} {unit}", value, beside, f"``{answer.question}``"
 
 
-def headline(answer: Answer) -> tuple[str, Figure, Comparison] | None:
-    """The first contender that is compared, in the first figure in which it is; None where no peer was there."""
-    for figure in answer.figures:
-        for series in answer.series:
-            compared = answer.compared(series.contender, figure)
-            if compared:
-                return series.contender, figure, compared
-    return None
-
-
 def _question(answer: Answer) -> Sequence[str]:
     """The row of a question."""
     command = f"``{answer.question}``"
-    found = headline(answer)
+    found = answer.headline()
     if found is None:
         series, figure = answer.series[0], answer.figures[0]
         return answer.title, f"{_median(answer, series.contender, figure)}, {series.contender}", "no peer", "", command
@@ -279,6 +293,25 @@ def _question(answer: Answer) -> Sequence[str]:
     ours = f"{_median(answer, contender, figure)}, {contender}"
     theirs = f"{_median(answer, compared.peer, figure)}, {compared.peer}"
     return answer.title, ours, theirs, f"{spell(compared.ratio)}, {compared.verdict.value}", command
+
+
+def _beside(answers: Mapping[str, Answer], row: Elsewhere) -> Sequence[str]:
+    """A comparison of another machine, beside ours."""
+    there = _between(row.ratio, row.low, row.high)
+    median = f"{spell(row.median)} {row.unit}"
+    return row.contender, row.peer, row.machine, median, there, _ratio_here(answers, row), f"``{row.question}``"
+
+
+def _ratio_here(answers: Mapping[str, Answer], row: Elsewhere) -> str:
+    answer = answers.get(row.question)
+    compared = answer.compared(row.contender, answer.figure(row.figure)) if answer else None
+    if compared is None:
+        return "not measured"
+    return _between(compared.ratio, compared.interval.low, compared.interval.high)
+
+
+def _between(ratio: float, low: float, high: float) -> str:
+    return f"{spell(ratio)}, {spell(low)} to {spell(high)}"
 
 
 def _missing(answers: Iterable[Answer]) -> Iterator[str]:
@@ -296,7 +329,7 @@ def draw(answers: Mapping[str, Answer], path: Path) -> None:
     from matplotlib import pyplot
 
     mpl.use("agg")
-    found = [(answer, *headlined) for answer in answers.values() if (headlined := headline(answer))]
+    found = [(answer, *headlined) for answer in answers.values() if (headlined := answer.headline())]
     drawing, panel = pyplot.subplots(figsize=(9, 1 + 0.22 * len(found)), layout="constrained")
     for place, (_, _, figure, compared) in enumerate(reversed(found)):
         ratios = [compared.ratio, compared.interval.low, compared.interval.high]
@@ -325,7 +358,7 @@ def adopt(source: Path, target: Path = RESULTS) -> None:
 def write() -> None:
     """All files, in place; the picture where matplotlib is installed."""
     answers = load()
-    PAGE.write_text(page(answers), encoding="utf-8")
+    PAGE.write_text(page(answers, machines.load()), encoding="utf-8")
     for path, rewritten in ((README, readme), (KAFKA_PAGE, kafka_page)):
         path.write_text(rewritten(path.read_text(encoding="utf-8"), answers), encoding="utf-8")
     with contextlib.suppress(ModuleNotFoundError):
@@ -339,12 +372,18 @@ def main() -> None:
     parser.add_argument(
         "--show", choices=sorted(load()), metavar="QUESTION", help="print what is kept of it, and write nothing"
     )
+    parser.add_argument("--beside", type=Path, metavar="FOLDER", help="results of another machine to take over first")
+    parser.add_argument("--machine", metavar="NAME", help="the name of that machine on the page")
     arguments = parser.parse_args()
+    if (arguments.beside is None) != (arguments.machine is None):
+        parser.error("--beside and --machine belong together: give both")
     if arguments.show is not None:
         Console(width=None if sys.stdout.isatty() else 160).print(render(load()[arguments.show]))
         return
     if arguments.adopt is not None:
         adopt(arguments.adopt)
+    if arguments.beside is not None:
+        machines.keep(load(arguments.beside).values(), arguments.machine)
     write()
 
 

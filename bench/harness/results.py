@@ -95,6 +95,15 @@ class Answer:
         between = exactly(ratio) if self.is_exact else interval(found)
         return Comparison(mine.peer, ratio, between, judge(between, figure.better))
 
+    def headline(self) -> tuple[str, Figure, Comparison] | None:
+        """The first contender that is compared, in the first figure in which it is; None where no peer was there."""
+        for figure in self.figures:
+            for series in self.series:
+                compared = self.compared(series.contender, figure)
+                if compared:
+                    return series.contender, figure, compared
+        return None
+
 
 def answer(name: str, question: Question, machine: dict[str, str], measured: Measured) -> Answer:
     """Puts together what is kept."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import page
+from bench import machines, page
 from bench.__main__ import chosen, parse
 from bench.harness.asking import find_question, question_names
 from bench.harness.measuring import measure
@@ -58,7 +58,7 @@ def test_the_page_of_the_kafka_sink_is_what_the_generator_gives() -> None:
 
 
 def test_the_page_is_what_the_generator_gives() -> None:
-    assert page.PAGE.read_text(encoding="utf-8") == page.page(load()), ADVICE
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(load(), machines.load()), ADVICE
 
 
 def test_results_are_answers_to_questions_that_are_still_asked() -> None:
@@ -97,7 +97,7 @@ def test_the_table_has_figures_peers_ratios_and_commands(tmp_path: Path) -> None
 
 
 def test_the_page_says_what_is_reached_and_who_is_missing() -> None:
-    text = page.page({"producer_send": measured("producer_send", missing={"faster-fifo": "it is not installed"})})
+    text = page.page({"producer_send": measured("producer_send", missing={"faster-fifo": "it is not installed"})}, [])
     assert '   "a send", "≤ 200 ns", "120", "0.200 of peer", "``producer_send``"\n' in text
     assert '   "a send, dreamt of", "≤ 1 ns", "120, **not reached**", "0.200 of peer", "``producer_send``"\n' in text
     assert '   "a send, of the peer\'s", "≤ 0.5 of the peer", "0.200", "0.200 of peer", "``producer_send``"\n' in text
@@ -109,13 +109,44 @@ def test_the_page_says_what_is_reached_and_who_is_missing() -> None:
 def test_the_page_names_the_questions_that_were_asked_beside_other_work() -> None:
     quiet, busy = measured("producer_send"), measured("append_core")
     busy.machine = {**MACHINE, "load before": "14.5"}
-    found = page.page({"producer_send": quiet, "append_core": busy})
+    found = page.page({"producer_send": quiet, "append_core": busy}, [])
     assert "on a quiet one: ``append_core`` (load 14.5).\n" in found
-    assert "Other work ran" not in page.page({"producer_send": quiet})
+    assert "Other work ran" not in page.page({"producer_send": quiet}, [])
+
+
+def test_the_page_has_the_ratio_of_another_machine_beside_ours(tmp_path: Path) -> None:
+    kept = tmp_path / "machines.csv"
+    machines.save([], kept)
+    machines.keep([measured("producer_send"), measured("append_core")], "a, slower one", kept)
+    machines.keep([measured("producer_send")], "a, slower one", kept)
+    rows = machines.load(kept)
+    assert sorted(row.question for row in rows) == ["append_core", "producer_send"], "one row for each question"
+    text = page.page({"producer_send": measured("producer_send")}, rows)
+    cells = '"Producer.send, no key", "peer", "a, slower one"'
+    ratio = '"0.200, 0.200 to 0.200"'
+    assert f'   {cells}, "120 ns", {ratio}, {ratio}, "``producer_send``"\n' in text
+    assert f'   {cells}, "120 ns", {ratio}, "not measured", "``append_core``"\n' in text
+
+
+def test_rows_of_other_machines_are_figures_of_questions() -> None:
+    rows = machines.load()
+    assert rows
+    for row in rows:
+        assert row.figure in {figure.name for figure in find_question(row.question).figures}
+        assert row.low <= row.ratio <= row.high
+
+
+def test_results_of_another_machine_need_its_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.page", "--beside", "somewhere"])
+    with pytest.raises(SystemExit):
+        page.main()
+    assert "--beside and --machine belong together: give both" in capsys.readouterr().err
 
 
 def test_the_page_is_one_that_people_finish() -> None:
-    text = page.page(load())
+    text = page.page(load(), machines.load())
     assert len(text.splitlines()) < 300
     assert all(f'"``{name}``"' in text for name in load()), "one row per question"
 
@@ -167,3 +198,4 @@ def test_the_command_line_asks_local_questions_unless_told_otherwise() -> None:
     assert chosen(parse(["spark_sink"])) == ["spark_sink"]
     seconds = parse(shlex.split("producer_send --seconds 3 --limit 9"))
     assert (seconds.questions, seconds.seconds, seconds.limit) == (["producer_send"], 3.0, 9.0)
+    assert parse([]).limit is None, "each question has its own"
