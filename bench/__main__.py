@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from bench.harness.asking import Allowed, allowed, answer_apart, find_question, question_names
 from bench.harness.drift import drift
+from bench.harness.form import VARIABLE
 from bench.harness.machine import machine
 from bench.harness.measuring import note
 from bench.harness.plots import plot
@@ -21,7 +23,6 @@ from setup import ROOT
 
 FOLDER = ROOT / "build" / "bench" / "results"
 SECONDS = 15.0
-LIMIT = 90.0
 MINUTES = 11.0
 
 
@@ -68,8 +69,9 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="all: also those that need Spark, Kafka or long")
     parser.add_argument("--repetitions", type=int, help="rounds of each question (default: the question's own number)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for the rounds of a question (default: 15)")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="after which a question is given up (default: 90)")
+    parser.add_argument("--limit", type=float, help="after which a question is given up (default: the question's own)")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="for all questions together (default: 11)")
+    parser.add_argument("--short", action="store_true", help="a tenth of the time for jobs of several seconds")
     parser.add_argument("--json", type=Path, help="append every measurement to this file as a line of JSON")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw every answer as FOLDER/QUESTION.png")
     parser.add_argument("--again", action="store_true", help="say which ratios are not those of bench/results")
@@ -80,6 +82,8 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Asks one question after the other; one that fails does not stop the others, but the end is not a success."""
     arguments = parse()
+    if arguments.short:
+        os.environ[VARIABLE] = "1"
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print("\n".join(f"{key}: {value}" for key, value in machine().items()), highlight=False)
     names = chosen(arguments)
@@ -87,7 +91,8 @@ def main() -> None:
     end = time.monotonic() + arguments.minutes * 60
     for number, name in enumerate(names, start=1):
         note(f"[{number}/{len(names)}] {name} ...")
-        time_allowed = allowed(arguments.seconds, arguments.limit, end - time.monotonic(), len(names) - number + 1)
+        limit_s = arguments.limit or find_question(name).limit_s
+        time_allowed = allowed(arguments.seconds, limit_s, end - time.monotonic(), len(names) - number + 1)
         answer = ask(name, time_allowed, arguments)
         if answer is None:
             failed.append(name)

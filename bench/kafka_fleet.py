@@ -2,9 +2,9 @@
 """Workers of one host that produce to Apache Kafka on the same host: through one arena, or each by a client of its own.
 
 A fleet is started once and asked for many runs, so that interpreters, connections and metadata are warm. A run is the
-same for everybody: keyed records of 100 bytes to one topic, then a flush; time is taken from the first go to the last
-flush, processor time (user and system) from every process of the client's side, the sender included. The
-broker's own files tell the numbers of records and batches of the topic.
+same for everybody: keyed records of 100 bytes to one topic, then a flush. Time is taken from the first go to the last
+flush, and processor time (user and system) from every process of the client's side, the sender included. The broker's
+own files tell the numbers of records and batches of the topic.
 """
 
 from __future__ import annotations
@@ -37,10 +37,17 @@ Send = Callable[[bytes], None]
 
 @dataclass(frozen=True)
 class Job:
-    """The work of each worker in a run: a number of records, and their rate a second; 0 is as fast as it can."""
+    """The work of each worker in a run.
 
-    record_count: int
+    Attributes:
+        record_count: the number of records; 0: as many as it can send in `seconds`.
+        rate: records a second; 0: as fast as it can.
+        seconds: the time for which it sends where there is no number of records.
+    """
+
+    record_count: int = 0
     rate: int = 0
+    seconds: float = 0.0
 
 
 # --- Apache Kafka
@@ -68,12 +75,23 @@ class Arrivals:
 # --- workers
 
 
-def _produce(job: Job, send: Send) -> None:
-    """The work, the same for every client."""
-    if not job.rate:
+def _produce(job: Job, send: Send) -> int:
+    """The work, the same for every client. Returns the number of records."""
+    if job.rate:
+        return _produce_paced(job, send)
+    if job.record_count:
         for number in range(job.record_count):
             send(KEYS[number & 255])
-        return
+        return job.record_count
+    count, end_s = 0, time.perf_counter() + job.seconds
+    while time.perf_counter() < end_s:
+        for key in KEYS:
+            send(key)
+        count += len(KEYS)
+    return count
+
+
+def _produce_paced(job: Job, send: Send) -> int:
     begin_s = time.perf_counter()
     for first in range(0, job.record_count, PACED_BURST):
         wait_s = begin_s + first / job.rate - time.perf_counter()
@@ -81,17 +99,19 @@ def _produce(job: Job, send: Send) -> None:
             time.sleep(wait_s)
         for number in range(first, min(first + PACED_BURST, job.record_count)):
             send(KEYS[number & 255])
+    return job.record_count
 
 
-def _serve(pipe: Connection, send: Send, flush: Callable[[], object]) -> None:
+def serve_jobs(pipe: Connection, send: Send, flush: Callable[[], object]) -> None:
+    """Works for each job that comes through the pipe, and tells the number of records and the processor time."""
     send(KEYS[0])
     flush()
     pipe.send("warm")
     while (job := pipe.recv()) is not None:
         begin_cpu_s = time.process_time()
-        _produce(job, send)
+        count = _produce(job, send)
         flush()
-        pipe.send(time.process_time() - begin_cpu_s)
+        pipe.send((count, time.process_time() - begin_cpu_s))
 
 
 def through_the_arena(pipe: Connection, topic: str, arena: str) -> None:
@@ -104,7 +124,7 @@ def through_the_arena(pipe: Connection, topic: str, arena: str) -> None:
     def send(key: bytes) -> None:
         send_one(topic, VALUE, key)
 
-    _serve(pipe, send, producer.flush)
+    serve_jobs(pipe, send, producer.flush)
     producer.close()
 
 
@@ -127,7 +147,7 @@ def by_its_own_client(pipe: Connection, topic: str, options: dict[str, Any]) -> 
             return False
         return True
 
-    _serve(pipe, send, producer.flush)
+    serve_jobs(pipe, send, producer.flush)
 
 
 # --- a fleet
@@ -163,10 +183,10 @@ class Fleet:
         begin_s = time.perf_counter()
         for pipe in self._pipes:
             pipe.send(job)
-        cpu_s = sum(pipe.recv() for pipe in self._pipes)
+        told = [pipe.recv() for pipe in self._pipes]
         elapsed_s = time.perf_counter() - begin_s
-        cpu_s += self._helpers_cpu_s() - before_s
-        wanted = job.record_count * len(self._pipes)
+        cpu_s = sum(worker_cpu_s for _, worker_cpu_s in told) + self._helpers_cpu_s() - before_s
+        wanted = sum(count for count, _ in told)
         records, batches = self._arrivals.since_last()
         if records != wanted:
             raise RuntimeError(f"{wanted} records were flushed, and the broker has {records} of them")

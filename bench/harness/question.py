@@ -90,6 +90,8 @@ class Question:
     contenders: Callable[[], list[Contender]]
     peer: str
     repetitions: int = 7
+    limit_s: float = 90.0
+    """The time after which the question is given up, unless the command line names another one."""
     scope: Literal["local", "full"] = "local"
     goals: Sequence[Goal] = ()
     is_exact: bool = False

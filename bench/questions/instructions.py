@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many instructions does an append take, in C and from Python?
 
-In C it is the difference between twice as many records and as many, so that the start is not counted; from Python it
-is the loop around the calls. Nobody drains while Python sends: there is room for all. Counting is exact, so it is
-done once.
+In C it is the difference between twice as many records and as many, so that the start is not counted. From Python it
+is the loop around the calls, of which the loop around an empty C call is the interpreter's part. Nobody drains while
+Python sends: there is room for all. Counting is exact, so it is done once.
 """
 
 from __future__ import annotations
@@ -55,6 +55,13 @@ produce({TOPIC!r}, {VALUE!r})
 """
 
 
+EMPTY = """
+import os
+from bench.harness.native import native_extension
+send = native_extension("empty_call").nothing
+"""
+
+
 def _python(prepare: str, call: str, finish: str, records_per_call: int = 1) -> Callable[[], Measurement]:
     work = f"for _ in range({PYTHON_COUNT // records_per_call}):\n    {call}"
     return lambda: {"instructions": python_instructions(prepare, work, finish) / PYTHON_COUNT}
@@ -68,6 +75,7 @@ def contenders() -> list[Contender]:
         Contender("C core, append, drain, verify, complete", _core("alone")),
         Contender(PEER, _core("floor")),
         Contender("Producer.send", _python(OURS, f"send({TOPIC!r}, {VALUE!r})", REMOVE)),
+        Contender("floor: an empty C call from Python", _python(EMPTY, f"send({TOPIC!r}, {VALUE!r})", "os._exit(0)")),
         Contender("send_many", _python(OURS, f"producer.send_many({TOPIC!r}, many)", REMOVE, CALL_COUNT)),
         Contender("confluent-kafka produce", _python(CONFLUENT, f"produce({TOPIC!r}, {VALUE!r})", "os._exit(0)")),
     ]
