@@ -56,8 +56,8 @@ static inline bool partition_find(struct producer_object *self, struct topic_not
                                   uint32_t *partition_index)
 {
     uint32_t topic_index = topic->sticky.topic_index;
-    enum status status = partition_indices_find(&topic->indices, self->appender->arena->registry, topic_index, partition,
-                                                partition_index);
+    enum status status = partition_indices_find(&topic->indices, self->appender->arena->registry, topic_index,
+                                                partition, partition_index);
     return LIKELY(status == STATUS_OK) || partition_find_slow(self->appender, topic_index, partition, partition_index);
 }
 
