@@ -510,10 +510,10 @@ static uint64_t incomplete_in_slots(const struct appender *appender)
 
 static uint64_t incomplete_in_overflow(const struct appender *appender)
 {
-    CHECK(appender->seqs != NULL);
+    CHECK(appender->notes != NULL);
     uint64_t count = 0;
     for (uint32_t i = 0; i < registry_partition_count(appender->arena); i++) {
-        count += appender->seqs[i] != 0 && spilled_has_up_to(appender->arena, i, appender->seqs[i] - 1);
+        count += appender->notes[i].seq != 0 && spilled_has_up_to(appender->arena, i, appender->notes[i].seq - 1);
     }
     return count;
 }
