@@ -3,10 +3,12 @@
 
 ::
 
-    frames.py ──bytes──> Clients ──> LogServer._take_frame ──> route, handler ──> MemoryTransport
+    frames.py ──bytes──> MemoryClient ──> LogServer._take_frame ──> route, handler ──> MemoryTransport
+               └──────> SocketClient ──> LogServer._serve ──> C, or route, handler ──> socket
 
-The dispatcher, its parts and the log on disk are those of a server. A client's socket alone is missing, and with it
-the kernel's part: a client here reads everything at once, and `Selector` never asks the kernel about it.
+The dispatcher, its parts and the log on disk are those of a server. A client of a server with users lies in memory, and
+`Selector` never asks the kernel about it. Any other client has a socket, for C reads an ordinary fetch from there.
+A client of either kind reads everything at once.
 
 `fuzz` tries frames for some seconds and holds the server's memory, descriptors and files against bounds.
 """
@@ -18,11 +20,12 @@ import gc
 import logging
 import os
 import random
+import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
-from selectors import SelectorKey
+from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
 from typing import Any, NamedTuple, final
 
 import psutil
@@ -30,11 +33,13 @@ import psutil
 from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving import LogServer, messages
 from shmaccum.serving.connection import Connection
-from shmaccum.serving.fetching import Piece
+from shmaccum.serving.fetching import Piece, Served
 from shmaccum.serving.login import Login
-from shmaccum.serving.requests import BEFORE_LOGIN
+from shmaccum.serving.requests import BEFORE_LOGIN, FETCH
+from shmaccum.serving.transport import PlainTransport
 from shmaccum.serving.users import User, UsersFile, Verifier, changed_users, parse_grant
 from tests.fuzz.frames import TOPICS, Frames, faulty, pick
+from tests.log_support import make_batches
 
 FRAME_CPU_S = 3.0
 GROWTH_MAX = 64 << 20
@@ -52,6 +57,10 @@ ROUND_COUNT = 5000
 MEMBERS_MAX = 20
 PRODUCERS_MAX = 2
 WAITING_MAX = 30
+CHUNK_SIZE = 32 << 10
+"""Bytes that a socket takes at once, and a call of the server reads."""
+BATCH_COUNT = 10
+"""Of each partition of the log, in several segments."""
 PASSWORD = "password"
 RIGHTS = (
     *(f"{right} topic:fuzz-{number}" for right in ("read", "write", "admin") for number in range(2)),
@@ -66,6 +75,8 @@ class Target(NamedTuple):
     server: LogServer
     folder: Path
     login: Login | None
+    api_keys: Container[int] = range(1 << 15)
+    """The requests that are tried."""
 
 
 class Use(NamedTuple):
@@ -83,6 +94,8 @@ class Outcome(NamedTuple):
     cpu_s: float
     growth: Use
     answers: dict[str, int]
+    ordinary_count: int
+    """Fetches that C answered."""
 
 
 class FailOnError(logging.Handler):
@@ -149,18 +162,91 @@ class Selector:
         self._real.close()
 
 
+class MemoryClient:
+    """A client whose bytes are put where the server has read them."""
+
+    def __init__(self, server: LogServer, login: Login | None) -> None:
+        self._server = server
+        self.connection = Connection(MemoryTransport(), "fuzz", login, server._limits)
+        _introduce(server, self.connection)
+
+    def bring(self, frame: bytes) -> None:
+        """Has the server answer a frame."""
+        self.connection._received += frame
+        self._server._take_frame(self.connection)
+
+    def close(self) -> None:
+        self._server._close(self.connection)
+
+
+class SocketClient:
+    """A client with a socket, as a server without users and without TLS has them."""
+
+    def __init__(self, server: LogServer) -> None:
+        self._server = server
+        accepted, self._socket = socket.socketpair()
+        for one in (accepted, self._socket):
+            one.setblocking(False)
+        self.connection = Connection(PlainTransport(accepted), "fuzz", None, server._limits)
+        _introduce(server, self.connection)
+
+    def bring(self, frame: bytes) -> None:
+        """Has the server answer a frame, and reads the answer."""
+        connection = self.connection
+        for start in range(0, len(frame), CHUNK_SIZE):
+            if connection.is_gone or not connection.events & EVENT_READ:
+                return
+            self._socket.send(frame[start : start + CHUNK_SIZE])
+            self._server._serve(connection, EVENT_READ)
+            self._read()
+        while connection.wants_to_write:
+            self._server._serve(connection, EVENT_WRITE)
+            self._read()
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while self._socket.recv(1 << 20):
+                pass
+
+    def close(self) -> None:
+        self._server._close(self.connection)
+        self._socket.close()
+
+
+def _introduce(server: LogServer, connection: Connection) -> None:
+    """Does what the server does with a client that comes."""
+    server._connections.add(connection)
+    server._hosts["fuzz"] += 1
+    connection.events = EVENT_READ
+    server._selector.register(connection.transport.socket, EVENT_READ, connection)
+
+
+Client = MemoryClient | SocketClient
+
+
 @final
 class Clients:
-    """Clients of a server, in the thread of the server: some stay, some wait for an answer, some never log in."""
+    """Clients of a server, in the thread of the server: some stay, some wait for an answer, some never log in.
+
+    Attributes:
+        ordinary_count: fetches that C answered.
+    """
 
     def __init__(self, target: Target, chance: random.Random) -> None:
         self._server = target.server
         self._login = target.login
         self._chance = chance
-        self._waiting: deque[Connection] = deque()
-        self._now: Connection | None = None
+        self._waiting: deque[Client] = deque()
+        self._now: Client | None = None
         self._round_cpu_s = 0.0
+        self.ordinary_count = 0
+        self._note_served = target.server._polls.note_served
+        target.server._polls.note_served = self._count_served  # type: ignore[method-assign]
         self.begin_round()
+
+    def _count_served(self, served: Served) -> None:
+        self.ordinary_count += 1
+        self._note_served(served)
 
     def begin_round(self) -> None:
         """Notes the CPU time, which is asked for seldom: a call may cost as much as ten frames."""
@@ -168,48 +254,46 @@ class Clients:
 
     def has_stranger(self) -> bool:
         """True when the next frame comes from a client that has not logged in."""
-        return not self._free().is_known
+        return not self._free().connection.is_known
 
     def take(self, frame: bytes) -> None:
         """Brings a frame to the server and lets it answer."""
-        connection = self._free()
-        connection._received += frame
+        client = self._free()
         begun_s = time.monotonic()
-        self._server._take_frame(connection)
+        client.bring(frame)
         is_long = time.monotonic() - begun_s > FRAME_CPU_S
         assert not (is_long and time.process_time() - self._round_cpu_s > FRAME_CPU_S), "a frame held the server up"
 
-    def _free(self) -> Connection:
-        """A connection that can take a frame: the one of before, unless it is gone, waits or got half a frame."""
+    def _free(self) -> Client:
+        """A client that can send a frame: the one of before, unless it is gone, waits or sent half a frame."""
         now = self._now
-        if now is not None and not now.is_gone and not now.is_busy and not now._received:
-            return now
         if now is not None:
+            connection = now.connection
+            if not connection.is_gone and not connection.is_busy and not connection._received:
+                return now
             self._leave(now)
         self._now = self._new()
         return self._now
 
-    def _leave(self, connection: Connection) -> None:
-        if connection.is_gone or not connection.is_busy:
-            self._server._close(connection)
+    def _leave(self, client: Client) -> None:
+        if client.connection.is_gone or not client.connection.is_busy:
+            client.close()
             return
-        self._waiting.append(connection)
+        self._waiting.append(client)
         if len(self._waiting) >= WAITING_MAX:
-            self._server._close(self._waiting.popleft())
+            self._waiting.popleft().close()
 
-    def _new(self) -> Connection:
-        server, login = self._server, self._login
-        if login is not None and self._chance.random() < STRANGER_SHARE:
+    def _new(self) -> Client:
+        login = self._login
+        if login is None:
+            return SocketClient(self._server)
+        if self._chance.random() < STRANGER_SHARE:
             login = Login(login._users)
-        connection = Connection(MemoryTransport(), "fuzz", login, server._limits)
-        server._connections.add(connection)
-        server._hosts["fuzz"] += 1
-        server._selector.register(connection.transport.socket, 1, connection)
-        return connection
+        return MemoryClient(self._server, login)
 
     def close(self) -> None:
-        for connection in [*self._waiting, *([self._now] if self._now else [])]:
-            self._server._close(connection)
+        for client in [*self._waiting, *([self._now] if self._now else [])]:
+            client.close()
 
 
 # --- servers
@@ -232,17 +316,28 @@ def written_by_a_user(folder: Path) -> Iterator[Target]:
         yield _in_memory(Target(server, folder, login))
 
 
+@contextlib.contextmanager
+def fetched_by_everybody(folder: Path) -> Iterator[Target]:
+    """A server that only reads, and is asked for records alone."""
+    with read_by_everybody(folder) as target:
+        yield target._replace(api_keys={FETCH})
+
+
 SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Target]]] = {
     "everybody reads": read_by_everybody,
     "a user writes": written_by_a_user,
+    "everybody fetches": fetched_by_everybody,
 }
 
 
 def _make_log(path: Path) -> None:
-    with LogServer(path, "127.0.0.1:0", is_writable=True, partitions=2) as server:
+    with LogServer(path, "127.0.0.1:0", is_writable=True, partitions=2, segment_bytes=2000) as server:
         assert server._writing is not None
+        assert server._log is not None
         for topic in TOPICS[:3]:
             server._writing.create_topic(topic, None)
+            for number in range(2):
+                server._log.partition(topic, number).append(make_batches(BATCH_COUNT))
 
 
 def _logged_in(path: Path) -> tuple[str, Login]:
@@ -267,11 +362,11 @@ def _in_memory(target: Target) -> Target:
 # --- the fuzzer
 
 
-def whole_frames(frames: Frames, server: LogServer) -> tuple[list[bytes], list[bytes]]:
-    """Some of each version of each request that the server answers and that has a schema; those for a login again."""
+def whole_frames(frames: Frames, target: Target) -> tuple[list[bytes], list[bytes]]:
+    """Some of each version of each request that is tried and that has a schema; those for a login again."""
     known: tuple[list[bytes], list[bytes]] = [], []
-    for key, route in server._routes.items():
-        if key not in messages.API_KEYS:
+    for key, route in target.server._routes.items():
+        if key not in messages.API_KEYS or key not in target.api_keys:
             continue
         for version in range(route.version_min, route.version_max + 1):
             made = [frames.whole(key, version) for _ in range(WHOLE_COUNT)]
@@ -345,7 +440,7 @@ def fuzz(target: Target, seconds: float, seed: int) -> Outcome:
     with _failing_on_errors(), contextlib.closing(clients):
         while not uses or time.monotonic() < end_s:  # a busy machine may need all the time to begin
             note_state(frames, server)
-            known = whole_frames(frames, server)
+            known = whole_frames(frames, target)
             clients.begin_round()
             _try_frames(clients, chance, known)
             count += ROUND_COUNT
@@ -355,4 +450,6 @@ def fuzz(target: Target, seconds: float, seed: int) -> Outcome:
     assert growth.memory_size < GROWTH_MAX, "the frames left memory behind"
     assert growth.descriptor_count < DESCRIPTOR_GROWTH_MAX, "the frames left descriptors behind"
     assert growth.file_count < FILE_GROWTH_MAX, "the frames left files behind"
-    return Outcome(count, time.process_time() - begun_cpu_s, growth, dict(server._numbers._requests))
+    return Outcome(
+        count, time.process_time() - begun_cpu_s, growth, dict(server._numbers._requests), clients.ordinary_count
+    )

@@ -48,6 +48,15 @@ NUMBERS = {
     "int64": (">q", (0, 1, -1, -2, -3, 7, 2**62, 2**63 - 1, -(2**63))),
     "float64": (">d", (0.0, 1.5)),
 }
+FETCH_NUMBERS = {
+    "sessionid": (0, 0, 0, 0, 0, 0, 1, -1),
+    "partition": (0, 0, 0, 0, 1, 1, 2, -1),
+    "sessionepoch": (-1, -1, -1, -1, -1, 0, 1, 2**31 - 1),
+    "currentleaderepoch": (-1, -1, -1, 0, 1, -(2**31)),
+    "fetchoffset": (0, 0, 1, 7, 7, 20, 29, 30, -1, 2**63 - 1),
+    "minbytes": (0, 1, 1, 600, 2**31 - 1, -1),
+}
+"""Those of fields of a Fetch, most of them as consumers have them."""
 EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1)
 ELEMENTS_MAX = 3
 NULL_SHARE = 0.3
@@ -158,7 +167,7 @@ class Frames:
             return (*EPOCHS, *self.epochs)
         if name.endswith(("producerid", "producerepoch")):
             return [each[name.endswith("epoch")] for each in self._producers]
-        return ()
+        return FETCH_NUMBERS.get(name, ())
 
     def _content(self, name: str) -> bytes:
         """Bytes, which are a token where the field has one."""

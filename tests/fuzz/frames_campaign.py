@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of `frame_fuzzing` for long: in pieces, each with a seed and a server of its own, the two kinds in turn.
+"""The frames of `frame_fuzzing` for long: in pieces, each with a seed and a server of its own, the kinds in turn.
 
-    python -m tests.fuzz.campaign --seconds 3600 frames        both kinds, 300 s a piece
+    python -m tests.fuzz.campaign --seconds 3600 frames        each kind, 300 s a piece
     SHMACCUM_SEED=7 python -m tests.fuzz.campaign frames       the first piece has this seed
 
 A piece prints its seed, the frames, and the memory, descriptors and files that the server had more at its end. A
@@ -52,6 +52,7 @@ def _told(outcome: Outcome) -> str:
     least = min(outcome.answers, key=outcome.answers.__getitem__)
     return (
         f"{outcome.frame_count:,} frames in {outcome.cpu_s:.0f} s of CPU, {sum(outcome.answers.values()):,} answers of "
-        f"{len(outcome.answers)} APIs (the fewest {outcome.answers[least]:,}, {least}); "
+        f"{len(outcome.answers)} APIs (the fewest {outcome.answers[least]:,}, {least}), of which C gave "
+        f"{outcome.ordinary_count:,}; "
         f"{growth.memory_size >> 10:+} KiB, {growth.descriptor_count:+} descriptors, {growth.file_count:+} files"
     )

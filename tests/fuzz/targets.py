@@ -3,7 +3,8 @@
 
 A target is ``NAME_fuzz.c``. Built with gcc and ``fuzz_main.c`` it repeats its corpus and tries changes of it, which is
 what the tests do; built with clang and libFuzzer it looks for what is not covered yet, which is ``make fuzz``. Either
-way the core is compiled against ``in_memory.h``, under ASan and UBSan, with its checks.
+way it is compiled under ASan and UBSan, with its checks. The core is compiled against ``in_memory.h``. The functions
+of the module that a fetch meets are compiled as they are, and linked with Python.
 
 ``corpus/NAME.zlib``: per input its size in four bytes, then the input; all of it compressed.
 """
@@ -11,17 +12,64 @@ way the core is compiled against ``in_memory.h``, under ASan and UBSan, with its
 from __future__ import annotations
 
 import struct
+import sysconfig
 import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
+from setup import ROOT, python_header_flags
 from tests.native import c_build
 from tests.native.c_build import ASAN, LAYERS
 
 HERE = Path(__file__).parent
 NAMES = tuple(sorted(source.name.removesuffix("_fuzz.c") for source in HERE.glob("*_fuzz.c")))
-IN_MEMORY = replace(ASAN, name="asan-in-memory", flags=(*ASAN.flags, "-include", str(HERE / "in_memory.h")))
+MODULE_FOLDER = ROOT / "native" / "python"
+MODULE_SOURCES = {
+    "fetch": (
+        *("common/arguments.c", "common/errors.c", "log/fetch_request.c", "log/fetch_answer.c", "log/find_batch.c"),
+        *("log/send_pieces.c", "log/serve_fetch.c"),
+    )
+}
+"""Targets with Python in them -> what they try, below `MODULE_FOLDER`."""
+
+
+class Parts(NamedTuple):
+    """The parts of a target beside its own source."""
+
+    kind: str
+    """As objects are named that are compiled so."""
+    flags: tuple[str, ...]
+    sources: list[Path]
+    """Those that are compiled with the flags."""
+    layers: tuple[str, ...]
+    """Folders of native/ that are compiled as they are."""
+    libraries: list[Path]
+
+
+def python_library() -> Path | None:
+    """The library of the Python that runs; None: it has none that a program can be linked with."""
+    if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
+        return None
+    library = Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("LDLIBRARY")
+    return library if library.exists() else None
+
+
+def lack_of(name: str) -> str | None:
+    """The reason why a target cannot be built here."""
+    return "this Python has no library to link with" if name in MODULE_SOURCES and python_library() is None else None
+
+
+def parts_of(name: str) -> Parts:
+    """The parts of a target that can be built here."""
+    library = python_library()
+    if name in MODULE_SOURCES and library is not None:
+        sources = [MODULE_FOLDER / source for source in MODULE_SOURCES[name]]
+        flags = (*python_header_flags(), f"-Wl,-rpath,{library.parent}")
+        return Parts("python", flags, sources, ("format", "base"), [library])
+    core = [source for layer in LAYERS for source in c_build.layer_sources(layer)]
+    return Parts("in-memory", ("-include", str(HERE / "in_memory.h")), [HERE / "in_memory.c", *core], (), [])
 
 
 def source_of(name: str) -> Path:
@@ -34,10 +82,12 @@ def corpus_path(name: str) -> Path:
 
 def build(name: str) -> Path:
     """The target with the driver of fuzz_main.c."""
-    core = [source for layer in LAYERS for source in c_build.layer_sources(layer)]
-    in_memory = c_build.build_objects([source_of(name), HERE / "in_memory.c", *core], IN_MEMORY)
+    parts = parts_of(name)
+    variant = replace(ASAN, name=f"asan-{parts.kind}", flags=(*ASAN.flags, *parts.flags))
+    objects = c_build.build_objects([source_of(name), *parts.sources], variant)
     driver = c_build.build_object(HERE / "fuzz_main.c", ASAN)
-    return c_build.link(f"{name}_fuzz", [driver, *in_memory], ASAN)
+    layers = [c_build.build_library(layer, ASAN) for layer in parts.layers]
+    return c_build.link(f"{name}_fuzz", [driver, *objects, *layers, *parts.libraries], variant)
 
 
 # --- corpora

@@ -33,6 +33,8 @@ def drive(name: str, *arguments: str | Path) -> int:
     prefix = c_build.runner(ASAN)
     if prefix is None:
         pytest.skip("this compiler has no working runtime for AddressSanitizer")
+    if (lack := targets.lack_of(name)) is not None:
+        pytest.skip(lack)
     command = [*prefix, str(targets.build(name)), *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
