@@ -46,6 +46,10 @@ class Simulation:
         self.group = ConsumerGroup("g", ConsumerLimits(SESSION_MS, 1000, member_count_max))
         self.topics = {TOPIC: TopicShape(IDS[TOPIC], 3), OTHER: TopicShape(IDS[OTHER], 2)}
 
+    def die(self) -> None:
+        """The coordinator dies, and another one knows the epoch of the group, and no member."""
+        self.group = ConsumerGroup("g", self.group.limits, generation=self.group.generation)
+
     def state(self) -> ConsumerGroupState:
         return self.group.state
 
@@ -369,7 +373,7 @@ REFUSALS = {
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Clients that join, die, leave, subscribe anew and lose answers, in any order."""
+    """Clients that join, die, leave, subscribe anew and lose answers, and deaths of the coordinator, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -422,6 +426,10 @@ class AnyOrder(RuleBasedStateMachine):
             self.simulation.send(Heartbeat(client.member_id, epoch, client.instance_id))
         except HeartbeatRefusedError as refusal:
             self.refusals.add(refusal.error)
+
+    @rule()
+    def die(self) -> None:
+        self.simulation.die()
 
     @rule(ms=st.sampled_from([100, REBALANCE_MS, SESSION_MS]))
     def wait(self, ms: int) -> None:

@@ -1,30 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinator knows groups by the names of their files, and reads of a file what is new."""
+"""The coordinator knows groups by the names of their files, reads of a file what is new, and may die in a commit."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups import offsets_file
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, group_ids
 from shmaccum.segment_log.file_names import GROUPS_FOLDER
+from shmaccum.serving.call import Call
 from shmaccum.serving.consumer_group import ConsumerLimits
 from shmaccum.serving.coordinator import Coordinator
+from shmaccum.serving.fetching import Piece
 from shmaccum.serving.group import Limits
+from shmaccum.serving.messages import decode, encode_request, read_head
 from shmaccum.serving.topics import Topics
+from shmaccum.serving.users import ANYBODY
+from tests.dying import dies_at_system_call
 from tests.log_support import TOPIC, make_batches, open_log
 
+OFFSET_COMMIT, VERSION = 8, 7
 PLACE = TopicPartition(TOPIC, 0)
+PARTITION_COUNT = 3
 RECORD_COUNT = 30
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[str]:
-    with open_log(tmp_path / "log") as directory:
+    with open_log(tmp_path / "log", partitions=PARTITION_COUNT) as directory:
         directory.partition(*PLACE).append(make_batches(RECORD_COUNT // 3))
         yield os.fspath(tmp_path / "log")
 
@@ -90,3 +100,51 @@ def test_names_that_are_no_groups_are_passed_over(log: str) -> None:
     Path(os.fsdecode(os.fsencode(folder) + b"/\xff.offsets")).write_bytes(b"")
     assert group_ids(log) == ["a"]
     assert lags(coordinator_of(log)) == {"a": RECORD_COUNT - 1}
+
+
+# --- deaths
+
+
+def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], object]) -> None:
+    """An OffsetCommit of every partition, by a client that is no member."""
+    one = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
+    partitions = [{"partition_index": partition, **one} for partition in range(PARTITION_COUNT)]
+    values = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    frame = encode_request(OFFSET_COMMIT, VERSION, {**values, "topics": [{"name": TOPIC, "partitions": partitions}]})
+    request = read_head(memoryview(frame)[4:])
+
+    def send(_pieces: Sequence[Piece]) -> None:
+        tell()
+
+    coordinator.commit(Call(request, decode(request), "host", ANYBODY, None, send))
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True], ids=["appended", "written anew"])
+def test_a_server_killed_in_a_commit_leaves_the_old_offsets_or_the_new_ones(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_rewritten: bool
+) -> None:
+    told = tmp_path / "told"
+
+    def about_to_commit() -> Callable[[], object]:
+        coordinator = coordinator_of(log)
+        ask_to_commit(coordinator, 1, lambda: None)
+        if is_rewritten:
+            monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", -(10**9))
+        return lambda: ask_to_commit(coordinator, 2, told.touch)
+
+    outcomes = set()
+    for number in itertools.count(1):
+        told.unlink(missing_ok=True)
+        is_dead = dies_at_system_call(about_to_commit, number)
+        lock = GroupLock(log, "g")  # which the kernel has freed
+        with contextlib.closing(OffsetsFile(log, "g", is_writer=True)) as file:
+            offsets = file.offsets
+        lock.release()
+        found = {one.offset for one in offsets.values()}
+        assert len(offsets) == PARTITION_COUNT
+        assert found in ([{1}, {2}] if not told.exists() else [{2}]), number
+        outcomes |= found
+        if not is_dead:
+            break
+    assert outcomes == {1, 2}
+    assert number > 3

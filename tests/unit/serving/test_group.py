@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
 
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.serving.coordinator import SETTLED
 from shmaccum.serving.group import Answer, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
 
 RANGE = Protocol("range", b"r")
@@ -17,20 +19,36 @@ STICKY = Protocol("sticky", b"s")
 INITIAL_DELAY_MS = 200
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
+PARTITION_COUNT = 3
 
 
 class Simulation:
-    """A group, its clock, and the answers it gave."""
+    """A group, its clock, and the answers it gave.
+
+    Attributes:
+        life: how often its coordinator died.
+    """
 
     def __init__(self, **limits: int) -> None:
         self.now_ms = 0.0
-        numbers = itertools.count()
-        self.group = Group(
-            "g", Limits(**{"initial_delay_ms": INITIAL_DELAY_MS, **limits}), lambda name: f"{name}-{next(numbers)}"
-        )
+        self.life = 0
+        self._limits = Limits(**{"initial_delay_ms": INITIAL_DELAY_MS, **limits})
+        self._numbers = itertools.count()
+        self._noted = 0
+        self.group = self._new_group()
         self.answers: dict[str, JoinAnswer | SyncAnswer] = {}
 
+    def _new_group(self) -> Group:
+        return Group("g", self._limits, lambda name: f"{name}-{next(self._numbers)}", generation=self._noted)
+
+    def die(self) -> None:
+        """The coordinator dies, and another one has the generation that the file of the group tells."""
+        self.life += 1
+        self.group = self._new_group()
+
     def take(self) -> None:
+        if self.group.state in SETTLED:  # the file tells a generation before an answer does
+            self._noted = self.group.generation
         for answer in self.group.take_answers():
             assert isinstance(answer, Answer)
             token = str(answer.token)
@@ -291,49 +309,103 @@ def test_the_last_member_that_leaves_leaves_an_empty_group_that_can_be_joined() 
     assert simulation.joined("join").generation == 3
 
 
+class Offsets:
+    """The committed offsets of a group, which outlive its coordinator, and the records that clients processed.
+
+    Attributes:
+        committed: by partition.
+        processed: how often each record was, by partition and offset.
+        is_in_step: clients process a record and commit it in one transaction.
+    """
+
+    def __init__(self, *, is_in_step: bool) -> None:
+        self.is_in_step = is_in_step
+        self.committed = dict.fromkeys(range(PARTITION_COUNT), 0)
+        self.processed: Counter[tuple[int, int]] = Counter()
+
+    def commit(self, partition: int, offset: int) -> None:
+        assert offset >= self.committed[partition], "a member of a former round commits"
+        self.committed[partition] = offset
+
+    def audit(self) -> None:
+        """No offset lies ahead of what was processed; in step, no record was processed twice."""
+        records = [(place, offset) for place, end in self.committed.items() for offset in range(end)]
+        assert all(self.processed[record] for record in records)
+        if self.is_in_step:
+            assert self.processed == Counter(records)
+
+
 class Client:
     """A consumer that does what Kafka's clients do, and may die at any moment."""
 
     numbers = itertools.count()
     """Of all clients: no two requests have the same name."""
 
-    def __init__(self, name: str, simulation: Simulation, dice: random.Random) -> None:
+    def __init__(self, name: str, simulation: Simulation, offsets: Offsets, dice: random.Random) -> None:
         self.name = name
         self.simulation = simulation
+        self.offsets = offsets
+        self.dice = dice
         self.instance_id = name if dice.random() < 0.3 else None
         self.member_id = ""
         self.generation = -1
-        self.assignment: bytes | None = None
+        self.positions: dict[int, int] | None = None
         self.waits_for: str | None = None
+        self.life = 0
 
     def step(self) -> None:
         if self.waits_for is not None:
             self.read_answer(self.waits_for)
-        elif self.assignment is None:
-            self.waits_for = f"{self.name} join {next(self.numbers)}"
+        elif self.positions is None:
+            self.ask("join")
             self.simulation.join(
-                self.waits_for, self.member_id, instance_id=self.instance_id, is_member_id_required=True
+                str(self.waits_for), self.member_id, instance_id=self.instance_id, is_member_id_required=True
             )
         else:
             group = self.simulation.group
             error = group.heartbeat(self.member_id, self.instance_id, self.generation, self.simulation.now_ms)
+            if error is BrokerError.NONE:
+                error = self.consume(self.positions)
             if error is not BrokerError.NONE:
                 self.rejoin(error)
 
+    def ask(self, what: str) -> None:
+        self.waits_for, self.life = f"{self.name} {what} {next(self.numbers)}", self.simulation.life
+
+    def consume(self, positions: dict[int, int]) -> BrokerError:
+        """Processes a record of each partition; commits it in the same moment, or later, or never."""
+        for partition, position in positions.items():
+            if self.offsets.is_in_step:
+                error = self.commit({partition: position + 1})
+                if error is not BrokerError.NONE:
+                    return error
+            self.offsets.processed[partition, position] += 1
+            positions[partition] += 1
+        return self.commit(positions) if self.dice.random() < 0.5 else BrokerError.NONE
+
+    def commit(self, positions: dict[int, int]) -> BrokerError:
+        group, now_ms = self.simulation.group, self.simulation.now_ms
+        error = group.commit_problem(self.member_id, self.instance_id, self.generation, now_ms)
+        for partition, position in positions.items() if error is BrokerError.NONE else ():
+            self.offsets.commit(partition, position)
+        return error
+
     def rejoin(self, error: BrokerError) -> None:
-        self.assignment = None
+        self.positions = None
         if error in {BrokerError.UNKNOWN_MEMBER_ID, BrokerError.FENCED_INSTANCE_ID}:
             self.member_id = ""
 
     def read_answer(self, token: str) -> None:
         answer = self.simulation.answers.get(token)
         if answer is None:
+            if self.life != self.simulation.life:  # the connection broke
+                self.waits_for = None
             return
         self.waits_for = None
         if isinstance(answer, JoinAnswer):
             self.read_join(answer)
         elif answer.error is BrokerError.NONE:
-            self.assignment = answer.assignment
+            self.positions = {partition: self.offsets.committed[partition] for partition in answer.assignment}
         else:
             self.rejoin(answer.error)
 
@@ -344,9 +416,11 @@ class Client:
             self.rejoin(answer.error)
         else:
             self.member_id, self.generation = answer.member_id, answer.generation
-            self.waits_for = f"{self.name} sync {next(self.numbers)}"
+            self.ask("sync")
             names = [member.member_id for member in answer.members]
-            given = [(name, str(number).encode()) for number, name in enumerate(names)]
+            given = [
+                (name, bytes(range(number, PARTITION_COUNT, len(names)))) for number, name in enumerate(names)
+            ]  # a byte for each partition
             self.simulation.group.sync(
                 self.waits_for, self.member_id, self.instance_id, self.generation, given, self.simulation.now_ms
             )
@@ -355,6 +429,8 @@ class Client:
 
 SHORT_DEATHS = 500
 LONG_DEATHS = 10_000
+COORDINATOR_SHARE = 0.1
+"""The share of deaths that hit the coordinator."""
 
 
 def test_after_any_deaths_the_living_share_everything_and_nobody_has_the_same(
@@ -369,30 +445,43 @@ def test_after_ten_thousand_deaths_the_living_share_everything(seeded: Callable[
 
 
 def live_and_die(death_count: int, dice: random.Random) -> None:
-    """Groups whose members die at random, on a simulated clock."""
+    """Groups whose members and coordinators die at random, on a simulated clock."""
     deaths = 0
     while deaths < death_count:
-        simulation = Simulation()
-        names = itertools.count()
-        clients = [Client(f"c{next(names)}", simulation, dice) for _ in range(dice.randrange(1, 8))]
+        simulation, offsets = Simulation(), Offsets(is_in_step=dice.random() < 0.5)
+        names = (f"c{number}" for number in itertools.count())
+        clients = [Client(next(names), simulation, offsets, dice) for _ in range(dice.randrange(1, 8))]
         for _ in range(200):
             simulation.pass_time(dice.choice([1, 10, 300, 3000]))
             for client in dice.sample(clients, len(clients)):
                 client.step()
             if dice.random() < 0.3:
-                dead = clients.pop(dice.randrange(len(clients)))
                 deaths += 1
-                if dead.instance_id is not None and dice.random() < 0.5:
-                    successor = Client(dead.name, simulation, dice)
-                    successor.instance_id = dead.instance_id
-                    clients.append(successor)
+                one_dies(simulation, clients, dice)
+                offsets.audit()
             if not clients or dice.random() < 0.25:
-                clients.append(Client(f"c{next(names)}", simulation, dice))
+                clients.append(Client(next(names), simulation, offsets, dice))
+        before = dict(offsets.committed)
         settle(simulation, clients)
         assert simulation.group.state is GroupState.STABLE
         assert {client.member_id for client in clients} == set(simulation.group.members)
         assert {client.generation for client in clients} == {simulation.group.generation}
-        assert sorted(int(client.assignment or b"-1") for client in clients) == list(range(len(clients)))
+        shared = sorted(partition for client in clients for partition in client.positions or ())
+        assert shared == list(range(PARTITION_COUNT))
+        offsets.audit()
+        assert all(offsets.committed[partition] > before[partition] for partition in shared)
+
+
+def one_dies(simulation: Simulation, clients: list[Client], dice: random.Random) -> None:
+    """The coordinator, or a client, which may have a successor under its name."""
+    if dice.random() < COORDINATOR_SHARE:
+        simulation.die()
+        return
+    dead = clients.pop(dice.randrange(len(clients)))
+    if dead.instance_id is not None and dice.random() < 0.5:
+        successor = Client(dead.name, simulation, dead.offsets, dice)
+        successor.instance_id = dead.instance_id
+        clients.append(successor)
 
 
 def settle(simulation: Simulation, clients: list[Client]) -> None:
