@@ -12,36 +12,18 @@ when a test's outcome is not as the table says, or when a suite is missing.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import re
 import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from setup import ROOT
-from tests.judges.guard import guarded
+from tests.judges.judged import server
 from tests.judges.outcomes import differences, read_table
 from tests.judges.suites import SUITES, Suite, version_problem
-from tests.support import wait_until
 
 PLACE = ROOT / "build" / "judges"
-LISTENING = re.compile(r" at (\S+:\d+), to read")
-"""The server's first sentence, which may come in pieces and behind warnings."""
-SERVER_OPTIONS = ("--writable", "-Xgroup_initial_rebalance_delay_ms=50")
-
-
-@contextlib.contextmanager
-def server(folder: Path, told: Path, partitions: int) -> Iterator[str]:
-    """The address of a server in a process of its own, as a user starts it; the file gets all that the server says."""
-    command = [sys.executable, "-m", "shmaccum", "serve", str(folder), "--listen=127.0.0.1:0", *SERVER_OPTIONS]
-    command.append(f"-Xpartitions={partitions}")
-    with open(told, "w") as errors, guarded(command, stderr=errors):
-        wait_until(lambda: LISTENING.search(told.read_text()) is not None, "the server listens")
-        yield LISTENING.findall(told.read_text())[0]
-    shutil.rmtree(folder)
 
 
 def judge(suite: Suite, sources: Path) -> bool:
@@ -54,7 +36,7 @@ def judge(suite: Suite, sources: Path) -> bool:
         print(f"{suite.name}: {problem}")
         return False
     told = PLACE / f"{suite.name}-server.log"
-    with server(PLACE / f"{suite.name}-log", told, suite.partitions) as address:
+    with server(PLACE / f"{suite.name}-log", told, f"-Xpartitions={suite.partitions}") as address:
         outcomes = suite.run(needed, address, PLACE)
     counts = Counter(outcome.value for outcome in outcomes.values())
     print(f"{suite.name}: " + ", ".join(f"{count} {word}" for word, count in sorted(counts.items())))

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from setup import ROOT
 from tests.judges.guard import guarded
+from tests.judges.judged import LOGIN, server_with_login
 from tests.judges.outcomes import Outcomes, of_go, of_junit, of_librdkafka
 from tests.kafka import distribution
 
@@ -120,10 +121,13 @@ def _run_librdkafka(runner: Path, address: str, place: Path, *, protocol: str, n
 
 
 def _run_kgo(program: Path, address: str, place: Path) -> Outcomes:
+    """Runs all tests; those of a login get a server that demands one."""
     log = place / "franz-go.log"
     variables = {"KGO_SEEDS": address, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "50000"}
     command = [str(program), "-test.v", f"-test.timeout={LIMIT_S:.0f}s"]
-    _execute(command, program.parent, variables, log)
+    with server_with_login(place) as login_address:
+        login = {"KGO_TEST_SCRAM_SEEDS": login_address, "KGO_TEST_SCRAM": ":".join(LOGIN)}
+        _execute(command, program.parent, {**variables, **login}, log)
     return of_go(log.read_text(errors="replace"))
 
 
