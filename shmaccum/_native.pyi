@@ -90,13 +90,15 @@ def write_fetch(
 def find_batch(descriptor: int, position: int, end: int, offset: int) -> tuple[int, int] | None: ...
 def append_frame(lock: int, byte: int, file: int, size: int, body: bytes) -> int: ...
 def send_pieces(socket: int, pieces: tuple[bytes | tuple[Any, ...], ...]) -> int: ...
-def serve_fetch(
-    socket: int,
+def serve_ready(
+    epoll: int,
+    timeout_ns: int,
+    clients: dict[int, Any],
     heads: dict[Any, Any],
     goes_on: Callable[[Any], list[Any] | None],
     size_max: int,
     types: tuple[type[tuple[Any, ...]], ...],
-) -> tuple[int, tuple[Any, ...], list[Any], Any] | bytes | None: ...
+) -> list[tuple[Any, int, Any]]: ...
 def ship_convoy(
     links: tuple[tuple[int, int, str, int, int, int, int], ...],
     lanes: tuple[tuple[Any, ...], ...],

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import final
 
 from shmaccum.segment_log.log_file import FileRange
-from shmaccum.serving.fetching import Ordinary, Piece, Served, receive_or_serve
+from shmaccum.serving.fetching import Outcome, Piece, Served
 from shmaccum.serving.login import Login
 from shmaccum.serving.messages import BadFrameError
 from shmaccum.serving.transport import PlainTransport, Transport
@@ -65,6 +65,7 @@ class Connection:
     Attributes:
         transport: its socket.
         host: its address, for people.
+        descriptor: the number of its socket.
         login: by which the client says who it is; None: nobody has to log in.
         began_s: the time at which it came, by a clock that goes on evenly.
         active_s: the time at which a whole request or a byte of an answer moved last.
@@ -75,6 +76,7 @@ class Connection:
 
     def __init__(self, transport: Transport, host: str, login: Login | None, limits: FrameLimits) -> None:
         self.transport = transport
+        self.descriptor: int = transport.socket.fileno()
         self.host = host
         self.login = login
         self.began_s = self.active_s = time.monotonic()
@@ -119,28 +121,25 @@ class Connection:
 
     @property
     def may_fetch_at_once(self) -> bool:
-        """True when `serve_fetch` may be called: nothing is under way, and no right has to be asked for."""
+        """True when C may read what the client says: nothing is under way, and no right has to be asked for."""
         return self._is_plain and not (self.is_gone or self.is_busy or self._received)
 
-    def serve_fetch(self, tables: Ordinary) -> Served | None:
-        """Reads what is there, and answers it when it is an ordinary fetch.
-
-        Returns:
-            The fetch; None: there was no ordinary one, and `next_frame` has what was read.
+    def take_over(self, outcome: Outcome) -> None:
+        """Goes on behind C, which read what the client said (`receive_ready`).
 
         Raises:
-            ConnectionError: as `receive` and `flush`.
+            ConnectionError: as `receive`.
             OSError: the socket broke.
         """
-        served = receive_or_serve(self.transport.socket.fileno(), tables, self._limits.size_max)
-        if not isinstance(served, Served):
-            if served is not None:
-                self._take_in(served)
-            return None
-        self._to_send, self._is_answered = served.pieces, True
-        self._drop(served.sent)
-        self.is_busy = bool(self._to_send)
-        return served
+        if isinstance(outcome, OSError):
+            raise outcome
+        if isinstance(outcome, Served):
+            self.active_s = time.monotonic()
+            if outcome.pieces:
+                self._to_send, self._is_answered, self.is_busy = outcome.pieces, True, True
+                self._drop(outcome.sent)
+        elif outcome is not None:
+            self._take_in(outcome)
 
     @property
     def wants_to_read(self) -> bool:

@@ -18,9 +18,9 @@ leaves their records out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from shmaccum._native import read_fetch, serve_fetch, write_fetch
+from shmaccum._native import read_fetch, serve_ready, write_fetch
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving.log_heads import LogHead
@@ -31,6 +31,7 @@ NO_EPOCH = -1
 NO_SESSION = 0
 READ_COMMITTED = 1
 """Isolation level of a fetch."""
+NS_PER_S = 1_000_000_000
 FINAL_EPOCH = -1
 """Of a session: none, or its last fetch (KIP-227)."""
 
@@ -83,17 +84,24 @@ class Found(NamedTuple):
         return 0 if self.records is None else self.records.size
 
 
-TYPES = (FetchRequest, Wanted, Found, FileRange)
-
-
 class Served(NamedTuple):
     """An ordinary fetch that was answered."""
 
     sent: int
-    """Bytes of the pieces that the socket took."""
+    """Bytes of the answer that the socket took."""
     pieces: tuple[Piece, ...]
+    """The whole answer, as long as the socket has not taken all of it."""
     found: list[Found]
     request: FetchRequest
+    took_s: float
+    """Seconds from the look at the socket to the answer."""
+
+
+TYPES = (FetchRequest, Wanted, Found, FileRange, Served)
+Outcome = Served | bytes | OSError | None
+"""What C read of a client, and did: an ordinary fetch; other bytes, none at the end of the connection; the socket
+broke; or C did not look."""
+Client = TypeVar("Client")
 
 
 class Ordinary(NamedTuple):
@@ -105,23 +113,26 @@ class Ordinary(NamedTuple):
     """The partitions of a session with which a request goes on, as `Sessions.goes_on` finds them."""
 
 
-def receive_or_serve(socket: int, tables: Ordinary, size_max: int) -> Served | bytes | None:
-    """Receives from a socket, and answers at once when exactly an ordinary fetch came (serve_fetch.c).
+def receive_ready(
+    epoll: int, rest_s: float, clients: dict[int, Client], tables: Ordinary, size_max: int
+) -> list[tuple[Client | int, int, Outcome]]:
+    """Waits for the files of a server's loop; ordinary fetches that come are answered at once (serve_ready.c).
 
     Args:
-        socket: does not block.
+        epoll: the descriptor of an epoll with the files.
+        rest_s: seconds to wait at most.
+        clients: those that have nothing under way, by the descriptor of their socket.
         tables: those of the server.
         size_max: the most bytes of a request.
 
     Returns:
-        The bytes that are no ordinary fetch, none at the end of the connection; None: there are none yet.
+        Of each event its client, its events as epoll tells them, and the outcome. Where C did not look, the descriptor
+        of the file takes the place of the client.
 
     Raises:
-        ConnectionError: a file ended too early.
-        OSError: the socket broke.
+        OSError: the epoll is none.
     """
-    served = serve_fetch(socket, *tables, size_max, TYPES)
-    return Served(*served) if isinstance(served, tuple) else served
+    return serve_ready(epoll, int(rest_s * NS_PER_S), clients, *tables, size_max, TYPES)
 
 
 def read_request(request: Request) -> FetchRequest:

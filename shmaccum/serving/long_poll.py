@@ -143,9 +143,10 @@ class LongPoll:
     def note_served(self, served: Served) -> None:
         """Takes over what an ordinary fetch changes, which C has answered."""
         self._count(served.found)
-        session = self._sessions.of(served.request)
-        if isinstance(session, Session):
-            session.news(served.found)
+        if served.request.session_id != NO_SESSION:
+            session = self._sessions.of(served.request)
+            if isinstance(session, Session):
+                session.news(served.found)
 
     def _count(self, told: Sequence[Found]) -> None:
         for one in told:

@@ -4,7 +4,8 @@
 ::
 
     epoll ──┬── listener      a client comes
-            ├── connections   frame ──> route ──> answer, at once or later (a parked fetch, join or sync)
+            ├── connections   an ordinary fetch ──> answer, in C (`receive_ready`)
+            │                 frame ──> route ──> answer, at once or later (a parked fetch, join or sync)
             ├── log watch     another process appended ──> the fetches that are parked there are asked again
             └── bell          a writer of this process appended, or `stop`
 
@@ -42,7 +43,7 @@ from shmaccum.serving.cluster import Address, Cluster
 from shmaccum.serving.connection import Connection, FrameLimits
 from shmaccum.serving.consumer_group import ConsumerLimits
 from shmaccum.serving.coordinator import Coordinator
-from shmaccum.serving.fetching import Piece
+from shmaccum.serving.fetching import Outcome, Piece, Served, receive_ready
 from shmaccum.serving.group import Limits
 from shmaccum.serving.hashing import Hashing
 from shmaccum.serving.login import Login
@@ -73,6 +74,7 @@ from shmaccum.serving.writing import Writing
 logger = logging.getLogger(__name__)
 logger.addFilter(Throttle())
 
+EPOLLIN, EPOLLOUT = 0x1, 0x4
 BACKLOG = 512
 MAINTAIN_INTERVAL_S = 1.0
 PROBLEM_PAUSE_S = 0.2
@@ -150,6 +152,7 @@ class LogServer(ClosedOnExit):
         self._hosts: Counter[str] = Counter()
         self._connections: set[Connection] = set()
         self._starved: set[Connection] = set()
+        self._idle: dict[int, Connection] = {}
         self._waiting: dict[Connection, Call] = {}
         self._runnable: list[Connection] = []
         self._served: Connection | None = None
@@ -184,9 +187,9 @@ class LogServer(ClosedOnExit):
         transactions = TransactionCoordinator(log, self._coordinator, is_synced=is_synced)
         return Writing(log, self._topics, self._numbers, transactions)
 
-    def _new_selector(self) -> selectors.DefaultSelector:
+    def _new_selector(self) -> selectors.EpollSelector:
         """A selector of everything but the clients."""
-        selector = selectors.DefaultSelector()
+        selector = selectors.EpollSelector()
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
         selector.register(self._bell, selectors.EVENT_READ, self._answer_bell)
         if self._polls.descriptor >= 0:
@@ -228,11 +231,7 @@ class LogServer(ClosedOnExit):
         """Waits until something is to be done, and does it."""
         due_s = self._due_s()
         rest_s = 0.0 if self._runnable else max(due_s - time.monotonic(), 0.0)
-        for key, events in self._selector.select(rest_s):
-            if isinstance(key.data, Connection):
-                self._serve(key.data, events)
-            else:
-                key.data()
+        self._take_events(rest_s)
         runnable, self._runnable = self._runnable, []
         for connection in runnable:
             self._take_frame(connection)
@@ -243,6 +242,25 @@ class LogServer(ClosedOnExit):
         self._hashing.conclude()
         if time.monotonic() >= due_s:
             self._do_due()
+
+    def _take_events(self, rest_s: float) -> None:
+        """Waits for the files of the loop, and does what they ask for. Ordinary fetches are answered by then."""
+        descriptor = self._selector.fileno()
+        ready = receive_ready(descriptor, rest_s, self._idle, self._polls.ordinary, self._limits.size_max)
+        for source, mask, outcome in ready:
+            if isinstance(source, Connection):
+                self._take_over(source, outcome)
+            else:
+                self._take_event(source, mask)
+
+    def _take_event(self, descriptor: int, mask: int) -> None:
+        key = self._selector.get_map().get(descriptor)
+        if key is None:  # it was closed in this round
+            return
+        if isinstance(key.data, Connection):
+            self._serve(key.data, _events_of(mask) & key.events)
+        else:
+            key.data()
 
     def _due_s(self) -> float:
         """When `_do_due` has something to do. Work that comes to be due in a round is done in the next one."""
@@ -357,33 +375,33 @@ class LogServer(ClosedOnExit):
         self._hosts[host] += 1
         connection.events = selectors.EVENT_READ
         self._selector.register(transport.socket, connection.events, connection)
+        self._note_idle(connection)
 
     def _serve(self, connection: Connection, events: int) -> None:
         try:
             if not events:  # the kernel tells of a broken connection, even where nothing is wanted of it
                 raise ConnectionError("the client closed the connection")
-            if events & selectors.EVENT_READ and self._receive(connection):
-                return
+            if events & selectors.EVENT_READ:
+                connection.receive()
             if events & selectors.EVENT_WRITE:
                 connection.flush()
         except Exception as error:  # noqa: BLE001 - see `_fail`
             self._fail(connection, error)
         self._take_frame(connection)
 
-    def _receive(self, connection: Connection) -> bool:
-        """Reads what a client says; True when it was an ordinary fetch, which is answered by now."""
+    def _take_over(self, connection: Connection, outcome: Outcome) -> None:
+        """Goes on behind C, which read what a client said, and answered it when it was an ordinary fetch."""
+        if isinstance(outcome, Served):
+            self._polls.note_served(outcome)
+            self._numbers.note_answered(api_name(FETCH), outcome.took_s)
+        if connection.is_gone:
+            return
+        try:
+            connection.take_over(outcome)
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail(connection, error)
         if not connection.may_fetch_at_once:
-            connection.receive()
-            return False
-        begun_s = time.monotonic()
-        served = connection.serve_fetch(self._polls.ordinary)
-        if served is None:
-            return False
-        self._polls.note_served(served)
-        self._numbers.note_answered(api_name(FETCH), time.monotonic() - begun_s)
-        if connection.is_busy:
-            self._await(connection)
-        return True
+            self._take_frame(connection)
 
     def _take_frame(self, connection: Connection) -> None:
         """Begins the next request of a connection that has none under way."""
@@ -417,6 +435,14 @@ class LogServer(ClosedOnExit):
         if connection.events != events:
             connection.events = events
             self._selector.modify(connection.transport.socket, events, connection)
+        self._note_idle(connection)
+
+    def _note_idle(self, connection: Connection) -> None:
+        """Lets C read what a client says that has nothing under way."""
+        if connection.may_fetch_at_once:
+            self._idle[connection.descriptor] = connection
+        else:
+            self._idle.pop(connection.descriptor, None)
 
     def _feed_starved(self) -> None:
         """Lets connections read on whose large requests waited for memory, as far as there is some."""
@@ -450,6 +476,7 @@ class LogServer(ClosedOnExit):
             self._polls.drop(call)
             self._coordinator.drop(call)
         self._selector.unregister(connection.transport.socket)
+        self._idle.pop(connection.descriptor, None)
         self._connections.discard(connection)
         self._starved.discard(connection)
         self._hosts[connection.host] -= 1
@@ -548,6 +575,11 @@ class LogServer(ClosedOnExit):
             one.close()
         if self._log is not None:
             self._log.close()
+
+
+def _events_of(mask: int) -> int:
+    """The events of a selector that epoll's stand for; an error, or the end of a connection, is both of them."""
+    return selectors.EVENT_WRITE * bool(mask & ~EPOLLIN) | selectors.EVENT_READ * bool(mask & ~EPOLLOUT)
 
 
 def parse_listen(text: str, options: ServerOptions) -> Address:

@@ -311,8 +311,7 @@ static void request_make(struct script *script, struct request *request)
 
 /* Objects that stay. */
 static struct {
-    PyObject *module;
-    PyObject *types; /* FetchRequest, Wanted, Found, FileRange */
+    PyObject *types; /* FetchRequest, Wanted, Found, FileRange, Served */
     PyObject *head_type;
     PyObject *goes_on;
     PyObject *in_session; /* the answer of goes_on: a list, or None */
@@ -369,8 +368,7 @@ static void world_begin(void)
 {
     static PyMethodDef goes_on = {"goes_on", goes_on_answer, METH_O, NULL};
     python_begin();
-    world.module = needed(PyModule_New("fuzz"));
-    world.types = python_value("tuple(type(name, (tuple,), {'__slots__': ()}) for name in 'rwfg')");
+    world.types = python_value("tuple(type(name, (tuple,), {'__slots__': ()}) for name in 'rwfgs')");
     world.head_type = python_value("type('Head', (), {})");
     world.goes_on = needed(PyCFunction_New(&goes_on, NULL));
     int file = memfd_create("segment", 0);
@@ -497,50 +495,35 @@ static size_t answer_receive(void)
     return size;
 }
 
-static size_t piece_check(PyObject *piece, const uint8_t *told, const struct segment *segment)
+/* The place behind the records of a partition, which come behind `position`. */
+static size_t records_check(PyObject *records, size_t position, size_t size, const struct segment *segment)
 {
-    if (PyBytes_Check(piece)) {
-        size_t size = (size_t)PyBytes_GET_SIZE(piece);
-        if (memcmp(told, PyBytes_AS_STRING(piece), size) != 0) {
-            fuzz_fail("a piece of bytes did not come as it is");
-        }
-        return size;
+    size_t start = PyLong_AsSize_t(PyTuple_GET_ITEM(records, RANGE_POSITION));
+    size_t count = PyLong_AsSize_t(PyTuple_GET_ITEM(records, RANGE_SIZE));
+    if (start + count > segment->bytes.size) {
+        fuzz_fail("an answer is whole, and the file ends within its records");
     }
-    size_t position = PyLong_AsSize_t(PyTuple_GET_ITEM(piece, RANGE_POSITION));
-    size_t size = PyLong_AsSize_t(PyTuple_GET_ITEM(piece, RANGE_SIZE));
-    if (position + size > segment->bytes.size || memcmp(told, segment->bytes.content + position, size) != 0) {
+    const uint8_t *found = memmem(world.answer + position, size - position, segment->bytes.content + start, count);
+    if (found == NULL) {
         fuzz_fail("records are not the bytes of the file");
     }
-    return size;
+    return (size_t)(found - world.answer) + count;
 }
 
-/* An answer whose records are all there. */
-static void answer_check(PyObject *pieces, const struct bytes *frame, size_t sent, const struct segment *segment)
+/* An answer that the socket took whole. */
+static void answer_check(PyObject *found, const struct bytes *frame, size_t sent, const struct segment *segment)
 {
     size_t position = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pieces); i++) {
-        position += piece_check(PyTuple_GET_ITEM(pieces, i), world.answer + position, segment);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(found); i++) {
+        PyObject *records = PyTuple_GET_ITEM(PyList_GET_ITEM(found, i), FOUND_RECORDS);
+        position = records == Py_None ? position : records_check(records, position, sent, segment);
     }
-    if (position != sent || load_be32(world.answer) != sent - sizeof(uint32_t)) {
+    if (load_be32(world.answer) != sent - sizeof(uint32_t)) {
         fuzz_fail("an answer has another size than it tells");
     }
     if (load_be32(world.answer + CORRELATION_IN_ANSWER) != load_be32(frame->content + CORRELATION_IN_REQUEST)) {
         fuzz_fail("an answer belongs to another request");
     }
-}
-
-/* True when the file ends within the records, as one that was cut meanwhile. */
-static bool is_cut(PyObject *pieces, const struct segment *segment)
-{
-    bool is_cut = false;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pieces); i++) {
-        PyObject *piece = PyTuple_GET_ITEM(pieces, i);
-        if (!PyBytes_Check(piece)) {
-            size_t position = PyLong_AsSize_t(PyTuple_GET_ITEM(piece, RANGE_POSITION));
-            is_cut |= PyLong_AsSize_t(PyTuple_GET_ITEM(piece, RANGE_SIZE)) + position > segment->bytes.size;
-        }
-    }
-    return is_cut;
 }
 
 static void outcome_check(PyObject *outcome, const struct bytes *frame, const struct segment *segment)
@@ -558,13 +541,12 @@ static void outcome_check(PyObject *outcome, const struct bytes *frame, const st
         }
         return;
     }
-    size_t sent = PyTuple_Check(outcome) ? PyLong_AsSize_t(PyTuple_GET_ITEM(outcome, 0)) : received + 1;
+    size_t sent = PyTuple_Check(outcome) ? PyLong_AsSize_t(PyTuple_GET_ITEM(outcome, SERVED_SENT)) : received + 1;
     if (sent != received) {
         fuzz_fail("the bytes that were sent are not those that were told");
     }
-    PyObject *pieces = PyTuple_GET_ITEM(outcome, 1);
-    if (!is_cut(pieces, segment)) {
-        answer_check(pieces, frame, sent, segment);
+    if (PyTuple_GET_SIZE(PyTuple_GET_ITEM(outcome, SERVED_PIECES)) == 0) {
+        answer_check(PyTuple_GET_ITEM(outcome, SERVED_FOUND), frame, sent, segment);
     }
 }
 
@@ -575,14 +557,10 @@ static void serve_check(const struct scene *scene, const struct request *request
     if (frame->size == 0 || send(world.sockets[1], frame->content, frame->size, 0) != (ssize_t)frame->size) {
         return;
     }
-    PyObject *socket = needed(PyLong_FromLong(world.sockets[0]));
-    PyObject *size_max = needed(PyLong_FromLong(SIZE_MAX_OF_FRAME));
-    PyObject *arguments[] = {socket, scene->heads, world.goes_on, size_max, world.types};
-    PyObject *outcome = log_serve_fetch(world.module, arguments, 5, NULL);
+    const struct serving tables = {scene->heads, world.goes_on, SIZE_MAX_OF_FRAME, world.types};
+    PyObject *outcome = fetch_serve(world.sockets[0], &tables);
     outcome_check(outcome, frame, segment);
     Py_XDECREF(outcome);
-    Py_DECREF(socket);
-    Py_DECREF(size_max);
 }
 
 static Py_ssize_t references(const struct scene *scene)
@@ -601,7 +579,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct request request;
     struct script script = {data, data + size};
     struct scene scene;
-    if (world.module == NULL) {
+    if (world.types == NULL) {
         world_begin();
     }
     segment_make(&script, &segment);

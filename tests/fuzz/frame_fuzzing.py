@@ -4,7 +4,7 @@
 ::
 
     frames.py ──bytes──> MemoryClient ──> LogServer._take_frame ──> route, handler ──> MemoryTransport
-               └──────> SocketClient ──> LogServer._serve ──> C, or route, handler ──> socket
+               └──────> SocketClient ──> LogServer._take_events ──> C, or route, handler ──> socket
 
 The dispatcher, its parts and the log on disk are those of a server. A client of a server with users lies in memory, and
 `Selector` never asks the kernel about it. Any other client has a socket, for C reads an ordinary fetch from there.
@@ -25,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterator
 from pathlib import Path
-from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
+from selectors import EVENT_READ
 from typing import Any, NamedTuple, final
 
 import psutil
@@ -118,6 +118,10 @@ class MemoryTransport:
     def __init__(self) -> None:
         self.socket: Any = self  # the selector's key of this client
 
+    def fileno(self) -> int:
+        """No file."""
+        return -1
+
     def shake_hands(self) -> None:
         """Nothing to be done."""
 
@@ -155,8 +159,11 @@ class Selector:
         if not isinstance(file, MemoryTransport):
             self._real.modify(file, events, data)
 
-    def select(self, _timeout_s: float) -> list[tuple[SelectorKey, int]]:
-        return self._real.select(0)  # type: ignore[no-any-return]
+    def fileno(self) -> int:
+        return int(self._real.fileno())
+
+    def get_map(self) -> Any:
+        return self._real.get_map()
 
     def close(self) -> None:
         self._real.close()
@@ -197,10 +204,10 @@ class SocketClient:
             if connection.is_gone or not connection.events & EVENT_READ:
                 return
             self._socket.send(frame[start : start + CHUNK_SIZE])
-            self._server._serve(connection, EVENT_READ)
+            self._server._take_events(0.0)
             self._read()
         while connection.wants_to_write:
-            self._server._serve(connection, EVENT_WRITE)
+            self._server._take_events(0.0)
             self._read()
 
     def _read(self) -> None:
@@ -219,6 +226,7 @@ def _introduce(server: LogServer, connection: Connection) -> None:
     server._hosts["fuzz"] += 1
     connection.events = EVENT_READ
     server._selector.register(connection.transport.socket, EVENT_READ, connection)
+    server._note_idle(connection)
 
 
 Client = MemoryClient | SocketClient

@@ -4,8 +4,8 @@
  *
  *   body ──> fetch_request_read ──> request ──> batch_find ──> found ──> fetch_answer_write ──> pieces ──> pieces_send
  *
- * Each tuple is laid out as its type in shmaccum/serving: FetchRequest, Wanted and Found in fetching.py, Window in
- * log_heads.py, FileRange in segment_log/log_file.py.
+ * Each tuple is laid out as its type in shmaccum/serving: FetchRequest, Wanted, Found and Served in fetching.py, Window
+ * in log_heads.py, FileRange in segment_log/log_file.py.
  */
 #ifndef PYTHON_LOG_FETCH_H
 #define PYTHON_LOG_FETCH_H
@@ -54,6 +54,8 @@ enum found_field {
     FOUND_FIELD_COUNT,
 };
 
+enum served_field { SERVED_SENT, SERVED_PIECES, SERVED_FOUND, SERVED_REQUEST, SERVED_TIME, SERVED_FIELD_COUNT };
+
 enum range_field { RANGE_FILE, RANGE_POSITION, RANGE_SIZE, RANGE_FIELD_COUNT };
 
 /* A request from the bytes of its body. NULL with ValueError: the bytes are no request. */
@@ -83,5 +85,24 @@ int64_t batch_find(struct batch_walk *walk);
 
 /* How many bytes of a tuple of pieces a socket took; -1: an exception, before any byte went. */
 Py_ssize_t pieces_send(int socket, PyObject *pieces);
+
+/* The tables by which ordinary fetches are answered, as serve_fetch.c says. */
+struct serving {
+    PyObject *heads;
+    PyObject *goes_on;
+    int64_t size_max; /* of a request */
+    PyObject *types;  /* FetchRequest, Wanted, Found, FileRange, Served */
+};
+
+/* False when the objects are of other types. */
+bool serving_check(const struct serving *given);
+
+/* Receives from a client, and answers an ordinary fetch: a Served. Other bytes are given as they came, and no bytes at
+ * the end of the connection. None: there are none yet. NULL with OSError: the socket broke, or a file ended before its
+ * range. */
+PyObject *fetch_serve(int socket, const struct serving *given);
+
+/* The clock of time.monotonic(). */
+int64_t monotonic_ns(void);
 
 #endif

@@ -33,8 +33,8 @@ PyObject *log_find_batch(PyObject *module, PyObject *const *args, Py_ssize_t cou
 /* send_pieces(socket, pieces): how many bytes of an answer a socket took. */
 PyObject *log_send_pieces(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
-/* serve_fetch(socket, heads, goes_on, size_max, types): an ordinary fetch of a client, received and answered. */
-PyObject *log_serve_fetch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+/* serve_ready(epoll, timeout_ns, clients, ...): the files that are ready; ordinary fetches are answered by then. */
+PyObject *log_serve_ready(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* ship_convoy(links, lanes, found, ...): the ordinary rounds of a shipper. */
 PyObject *log_ship_convoy(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);

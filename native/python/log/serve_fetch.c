@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * serve_fetch(socket, heads, ...): an ordinary fetch from its first byte to the last, in one call.
+ * An ordinary fetch from its first byte to the last, in one call.
  *
  *   socket ──recv──> frame ──> request ──> window of each partition ──> found ──> pieces ──sendfile──> socket
  *                      └────────────┴── not ordinary: the bytes go to Python, and nothing was sent
@@ -18,12 +18,13 @@
  * file, whose headers find_batch.c checks.
  */
 #include "base/bytes.h"
-#include "python/common/arguments.h"
+#include "base/clock.h"
 #include "python/log/fetch.h"
 #include "python/log/log.h"
 
 #include <errno.h>
 #include <sys/socket.h>
+#include <time.h>
 
 enum {
     RECEIVED_MAX = 64 << 10,
@@ -31,6 +32,13 @@ enum {
     HEAD_SIZE = 14,          /* size, api key, version, correlation id and the length of the client id */
     NO_EPOCH = -1,
 };
+
+int64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * (int64_t)NS_PER_S + now.tv_nsec;
+}
 
 enum window_field {
     WINDOW_FILE,
@@ -45,18 +53,10 @@ enum window_field {
     WINDOW_FIELD_COUNT,
 };
 
-struct arguments {
-    int64_t socket;
-    PyObject *heads;
-    PyObject *goes_on;
-    int64_t size_max;
-    PyObject *types; /* FetchRequest, Wanted, Found, FileRange */
-};
-
-enum type_field { TYPE_REQUEST, TYPE_WANTED, TYPE_FOUND, TYPE_RANGE, TYPE_COUNT };
+enum type_field { TYPE_REQUEST, TYPE_WANTED, TYPE_FOUND, TYPE_RANGE, TYPE_SERVED, TYPE_COUNT };
 
 struct fetch {
-    const struct arguments *given;
+    const struct serving *given;
     int64_t version;
     int64_t correlation_id;
     const uint8_t *body;
@@ -64,6 +64,7 @@ struct fetch {
     int64_t bytes_left; /* that the answer may still have */
     int64_t found_size;
     int64_t session_id;
+    int64_t begun_ns;
     bool is_first; /* no records were found yet */
 };
 
@@ -283,7 +284,7 @@ static PyObject *all_find(struct fetch *fetch, PyObject *request)
     return list;
 }
 
-/* The answer in pieces, and what it was made of: each is a new reference. */
+/* The answer in pieces, and its parts: each is a new reference. */
 struct made {
     PyObject *request;
     PyObject *found;  /* a list */
@@ -311,21 +312,38 @@ static bool answer_make(struct fetch *fetch, struct made *made)
     return made->pieces != NULL;
 }
 
-/* (bytes that went, pieces, found, request): takes over all of them; NULL with an exception when the socket broke. */
-static PyObject *answer_send(const struct fetch *fetch, const struct made *made)
+static bool is_whole(Py_ssize_t sent, PyObject *pieces)
 {
-    Py_ssize_t sent = pieces_send((int)fetch->given->socket, made->pieces);
+    uint32_t size = load_be32((const uint8_t *)PyBytes_AS_STRING(PyTuple_GET_ITEM(pieces, 0)));
+    return sent == (Py_ssize_t)(sizeof size + size);
+}
+
+static void made_drop(struct made *made)
+{
+    Py_CLEAR(made->pieces);
+    Py_CLEAR(made->found);
+    Py_CLEAR(made->request);
+}
+
+/* A Served: takes over all that was made; NULL with an exception when the socket broke. */
+static PyObject *answer_send(const struct fetch *fetch, int socket, struct made *made)
+{
+    Py_ssize_t sent = pieces_send(socket, made->pieces);
     if (sent < 0 && PyErr_ExceptionMatches(PyExc_BlockingIOError)) {
         PyErr_Clear();
         sent = 0;
     }
-    if (sent < 0) {
-        Py_DECREF(made->pieces);
-        Py_DECREF(made->found);
-        Py_DECREF(made->request);
+    if (sent >= 0 && is_whole(sent, made->pieces)) {
+        Py_SETREF(made->pieces, PyTuple_New(0));
+    }
+    if (sent < 0 || made->pieces == NULL) {
+        made_drop(made);
         return NULL;
     }
-    return Py_BuildValue("(nNNN)", sent, made->pieces, made->found, made->request);
+    double took_s = (double)(monotonic_ns() - fetch->begun_ns) / (double)NS_PER_S;
+    PyObject *fields[] = {PyLong_FromSsize_t(sent), made->pieces, made->found, made->request,
+                          PyFloat_FromDouble(took_s)};
+    return tuple_make(type_of(fetch, TYPE_SERVED), fields, SERVED_FIELD_COUNT);
 }
 
 /* ---- the call ---- */
@@ -349,39 +367,26 @@ static PyObject *bytes_receive(int socket)
     return bytes;
 }
 
-static const struct argument_table table = {
-    {"serve_fetch", {"socket", "heads", "goes_on", "size_max", "types"}, 5, 5},
-    {INTEGER_ARGUMENT(struct arguments, socket, 0, INT32_MAX), OBJECT_ARGUMENT(struct arguments, heads),
-     OBJECT_ARGUMENT(struct arguments, goes_on), INTEGER_ARGUMENT(struct arguments, size_max, 0, INT64_MAX),
-     OBJECT_ARGUMENT(struct arguments, types)},
-};
-
-static bool are_types(PyObject *types)
+bool serving_check(const struct serving *given)
 {
-    bool are_right = PyTuple_Check(types) && PyTuple_GET_SIZE(types) == TYPE_COUNT;
-    for (Py_ssize_t i = 0; are_right && i < TYPE_COUNT; i++) {
-        are_right = is_tuple_type(PyTuple_GET_ITEM(types, i));
+    bool is_right = PyDict_Check(given->heads) && PyTuple_Check(given->types) &&
+                    PyTuple_GET_SIZE(given->types) == TYPE_COUNT;
+    for (Py_ssize_t i = 0; is_right && i < TYPE_COUNT; i++) {
+        is_right = is_tuple_type(PyTuple_GET_ITEM(given->types, i));
     }
-    return are_right;
+    return is_right;
 }
 
-PyObject *log_serve_fetch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *fetch_serve(int socket, const struct serving *given)
 {
-    struct arguments given;
-    struct fetch fetch = {.given = &given, .is_first = true};
+    struct fetch fetch = {.given = given, .is_first = true, .begun_ns = monotonic_ns()};
     struct made made;
-    if (!arguments_parse(PyModule_GetState(module), &table, args, count, names, &given)) {
-        return NULL;
-    }
-    if (!PyDict_Check(given.heads) || !are_types(given.types)) {
-        return PyErr_Format(PyExc_TypeError, "heads must be a dict, and types the four types of tuples");
-    }
-    PyObject *bytes = bytes_receive((int)given.socket);
+    PyObject *bytes = bytes_receive(socket);
     if (bytes == NULL || bytes == Py_None ||
         !frame_read((const uint8_t *)PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes), &fetch) ||
         !answer_make(&fetch, &made)) {
         return bytes;
     }
     Py_DECREF(bytes);
-    return answer_send(&fetch, &made);
+    return answer_send(&fetch, socket, &made);
 }

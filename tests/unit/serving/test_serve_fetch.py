@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import select
+import signal
 import socket
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shmaccum._native import serve_fetch
+from shmaccum._native import serve_ready
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving import LogServer, log_heads
@@ -21,13 +26,14 @@ from shmaccum.serving.fetching import (
     TYPES,
     FetchRequest,
     Ordinary,
+    Outcome,
     Piece,
     Served,
     Wanted,
     find,
     is_enough,
     read_request,
-    receive_or_serve,
+    receive_ready,
     write_answer,
 )
 from shmaccum.serving.log_heads import LogHead, OpenFiles
@@ -37,7 +43,7 @@ from shmaccum.serving.topics import Topics
 from shmaccum.serving.transport import PlainTransport
 from tests.fuzz.frames import faulty
 from tests.log_support import TOPIC, batch_of, log_files, make_batch, make_batches, open_log
-from tests.serving_support import answer_of, fetch, running, stranger
+from tests.serving_support import DEADLINE_S, answer_of, fetch, running, stranger
 
 FETCH = 1
 VERSIONS = range(4, 18)
@@ -117,6 +123,23 @@ def no_session(_request: FetchRequest) -> list[Wanted] | None:
     return None
 
 
+def ready(
+    files: Sequence[socket.socket], clients: Sequence[socket.socket], tables: Ordinary, rest_s: float = 0.0
+) -> list[tuple[socket.socket | int, int, Outcome]]:
+    """The files that are ready, of which some are those of clients."""
+    with contextlib.closing(select.epoll()) as epoll:
+        for file in files:
+            epoll.register(file, select.EPOLLIN)
+        return receive_ready(epoll.fileno(), rest_s, {one.fileno(): one for one in clients}, tables, SIZE_MAX)
+
+
+def receive(ours: socket.socket, tables: Ordinary) -> Outcome:
+    """What C reads of a client, or does."""
+    found = ready([ours], [ours], tables)
+    assert [(source, events) for source, events, _ in found] == [(ours, select.EPOLLIN)] * len(found)
+    return found[0][2] if found else None
+
+
 def served(
     pair: tuple[socket.socket, socket.socket], topics: Topics, content: bytes, sessions: Sessions | None = None
 ) -> bytes | None:
@@ -124,14 +147,13 @@ def served(
     ours, theirs = pair
     theirs.sendall(content)
     tables = Ordinary(topics.heads, no_session if sessions is None else sessions.goes_on)
-    outcome = receive_or_serve(ours.fileno(), tables, SIZE_MAX)
+    outcome = receive(ours, tables)
     if not isinstance(outcome, Served):
         assert outcome == content
         with pytest.raises(BlockingIOError):
             theirs.recv(1, socket.MSG_DONTWAIT)
         return None
-    sizes = [piece.size if isinstance(piece, FileRange) else len(piece) for piece in outcome.pieces]
-    assert outcome.sent == sum(sizes)
+    assert not outcome.pieces
     received = b""
     while len(received) < outcome.sent:
         received += theirs.recv(outcome.sent - len(received))
@@ -239,23 +261,135 @@ def test_nothing_and_the_end_of_a_connection_are_told_apart(
     topics: Topics, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = pair
-    assert receive_or_serve(ours.fileno(), Ordinary(topics.heads, no_session), SIZE_MAX) is None
+    tables = Ordinary(topics.heads, no_session)
+    assert ready([ours], [ours], tables) == []
+    theirs.shutdown(socket.SHUT_WR)
+    assert receive(ours, tables) == b""
     theirs.close()
-    assert receive_or_serve(ours.fileno(), Ordinary(topics.heads, no_session), SIZE_MAX) == b""
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        receive_or_serve(2**31 - 1, Ordinary(topics.heads, no_session), SIZE_MAX)
+    ((source, events, outcome),) = ready([ours], [ours], tables)
+    assert (source, events & select.EPOLLHUP, outcome) == (ours.fileno(), select.EPOLLHUP, None)
 
 
-def test_windows_and_types_that_are_none_are_refused(topics: Topics, pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_socket_that_breaks_is_told_with_its_client(
+    topics: Topics, tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    """Only a socket can be received from: a pipe is ready, and breaks."""
+    ours, theirs = pair
+    reading, writing = os.pipe()
+    os.write(writing, b"x")
+    theirs.sendall(b"x")
+    with contextlib.closing(select.epoll()) as epoll:
+        epoll.register(reading, select.EPOLLIN)
+        epoll.register(ours, select.EPOLLIN)
+        clients = {reading: "pipe", ours.fileno(): "socket"}
+        found = receive_ready(epoll.fileno(), 0.0, clients, Ordinary(topics.heads, no_session), SIZE_MAX)
+    os.close(reading)
+    os.close(writing)
+    outcomes = {source: outcome for source, _, outcome in found}
+    assert isinstance(outcomes["pipe"], OSError)
+    assert outcomes["socket"] == b"x"
+
+
+def test_arguments_that_are_none_are_refused(topics: Topics, pair: tuple[socket.socket, socket.socket]) -> None:
     content = frame(11, topics, random.Random(3))
     python_answer(topics, content)
     for head in set(topics.heads.values()):
         head.windows = tuple(each[:3] for each in head.windows)  # type: ignore[misc]
     assert served(pair, topics, content) is None
-    with pytest.raises(TypeError, match="four types"):
-        serve_fetch(pair[0].fileno(), topics.heads, no_session, SIZE_MAX, TYPES[:3])
-    with pytest.raises(TypeError, match="dict"):
-        serve_fetch(pair[0].fileno(), [], no_session, SIZE_MAX, TYPES)  # type: ignore[arg-type]
+    with contextlib.closing(select.epoll()) as epoll:
+        with pytest.raises(TypeError, match="five types"):
+            serve_ready(epoll.fileno(), 0, {}, topics.heads, no_session, SIZE_MAX, TYPES[:3])
+        with pytest.raises(TypeError, match="dicts"):
+            serve_ready(epoll.fileno(), 0, {}, [], no_session, SIZE_MAX, TYPES)  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        serve_ready(2**31 - 1, 0, {}, topics.heads, no_session, SIZE_MAX, TYPES)
+
+
+# --- one call, many fetches
+
+
+def opened(topics: Topics, version: int = 11, **more: Any) -> tuple[bytes, bytes]:
+    """A fetch whose window is open, and its answer."""
+    partitions = [{**partition(0, random.Random(1)), "fetch_offset": 3, "partition_max_bytes": 1 << 20}]
+    values = {"max_bytes": 1 << 20, "min_bytes": 1, "topics": [{"topic": TOPIC, "partitions": partitions}], **more}
+    content = frame(version, topics, random.Random(0), **values)
+    answer = python_answer(topics, content)
+    assert answer is not None
+    return content, answer
+
+
+def ask_often(theirs: socket.socket, content: bytes, answer: bytes, count: int) -> None:
+    for _ in range(count):
+        theirs.sendall(content)
+        received = b""
+        while len(received) < len(answer):
+            received += theirs.recv(len(answer) - len(received))
+        assert received == answer
+
+
+def test_a_call_goes_on_until_another_file_is_ready(topics: Topics, pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    content, answer = opened(topics)
+    bell, rope = socket.socketpair()
+    with bell, rope, ThreadPoolExecutor(1) as pool:
+
+        def ask_and_ring() -> None:
+            ask_often(theirs, content, answer, 3)
+            rope.sendall(b"x")
+
+        asked = pool.submit(ask_and_ring)
+        found = ready([ours, bell], [ours], Ordinary(topics.heads, no_session), DEADLINE_S)
+        asked.result(DEADLINE_S)
+        assert [source for source, _, _ in found] == [ours, ours, ours, bell.fileno()]
+        assert all(isinstance(outcome, Served) and outcome.took_s > 0 for _, _, outcome in found[:3])
+
+
+def test_a_call_ends_behind_many_answers(topics: Topics, pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    content, answer = opened(topics)
+    tables = Ordinary(topics.heads, no_session)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask_often, theirs, content, answer, 300)
+        counts = [len(ready([ours], [ours], tables, DEADLINE_S))]
+        while sum(counts) < 300:
+            counts.append(len(ready([ours], [ours], tables, 0.001)))
+        asked.result(DEADLINE_S)
+    assert counts[0] == 256
+
+
+def test_a_fetch_that_python_has_to_take_over_ends_a_call(
+    topics: Topics, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    content, _ = opened(topics)
+    in_session, _ = opened(topics, session_id=7, session_epoch=1)
+    tables = Ordinary(topics.heads, lambda request: request.wanted)
+    theirs.sendall(in_session)
+    ((_, _, outcome),) = ready([ours], [ours], tables, DEADLINE_S)
+    assert isinstance(outcome, Served)
+    theirs.sendall(content * 2)
+    assert [outcome for _, _, outcome in ready([ours], [ours], tables, DEADLINE_S)] == [content * 2]
+
+
+def test_a_signal_ends_a_call(topics: Topics, pair: tuple[socket.socket, socket.socket]) -> None:
+    heard: list[int] = []
+    is_over = threading.Event()
+    waiting = threading.get_ident()
+
+    def send_signals() -> None:
+        while not is_over.wait(0.01):
+            signal.pthread_kill(waiting, signal.SIGUSR1)
+
+    former = signal.signal(signal.SIGUSR1, lambda number, _frame: heard.append(number))
+    sender = threading.Thread(target=send_signals)
+    sender.start()
+    try:
+        assert ready([pair[0]], [pair[0]], Ordinary(topics.heads, no_session), DEADLINE_S) == []
+    finally:
+        is_over.set()
+        sender.join()
+        signal.signal(signal.SIGUSR1, former)
+    assert heard
 
 
 # --- windows
@@ -365,7 +499,7 @@ def test_a_slow_reader_gets_every_byte_of_an_ordinary_fetch(
     expected = python_answer(topics, content)
     assert expected is not None
     theirs.sendall(content)
-    assert client.serve_fetch(Ordinary(topics.heads, no_session)) is not None
+    client.take_over(receive(ours, Ordinary(topics.heads, no_session)))
     assert (client.is_busy, client.may_fetch_at_once) == (True, False)
     received = b""
     while len(received) < len(expected):
