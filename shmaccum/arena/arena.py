@@ -10,7 +10,6 @@ import operator
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -81,8 +80,7 @@ TRANSACTIONAL_ID, TRANSACTION_TIMEOUT_MS = "transactional_id", "transaction_time
 """The same, of an arena with transactions."""
 
 
-@dataclass(frozen=True)
-class ArenaStatistics:
+class ArenaStatistics(NamedTuple):
     """The numbers of `Arena.statistics`: sizes in bytes, counts since the arena was created."""
 
     size: int

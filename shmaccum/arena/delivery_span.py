@@ -7,8 +7,7 @@ A look takes no part in the arena, and believes nothing: bytes of other processe
 from __future__ import annotations
 
 import struct
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shmaccum import _native
 from shmaccum.units import format_duration_ns
@@ -23,8 +22,7 @@ SLOT_TIMES = struct.Struct("<64xQ52xI")
 NO_SENDER = "no sender runs"
 
 
-@dataclass(frozen=True)
-class DeliveryClock:
+class DeliveryClock(NamedTuple):
     """The delivery clock of an arena at one moment.
 
     Attributes:
@@ -100,7 +98,7 @@ class DeliveryClock:
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines; keys are stable."""
-        return asdict(self) | {"stands_still": self.stands_still}
+        return self._asdict() | {"stands_still": self.stands_still}
 
 
 def record_left(native: _native.Arena, slot_index: int, seq: int) -> str:

@@ -16,7 +16,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import posix_ipc
 
@@ -120,8 +120,7 @@ def set_permissions(file: int | str, name: str, mode: int, group: int | None) ->
     os.chmod(file, mode)
 
 
-@dataclass(frozen=True)
-class Descriptors:
+class Descriptors(NamedTuple):
     """Two opens of one inode. The receiver closes them."""
 
     map: int
@@ -133,8 +132,7 @@ class Descriptors:
         os.close(self.lock)
 
 
-@dataclass(frozen=True)
-class ArenaFile:
+class ArenaFile(NamedTuple):
     """The place an arena's name stands for: `text` is a path, or with `is_shared_memory` a name such as events."""
 
     text: str

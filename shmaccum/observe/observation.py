@@ -5,7 +5,8 @@ An `Observer` reads a live, idle or damaged arena that may be opened read-only, 
 processes it reports on. Parts are read one after another while the arena is in use, so they need not add up exactly.
 Bytes of another process are input; an impossible index is shown as ``?``. /proc gives the figures of processes only;
 the kernel's locks tell the living from the dead. No large package is imported here, because ``shmaccum stat`` is to
-answer at once.
+answer at once. For the same reason facts are named tuples, which take a tenth of the time that a frozen dataclass takes
+to be defined.
 """
 
 from __future__ import annotations
@@ -47,8 +48,7 @@ PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 # --- facts
 
 
-@dataclass(frozen=True)
-class ProcessFacts:
+class ProcessFacts(NamedTuple):
     """A process that holds, or held, an entry of the arena."""
 
     entry: int
@@ -92,8 +92,7 @@ class ProcessFacts:
         return self.state == STOPPED
 
 
-@dataclass(frozen=True)
-class SenderFacts:
+class SenderFacts(NamedTuple):
     """The sender."""
 
     is_alive: bool
@@ -109,8 +108,7 @@ class SenderFacts:
     """Where the living sender delivers; None: there is none, or it does not say."""
 
 
-@dataclass(frozen=True)
-class BatchFacts:
+class BatchFacts(NamedTuple):
     """A batch that waits to be sent."""
 
     slot_index: int
@@ -124,8 +122,7 @@ class BatchFacts:
     """The rest of the sender's delivery timeout for the batch; None while no sender has told its timeout."""
 
 
-@dataclass(frozen=True)
-class PartitionFacts:
+class PartitionFacts(NamedTuple):
     """The queue of one topic-partition."""
 
     topic: str
@@ -146,8 +143,7 @@ class ErrorFacts:
     age_ns: int
 
 
-@dataclass(frozen=True)
-class OverflowFacts:
+class OverflowFacts(NamedTuple):
     """The batches in the sender's overflow on disk, as the sender told them last."""
 
     batch_count: int
@@ -165,8 +161,7 @@ class OverflowFacts:
         return cls(spilled["batch_count"], spilled["record_count"], spilled["size"], age_ns)
 
 
-@dataclass(frozen=True)
-class TransactionFacts:
+class TransactionFacts(NamedTuple):
     """The transaction of an arena with a transactional_id."""
 
     number: int
@@ -188,8 +183,7 @@ class TransactionFacts:
         return cls(number, state, why, age_ns)
 
 
-@dataclass(frozen=True)
-class Observation:
+class Observation(NamedTuple):
     """One look at an arena. Sizes in bytes; totals count from the arena's creation."""
 
     name: str
@@ -234,11 +228,19 @@ class Observation:
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines; keys are stable."""
-        return asdict(self) | {"delivery_clock": self.delivery_clock.as_json()}
+        return self._asdict() | {
+            "oldest_batch": None if self.oldest_batch is None else self.oldest_batch._asdict(),
+            "sender": self.sender._asdict(),
+            "delivery_clock": self.delivery_clock.as_json(),
+            "overflow": self.overflow._asdict(),
+            "transaction": None if self.transaction is None else self.transaction._asdict(),
+            "processes": [process._asdict() for process in self.processes],
+            "partitions": [partition._asdict() for partition in self.partitions],
+            "errors": [asdict(error) for error in self.errors],
+        }
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(NamedTuple):
     """The changes between two looks, per second."""
 
     seconds: float
@@ -285,7 +287,7 @@ class Rates:
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines; keys are stable."""
-        return asdict(self)
+        return self._asdict()
 
 
 # --- looking

@@ -68,9 +68,9 @@ class Painter:
             "queued_size": seen.queued_size,
             "oldest_age_ms": 0 if seen.oldest_batch is None else seen.oldest_batch.age_ns / 1e6,
             "waiting_count": seen.waiting_count,
-            "overflow": asdict(seen.overflow),
-            "transaction": None if seen.transaction is None else asdict(seen.transaction),
-            "sender": asdict(seen.sender),
+            "overflow": seen.overflow._asdict(),
+            "transaction": None if seen.transaction is None else seen.transaction._asdict(),
+            "sender": seen.sender._asdict(),
             "latencies": self._latencies(),
             "troubles": [trouble.as_json() for trouble in troubles(seen)],
             "cells": self._cells(),
@@ -116,8 +116,8 @@ def _lists(seen: Observation) -> dict[str, Any]:
     queues = sorted((each for each in seen.partitions if each.batch_count), key=lambda each: -(each.oldest_age_ns or 0))
     errors = sorted(seen.errors, key=lambda each: each.age_ns)
     return {
-        "processes": [asdict(each) for each in alive[:ROW_COUNT_MAX]],
-        "queues": [asdict(each) for each in queues[:ROW_COUNT_MAX]],
+        "processes": [each._asdict() for each in alive[:ROW_COUNT_MAX]],
+        "queues": [each._asdict() for each in queues[:ROW_COUNT_MAX]],
         "errors": [asdict(each) for each in errors[:ROW_COUNT_MAX]],
         "list_counts": {"processes": len(alive), "queues": len(queues), "errors": len(errors)},
     }

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 import re
@@ -39,7 +38,7 @@ def rendered(view: RenderableType, width: int = 100) -> str:
 
 
 def changed(seen: Observation, **changes: Any) -> Observation:
-    return dataclasses.replace(seen, **changes)
+    return seen._replace(**changes)
 
 
 @pytest.fixture
@@ -87,7 +86,7 @@ def test_rates_are_what_happened_per_second(seen: Observation) -> None:
         record_count=seen.record_count + 1000,
         record_bytes=seen.record_bytes + 8192,
         counters={**seen.counters, "records completed": seen.counters["records completed"] + 500},
-        processes=(dataclasses.replace(process, record_count=process.record_count + 1000),),
+        processes=(process._replace(record_count=process.record_count + 1000),),
     )
     rates = Rates.between(seen, later)
     assert (rates.records, rates.bytes, rates.records_completed) == (500, 4096, 250)
@@ -112,13 +111,10 @@ def test_problems_are_named(seen: Observation) -> None:
         counters=counters,
         waiting_count=4,
         slots={**seen.slots, "BAD": 2},
-        sender=dataclasses.replace(
-            seen.sender, is_alive=True, pid=77, name="sender", state="stopped", heartbeat_age_ns=12 * 10**9
-        ),
+        sender=seen.sender._replace(is_alive=True, pid=77, name="sender", state="stopped", heartbeat_age_ns=12 * 10**9),
         dead_slot_count=5,
         processes=(
-            dataclasses.replace(
-                seen.processes[0],
+            seen.processes[0]._replace(
                 state="stopped",
                 stopped_age_ns=3 * 10**9,
                 held_slot_count=2,
@@ -145,7 +141,7 @@ def test_problems_are_named(seen: Observation) -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_views_keep_within_the_terminal(seen: Observation, width: int) -> None:
-    many = tuple(dataclasses.replace(seen.processes[0], entry=entry, pid=10**6 + entry) for entry in range(40))
+    many = tuple(seen.processes[0]._replace(entry=entry, pid=10**6 + entry) for entry in range(40))
     crowd = changed(seen, processes=many, record_count=10**9)
     for view in (stat_view, top_view):
         text = rendered(view(crowd, Rates.between(crowd, crowd)), width)
@@ -156,9 +152,8 @@ def test_views_keep_within_the_terminal(seen: Observation, width: int) -> None:
 
 def busy(seen: Observation) -> Observation:
     """Large numbers, a long name of a sink, many of everything."""
-    many = tuple(dataclasses.replace(seen.processes[0], entry=entry, pid=10**6 + entry) for entry in range(40))
-    sender = dataclasses.replace(
-        seen.sender,
+    many = tuple(seen.processes[0]._replace(entry=entry, pid=10**6 + entry) for entry in range(40))
+    sender = seen.sender._replace(
         is_alive=True,
         pid=10**6,
         name="shmaccum-sender",
@@ -201,7 +196,7 @@ def test_a_screen_that_is_painted_over_shows_the_newest_error_and_the_busiest_pr
 
 
 def test_brackets_in_a_name_are_no_style(seen: Observation) -> None:
-    process = dataclasses.replace(seen.processes[0], name="[/red]x[b]")
+    process = seen.processes[0]._replace(name="[/red]x[b]")
     view = stat_view(changed(seen, processes=(process,)), Rates.between(seen, seen))
     console = make_console()
     with console.capture() as captured:
@@ -212,10 +207,9 @@ def test_brackets_in_a_name_are_no_style(seen: Observation) -> None:
 def test_the_busiest_come_first_and_the_dead_not_at_all(seen: Observation) -> None:
     process = seen.processes[0]
     lazy, busy, dead = (
-        dataclasses.replace(process, entry=entry, state=state)
-        for entry, state in enumerate(["sleeping", "running", "gone"])
+        process._replace(entry=entry, state=state) for entry, state in enumerate(["sleeping", "running", "gone"])
     )
-    rates = dataclasses.replace(Rates.between(seen, seen), records_of_entry={0: 1.0, 1: 9.0, 2: 99.0})
+    rates = Rates.between(seen, seen)._replace(records_of_entry={0: 1.0, 1: 9.0, 2: 99.0})
     assert busiest(changed(seen, processes=(lazy, busy, dead)), rates) == [busy, lazy]
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,15 +23,15 @@ def seen(arena: Arena) -> Observation:
 
 
 def changed(seen: Observation, **changes: Any) -> Observation:
-    return dataclasses.replace(seen, **changes)
+    return seen._replace(**changes)
 
 
 def with_sender(seen: Observation, **changes: Any) -> Observation:
-    return changed(seen, sender=dataclasses.replace(seen.sender, **changes))
+    return changed(seen, sender=seen.sender._replace(**changes))
 
 
 def with_clock(seen: Observation, **changes: Any) -> Observation:
-    return changed(seen, delivery_clock=dataclasses.replace(seen.delivery_clock, **changes))
+    return changed(seen, delivery_clock=seen.delivery_clock._replace(**changes))
 
 
 def with_slots(seen: Observation, **counts: int) -> Mapping[str, int]:
@@ -40,7 +39,7 @@ def with_slots(seen: Observation, **counts: int) -> Mapping[str, int]:
 
 
 def with_stopped_process(seen: Observation) -> Observation:
-    process = dataclasses.replace(seen.processes[0], pid=4711, name="worker", state="stopped")
+    process = seen.processes[0]._replace(pid=4711, name="worker", state="stopped")
     return changed(seen, processes=(*seen.processes, process))
 
 
