@@ -5,7 +5,7 @@ An `Observer` reads a live, idle or damaged arena that may be opened read-only, 
 processes it reports on. Parts are read one after another while the arena is in use, so they need not add up exactly.
 Bytes of another process are input; an impossible index is shown as ``?``. /proc gives the figures of processes only;
 the kernel's locks tell the living from the dead. No large package is imported here, because ``shmaccum stat`` is to
-answer at once. For the same reason facts are named tuples, which take a tenth of the time that a frozen dataclass takes
+answer at once. For the same reason facts are named tuples, which take a fifth of the time that a frozen dataclass takes
 to be defined.
 """
 
