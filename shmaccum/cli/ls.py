@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -52,7 +52,7 @@ class Row:
             "fill": None if seen is None else seen.fill,
             "queued_record_count": None if seen is None else seen.queued_record_count,
             "process_count": None if seen is None else _process_count(seen),
-            "sender": seen and asdict(seen.sender),
+            "sender": seen and seen.sender._asdict(),
             "troubles": [trouble.as_json() for trouble in self.troubles],
             "error": self.error,
         }
