@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,7 @@ def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
                 "batch_count": len(batches),
                 "damaged_count": damaged,
                 "record_count": records,
-                "transaction": None if transaction is None else asdict(transaction),
+                "transaction": None if transaction is None else transaction._asdict(),
             }
         )
     else:
