@@ -24,6 +24,7 @@ from tests.support import check_idle, each_semaphore, left_in_shared_memory
 pytest_plugins = [
     "tests.running.collecting",
     "tests.running.leftovers",
+    "tests.running.minutes",
     "tests.running.overrun",
     "tests.running.workers",
 ]

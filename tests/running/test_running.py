@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,8 +32,8 @@ INI = f"""
 timeout = {LIMIT_S}
 overrun_grace = {GRACE_S}
 filterwarnings = error
-addopts = -p xdist -p pytest_timeout -p tests.running.overrun -p tests.running.workers -p no:cacheprovider
-    --max-worker-restart 20
+addopts = -p xdist -p pytest_timeout -p tests.running.minutes -p tests.running.overrun -p tests.running.workers
+    -p no:cacheprovider --max-worker-restart 20
 markers = xdist_group
 """
 
@@ -199,6 +199,18 @@ with open(os.environ["PYTEST_XDIST_WORKER"], "a") as file:
 def test_good():
     pass
 """
+MINUTES_ARE_OVER = """
+from tests.running import minutes
+
+def test_that_has_begun(request):
+    request.config.stash[minutes.ENDS_AT] = 0.0
+
+def test_that_has_not_begun():
+    assert False
+
+def test_another_one():
+    assert False
+"""
 STANDS_STILL = """
 import pytest
 from xdist.scheduler import LoadGroupScheduling
@@ -234,7 +246,7 @@ class Run:
     def counts(self) -> dict[str, int]:
         """Tests by outcome, from the last line."""
         counted = {word: int(number) for number, word in re.findall(r"(\d+) ([a-z]+)", self.output.splitlines()[-1])}
-        return {word: count for word, count in counted.items() if word in {"passed", "failed", "error"}}
+        return {word: count for word, count in counted.items() if word in {"passed", "failed", "error", "skipped"}}
 
 
 def masked(output: str) -> str:
@@ -244,14 +256,20 @@ def masked(output: str) -> str:
 
 
 def run_planted(
-    folder: Path, files: Mapping[str, str], *, workers: int, idle_s: int = IDLE_S, stretch_max: int = 1
+    folder: Path,
+    files: Mapping[str, str],
+    *,
+    workers: int,
+    idle_s: int = IDLE_S,
+    stretch_max: int = 1,
+    options: Sequence[str] = (),
 ) -> Run:
     """Runs pytest on the files, whose names are given without ``.py``."""
     (folder / "pytest.ini").write_text(f"{INI}idle_limit = {idle_s}\noverrun_stretch_max = {stretch_max}\n")
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", str(workers), "--dist", "loadgroup"],
+        [sys.executable, "-m", "pytest", "-n", str(workers), "--dist", "loadgroup", *options],
         cwd=folder,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | ENVIRONMENT,
         stdout=subprocess.PIPE,
@@ -393,6 +411,20 @@ def test_a_busy_machine_has_longer_before_it_stands_still(tmp_path: Path) -> Non
     files = {"conftest": IS_BUSY + STANDS_STILL, "test_a": GOOD, "test_b": GOOD, "test_c": GOOD}
     run = run_planted(tmp_path, files, workers=1, idle_s=1, stretch_max=2)
     assert run.shows("for 2 s no worker has started or finished one")
+
+
+def test_a_run_whose_minutes_are_over_begins_no_test_and_says_so(tmp_path: Path) -> None:
+    run = run_planted(tmp_path, {"test_long": MINUTES_ARE_OVER}, workers=0, options=["--minutes", "30"])
+    assert run.status == 0
+    assert run.counts() == {"passed": 1, "skipped": 2}
+    assert run.shows("^2 tests were not begun: the run had 30 minutes.$")
+
+
+def test_workers_know_when_the_minutes_of_the_run_are_over(tmp_path: Path) -> None:
+    run = run_planted(tmp_path, {"test_a": GOOD, "test_b": GOOD}, workers=1, options=["--minutes", "0.0001"])
+    assert run.status == 0
+    assert run.counts() == {"skipped": 2}
+    assert run.shows("^2 tests were not begun")
 
 
 def test_our_report_shows_no_planted_failure(
