@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 SHARED_MEMORY = Path("/dev/shm")
 WATCHDOG_S = 60.0
+LOOK_S_MIN, LOOK_S_MAX = 0.001, 0.05
+"""Pauses between two looks of a test that waits. A look may cost more than what is waited for."""
 
 
 def drain(accumulator: Accumulator) -> list[Batch]:
@@ -81,11 +83,12 @@ def left_in_shared_memory(*fragments: str) -> list[str]:
 
 
 def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = WATCHDOG_S) -> None:
-    """Looks again and again; the watchdog is for a test that would hang."""
-    deadline = time.monotonic() + timeout_s
+    """Looks again and again, the more rarely the longer it takes; the watchdog is for a test that would hang."""
+    began = time.monotonic()
     while not is_true():
-        assert time.monotonic() < deadline, f"still waiting until {what}"
-        time.sleep(0.001)
+        waited_s = time.monotonic() - began
+        assert waited_s < timeout_s, f"still waiting until {what}"
+        time.sleep(min(max(waited_s / 16, LOOK_S_MIN), LOOK_S_MAX))
 
 
 class Drainer:
