@@ -43,9 +43,8 @@ SPARK_TESTS := tests/spark tests/unit/spark tests/integration/test_spark_example
 SWITCHES := $(VENV)/switches
 WHEEL_TOOLS := build/wheel-tools
 
-# Tests start hundreds of Pythons: they compile our modules once, into a folder that is no part of the tree.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" \
-    PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest
+# Tests start hundreds of Pythons: they compile our modules once, and find those of other packages compiled.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest
 SOURCES := $(shell find native) setup.py pyproject.toml
 CHECKED := $(wildcard setup.py shmaccum tests bench examples)
 
@@ -179,9 +178,9 @@ $(INSTALLED_DOCS): pyproject.toml | $(INSTALLED)
 	@mv $@.new $@
 
 clean:
-	rm -rf $(VENV) build out shmaccum.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build out __pycache__ shmaccum.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find shmaccum -name '*.so' -delete
-	find shmaccum tests -name __pycache__ -prune -exec rm -rf {} +
+	find bench docs examples shmaccum tests -name __pycache__ -prune -exec rm -rf {} +
 
 # The last word of a build: everything installed, the extension in place beside its Python modules. Packages are looked
 # for when pyproject.toml changed alone.
