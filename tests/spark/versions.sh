@@ -3,14 +3,14 @@
 #
 # make spark-versions: the tests with Spark on other versions of pyspark than that of .venv, in venvs that are gone again.
 #
-#   tests/spark/versions.sh [VERSION ...]     (4.0 4.1 4.2)
+#   tests/spark/versions.sh [VERSION ...]     (4.0 4.1 4.2 4.3)
 #
 # Each venv has its own pyspark, and sees .venv for everything else. At the end there is a line for each version, and one
 # for each reason why tests were skipped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-if [ $# -eq 0 ]; then set -- 4.0 4.1 4.2; fi
+if [ $# -eq 0 ]; then set -- 4.0 4.1 4.2 4.3; fi
 python=$PWD/.venv/bin/python
 folder=$(mktemp -d -t shmaccum-spark-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
