@@ -5,7 +5,9 @@
 #                 the example pipeline with Spark: on two threads; on a master and two workers, each a node of its own
 #   make test     builds, then C tests and Python tests, each kind of them, in minutes
 #                 (MARKERS="exhaustive" selects others, ARGS="-k name" narrows)
-#   make test-all make test, then what it leaves out, but the tests that last hours (those with the marks of LONG below)
+#   make test-all make test, then make test-rest
+#   make test-rest   what make test leaves out, but the tests that last hours (those with the marks of LONG below);
+#                 MINUTES=30 begins no test after so many
 #   make fuzz     the fuzz targets under libFuzzer, a minute each (ARGS="--seconds 600 arena", ARGS=--keep)
 #   make check    ruff, mypy, and the tests of style and layering
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
@@ -54,7 +56,7 @@ SPARK_WHERE_JAVA_IS := $(shell command -v java >/dev/null && $(PYTHON) -c \
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test test-all test-tools kafka-for-tests native-test check kafka bench bench-full figures clean FORCE
+.PHONY: run test test-all test-rest test-tools kafka-for-tests native-test check kafka bench bench-full figures clean FORCE
 .PHONY: spark spark-cluster spark-versions spark-run spark-cluster-run
 .DELETE_ON_ERROR:
 
@@ -66,8 +68,10 @@ test: $(INSTALLED) $(SPARK_WHERE_JAVA_IS) kafka-for-tests
 
 test-all: test-tools
 	$(MAKE) test
-	$(MAKE) spark-connector
-	$(MAKE) test MARKERS="$(REST)"
+	$(MAKE) test-rest
+
+test-rest: spark-connector
+	$(MAKE) test MARKERS="$(REST)" ARGS="$(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)"
 
 # A download has no place within the time of a test.
 kafka-for-tests: $(INSTALLED)
