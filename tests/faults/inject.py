@@ -4,7 +4,7 @@ operation fail, for k = 1, 2, ... until the operation makes fewer calls than tha
 
     LD_PRELOAD=failing_calls.so python -m tests.faults.inject OPERATION ERROR[,ERROR...] [--some SEED]
 
-With ``--some`` every sixth k or so gets one of the errors, instead of every k all of them. Prints a line of JSON.
+With ``--some`` every twelfth k or so gets one of the errors, instead of every k all of them. Prints a line of JSON.
 A result that is not as it should be ends the process with a traceback that names operation, k, error and call.
 """
 
@@ -32,7 +32,7 @@ SHORT_WRITE = -1
 NAMES = ("ENOSPC", "EINTR", "EIO", "EAGAIN", "ENOMEM")
 ERRORS = {"SHORT": SHORT_WRITE, **{name: getattr(errno, name) for name in NAMES}}
 CALLS_MAX = 2000
-SOME_STEP_MAX = 11
+SOME_STEP_MAX = 23
 
 _library = ctypes.CDLL(None)
 _library.faults_hit.restype = ctypes.c_char_p
