@@ -56,7 +56,8 @@ SPARK_WHERE_JAVA_IS := $(shell command -v java >/dev/null && $(PYTHON) -c \
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test test-all test-rest test-tools kafka-for-tests native-test check kafka bench bench-full figures clean FORCE
+.PHONY: run test test-all test-rest test-tools kafka-for-tests native-test check kafka
+.PHONY: bench bench-full figures clean FORCE
 .PHONY: spark spark-cluster spark-versions spark-run spark-cluster-run
 .DELETE_ON_ERROR:
 
