@@ -319,7 +319,8 @@ class Rounds:
 
     def _carry(self, ready: Sequence[int], now_ns: int) -> int:
         """Carries ready partitions natively. Those that the pump cannot carry go behind it, as with any sink."""
-        due_ns = min(self._expiry.at_ns, self._other_duties_at_ns, self._next_tick_ns)
+        newest_expiry_ns = now_ns + self._delivery_timeout_ms * NS_PER_MS  # of a batch that begins meanwhile
+        due_ns = min(self._expiry.at_ns, newest_expiry_ns, self._other_duties_at_ns, self._next_tick_ns)
         carried = self._ask(lambda: self._pumping.run(ready, due_ns, is_stuck=self._is_stuck), None)
         if carried is None:
             return self._send_ready(ready, now_ns)

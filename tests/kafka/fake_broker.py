@@ -49,6 +49,7 @@ class Arrived:
     topic: str
     partition: int
     wire_bytes: bytes
+    acks: int
 
     @property
     def sequence(self) -> tuple[int, int, int]:
@@ -334,7 +335,7 @@ class FakeCluster:
             name = topic.name or names[topic.topic_id]
             replies = []
             for data in topic.partition_data:
-                arrived = Arrived(broker.node_id, version, name, data.index, bytes(data.records))
+                arrived = Arrived(broker.node_id, version, name, data.index, bytes(data.records), request.acks)
                 reply = self._reply(arrived)
                 replies.append(partition_response(data.index, reply))
                 nodes += [] if reply.leader is None else [reply.leader[0]]

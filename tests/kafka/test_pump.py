@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import random
+import signal
 import struct
 import threading
 import time
@@ -32,6 +34,7 @@ from tests.support import WATCHDOG_S, wait_until
 TOPIC = "flights"
 PARTITIONS = 3
 PRODUCE = 0
+DELIVERY_TIMEOUT_MS = 4_000
 OUT_OF_ORDER, TIMED_OUT, NOT_LEADER, NOT_ENOUGH_REPLICAS = 45, 7, 6, 19
 
 
@@ -69,14 +72,24 @@ class Ledger:
         return self._chance.random() < self._error_share
 
 
+class Calls(list[Carried]):
+    """The outcome of each call of the pump; `is_running` in between."""
+
+    is_running = False
+
+
 @pytest.fixture
-def carried(monkeypatch: pytest.MonkeyPatch) -> list[Carried]:
-    """The outcome of each run of a pump."""
-    outcomes: list[Carried] = []
+def carried(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """The outcomes of this test."""
+    outcomes = Calls()
     run = Pumping.run
 
     def note(self: Pumping, ready: list[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
-        outcome = run(self, ready, due_ns, is_stuck=is_stuck)
+        outcomes.is_running = True
+        try:
+            outcome = run(self, ready, due_ns, is_stuck=is_stuck)
+        finally:
+            outcomes.is_running = False
         if outcome is not None:
             outcomes.append(outcome)
         return outcome
@@ -205,6 +218,36 @@ def test_a_stop_ends_a_run_at_once(arena_name: str, open_fake: OpenFake, carried
     assert carried
 
 
+def test_signals_are_handled_during_a_run(arena_name: str, open_fake: OpenFake, carried: Calls) -> None:
+    values = [(0, b"%06d" % each) for each in range(100)]
+    cluster = open_fake(topics={TOPIC: 1})
+    ledger = Ledger()
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+    handled: list[bool] = []
+
+    def send_signal(arrived: Arrived) -> Reply:
+        signal.pthread_kill(main_thread, signal.SIGUSR1)
+        return ledger(arrived)
+
+    cluster.on_produce = send_signal
+    former = signal.signal(signal.SIGUSR1, lambda *_: handled.append(carried.is_running))
+    try:
+        with (
+            Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena,
+            Sender(arena, f"kafka:{cluster.bootstrap}", linger_ms=0) as sender,
+            Accumulator(arena) as accumulator,
+        ):
+            sender.open()
+            for partition, value in values:
+                accumulator.append(TOPIC, partition, None, None, value)
+                deliver_all(sender, arena)
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+    assert ledger.values == by_partition(values)
+    assert any(handled)
+
+
 def test_a_topic_that_is_named_during_a_run_is_published(
     arena_name: str, open_fake: OpenFake, carried: list[Carried]
 ) -> None:
@@ -225,6 +268,106 @@ def test_a_topic_that_is_named_during_a_run_is_published(
         finally:
             is_over.set()
             thread.join(WATCHDOG_S)
+
+
+def send_in_turns(arena_name: str, values: list[tuple[int, bytes]], size: int = 5) -> None:
+    for first in range(0, len(values), size):
+        send_all(arena_name, values[first : first + size])
+
+
+def numbered(count: int) -> list[tuple[int, bytes]]:
+    return [(each % PARTITIONS, b"%06d" % each) for each in range(count)]
+
+
+@pytest.mark.parametrize("options", [{"acks": "1"}, {"acks": "all"}], ids=["one acks", "all ack"])
+def test_batches_without_sequences_are_carried_too(
+    options: dict[str, Any], arena_name: str, open_fake: OpenFake, carried: list[Carried]
+) -> None:
+    values = numbered(100)
+    cluster = open_fake(topics={TOPIC: PARTITIONS})
+    with (
+        Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena,
+        running(arena, cluster, enable_idempotence=False, max_in_flight_requests_per_connection=1, **options),
+    ):
+        send_in_turns(arena_name, values)
+    arrived: dict[tuple[str, int], list[bytes | None]] = defaultdict(list)
+    for one in cluster.arrived:
+        arrived[one.topic, one.partition] += [record[3] for record in decode_batch(one.wire_bytes)]
+    assert arrived == by_partition(values)
+    assert {one.acks for one in cluster.arrived} == {1 if options["acks"] == "1" else -1}
+    assert {one.sequence for one in cluster.arrived} == {(-1, -1, -1)}
+    assert sum(outcome.batch_count for outcome in carried) > 10
+
+
+def test_leaders_that_move_in_the_middle_lose_and_repeat_nothing(
+    arena_name: str, open_fake: OpenFake, carried: list[Carried]
+) -> None:
+    values = numbered(300)
+    cluster = open_fake(broker_count=2, topics={TOPIC: PARTITIONS})
+    ledger = Ledger()
+
+    def move_now_and_then(arrived: Arrived) -> Reply:
+        place = arrived.topic, arrived.partition
+        if len(cluster.arrived) % 40 == 0:
+            cluster.leader_epoch += 1
+            cluster.leaders[place] = 1 - arrived.node_id
+        if cluster.leaders[place] != arrived.node_id:
+            return Reply(NOT_LEADER, leader=(cluster.leaders[place], cluster.leader_epoch))
+        return ledger(arrived)
+
+    cluster.on_produce = move_now_and_then
+    with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
+        send_in_turns(arena_name, values)
+    assert ledger.values == by_partition(values)
+    assert {one.node_id for one in cluster.arrived} == {0, 1}
+    assert sum(outcome.batch_count for outcome in carried) > 10
+
+
+def test_a_throttle_is_kept_by_the_library(arena_name: str, open_fake: OpenFake, carried: list[Carried]) -> None:
+    values = numbered(60)
+    cluster = open_fake(topics={TOPIC: PARTITIONS})
+    ledger = Ledger()
+    throttled_ms = 50
+    arrived_s: list[float] = []
+
+    def throttle_now_and_then(arrived: Arrived) -> Reply:
+        arrived_s.append(time.monotonic())
+        cluster.throttle_time_ms = throttled_ms if len(arrived_s) % 20 == 19 else 0
+        return ledger(arrived)
+
+    cluster.on_produce = throttle_now_and_then
+    options: dict[str, Any] = {"max_in_flight_requests_per_connection": 1}
+    with (
+        Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena,
+        running(arena, cluster, **options),
+    ):
+        for value in values:
+            send_all(arena_name, [value])
+    assert ledger.values == by_partition(values)
+    pauses_s = [later - sooner for sooner, later in itertools.pairwise(arrived_s)]
+    assert min(pauses_s[18::20]) >= throttled_ms / 1000
+    assert carried
+
+
+def test_a_call_ends_before_a_batch_that_it_begins_with_expires(
+    arena_name: str, open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans_ns: list[int] = []
+    run = Pumping.run
+
+    def note(self: Pumping, ready: list[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
+        spans_ns.append(due_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+        return run(self, ready, due_ns, is_stuck=is_stuck)
+
+    monkeypatch.setattr(Pumping, "run", note)
+    cluster = open_fake(topics={TOPIC: PARTITIONS})
+    with (
+        Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena,
+        running(arena, cluster, delivery_timeout_ms=DELIVERY_TIMEOUT_MS, request_timeout_ms=1_000),
+    ):
+        send_in_turns(arena_name, numbered(50))
+    assert spans_ns
+    assert max(spans_ns) <= DELIVERY_TIMEOUT_MS * 10**6
 
 
 # --- hostile brokers
@@ -301,7 +444,7 @@ def test_a_hostile_answer_ends_its_connection_and_loses_nothing(
         return whole if whole is None else mangler(frame, whole)
 
     monkeypatch.setattr(FakeBroker, "_answer", answer)
-    values = [(each % PARTITIONS, b"%06d" % each) for each in range(100)]
+    values = numbered(100)
     cluster = open_fake(topics={TOPIC: PARTITIONS})
     cluster.on_produce = ledger = Ledger()
     options: dict[str, Any] = {"request_timeout_ms": 500, "linger_ms": 0}
@@ -309,8 +452,7 @@ def test_a_hostile_answer_ends_its_connection_and_loses_nothing(
         Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena,
         running(arena, cluster, **options),
     ):
-        for first in range(0, 100, 5):
-            send_all(arena_name, values[first : first + 5])
+        send_in_turns(arena_name, values)
     assert ledger.values == by_partition(values)
     assert mangler.is_done
     assert carried
@@ -327,10 +469,9 @@ def test_a_late_answer_is_taken_by_the_sink(arena_name: str, open_fake: OpenFake
         return ledger(arrived)
 
     cluster.on_produce = answer_late
-    values = [(each % PARTITIONS, b"%06d" % each) for each in range(100)]
+    values = numbered(100)
     with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
-        for first in range(0, 100, 5):
-            send_all(arena_name, values[first : first + 5])
+        send_in_turns(arena_name, values)
     assert ledger.values == by_partition(values)
     assert carried
     assert len(cluster.arrived) == len({(one.partition, one.sequence) for one in cluster.arrived}), "none was resent"

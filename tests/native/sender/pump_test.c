@@ -9,7 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SLOT_COUNT = 16, BATCH_SIZE = 512, VERSION = 3, TOPIC_NAME_SIZE = 1, ANSWER_ROOM = 1024 };
+enum { SLOT_COUNT = 16, BATCH_SIZE = 4096, VERSION = 3, TOPIC_NAME_SIZE = 1, ANSWER_ROOM = 1024 };
+enum { ANSWER_PARTITION = 19, ANSWER_THROTTLE = 41 }; /* places in an answer, its size included */
 
 static const struct produce_topic topic = {.name = "t", .name_size = TOPIC_NAME_SIZE};
 
@@ -90,6 +91,13 @@ static void round_and_exchange(struct pumping *pumping)
     pump_exchange(&pumping->pump);
 }
 
+/* A batch that is full of one record. */
+static void append_large(struct pumping *pumping, uint32_t partition)
+{
+    static const uint8_t value[BATCH_SIZE / 2 + BATCH_SIZE / 4] = {1};
+    EXPECT_STATUS(append_value(pumping->accumulator, partition, value, sizeof value), STATUS_OK);
+}
+
 /* Rounds until the link has begun so many requests. */
 static void begin_requests(struct pumping *pumping, uint32_t count)
 {
@@ -133,10 +141,28 @@ static size_t answer_write(uint8_t *bytes, uint32_t correlation, uint16_t error,
     return size;
 }
 
+/* The answer for a batch of each partition; its size. */
+static size_t answer_of_both(uint8_t *bytes, uint32_t correlation)
+{
+    enum { ENTRIES = 15, ENTRY_SIZE = 4 + 2 + 8 + 8 };
+    size_t size = answer_write(bytes, correlation, 0, 42) + ENTRY_SIZE;
+    memcpy(bytes + ANSWER_THROTTLE, bytes + ANSWER_PARTITION, ENTRY_SIZE);
+    store_be32(bytes + ENTRIES, 2);
+    store_be32(bytes + ANSWER_THROTTLE, 1);
+    store_be32(bytes + ANSWER_THROTTLE + ENTRY_SIZE, 0);
+    store_be32(bytes, (uint32_t)size - 4);
+    return size;
+}
+
 static void answer(const struct pumping *pumping, uint32_t correlation, uint16_t error, uint64_t offset)
 {
     uint8_t bytes[ANSWER_ROOM];
     size_t size = answer_write(bytes, correlation, error, offset);
+    EXPECT(write(pumping->broker, bytes, size) == (ssize_t)size);
+}
+
+static void answer_send(const struct pumping *pumping, const uint8_t *bytes, size_t size)
+{
     EXPECT(write(pumping->broker, bytes, size) == (ssize_t)size);
 }
 
@@ -312,6 +338,123 @@ TEST(a_damaged_batch_is_left_before_a_byte_of_it_is_written)
     EXPECT(pumping.link.is_damaged);
     EXPECT_EQ_U64(request_read(&pumping), 0);
     bytes[RECORDS_START + 1] ^= 1;
+    pumping_end(&pumping);
+}
+
+/* ---- hostile answers ---- */
+
+/* A request without an answer. */
+static void pumping_begin_with_request(struct pumping *pumping)
+{
+    pumping_begin(pumping);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+}
+
+TEST(an_answer_for_a_partition_that_was_not_asked_for_stays_where_it_is)
+{
+    struct pumping pumping;
+    uint8_t bytes[ANSWER_ROOM];
+    pumping_begin_with_request(&pumping);
+    size_t size = answer_write(bytes, 0, 0, 42);
+    store_be32(bytes + ANSWER_PARTITION, 1);
+    answer_send(&pumping, bytes, size);
+    expect_that_it_is_left(&pumping);
+    EXPECT(pumping.link.is_strange);
+    pumping_end(&pumping);
+}
+
+TEST(a_frame_of_a_negative_size_is_not_waited_for)
+{
+    struct pumping pumping;
+    static const uint8_t head[4] = {0xff, 0xff, 0xff, 0xff};
+    pumping_begin_with_request(&pumping);
+    answer_send(&pumping, head, sizeof head);
+    expect_that_it_is_left(&pumping);
+    EXPECT(pumping.link.is_strange);
+    pumping_end(&pumping);
+}
+
+TEST(an_empty_frame_stays_where_it_is)
+{
+    struct pumping pumping;
+    static const uint8_t head[4] = {0};
+    pumping_begin_with_request(&pumping);
+    answer_send(&pumping, head, sizeof head);
+    expect_that_it_is_left(&pumping);
+    EXPECT(pumping.link.is_strange);
+    pumping_end(&pumping);
+}
+
+TEST(a_second_answer_to_a_request_is_no_answer_to_the_next_one)
+{
+    struct pumping pumping;
+    uint8_t bytes[2 * ANSWER_ROOM];
+    pumping_begin_with_request(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 8), STATUS_OK);
+    begin_requests(&pumping, 2);
+    size_t size = answer_write(bytes, 0, 0, 42);
+    (void)answer_write(bytes + size, 0, 0, 43);
+    answer_send(&pumping, bytes, 2 * size);
+    expect_that_it_is_left(&pumping);
+    EXPECT_EQ_U64(pumping.link.first, 1);
+    EXPECT(pumping.link.is_strange);
+    pumping_end(&pumping);
+}
+
+TEST(an_answer_that_was_there_before_its_request_stays_where_it_is)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    answer(&pumping, 0, 0, 42);
+    pump_exchange(&pumping.pump);
+    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT(pumping.link.is_strange);
+    EXPECT_EQ_U64(pumping.link.end, 0);
+    pumping_end(&pumping);
+}
+
+TEST(a_throttle_ends_the_pump_with_the_result_taken)
+{
+    struct pumping pumping;
+    uint8_t bytes[ANSWER_ROOM];
+    pumping_begin_with_request(&pumping);
+    size_t size = answer_write(bytes, 0, 0, 42);
+    store_be32(bytes + ANSWER_THROTTLE, 250);
+    answer_send(&pumping, bytes, size);
+    pump_exchange(&pumping.pump);
+    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT(pumping.link.throttle_ms == 250);
+    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    pumping_end(&pumping);
+}
+
+/* ---- a socket that is full ---- */
+
+TEST(the_rest_of_a_request_follows_when_the_socket_has_room)
+{
+    struct pumping pumping;
+    static const int room = 1; /* the kernel makes of it the least that it allows */
+    uint64_t size = 0;
+    pumping_begin(&pumping);
+    EXPECT(setsockopt(pumping.link.socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
+    for (uint32_t i = 0; i < SLOT_COUNT / 2; i++) {
+        append_large(&pumping, i % 2);
+    }
+    for (uint32_t answered = 0; answered < SLOT_COUNT / 4;) {
+        round_and_exchange(&pumping);
+        size += request_read(&pumping);
+        uint32_t written_end = pumping.link.end - pumping.link.is_sending;
+        EXPECT(size <= pumping.link.sent_size);
+        if (answered < written_end) {
+            uint8_t bytes[ANSWER_ROOM];
+            answer_send(&pumping, bytes, answer_of_both(bytes, answered++));
+        }
+    }
+    while (pumping.link.first < SLOT_COUNT / 4) {
+        round_and_exchange(&pumping);
+    }
+    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
     pumping_end(&pumping);
 }
 
