@@ -24,7 +24,7 @@
 #include "run_queue.h"
 #include "sender/sender_half.h"
 
-enum { OTHER_SEQ_FIRST = 32 };
+enum { OTHER_SEQ_FIRST = 32, ARRIVED_SEQ_FIRST = 48 };
 enum { TRANSACTION_ROUNDS_MAX = 12 };
 enum { QUEUE_ROUNDS_MAX = 8, FINDINGS_MAX = 4, WIRE_SIZE_MAX = SLOT_COUNT * BATCH_SIZE };
 
@@ -264,6 +264,31 @@ static uint32_t batch_wire_bytes(const struct world *world, const struct drained
     return size;
 }
 
+/* The broker's log begins with what arrived before the victim's death. */
+static void world_take_arrived(struct world *world)
+{
+    char problem[PROBLEM_SIZE];
+    broker_read(&world->broker, &world->arrived);
+    for (uint32_t i = 0; i < world->arrived.count; i++) {
+        const struct arrived_batch *batch = &world->arrived.batches[i];
+        WORLD_EXPECT(world, ledger_deliver(&world->shared->ledger, VICTIM_PARTITION, ARRIVED_SEQ_FIRST + i,
+                                           batch->bytes, batch->size, problem),
+                     "%s", problem);
+    }
+}
+
+/* A batch that comes again is dropped by the broker, which knows its sequence. */
+static bool world_knows(struct world *world, const struct drained_batch *batch, const uint8_t *bytes)
+{
+    const struct arrived_batch *known = arrived_find(&world->arrived, batch->base_sequence);
+    if (known == NULL || batch->partition_index != VICTIM_PARTITION) {
+        return false;
+    }
+    WORLD_EXPECT(world, known->size == batch->size && memcmp(known->bytes, bytes, known->size) == 0,
+                 "a batch with sequence %d is sent again with other bytes", batch->base_sequence);
+    return true;
+}
+
 /* Notes the drained records as delivered. */
 static void world_deliver(struct world *world)
 {
@@ -277,7 +302,8 @@ static void world_deliver(struct world *world)
                      "a batch is sent although its result is decided");
         if (size != batch->size) {
             world_report(world, "a batch of %u bytes has a chain of %u", batch->size, size);
-        } else if (!ledger_deliver(&world->shared->ledger, batch->partition_index, batch->seq, bytes, size,
+        } else if (!world_knows(world, batch, bytes) &&
+                   !ledger_deliver(&world->shared->ledger, batch->partition_index, batch->seq, bytes, size,
                                    problem)) {
             world_report(world, "%s", problem);
         }
@@ -499,6 +525,9 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
 {
     char problem[PROBLEM_SIZE];
     check_by_verify(world, scenario->is_alone); /* as the victim left it; recovery leaves an idle arena */
+    if (world->has_broker) {
+        world_take_arrived(world);
+    }
     if (scenario->is_closing) {
         survivor_finish_closing(world);
     }
@@ -798,10 +827,14 @@ void world_new(struct world *world, const struct scenario *scenario)
     world->shared = map_shared(-1, sizeof *world->shared);
     world->scenario_name = scenario->name;
     for (uint32_t i = 0; i < PARTITION_COUNT; i++) {
-        world->next_base_sequence[i] = scenario->is_completing ? -1 : 0;
+        world->next_base_sequence[i] = scenario->is_completing || scenario->is_pumping ? -1 : 0;
     }
     world->is_durable = scenario->is_durable;
     world->is_transactional = scenario->is_transactional;
+    world->has_broker = scenario->is_pumping;
+    if (world->has_broker) {
+        broker_open(&world->broker);
+    }
     world_create_arena(world, scenario);
     world->size = world->arena->size;
     world->bytes = map_shared(world->descriptor, world->size);
@@ -827,6 +860,9 @@ void world_note_start(struct world *world)
 void world_free(struct world *world)
 {
     world_leave(world);
+    if (world->has_broker) {
+        broker_close(&world->broker);
+    }
     munmap(world->bytes, world->size);
     munmap(world->shared, sizeof *world->shared);
     close(world->descriptor);

@@ -18,6 +18,10 @@
  *   victim's unreturned record is delivered 0 or 1 times. Every returned record has its result. Sequences have no gap.
  *   Then every slot is FREE, and verify finds nothing.
  *
+ *   broker     the peer of a victim that pumps (broker.h). Its log has the batches that arrived before the death and
+ *              those that the survivor sends, each batch once. Then every record has to be there once, also a record
+ *              whose result is the victim's.
+ *
  *   rival      a second appender that takes the lock over from the stopped victim, and is stopped in turn
  *
  * RULES while the victim is stopped, and when it goes on
@@ -36,6 +40,7 @@
 
 #include <sys/types.h>
 
+#include "broker.h"
 #include "core/accumulator.h"
 #include "ledger.h"
 #include "arena/closing.h"
@@ -58,6 +63,7 @@ struct shared {
         enum status status; /* the answer of the operation */
         bool is_over;
     } victim, rival;
+    uint64_t sent_size; /* bytes that a victim has pumped */
 };
 
 struct world {
@@ -83,6 +89,9 @@ struct world {
     bool is_victim;                         /* this is the victim's copy of the world */
     bool is_durable;                        /* the arena has sync records */
     bool is_transactional;                  /* records are appended inside transactions alone */
+    bool has_broker;                        /* the victim pumps */
+    struct broker broker;
+    struct arrived arrived;                 /* when the victim was dead */
     struct delay delay;
     uint32_t problem_count;
     const char *scenario_name;
@@ -105,6 +114,7 @@ struct scenario {
     bool is_durable;       /* the victim forces the arena to disk, and must record all that it published as forced */
     bool is_closing;       /* the victim closes the arena */
     bool is_transactional; /* the arena has transactions, and one is open when the victim is born */
+    bool is_pumping;       /* the victim sends to a broker, which keeps what arrived */
     bool is_shared;        /* one process may hold every slot, and is counted (process_share.h) */
     uint32_t slots_wanted; /* free slots that the operation may still need when it goes on */
 };

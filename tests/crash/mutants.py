@@ -978,6 +978,22 @@ MUTANTS = (
         TRANSACTION_TEST,
     ),
     Mutant(
+        "pump-completes-what-is-not-answered",
+        "sender/pump.c",
+        "        for (; link->first != link->answered; link->first++) {\n",
+        "        for (; link->first != link->end; link->first++) {\n",
+        (("copy", "pump"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "pump-writes-before-checksums",
+        "sender/pump_link.c",
+        "        link->is_damaged = !request->is_sound;\n",
+        "        link->is_damaged = false;\n",
+        (("test", "sender/pump_test"),),
+        is_quick=True,
+    ),
+    Mutant(
         "sender-decides-without-a-look",
         "sender/ending.c",
         "    } else if (!arena_holds_records(arena)) {\n",

@@ -4,6 +4,7 @@
  */
 #include "harness.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "arena/registry.h"
 #include "arena/transaction.h"
 #include "base/point.h"
+#include "sender/pump.h"
 
 /* ---- preparations ---- */
 
@@ -178,6 +180,8 @@ static void prepare_ruin_of_host(struct world *world)
 
 /* ---- how a victim gets ready ---- */
 
+enum { PUMP_ROUNDS = 6 };
+
 static void begin_record(struct world *world)
 {
     ledger_begin(&world->shared->ledger, VICTIM, VALUE_SIZE, &world->record);
@@ -274,6 +278,40 @@ static void begin_completing_chain(struct world *world)
     world_complete(world);
     world_drain(world);
     REQUIRE(world->drained_count == 1);
+}
+
+/* The pump of the victim, whose broker leads VICTIM_PARTITION. */
+static struct pump_place pump_places[PARTITION_COUNT + 1];
+static const struct produce_topic pump_topic = {.name = BROKER_TOPIC, .name_size = sizeof BROKER_TOPIC - 1};
+static struct pump_link pump_link;
+static struct pump pump;
+
+static void begin_pumping(struct world *world)
+{
+    int bell[2];
+    world_become_sender(world);
+    REQUIRE(pipe2(bell, O_NONBLOCK) == 0);
+    pump_places[VICTIM_PARTITION].link = 1;
+    pump_link = (struct pump_link){.socket = world->broker.client,
+                                   .requests_max = 5,
+                                   .place_count = 1,
+                                   .form = {.client = BROKER_CLIENT,
+                                            .client_size = sizeof BROKER_CLIENT - 1,
+                                            .version = PRODUCE_VERSION_MIN,
+                                            .acks = -1}};
+    pump = (struct pump){.half = world->accumulator->sender,
+                         .links = &pump_link,
+                         .link_count = 1,
+                         .topics = &pump_topic,
+                         .places = pump_places,
+                         .place_count = world->arena->geometry.partition_count,
+                         .size_max = 1 << 20,
+                         .in_flight_max = 5,
+                         .nap_flag = SENDER_NAPPING,
+                         .due_ns = UINT64_MAX,
+                         .foreign_ns = UINT64_MAX,
+                         .bell = bell[0]};
+    REQUIRE(pump_make(&pump, sizeof BROKER_TOPIC));
 }
 
 /* Every batch was delivered: what is left is the end. */
@@ -417,6 +455,21 @@ static enum status operate_complete(struct world *world)
 {
     world_complete(world);
     return STATUS_OK;
+}
+
+/* From ready to the results of two batches. The broker answers each request as soon as it is there. */
+static enum status operate_pump(struct world *world)
+{
+    uint32_t answered = 0;
+    struct wake_set wakes = {0};
+    for (uint32_t i = 0; i < PUMP_ROUNDS && pump_round(&pump, &wakes); i++) {
+        pump_exchange(&pump);
+        world->shared->sent_size = pump_link.sent_size; /* a change, so that there is a death behind each sendmsg */
+        while (answered < pump_link.end) {
+            broker_answer(&world->broker, answered++);
+        }
+    }
+    return pump.tally.batch_count >= 2 ? STATUS_OK : STATUS_STALE;
 }
 
 /* A batch that had to be split: its first record, then the rest. */
@@ -626,6 +679,18 @@ const struct scenario scenarios[] = {
      .operate = operate_complete_parts,
      .is_sender = true,
      .is_completing = true},
+    {.name = "pump",
+     .prepare = prepare_two_batches,
+     .begin = begin_pumping,
+     .operate = operate_pump,
+     .is_sender = true,
+     .is_pumping = true},
+    {.name = "pump-for-a-waiter",
+     .prepare = prepare_queued_survivor,
+     .begin = begin_pumping,
+     .operate = operate_pump,
+     .is_sender = true,
+     .is_pumping = true},
     {.name = "expire",
      .prepare = prepare_two_batches,
      .begin = begin_completing,

@@ -13,7 +13,9 @@ from tests.native import c_build
 from tests.native.c_build import PLAIN, Variant
 
 FOLDER = ROOT / "tests" / "crash"
-SOURCES = tuple(FOLDER / name for name in ("single_step.c", "path.c", "scenarios.c", "harness.c", "ledger.c"))
+SOURCES = tuple(
+    FOLDER / name for name in ("single_step.c", "path.c", "scenarios.c", "harness.c", "ledger.c", "broker.c")
+)
 MODES = ("copy", "kill", "stop", "pass", "seal", "close", "duel")
 EVERY_POINT = 0
 EXIT_UNTRACEABLE = 77

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "broker.h"
+
+#include "base/bytes.h"
+#include "format/record_batch.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    TOPIC_SIZE = sizeof BROKER_TOPIC - 1,
+    CLIENT_SIZE = sizeof BROKER_CLIENT - 1,
+    /* size, key, version, correlation id, client; transactional id, acks, timeout; topics, name, partitions, index */
+    BATCH_SIZE_AT = (4 + 2 + 2 + 4 + 2 + CLIENT_SIZE) + (2 + 2 + 4) + (4 + 2 + TOPIC_SIZE + 4 + 4),
+    BATCH_AT = BATCH_SIZE_AT + 4,
+    ANSWER_SIZE = 4 + 4 + 4 + 2 + TOPIC_SIZE + 4 + 4 + 2 + 8 + 8 + 4,
+    REQUESTS_SIZE_MAX = ARRIVED_MAX * (ARRIVED_SIZE_MAX + BATCH_AT),
+};
+
+void broker_open(struct broker *broker)
+{
+    int sockets[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0);
+    *broker = (struct broker){.socket = sockets[0], .client = sockets[1]};
+}
+
+void broker_close(struct broker *broker)
+{
+    close(broker->socket);
+    close(broker->client);
+}
+
+static uint8_t *put_32(uint8_t *target, uint32_t value)
+{
+    store_be32(target, value);
+    return target + 4;
+}
+
+void broker_answer(const struct broker *broker, uint32_t correlation)
+{
+    uint8_t answer[ANSWER_SIZE];
+    uint8_t *target = put_32(answer, ANSWER_SIZE - 4);
+    target = put_32(target, correlation);
+    target = put_32(target, 1);
+    store_be16(target, TOPIC_SIZE);
+    memcpy(target + 2, BROKER_TOPIC, TOPIC_SIZE);
+    target = put_32(target + 2 + TOPIC_SIZE, 1);
+    target = put_32(target, 0);
+    store_be16(target, 0);
+    store_be64(target + 2, 7);
+    store_be64(target + 10, UINT64_MAX);
+    (void)put_32(target + 18, 0);
+    REQUIRE(write(broker->socket, answer, sizeof answer) == (ssize_t)sizeof answer);
+}
+
+static void batch_take(struct arrived *arrived, const uint8_t *bytes, uint32_t size)
+{
+    struct record_batch_header header;
+    REQUIRE(arrived->count < ARRIVED_MAX && size <= ARRIVED_SIZE_MAX);
+    REQUIRE(record_batch_header_read(bytes, size, &header) == STATUS_OK);
+    struct arrived_batch *batch = &arrived->batches[arrived->count++];
+    batch->size = size;
+    batch->base_sequence = header.base_sequence;
+    memcpy(batch->bytes, bytes, size);
+}
+
+void broker_read(const struct broker *broker, struct arrived *arrived)
+{
+    static uint8_t requests[REQUESTS_SIZE_MAX];
+    ssize_t received = recv(broker->socket, requests, sizeof requests, MSG_PEEK | MSG_DONTWAIT);
+    REQUIRE(received >= 0 || errno == EAGAIN);
+    size_t left = received < 0 ? 0 : (size_t)received;
+    REQUIRE(left < sizeof requests);
+    arrived->count = 0;
+    for (const uint8_t *request = requests; left >= BATCH_AT; ) {
+        size_t size = 4 + (size_t)load_be32(request);
+        if (size > left) {
+            return;
+        }
+        REQUIRE(BATCH_AT + load_be32(request + BATCH_SIZE_AT) == size);
+        batch_take(arrived, request + BATCH_AT, load_be32(request + BATCH_SIZE_AT));
+        request += size;
+        left -= size;
+    }
+}
+
+const struct arrived_batch *arrived_find(const struct arrived *arrived, int32_t base_sequence)
+{
+    for (uint32_t i = 0; i < arrived->count; i++) {
+        if (arrived->batches[i].base_sequence == base_sequence) {
+            return &arrived->batches[i];
+        }
+    }
+    return NULL;
+}
