@@ -47,12 +47,13 @@ class Journey:
         self._options = dict(options or {})
         self._senders: list[subprocess.Popen[bytes]] = []
         self._producers: list[tuple[subprocess.Popen[bytes], Path]] = []
+        self._calls = directory / "pump-calls"
 
     # --- processes
 
     def start_sender(self, delivery_timeout_ms: str = DELIVERY_TIMEOUT, **options: str) -> None:
         """One more, with these options of a sender; it waits until there is no other."""
-        command = [sys.executable, "-m", "shmaccum.sender", self.arena.name, "--standby"]
+        command = [sys.executable, "-m", "tests.kafka.noted_sender", str(self._calls), self.arena.name, "--standby"]
         command += ["--sink", f"kafka:{self._bootstrap}"]
         for name, value in {"delivery_timeout_ms": delivery_timeout_ms, **options}.items():
             command += ["--set", f"{name}={value}"]
@@ -90,6 +91,11 @@ class Journey:
         for process in [*self._senders, *(process for process, _ in self._producers)]:
             process.kill()
             process.wait()
+
+    @property
+    def pump_call_count(self) -> int:
+        """Calls of the pump that senders have begun."""
+        return self._calls.stat().st_size
 
     # --- waiting
 

@@ -32,6 +32,12 @@ OUTAGE_S, LONG_OUTAGE_S = 150, 600
 DELAY_S = 0.005
 
 
+BOTH_PATHS = pytest.mark.parametrize(
+    "compression_type", ["none", pytest.param("lz4", marks=pytest.mark.slow)], ids=["pump", "python"]
+)
+"""Ordinary batches go to brokers in C; compressed ones go by the library's loop."""
+
+
 @pytest.fixture
 def topics() -> list[str]:
     """Names of four topics nobody else uses."""
@@ -53,20 +59,28 @@ def replace_sender(one: Journey) -> None:
 # --- short forms
 
 
-def test_nothing_disturbs(apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path) -> None:
-    with journey(arena_name, apache.bootstrap, tmp_path) as one:
+@BOTH_PATHS
+def test_nothing_disturbs(
+    compression_type: str, apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path
+) -> None:
+    with journey(arena_name, apache.bootstrap, tmp_path, {"compression_type": compression_type}) as one:
         one.start_sender()
         produce(one, topics, 3, SHORT_COUNT)
         one.run_until_delivered()
         assert one.check_arrived(topics) == 3 * SHORT_COUNT
+        assert (one.pump_call_count > 0) is (compression_type == "none")
 
 
-def test_senders_are_killed(apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path) -> None:
-    with journey(arena_name, apache.bootstrap, tmp_path, {"compression_type": "lz4"}) as one:
+@BOTH_PATHS
+def test_senders_are_killed(
+    compression_type: str, apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path
+) -> None:
+    with journey(arena_name, apache.bootstrap, tmp_path, {"compression_type": compression_type}) as one:
         one.start_sender()
         produce(one, topics, 3, SHORT_COUNT)
         one.run_until_delivered(lambda: replace_sender(one), SENDER_PERIOD_S)
         assert one.check_arrived(topics) == 3 * SHORT_COUNT
+        assert (one.pump_call_count > 0) is (compression_type == "none")
 
 
 def test_producers_are_killed(apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path) -> None:
@@ -96,6 +110,7 @@ def test_connections_are_cut(topics: list[str], arena_name: str, tmp_path: Path)
         produce(one, topics, 2, SHORT_COUNT)
         one.run_until_delivered(between.cut, SENDER_PERIOD_S)
         assert one.check_arrived(topics) == 2 * SHORT_COUNT
+        assert one.pump_call_count > 0
 
 
 def outlast(one: Journey, between: Proxy, seconds: float, *, is_silent: bool) -> None:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sender that counts the calls of its pump, for tests that want to know the path of their batches.
+
+``python -m tests.kafka.noted_sender FILE ARENA ...``: FILE grows by a byte before each call; the rest goes to
+``shmaccum.sender``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from shmaccum.sender.__main__ import main
+from shmaccum.sender.pumping import Pumping
+from shmaccum.sinks.sink import Loan
+
+
+def note_calls(path: str) -> None:
+    """From now on the file grows by a byte before each call of the pump; the bytes of many processes do not mix."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    plan = Pumping._plan
+
+    def note(self: Pumping, loans: Sequence[Loan]) -> tuple[Any, ...]:
+        os.write(descriptor, b"!")
+        return plan(self, loans)
+
+    Pumping._plan = note  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    note_calls(sys.argv[1])
+    sys.exit(main(sys.argv[2:]))
