@@ -24,6 +24,7 @@ from tests.chaos.ledger import (
     OTHERS_LEAVE,
     PARTITIONS,
     PRODUCERS_LEAVE,
+    PUMPING,
     STOPS,
     TOPIC,
     Ledger,
@@ -32,6 +33,7 @@ from tests.chaos.ledger import (
 )
 from tests.chaos.outcome import Outcome, Plan, Tally
 from tests.chaos.zygote import Zygote
+from tests.kafka.broker import LOOPBACK, held_port
 from tests.support import sender_pid, wait_until
 
 PAUSE_S = (0.002, 0.06)
@@ -46,7 +48,7 @@ GROUP_SHARE = 0.5
 PATIENCE_S = 40.0
 WATCH_S = 0.001
 SETTLED_S = 0.5
-WEIGHTS = {"producer": 6, "sender": 3, "reader": 1, "observer": 1}
+WEIGHTS = {"producer": 6, "sender": 3, "server": 1, "reader": 1, "observer": 1}
 
 
 @dataclass
@@ -99,12 +101,14 @@ class Director:
         self._seats = self._all_seats()
         self._meter = Seat("meter", len(self._seats), self._zygotes[0])
         self._take_over: TakeOver | None = None
+        self._port = held_port()
 
     def _all_seats(self) -> list[Seat]:
         here, there = self._zygotes[0], self._zygotes[-1]
         roles = [("producer", here)] * 4 + [("producer", there)] * 2
         roles += [("sender", here)] * 2 + [("sender", there)]
         roles += [("reader", here), ("observer", here)]
+        roles += [("server", here)] if self.plan.is_served else []
         return [Seat(role, number, zygote) for number, (role, zygote) in enumerate(roles)]
 
     # --- lives
@@ -124,6 +128,8 @@ class Director:
         code = seat.zygote.wait(seat.pid)
         assert code == -signal.SIGKILL, f"a {seat.place} left by itself with {code}\n{self.failures()}"
         self.tally.kills[seat.place] += 1
+        if seat.role == "sender":
+            self._ledger.words[PUMPING] = 0
         self.tally.stopped_kill_count += seat.stopped_ns is not None
         self._end_stop(seat)
         self._start(seat)
@@ -158,6 +164,7 @@ class Director:
         if self._has_role(victim):
             settled_s = time.monotonic() - SETTLED_S
             self.tally.sender_kill_count += 1
+            self.tally.pumping_kill_count += self._ledger.words[PUMPING]
             self._take_over = TakeOver(
                 killed_ns=time.monotonic_ns(),
                 epoch=self._arena.native.sender()["epoch"],
@@ -238,6 +245,7 @@ class Director:
             for zygote in self._zygotes:
                 zygote.close()
             self._ledger.close()
+            self._port.close()
         return self._judge(time.monotonic() - begin_s)
 
     def _is_enough(self, seconds: float) -> bool:
@@ -248,6 +256,8 @@ class Director:
     def _begin(self) -> None:
         """Nobody is hurt, and nobody appends, before there is a sender: waiting for the first is no delay."""
         self._arena.native.set_topic_partition_count(TOPIC, PARTITIONS)
+        if self.plan.is_served:
+            self.places.address.write_text(f"{LOOPBACK}:{self._port.getsockname()[1]}", encoding="utf-8")
         senders = [seat for seat in self._seats if seat.role == "sender"]
         for seat in senders:
             self._start(seat)
@@ -257,7 +267,7 @@ class Director:
                 self._start(seat)
 
     def _leave(self) -> None:
-        """Producers first, then all but one sender, then what looks on, then the sender."""
+        """Producers first, then the processes that look on, then the senders, and the server at last."""
         for seat in self._seats:
             if seat.stopped_ns is not None:
                 self._continue(seat)
@@ -268,12 +278,15 @@ class Director:
         native = self._arena.native
         wait_until(lambda: native.state_counts()["FREE"] == self._arena.geometry["slot_count"], "all is delivered")
         self._ledger.phase = OTHERS_LEAVE
-        self._join([seat for seat in (*self._seats, self._meter) if seat.role not in {"producer", "sender"}])
-        senders = [seat for seat in self._seats if seat.role == "sender"]
-        for seat in senders:
-            seat.zygote.signal(seat.pid, signal.SIGTERM)
-        self._join(senders)
+        self._join([seat for seat in (*self._seats, self._meter) if seat.role in {"reader", "observer", "meter"}])
+        self._end([seat for seat in self._seats if seat.role == "sender"])
+        self._end([seat for seat in self._seats if seat.role == "server"])
         assert self.failures() == ""
+
+    def _end(self, seats: Sequence[Seat]) -> None:
+        for seat in seats:
+            seat.zygote.signal(seat.pid, signal.SIGTERM)
+        self._join(seats)
 
     def _join(self, seats: Sequence[Seat]) -> None:
         for seat in seats:

@@ -41,6 +41,8 @@ HEAD_SIZE = 64
 PHASE = 0
 STOPS = 1
 """Of each seat: how often its process was stopped so far, counted before it is."""
+PUMPING = HEAD_SIZE - 1
+"""Whether the sender is in a call of the pump (native/sender/pump.h)."""
 
 WORKING, PRODUCERS_LEAVE, OTHERS_LEAVE = range(3)
 
@@ -69,8 +71,13 @@ class Places:
 
     @property
     def log(self) -> Path:
-        """The sink."""
+        """The log of the sink, or of the server behind it."""
         return self.folder / "log"
+
+    @property
+    def address(self) -> Path:
+        """The file with host and port of the server; there is none where senders write the log themselves."""
+        return self.folder / "address"
 
     @property
     def ledger(self) -> Path:

@@ -19,6 +19,8 @@ class Plan:
     seed: int
     inside: bool
     """Some of them live in a PID namespace of their own."""
+    is_served: bool = False
+    """Senders deliver over Kafka's protocol to a server of the log, which is hurt, too."""
 
 
 @dataclass
@@ -30,6 +32,8 @@ class Tally:
     stop_spans: list[tuple[int, int]] = field(default_factory=list)
     sender_kill_count: int = 0
     """Of those that had the role."""
+    pumping_kill_count: int = 0
+    """Of those that were in a call of the pump."""
     stopped_kill_count: int = 0
     take_over_ns: list[int] = field(default_factory=list)
     """Until a standby had the role."""
@@ -57,6 +61,7 @@ class Outcome:
         yield f"seed {self.plan.seed}, {self.seconds:.0f} s"
         yield from _counts("killed", tally.kills)
         yield _line("", tally.sender_kill_count, "of the senders had the role")
+        yield _line("", tally.pumping_kill_count, "of them in the pump")
         yield _line("", tally.stopped_kill_count, "were stopped when they were killed")
         yield from _counts("stopped", tally.stops)
 

@@ -8,10 +8,11 @@ import random
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import LogPartitionNotFoundError, NotALogError, ResultExpiredError
@@ -20,7 +21,10 @@ from shmaccum.observe.observation import Observer
 from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
-from shmaccum.sinks import open_sink
+from shmaccum.sender.pumping import Carried, Pumping
+from shmaccum.serving import LogServer
+from shmaccum.sinks import Sink, open_sink
+from shmaccum.sinks.sink import Loan
 from tests.chaos.ledger import (
     ACKNOWLEDGED,
     BEGUN,
@@ -30,6 +34,7 @@ from tests.chaos.ledger import (
     PARTITIONS,
     PROOF_OFFSET,
     PROOF_SEQUENCE,
+    PUMPING,
     STOPS,
     TOPIC,
     VALUE,
@@ -51,6 +56,8 @@ LONG_NS = 2_000_000
 HICCUP_NS = 1_000_000
 OVERSIZE = 20_000
 SEGMENT_BYTES = "32MiB"
+RECONNECT_MS = 5
+"""A server that was killed is there again in less than a second."""
 
 
 @dataclass(frozen=True)
@@ -195,11 +202,53 @@ def _fork(life: Life, author: Author, number: int) -> None:
 
 def deliver(life: Life) -> None:
     """A sender, or a standby as long as there is one."""
-    sink = open_sink(f"log:{life.places.log}", partitions=PARTITIONS, segment_bytes=SEGMENT_BYTES)
-    with Sender(life.places.arena_name, sink, standby=True, linger_ms=1) as sender:
-        signal.signal(signal.SIGTERM, lambda *_: sender.stop())
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # one that came before waits for this
+    places = life.places
+    with (
+        Ledger(places.ledger) as ledger,
+        Sender(places.arena_name, _sink(places), standby=True, linger_ms=1) as sender,
+    ):
+        _note_pumping(ledger)
+        _leave_when_told(sender.stop)
         sender.run()
+
+
+def _sink(places: Places) -> Sink:
+    if not places.address.exists():
+        return open_sink(f"log:{places.log}", partitions=PARTITIONS, segment_bytes=SEGMENT_BYTES)
+    address = places.address.read_text(encoding="utf-8")
+    return open_sink(f"kafka:{address}", reconnect_backoff_ms=RECONNECT_MS, reconnect_backoff_max_ms=10 * RECONNECT_MS)
+
+
+def _note_pumping(ledger: Ledger) -> None:
+    """The director knows from now on whether this process is in the pump."""
+    plan, take = Pumping._plan, Pumping._take
+
+    def note_begin(self: Pumping, loans: Sequence[Loan]) -> tuple[Any, ...]:
+        ledger.words[PUMPING] = 1
+        return plan(self, loans)
+
+    def note_end(self: Pumping, loans: Sequence[Loan], found: Sequence[Any]) -> Carried:
+        ledger.words[PUMPING] = 0
+        return take(self, loans, found)
+
+    Pumping._plan, Pumping._take = note_begin, note_end  # type: ignore[method-assign]
+
+
+def _leave_when_told(stop: Callable[[], object]) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: stop())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # one that came before waits for this
+
+
+# --- the server
+
+
+def serve(life: Life) -> None:
+    """The broker of the senders: the log, served to Kafka clients at an address that does not change."""
+    address = life.places.address.read_text(encoding="utf-8")
+    with LogServer(life.places.log, address, is_writable=True, partitions=PARTITIONS) as server:
+        _leave_when_told(server.stop)
+        while not server._is_stopped:
+            server.run_once()
 
 
 # --- readers
@@ -253,6 +302,7 @@ def measure_machine(life: Life) -> None:
 ROLES: dict[str, Callable[[Life], None]] = {
     "producer": produce,
     "sender": deliver,
+    "server": serve,
     "reader": follow,
     "observer": observe,
     "meter": measure_machine,

@@ -23,6 +23,7 @@ from tests.chaos.outcome import Outcome, Plan
 from tests.chaos.zygote import can_unshare
 
 SHORT_S = 8
+SERVED_S = 3
 LONG_S = float(os.environ.get("SHMACCUM_CHAOS_SECONDS", "600"))
 ROOMY = ("16MiB", "16KiB")
 """Memory and batches."""
@@ -55,6 +56,26 @@ def test_nothing_is_lost_where_memory_is_short_and_process_ids_mean_nothing(
         pytest.skip("this user may not make a PID namespace here (unshare --pid)")
     outcome = run(arena_name, tmp_path, Plan(SHORT_S, seeded().getrandbits(32), inside=True), TIGHT)
     assert any("namespace" in place for place in outcome.tally.kills)
+
+
+def test_nothing_is_lost_and_nothing_comes_twice_behind_the_pump(
+    arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
+) -> None:
+    """Senders are killed while their ordinary batches go out in C, and so is the broker."""
+    outcome = run(arena_name, tmp_path, Plan(SERVED_S, seeded().getrandbits(32), inside=False, is_served=True), ROOMY)
+    assert outcome.tally.kills["server"] > 0
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(2 * LONG_S + 300)
+def test_nothing_is_lost_behind_the_pump_for_long(
+    arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
+) -> None:
+    """The pump carries when most of the senders die that have the role."""
+    plan = Plan(LONG_S, seeded().getrandbits(32), inside=can_unshare(), is_served=True)
+    outcome = run(arena_name, tmp_path, plan, ROOMY)
+    assert outcome.tally.kills.total() > LONG_S * 10_000 / 600
+    assert outcome.tally.pumping_kill_count > outcome.tally.sender_kill_count / 10
 
 
 @pytest.mark.chaos
