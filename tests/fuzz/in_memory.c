@@ -52,6 +52,25 @@ ssize_t memory_read(int descriptor, void *target, size_t size)
     return sizeof boot_id - 1;
 }
 
+ssize_t memory_recv(int descriptor, void *target, size_t size, int flags)
+{
+    size_t left = memory_system.incoming_size;
+    size_t used = size < memory_system.incoming_piece ? size : memory_system.incoming_piece;
+    (void)descriptor;
+    (void)flags;
+    if (left == 0 && !memory_system.is_incoming_closed) {
+        errno = EAGAIN;
+        return -1;
+    }
+    used = used < left ? used : left;
+    if (used > 0) {
+        memcpy(target, memory_system.incoming, used);
+    }
+    memory_system.incoming += used;
+    memory_system.incoming_size -= used;
+    return (ssize_t)used;
+}
+
 ssize_t memory_pread(int descriptor, void *target, size_t size, off_t start)
 {
     (void)descriptor;

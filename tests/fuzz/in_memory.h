@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The system as the core sees it when it is fuzzed: one file that is memory, byte locks and a clock of ours. A call
- * costs nothing, so that an attach takes microseconds, and the bytes behind the mapping are poisoned, so that
- * AddressSanitizer sees the first byte outside of it.
+ * The system as the core sees it when it is fuzzed: one file that is memory, byte locks, a clock of ours, and one
+ * socket from which bytes come. A call costs nothing, so that an attach takes microseconds. The bytes behind the
+ * mapping are poisoned, so that AddressSanitizer sees the first byte outside of it.
  *
  * The compiler includes this file before every other (-include), and the names of the calls become those of ours.
  */
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,6 +30,10 @@ struct memory_system {
     bool is_alone;   /* nobody else holds the attach byte */
     uint32_t sleep_count; /* in which nobody woke us; after SLEEPS_MAX of them all others are dead */
     int os_error;    /* the next fdatasync fails with it; 0: none */
+    const uint8_t *incoming; /* the bytes that the socket still has */
+    size_t incoming_size;
+    size_t incoming_piece;   /* the most that one call gives */
+    bool is_incoming_closed; /* the socket is at its end behind them; otherwise it is empty */
 };
 extern struct memory_system memory_system;
 
@@ -36,6 +41,7 @@ int memory_open(const char *path, int flags, ...);
 int memory_close(int descriptor);
 ssize_t memory_read(int descriptor, void *target, size_t size);
 ssize_t memory_pread(int descriptor, void *target, size_t size, off_t start);
+ssize_t memory_recv(int descriptor, void *target, size_t size, int flags);
 int memory_fstat(int descriptor, struct stat *found);
 int memory_fcntl(int descriptor, int command, ...);
 void *memory_mmap(void *place, size_t size, int protection, int flags, int descriptor, off_t start);
@@ -51,6 +57,7 @@ long memory_syscall(long number, ...);
 #define close(descriptor) memory_close(descriptor)
 #define read(descriptor, target, size) memory_read(descriptor, target, size)
 #define pread(descriptor, target, size, start) memory_pread(descriptor, target, size, start)
+#define recv(descriptor, target, size, flags) memory_recv(descriptor, target, size, flags)
 #define fstat(descriptor, found) memory_fstat(descriptor, found)
 #define fcntl(...) memory_fcntl(__VA_ARGS__)
 #define mmap(...) memory_mmap(__VA_ARGS__)
