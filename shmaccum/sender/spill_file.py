@@ -22,7 +22,8 @@ Rules, per field
 Why it is safe
     The sender alone writes, while it holds the lock of the log. A row is written behind its batch, and before the batch
     leaves the arena. A death in a write leaves a part of a row at the end, which the next sender cuts.
-    The head is allocated with the file, so a position needs no space on a disk that is full.
+    The head is allocated with the file, so a position needs no space on a disk that is full. It is written at once with
+    its first position: a file that a death left shorter than a head has no rows, and is begun anew.
     Hostile bytes: a row that fits no batch is passed over, and the arena checks every number of it.
 """
 
@@ -79,6 +80,17 @@ class Row(NamedTuple):
     arena: int
 
 
+def _packed(number: int, position: Position) -> bytes:
+    """A position as it is in the file."""
+    content = POSITION.pack(number, *position)
+    return content + CRC.pack(crc32c(content))
+
+
+def _place_of(number: int) -> int:
+    """The place in the file of the position with this number."""
+    return number % 2 * POSITION_SIZE
+
+
 @final
 class SpillFile:
     """The file as its one writer has it open.
@@ -111,14 +123,18 @@ class SpillFile:
     def _open(self) -> None:
         size = os.fstat(self._descriptor).st_size
         if size < HEAD_SIZE:  # new, or its maker died
-            os.pwrite(self._descriptor, bytes(HEAD_SIZE), 0)
-            self._number = 0
-            self.row_count = 0
-            self.write_position(Position())
+            self._make_head()
             return
         self.row_count = (size - HEAD_SIZE) // ROW.size
         os.ftruncate(self._descriptor, HEAD_SIZE + self.row_count * ROW.size)
         self._number, self.position = self._read_position()
+
+    def _make_head(self) -> None:
+        """Writes the head with its first position at once, so a death leaves no head without a position."""
+        self._number, self.position, self.row_count = 1, Position(), 0
+        before = bytes(_place_of(self._number))
+        write_all(self._descriptor, (before + _packed(self._number, self.position)).ljust(HEAD_SIZE, b"\0"))
+        self._force()
 
     def _read_position(self) -> tuple[int, Position]:
         found: list[tuple[int, Position]] = []
@@ -142,8 +158,7 @@ class SpillFile:
             OSError: the former position holds, or this one.
         """
         number = self._number + 1
-        content = POSITION.pack(number, *position)
-        os.pwrite(self._descriptor, content + CRC.pack(crc32c(content)), number % 2 * POSITION_SIZE)
+        os.pwrite(self._descriptor, _packed(number, position), _place_of(number))
         self._force()
         self._number, self.position = number, position
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import errno
+import functools
+import itertools
 import os
 import random
 import shutil
@@ -24,7 +26,7 @@ from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sender.overflow import Overflow
-from shmaccum.sender.spill_file import HEAD_SIZE, Row, SpillFile
+from shmaccum.sender.spill_file import HEAD_SIZE, Position, Row, SpillFile
 from shmaccum.shipping import Shipper
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.sink import Ack, WireBatch
@@ -380,6 +382,18 @@ def test_a_sender_that_dies_at_any_system_call_of_an_outage_repeats_nothing(
             if not is_dead:
                 break
     assert death_count > 3
+
+
+def test_a_death_at_each_system_call_of_a_new_file_leaves_one_that_can_be_opened(tmp_path: Path) -> None:
+    for number in itertools.count(1):
+        make = functools.partial(SpillFile, str(tmp_path / str(number)), is_synced=True)
+        is_dead = dies_at_system_call(functools.partial(lambda function: function, make), number)
+        file = make()
+        assert (file.position, file.row_count) == (Position(), 0), f"killed before system call {number}"
+        file.close()
+        if not is_dead:
+            break
+    assert number > 4
 
 
 # --- the disk
