@@ -982,7 +982,7 @@ MUTANTS = (
         "sender/pump.c",
         "        for (; link->first != link->answered; link->first++) {\n",
         "        for (; link->first != link->end; link->first++) {\n",
-        (("copy", "pump"),),
+        (("test", "sender/pump_test"),),
         is_quick=True,
     ),
     Mutant(
