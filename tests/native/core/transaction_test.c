@@ -346,6 +346,8 @@ TEST(one_process_coordinates_at_a_time)
     uint64_t number;
     begin(&company);
     EXPECT_STATUS(transaction_begin(company.survivor, &number), STATUS_BUSY);
+    transaction_leave(company.survivor); /* it has no role to give up */
+    EXPECT_STATUS(transaction_begin(company.survivor, &number), STATUS_BUSY);
     EXPECT_STATUS(transaction_begin(company.arena, &number), STATUS_BUSY);
     EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
     EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK); /* again does nothing */
@@ -358,7 +360,10 @@ TEST(one_process_coordinates_at_a_time)
     EXPECT_EQ_U64(number, 2);
     EXPECT_STATUS(transaction_abort(company.survivor, 1, TRANSACTION_WHY_ASKED), STATUS_TRANSACTION_ENDED);
     EXPECT_STATUS(transaction_abort(company.survivor, 2, TRANSACTION_WHY_ASKED), STATUS_OK);
+    EXPECT_STATUS(transaction_end(company.arena, 1), STATUS_TRANSACTION_ENDED); /* the sink ended another one */
     sender_end_it(&company);
+    EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_COMMITTED), 1);
+    EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_ABORTED), 1);
     company_left(&company);
 }
 
@@ -401,6 +406,24 @@ TEST(a_transaction_of_which_a_batch_failed_can_only_be_aborted)
         EXPECT_EQ_U64(company.sink.count, 0);
         company_left(&company);
     }
+}
+
+TEST(a_batch_in_flight_holds_the_end_of_its_aborted_transaction_up)
+{
+    struct company company = company_met();
+    struct drained_batch batch;
+    uint64_t number;
+    begin(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    EXPECT_EQ_U64(drain_round(company.sender, 1, &batch), 1);
+    EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
+    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_STATUS(accumulator_complete(company.sender, batch.slot_index, batch.seq, &success, NULL), STATUS_OK);
+    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_ABORT);
+    sender_end_it(&company);
+    EXPECT_EQ_U64(company.sink.count, 0);
+    company_left(&company);
 }
 
 TEST(a_sender_that_dies_with_a_refused_batch_leaves_a_transaction_that_is_not_decided)
@@ -570,6 +593,7 @@ TEST(when_everybody_has_died_a_commit_goes_on_and_an_open_transaction_is_aborted
             EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
         }
         struct company again = company_met_again(&company, false);
+        EXPECT_EQ_U64(load_acquire_u32(&again.arena->globals->transaction_coordinator), 0);
         sender_end_it(&again);
         EXPECT_EQ_U64(again.sink.count, (uint64_t)is_committing);
         EXPECT_EQ_U64(why_of(&again), is_committing ? TRANSACTION_WHY_NOT : TRANSACTION_WHY_DEATH);
