@@ -374,7 +374,7 @@ static void bell_clear(int bell)
     }
 }
 
-/* Waits for what comes first. A signal ends the pump, because its handler runs behind it. */
+/* Waits for what comes first. A signal ends the wait, and the caller runs its handler before the next one. */
 static void pump_wait(struct pump *pump)
 {
     const struct timespec time = {.tv_sec = (time_t)(pump->wait_ns / NS_PER_S),
@@ -388,7 +388,6 @@ static void pump_wait(struct pump *pump)
     int ready = ppoll(pump->polled, (nfds_t)pump->link_count + 1, &time, NULL);
     if (ready < 0) {
         CHECK(errno == EINTR || errno == ENOMEM);
-        pump_stop(pump);
         for (uint32_t i = 0; i <= pump->link_count; i++) {
             pump->polled[i].revents = 0;
         }

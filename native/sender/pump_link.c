@@ -177,7 +177,7 @@ bool pump_link_begin(struct pump_link *link, uint32_t piece_count, const struct 
         return false;
     }
     size_t own_size = produce_encode(&request->produce, request->own, request->cuts);
-    store_be32(request->own + PRODUCE_CORRELATION, link->end);
+    store_be32(request->own + PRODUCE_CORRELATION, pump_link_correlation(link, link->end));
     iovecs_fill(request, arena, own_size);
     request->sent_size = 0;
     request->is_sound = false;
@@ -249,7 +249,8 @@ static bool answer_take(struct pump_link *link, const uint8_t *bytes, size_t siz
     struct pump_request *request = pump_link_request(link, link->answered);
     link->answer.results = request->results;
     if (link->answered == written_end ||
-        !produce_answer_read(&request->produce, link->answered, bytes, size, &link->answer)) {
+        !produce_answer_read(&request->produce, pump_link_correlation(link, link->answered), bytes, size,
+                             &link->answer)) {
         return false;
     }
     CHECK(link->answered < link->end);

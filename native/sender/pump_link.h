@@ -2,7 +2,7 @@
  *
  * A plain socket to a broker, and the Produce requests that a pump (pump.h) has on it.
  *
- *   requests   | 7 | 8 | 9 | 10 | 11 |            a number is the correlation id
+ *   requests   | 7 | 8 | 9 | 10 | 11 |            from 0 on; the correlation id is correlation_first + number
  *                ^ first   ^ answered ^ end
  *   iovecs     | own | batch | own | batch | own |   one sendmsg, or as much of it as fits
  *
@@ -10,6 +10,8 @@
  *   Nothing is in flight in the beginning. At the end the lender gets the requests without an answer, how much of each
  *   is written, and the bytes that were received and not used. So its own reader goes on where this one stopped.
  *   An answer in which all is well, to the oldest request, is used here. Any other stays in `received`.
+ *   Correlation ids go on where the lender's requests ended. So a second answer to a request of the lender, or of an
+ *   earlier borrower, is never taken for the answer to a request that is in flight now.
  *   No byte of a request is written before the checksums of all its batches were compared with their bytes.
  *   pump_link_send and pump_link_receive read the arena and change nothing in it. Other threads may use it meanwhile.
  *
@@ -53,6 +55,7 @@ struct pump_request {
 struct pump_link {
     int socket;
     struct produce_request form; /* client, version, acks and timeout of each request */
+    uint32_t correlation_first;  /* the correlation id of number 0; ids go from 0 to INT32_MAX, and then from 0 again */
     uint32_t requests_max;
     uint32_t place_count; /* partitions that the broker leads */
     uint32_t *turn;       /* those whose turn it is; room for all, twice */
@@ -85,6 +88,11 @@ void pump_link_free(struct pump_link *link);
 static inline struct pump_request *pump_link_request(struct pump_link *link, uint32_t number)
 {
     return &link->requests[number % PUMP_REQUESTS_MAX];
+}
+
+static inline uint32_t pump_link_correlation(const struct pump_link *link, uint32_t number)
+{
+    return (link->correlation_first + number) & INT32_MAX;
 }
 
 /* True while the link goes on as it should. */

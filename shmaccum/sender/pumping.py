@@ -139,10 +139,7 @@ class Pumping:
                 topic_number, _ = topics.setdefault(topic, (len(topics), loan.topic_ids.get(topic)))
                 places.append((index, number, topic_number, partition))
         return (
-            tuple(
-                (loan.socket, loan.version, loan.client_id, loan.acks, self._request_timeout_ms, loan.requests_max)
-                for loan in loans
-            ),
+            tuple(map(self._link, loans)),
             tuple((topic, topic_id) for topic, (_, topic_id) in topics.items()),
             tuple(places),
             self._linger_ns,
@@ -151,6 +148,10 @@ class Pumping:
             self._bell,
             self._on_results,
         )
+
+    def _link(self, loan: Loan) -> tuple[Any, ...]:
+        limits = self._request_timeout_ms, loan.requests_max
+        return loan.socket, loan.version, loan.client_id, loan.acks, *limits, loan.correlation_id
 
     # --- what was found
 

@@ -174,6 +174,8 @@ class Loan(NamedTuple):
     acks: int
     requests_max: int
     """Requests without an answer at once."""
+    correlation_id: int
+    """Of the first request; the next ones count on from it, from 0 again behind 2**31 - 1."""
     partition_indices: Sequence[int]
     topic_ids: Mapping[str, bytes]
     """By topic; empty below version 13."""

@@ -458,6 +458,41 @@ def test_a_hostile_answer_ends_its_connection_and_loses_nothing(
     assert carried
 
 
+def test_a_second_answer_to_an_earlier_request_acks_nothing(
+    arena_name: str, open_fake: OpenFake, carried: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call has one request. Before a batch is refused, the answer to the one before it comes once more."""
+    answer_of = FakeBroker._answer
+    cluster = open_fake(topics={TOPIC: 1})
+    ledger = Ledger()
+    answers: list[bytes] = []
+    refused: list[Arrived] = []
+
+    def refuse_one(arrived: Arrived) -> Reply:
+        if len(carried) < 5 or refused:
+            return ledger(arrived)
+        refused.append(arrived)
+        return Reply(NOT_ENOUGH_REPLICAS)
+
+    def answer(self: FakeBroker, frame: bytes) -> bytes | None:
+        was_refused = bool(refused)
+        whole = answer_of(self, frame)
+        if whole is None or struct.unpack_from(">h", frame) != (PRODUCE,):
+            return whole
+        answers.append(whole)
+        return answers[-2] + whole if refused and not was_refused else whole
+
+    monkeypatch.setattr(FakeBroker, "_answer", answer)
+    cluster.on_produce = refuse_one
+    values = [(0, b"%06d" % each) for each in range(20)]
+    with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
+        for value in values:
+            send_all(arena_name, [value])
+            wait_until(lambda: not carried.is_running, "the call is over")
+    assert ledger.values == by_partition(values)
+    assert refused
+
+
 def test_a_late_answer_is_taken_by_the_sink(arena_name: str, open_fake: OpenFake, carried: list[Carried]) -> None:
     cluster = open_fake(topics={TOPIC: PARTITIONS})
     ledger = Ledger()

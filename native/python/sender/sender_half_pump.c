@@ -3,7 +3,7 @@
  * SenderHalf.pump: the ordinary rounds of a sender whose sink is a Kafka cluster (sender/pump.h), in one call.
  *
  *   plan    (links, topics, places, linger_ns, size_max, in_flight_max, doorbell, on_results)
- *   link    (socket, version, client, acks, timeout_ms, requests_max)
+ *   link    (socket, version, client, acks, timeout_ms, requests_max, correlation_first)
  *   topic   (name, id or None)
  *   place   (partition index, number of its link, number of its topic, partition)
  *   found   a list that gets three things before the call returns, also when the call raises:
@@ -102,12 +102,12 @@ static bool topic_fill(PyObject *tuple, struct produce_topic *topic)
 
 static bool link_fill(PyObject *tuple, struct pump_link *link)
 {
-    int64_t number[5];
-    if (!is_tuple_of(tuple, 6) || !number_take(tuple, 0, 0, INT32_MAX, &number[0]) ||
+    int64_t number[6];
+    if (!is_tuple_of(tuple, 7) || !number_take(tuple, 0, 0, INT32_MAX, &number[0]) ||
         !number_take(tuple, 1, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX, &number[1]) ||
         !name_take(tuple, 2, &link->form.client, &link->form.client_size) ||
         !number_take(tuple, 3, -1, 1, &number[2]) || !number_take(tuple, 4, 0, INT32_MAX, &number[3]) ||
-        !number_take(tuple, 5, 1, PUMP_REQUESTS_MAX, &number[4])) {
+        !number_take(tuple, 5, 1, PUMP_REQUESTS_MAX, &number[4]) || !number_take(tuple, 6, 0, INT32_MAX, &number[5])) {
         return false;
     }
     link->socket = (int)number[0];
@@ -115,6 +115,7 @@ static bool link_fill(PyObject *tuple, struct pump_link *link)
     link->form.acks = (int16_t)number[2];
     link->form.timeout_ms = (int32_t)number[3];
     link->requests_max = (uint32_t)number[4];
+    link->correlation_first = (uint32_t)number[5];
     return true;
 }
 
@@ -273,7 +274,7 @@ static bool rounds_run(struct call *call)
 {
     bool is_told = true;
     while (pump_round(&call->pump, &call->half->wakes)) {
-        is_told = is_told && round_tell(call);
+        is_told = is_told && round_tell(call) && PyErr_CheckSignals() == 0; /* a handler may ask for the end */
         if (call->half->is_interrupted || !is_told) {
             pump_stop(&call->pump);
         }
@@ -294,7 +295,7 @@ static PyObject *request_report(struct call *call, const struct pump_link *link,
     for (uint32_t i = 0; i < count; i++) {
         call->pump.drained[i] = request->pieces[i].drained;
     }
-    return Py_BuildValue("(IKKN)", number, (unsigned long long)request->begun_ns,
+    return Py_BuildValue("(IKKN)", pump_link_correlation(link, number), (unsigned long long)request->begun_ns,
                          (unsigned long long)request->sent_size,
                          half_batches_to_list(call->half, call->pump.drained, count));
 }

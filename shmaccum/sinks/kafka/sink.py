@@ -542,9 +542,10 @@ class KafkaSink(Sink):
         return [loan for loan in loans if loan is not None]
 
     def _loan(self, node_id: int, indices: Sequence[int]) -> Loan | None:
-        descriptor = None if self._lane(node_id).count else self._client.lend(node_id)
-        if descriptor is None:
+        lent = None if self._lane(node_id).count else self._client.lend(node_id)
+        if lent is None:
             return None
+        descriptor, correlation_id = lent
         found = {topic: self._client.topic_id(topic) for topic, _ in map(self._host.topic_partition, indices)}
         topic_ids = {topic: topic_id.bytes for topic, topic_id in found.items() if topic_id is not None}
         has_topic_ids = len(topic_ids) == len(found)
@@ -555,6 +556,7 @@ class KafkaSink(Sink):
             self._client.client_id,
             self._required_acks,
             min(self._requests_max, IN_FLIGHT_MAX),
+            correlation_id,
             indices,
             topic_ids if has_topic_ids else {},
         )

@@ -11,6 +11,7 @@
 
 enum { SLOT_COUNT = 16, BATCH_SIZE = 4096, VERSION = 3, TOPIC_NAME_SIZE = 1, ANSWER_ROOM = 1024 };
 enum { ANSWER_PARTITION = 19, ANSWER_THROTTLE = 41 }; /* places in an answer, its size included */
+enum { REQUEST_CORRELATION = 8 };
 
 static const struct produce_topic topic = {.name = "t", .name_size = TOPIC_NAME_SIZE};
 
@@ -425,6 +426,33 @@ TEST(a_throttle_ends_the_pump_with_the_result_taken)
     pump_exchange(&pumping.pump);
     EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
     EXPECT(pumping.link.throttle_ms == 250);
+    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    pumping_end(&pumping);
+}
+
+/* ---- the lender's numbers ---- */
+
+TEST(correlation_ids_go_on_where_the_lender_ended)
+{
+    struct pumping pumping;
+    uint8_t bytes[2 * ANSWER_ROOM];
+    pumping_begin(&pumping);
+    pumping.link.correlation_first = INT32_MAX;
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    pump_exchange(&pumping.pump);
+    EXPECT(read(pumping.broker, bytes, sizeof bytes) > REQUEST_CORRELATION);
+    EXPECT_EQ_U64(load_be32(bytes + REQUEST_CORRELATION), INT32_MAX);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 8), STATUS_OK);
+    begin_requests(&pumping, 2);
+    pump_exchange(&pumping.pump);
+    EXPECT(read(pumping.broker, bytes, sizeof bytes) > REQUEST_CORRELATION);
+    EXPECT_EQ_U64(load_be32(bytes + REQUEST_CORRELATION), 0);
+    answer(&pumping, INT32_MAX, 0, 42);
+    answer(&pumping, 0, 0, 43);
+    while (pumping.link.first < 2) {
+        round_and_exchange(&pumping);
+    }
     EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
     pumping_end(&pumping);
 }

@@ -29,6 +29,7 @@ from shmaccum.sinks.sink import Repayment, Unanswered
 # The library's own limit pauses a connection for everything, metadata too: ours counts Produce requests only.
 LIBRARY_IN_FLIGHT_MAX = 1_000
 FRAME_SIZE_MAX = 100_000_000
+CORRELATION_IDS = 2**31
 BOOTSTRAP_PAUSE_S = 0.1
 BOOTSTRAP_PAUSE_MAX_S = 10.0
 REBOOTSTRAP_CHECK_S = 1.0
@@ -326,13 +327,13 @@ class Client:
             conn.in_flight_requests.remove(_in_flight(sent))
             conn._reauth.on_response_processed()  # noqa: SLF001 - a login waits until nothing is in flight
 
-    def lend(self, node_id: int) -> int | None:
-        """The socket of a node that is ready, when nothing is in flight to it; None otherwise."""
+    def lend(self, node_id: int) -> tuple[int, int] | None:
+        """The socket of a node that is ready, and the correlation id of its next request; None with one in flight."""
         conn = self._manager.connection(node_id)
         if conn.in_flight_requests or conn.parser.in_flight_requests or conn.transport.unwritten:
             return None
-        descriptor: int = conn.transport.lend()
-        return descriptor
+        last_correlation_id: int = conn.parser._correlation_id  # noqa: SLF001 - a borrower counts on from there
+        return conn.transport.lend(), (last_correlation_id + 1) % CORRELATION_IDS
 
     def adopt(self, node_id: int, tag: Any, request: ProduceRequest, unanswered: Unanswered) -> None:
         """Goes on with a Produce request that a borrower of the socket began; `poll` will answer an Outcome."""
@@ -350,8 +351,10 @@ class Client:
             conn.transport.write(sent)
 
     def give_back(self, node_id: int, repayment: Repayment) -> None:
-        """The socket of a node is the library's again."""
+        """The socket of a node is the library's again, and its requests are numbered behind those of the borrower."""
         conn = self._manager.connection(node_id)
+        begun_count = repayment.request_count + len(repayment.unanswered)
+        conn.parser._correlation_id = (conn.parser._correlation_id + begun_count) % CORRELATION_IDS  # noqa: SLF001
         conn.transport.give_back(repayment)
         if repayment.throttle_ms:
             conn._maybe_throttle(PlainAnswer(repayment.throttle_ms, (), ()))  # noqa: SLF001 - as with every answer
