@@ -29,7 +29,7 @@
     ├── RecordTooLargeError (ValueError)
     ├── NoTransactionError               a send outside a transaction, to an arena that has transactions
     ├── TransactionEndedError            the transaction that was named takes no more records
-    ├── ProducerFencedError              another arena has the transactional_id by now
+    ├── ProducerFencedError              another arena or producer has the transactional_id by now
     ├── TransactionOutcomeUnknownError (TimeoutError)  a commit is under way, and its outcome is not known yet
     ├── AccumulatorClosedError
     ├── ProducerClosedError
@@ -198,11 +198,11 @@ class TransactionEndedError(ShmaccumError):
 
 
 class ProducerFencedError(ShmaccumError):
-    """Another arena has the transactional_id by now (Kafka: ``ProducerFencedException``)."""
+    """Another arena or producer has the transactional_id by now (Kafka: ``ProducerFencedException``)."""
 
 
 class TransactionOutcomeUnknownError(ShmaccumError, TimeoutError):
-    """The transaction is being committed, and its outcome was not known in time."""
+    """The transaction is being committed, and its outcome was not known in time; or the brokers do not tell it."""
 
 
 class AccumulatorClosedError(ShmaccumError):

@@ -127,8 +127,7 @@ def _read_answer(connection: socket.socket) -> None:
 class _Host:
     """The host that the sink asks for."""
 
-    transactional_id = None
-    producer_identity = (-1, -1, b"")
+    transactions = None
 
     def __init__(self, arena: Arena, places: Sequence[tuple[str, int]]) -> None:
         self.arena_name = arena.name

@@ -209,6 +209,9 @@ struct globals {
     atomic_u64 spilled_record_count; /* their records */
     atomic_u64 spilled_size;         /* and the bytes of the overflow on disk */
     atomic_u64 spilled_since_ns;     /* sender: CLOCK_BOOTTIME since when something lies there; 0: nothing does */
+
+    atomic_u64 transaction_standing; /* sender; anyone, by cas from a fenced one to 0; cold recovery. transaction.h has
+                                      * the rules. A former build has left 0 here: nothing is kept */
 };
 
 /* Entry i is alive while the byte lock PROCESS_LOCK_START + i is held and generation matches (process.h). */

@@ -92,6 +92,13 @@ enum status transaction_commit(struct arena *arena, uint64_t number)
     return STATUS_TRANSACTION_ENDED;
 }
 
+/* A word that was scribbled on has a reason, too. */
+static enum transaction_why why_read(uint64_t word)
+{
+    uint32_t why = transaction_word_why(word);
+    return why < TRANSACTION_WHY_COUNT ? (enum transaction_why)why : TRANSACTION_WHY_ASKED;
+}
+
 enum status transaction_abort(struct arena *arena, uint64_t number, enum transaction_why why)
 {
     CHECK(why > TRANSACTION_WHY_NOT && why < TRANSACTION_WHY_COUNT);
@@ -105,12 +112,21 @@ enum status transaction_abort(struct arena *arena, uint64_t number, enum transac
             return STATUS_TRANSACTION_ENDED;
         }
         bool is_failed = state == TRANSACTION_ABORT_ONLY;
-        if (transaction_change(arena, word, TRANSACTION_ABORTING, is_failed ? TRANSACTION_WHY_FAILED_BATCH : why)) {
+        if (transaction_change(arena, word, TRANSACTION_ABORTING, is_failed ? why_read(word) : why)) {
             return STATUS_OK;
         }
         word = transaction_read(arena);
     }
     return STATUS_TRANSACTION_ENDED;
+}
+
+void transaction_unfence(struct arena *arena)
+{
+    uint64_t standing = load_relaxed_u64(&arena->globals->transaction_standing);
+    bool is_fenced = (standing & TRANSACTION_STANDING_FENCED) != 0;
+    if (is_fenced && transaction_word_state(transaction_read(arena)) == TRANSACTION_NONE) {
+        (void)cas_u64(&arena->globals->transaction_standing, &standing, 0);
+    }
 }
 
 void transaction_leave(struct arena *arena)
@@ -123,15 +139,16 @@ void transaction_leave(struct arena *arena)
 
 /* ---- the sender ---- */
 
-void transaction_fail(struct arena *arena)
+void transaction_fail(struct arena *arena, enum transaction_why why)
 {
     CHECK(arena->is_sender);
+    CHECK(why > TRANSACTION_WHY_NOT && why < TRANSACTION_WHY_COUNT);
     if (!arena_is_transactional(arena)) {
         return;
     }
     uint64_t word = transaction_read(arena);
     while (transaction_word_state(word) == TRANSACTION_OPEN || transaction_word_state(word) == TRANSACTION_COMMITTING) {
-        if (transaction_change(arena, word, TRANSACTION_ABORT_ONLY, TRANSACTION_WHY_FAILED_BATCH)) {
+        if (transaction_change(arena, word, TRANSACTION_ABORT_ONLY, why)) {
             return;
         }
         word = transaction_read(arena);
@@ -148,17 +165,17 @@ void transaction_decide(struct arena *arena, uint64_t word)
 }
 
 /* The sink gets `why` of ABORTING from the word; NONE keeps it for the coordinator. */
-enum status transaction_end(struct arena *arena, uint64_t number)
+enum status transaction_end(struct arena *arena, uint64_t number, enum transaction_why why)
 {
     CHECK(arena->is_sender);
+    CHECK(why < TRANSACTION_WHY_COUNT);
     uint64_t word = transaction_read(arena);
     uint32_t state = transaction_word_state(word);
     bool is_ending = state == TRANSACTION_DECIDED || state == TRANSACTION_ABORTING;
     if (transaction_word_number(word) != number || !is_ending) {
         return STATUS_TRANSACTION_ENDED;
     }
-    uint32_t why = transaction_word_why(word);
-    enum transaction_why kept = why < TRANSACTION_WHY_COUNT ? (enum transaction_why)why : TRANSACTION_WHY_ASKED;
+    enum transaction_why kept = why_read(word) == TRANSACTION_WHY_NOT ? why : why_read(word);
     uint64_t ended = transaction_word(number, TRANSACTION_NONE, kept);
     POINT(transaction_ends);
     if (!cas_u64(&arena->globals->transaction, &word, ended)) {
@@ -167,6 +184,12 @@ enum status transaction_end(struct arena *arena, uint64_t number)
     bool is_committed = kept == TRANSACTION_WHY_NOT;
     counter_add(arena, is_committed ? COUNTER_TRANSACTIONS_COMMITTED : COUNTER_TRANSACTIONS_ABORTED, 1);
     return STATUS_OK;
+}
+
+void transaction_standing_keep(struct arena *arena, uint64_t standing)
+{
+    CHECK(arena->is_sender);
+    store_relaxed_u64(&arena->globals->transaction_standing, standing);
 }
 
 /* ---- cold recovery ---- */
@@ -181,6 +204,14 @@ static bool arena_holds_records(const struct arena *arena)
     return false;
 }
 
+/* The standing on disk may be older than the sink's, and a fence in it, too. */
+static void standing_recover(struct arena *arena)
+{
+    if (load_relaxed_u64(&arena->globals->transaction_standing) != 0) {
+        store_relaxed_u64(&arena->globals->transaction_standing, TRANSACTION_STANDING_LOST);
+    }
+}
+
 /* After a crash of the host, batches without a transaction belong to one whose word did not reach the disk. */
 void transaction_recover(struct arena *arena, bool is_same_boot)
 {
@@ -188,6 +219,9 @@ void transaction_recover(struct arena *arena, bool is_same_boot)
         return;
     }
     store_relaxed_u32(&arena->globals->transaction_coordinator, 0);
+    if (!is_same_boot) {
+        standing_recover(arena);
+    }
     uint64_t word = transaction_read(arena);
     uint32_t state = transaction_word_state(word);
     bool is_possible = state <= TRANSACTION_ABORT_ONLY;

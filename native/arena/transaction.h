@@ -22,6 +22,10 @@
  *   transaction_coordinator  owner by cas from 0 or from a dead owner; the coordinator stores 0 when it has read the
  *                            outcome. So nobody begins before it has.
  *   transaction_begun_ns     coordinator, before OPEN
+ *   transaction_standing     sender: how far the transaction has come in the sink, as the next sender has to know it.
+ *                            The sink packs it, but for two bits. FENCED: another producer has the transactional id,
+ *                            and anyone may store 0 by cas to take the id back, when the word says NONE. LOST: cold
+ *                            recovery, because the host crashed and the sink may have come further. 0: nothing is kept
  *
  * BEGIN    take the coordinator's role; abort what a dead coordinator left; when the word says NONE: OPEN, number + 1
  * COMMIT   COMMITTING by cas, full barrier (X1), then each OPEN slot is sealed
@@ -55,7 +59,8 @@
  *                                transaction. The sender seals them itself, delivers and decides.
  *   appender                     its committed records are in the transaction. Its empty slot becomes DONE.
  *   sender while COMMITTING      the next one seals, delivers again what was not acknowledged, and decides.
- *   sender in DECIDED, ABORTING  the next one ends the transaction again: the sink knows that it is ended.
+ *   sender in DECIDED, ABORTING  the next one ends the transaction again: the sink, or the standing, knows that it is
+ *                                ended.
  *   sender in FAIL               the word says ABORT_ONLY before the refused batch gets its result, so the batch is
  *                                still there, and the transaction is never decided.
  *   host                         DECIDED stays. Otherwise the words of slots and transaction may be of different times:
@@ -83,8 +88,15 @@ enum transaction_why {
     TRANSACTION_WHY_TIMEOUT = 3,      /* it was open for longer than transaction_timeout_ms */
     TRANSACTION_WHY_FAILED_BATCH = 4, /* records of it expired, or were refused or damaged */
     TRANSACTION_WHY_HOST_CRASH = 5,
-    TRANSACTION_WHY_COUNT = 6,
+    TRANSACTION_WHY_FENCED = 6,  /* another producer has its transactional id, or the sink aborted it for its time */
+    TRANSACTION_WHY_REFUSED = 7, /* the sink refused it */
+    TRANSACTION_WHY_UNKNOWN = 8, /* it is not aborted for sure: the sink does not tell how it ended */
+    TRANSACTION_WHY_COUNT = 9,
 };
+
+/* Bits of the standing that the core knows. */
+#define TRANSACTION_STANDING_FENCED (UINT64_C(1) << 63)
+#define TRANSACTION_STANDING_LOST (UINT64_C(1) << 62)
 
 static inline uint64_t transaction_word(uint64_t number, enum transaction_state state, enum transaction_why why)
 {
@@ -153,19 +165,27 @@ enum status transaction_abort(struct arena *arena, uint64_t number, enum transac
 /* The coordinator has read the outcome, or gives up. The sender aborts a transaction that is still open. */
 void transaction_leave(struct arena *arena);
 
+/* Takes the transactional id back from the producer that fenced the arena, as soon as a sender runs. Does nothing while
+ * the arena is not fenced, or a transaction is not over. */
+void transaction_unfence(struct arena *arena);
+
 /* True while a living process has the coordinator's role. Costs a system call if there is one. */
 bool transaction_has_coordinator(const struct arena *arena);
 
 /* ---- the sender ---- */
 
 /* An open or committing transaction may only be aborted from now on. */
-void transaction_fail(struct arena *arena);
+void transaction_fail(struct arena *arena, enum transaction_why why);
 
 /* COMMITTING becomes DECIDED. Requires that each OPEN slot was sealed, and no slot holds a record. */
 void transaction_decide(struct arena *arena, uint64_t word);
 
-/* DECIDED or ABORTING becomes NONE. The sink has ended the transaction. */
-enum status transaction_end(struct arena *arena, uint64_t number) MUST_USE;
+/* DECIDED or ABORTING becomes NONE. The sink has ended the transaction. `why`: a decided one was not committed;
+ * TRANSACTION_WHY_NOT: it ended as the word says. */
+enum status transaction_end(struct arena *arena, uint64_t number, enum transaction_why why) MUST_USE;
+
+/* Keeps the standing for the next sender. */
+void transaction_standing_keep(struct arena *arena, uint64_t standing);
 
 /* ---- cold recovery ---- */
 

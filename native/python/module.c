@@ -6,6 +6,7 @@
 
 #include "arena/attach.h"
 #include "arena/durability.h"
+#include "arena/transaction.h"
 #include "base/bytes.h"
 #include "format/crc32c.h"
 #include "format/murmur2.h"
@@ -300,7 +301,11 @@ static bool constants_add(PyObject *module)
            PyModule_AddIntMacro(module, RESULT_EXPIRED) == 0 && PyModule_AddIntMacro(module, RESULT_ABORTED) == 0 &&
            PyModule_AddIntMacro(module, RESULT_CORRUPT) == 0 &&
            PyModule_AddIntMacro(module, INDEX_FILE_SIZE_MAX) == 0 &&
-           PyModule_AddIntMacro(module, PRODUCER_ROWS_KEPT) == 0;
+           PyModule_AddIntMacro(module, PRODUCER_ROWS_KEPT) == 0 &&
+           PyModule_AddIntMacro(module, TRANSACTION_WHY_FAILED_BATCH) == 0 &&
+           PyModule_AddIntMacro(module, TRANSACTION_WHY_FENCED) == 0 &&
+           PyModule_AddIntMacro(module, TRANSACTION_WHY_REFUSED) == 0 &&
+           PyModule_AddIntMacro(module, TRANSACTION_WHY_UNKNOWN) == 0;
 }
 
 static bool names_intern(struct module_state *state)

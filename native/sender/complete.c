@@ -76,7 +76,7 @@ static void result_record(struct sender_half *half, uint32_t slot_index, uint32_
     CHECK(half->notes[slot_index].partition_index < half->arena->geometry.partition_count);
     const struct slot_note *note = &half->notes[slot_index];
     if (outcome->result != RESULT_SUCCEEDED) {
-        transaction_fail(half->arena);
+        transaction_fail(half->arena, TRANSACTION_WHY_FAILED_BATCH);
     }
     completion_record(half->arena, &(struct completion){.seq = note->seq,
                                                                .slot_index = slot_index,
@@ -301,7 +301,7 @@ enum status sender_complete_spilled(struct sender_half *half, const struct compl
         return STATUS_INVALID;
     }
     if (completion->result != RESULT_SUCCEEDED) {
-        transaction_fail(half->arena);
+        transaction_fail(half->arena, TRANSACTION_WHY_FAILED_BATCH);
     }
     completion_record(half->arena, completion);
     result_count(half->arena, completion->result, completion->record_count);

@@ -100,9 +100,9 @@ enum transaction_task sender_look_at_transaction(struct sender_half *half, uint6
     return task_of(arena, word);
 }
 
-enum status sender_end_transaction(struct sender_half *half, uint64_t number)
+enum status sender_end_transaction(struct sender_half *half, uint64_t number, enum transaction_why why)
 {
-    enum status status = transaction_end(half->arena, number);
+    enum status status = transaction_end(half->arena, number, why);
     completion_wake(half->arena);
     return status;
 }

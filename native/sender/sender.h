@@ -22,6 +22,7 @@
 #include "arena/arena.h"
 #include "arena/buffer_pool.h"
 #include "arena/completion.h"
+#include "arena/transaction.h"
 
 struct sender_half;
 
@@ -164,10 +165,11 @@ enum transaction_task { TRANSACTION_TASK_NOTHING, TRANSACTION_TASK_COMMIT, TRANS
 
 /* Aborts a transaction that no living process coordinates, or that is open for longer than timeout_ns. Delivers or
  * throws away what an ending one holds, in as many calls as that takes: call it in each round. `number` receives the
- * transaction of the task. When the sink is done with it, call sender_end_transaction. */
+ * transaction of the task. When the sink is done with it, call sender_end_transaction, with the reason of a decided one
+ * that was not committed. */
 enum transaction_task sender_look_at_transaction(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
                                                  struct wake_set *wakes);
-enum status sender_end_transaction(struct sender_half *half, uint64_t number) MUST_USE;
+enum status sender_end_transaction(struct sender_half *half, uint64_t number, enum transaction_why why) MUST_USE;
 
 /* Fails every batch (RESULT_ABORTED); those in flight keep their memory until sender_complete. */
 uint32_t sender_abort(struct sender_half *half, bool is_in_flight_included, struct wake_set *wakes);

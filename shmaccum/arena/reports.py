@@ -46,6 +46,7 @@ class Kind(IntEnum):
     EXPIRED = 3  # the timeout of the batches that expired; the last trouble, or nothing
     EXPORTED = 4  # no name; the folder with the records that were left in a removed arena
     NOT_KEPT = 5  # no name; why a keeper has no sender
+    FAILED_TRANSACTION = 6  # no name; why the sink refuses a transaction
 
 
 class Report(NamedTuple):
@@ -75,6 +76,8 @@ class Report(NamedTuple):
             return f"the arena was removed, and the records that were left in it were exported to {self.detail}"
         if self.kind is Kind.NOT_KEPT:
             return f"no sender is kept: {self.detail}"
+        if self.kind is Kind.FAILED_TRANSACTION:
+            return f"a transaction failed: {self.detail}"
         return self.detail
 
     def record(self, native: _native.Arena) -> None:
@@ -127,6 +130,19 @@ def _report(note: int, text: str) -> Report:
 
 
 # --- the reason of a result
+
+FAILURES = (Kind.FAILED_TRANSACTION, Kind.REFUSED, Kind.EXPIRED)
+
+
+def reason_of_failed_transaction(entries: Iterable[Entry], since_ns: int) -> str:
+    """The newest report on why a transaction, or a batch of it, failed; empty: there is none since that time.
+
+    Args:
+        entries: of the error log.
+        since_ns: on the arena's clock.
+    """
+    found = [one for one in entries if one.report.kind in FAILURES and one.last_ns >= since_ns]
+    return max(found, key=lambda one: one.last_ns).report.sentence if found else ""
 
 
 def reason_of_abortion(reports: Iterable[Report]) -> str:

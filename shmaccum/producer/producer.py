@@ -38,10 +38,12 @@ from shmaccum.exceptions import (
     ProducerClosedError,
     ShmaccumError,
 )
+from shmaccum.format.group_offsets import OFFSETS_TOPIC, pack_offsets
 from shmaccum.producer.appender import Appender
 from shmaccum.producer.buffer_pool import BufferPool
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.delivery import DeliveryTracker
+from shmaccum.producer.group_offsets import GroupOffsets, parse_group, parse_offsets
 from shmaccum.producer.notice import SenderNotice
 from shmaccum.producer.pipeline import Pipeline, RecordColumns
 from shmaccum.producer.serializers import Headers
@@ -60,7 +62,7 @@ CLOSE_SLICE_S = 0.001
 CALLS_END_S = 5.0
 FLUSH_TIMEOUT_S = 120.0
 """How long flush and close wait by default. Without a sender, or while its sink does not work, nothing ends them."""
-TRANSACTION_STEPS = ("txn-init", "txn-begin", "txn-commit", "txn-abort")
+TRANSACTION_STEPS = ("txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
 """The steps whose times Kafka's producer measures, in the order in which the core counts them."""
 
 
@@ -359,16 +361,20 @@ class Producer(_native.Producer):
     # --- transactions
 
     def init_transactions(self) -> None:
-        """Checks that the arena has transactions (Kafka: initTransactions).
+        """Takes the transactional_id for this arena, where another producer has taken it (Kafka: initTransactions).
 
-        The sender gets the producer id of the arena's transactional_id, so nothing else is to be done here.
+        The sender gets the producer id of the transactional_id, so nothing else is to be done here.
 
         Raises:
             InvalidArgumentError: the arena has no transactional_id.
         """
         with self._metrics.timed("txn-init"):
-            transactional_id = self.arena.transactional_id
-        if transactional_id is None:
+            self._check_has_transactions()
+            self.arena.native.unfence_transactions()
+        self._doorbell.ring_if_asleep()
+
+    def _check_has_transactions(self) -> None:
+        if self.arena.transactional_id is None:
             raise InvalidArgumentError(
                 f"{self.arena.name} has no transactional_id, and so no transactions: create an arena with one"
             )
@@ -383,6 +389,7 @@ class Producer(_native.Producer):
             ArenaBusyError: another transaction is open, or the last one did not end in time.
             ArenaRemovedError: the arena was removed.
             InvalidArgumentError: the arena has no transactional_id.
+            ProducerFencedError: another producer has the transactional_id; `init_transactions` takes it back.
             ProducerClosedError: after `close`.
         """
         self.transaction()
@@ -407,8 +414,10 @@ class Producer(_native.Producer):
         """A transaction that is not begun yet."""
         if not self.is_open:
             raise ProducerClosedError("the producer is closed: it begins no transaction")
-        self.init_transactions()
-        return Transaction(self.arena, self._doorbell.ring_if_asleep, self._metrics.timed)
+        self._check_has_transactions()
+        return Transaction(
+            self.arena, self._doorbell.ring_if_asleep, self._metrics.timed, self.send_offsets_to_transaction
+        )
 
     @property
     def _begin_timeout_s(self) -> float:
@@ -423,7 +432,9 @@ class Producer(_native.Producer):
 
         Raises:
             TransactionEndedError: the transaction is aborted, or has to be (`abort_transaction`): the message says why.
-            TransactionOutcomeUnknownError: the outcome is not known in time. Call this again to learn it.
+            ProducerFencedError: the same, because another producer has the transactional_id.
+            TransactionOutcomeUnknownError: the outcome is not known in time. Call this again to learn it. Or the
+                brokers do not tell it, and the message says so.
             NoTransactionError: this producer has begun none.
         """
         self._begun().commit(timeout)
@@ -436,6 +447,32 @@ class Producer(_native.Producer):
             NoTransactionError: this producer has begun none.
         """
         self._begun().abort()
+
+    def send_offsets_to_transaction(self, offsets: GroupOffsets, group_metadata: object) -> None:
+        """Commits offsets of a consumer group with the transaction (Kafka: sendOffsetsToTransaction, KIP-447).
+
+        The offsets lie in the arena when this comes back, and are committed with the records or not at all. Where the
+        group does not take them, for example because it was rebalanced, `commit_transaction` raises.
+
+        Args:
+            offsets: the next offset of each partition, by kafka-python's or confluent-kafka's TopicPartition.
+            group_metadata: a group id, or the group metadata of a consumer of kafka-python. Metadata let the broker
+                refuse a member that lost its partitions.
+
+        Raises:
+            InvalidArgumentError: an offset or the group is wrong, or the arena has no transactional_id.
+            NoTransactionError: no transaction is open.
+            Exception: as `send`.
+        """
+        self._check_has_transactions()
+        member, parsed = parse_group(group_metadata), parse_offsets(offsets)
+        if not parsed:
+            return
+        with self._metrics.timed("txn-send-offsets"):
+            if not self.arena.native.topic_partition_count(OFFSETS_TOPIC):  # the same for every sink
+                self.arena.native.set_topic_partition_count(OFFSETS_TOPIC, 1)
+            self.append_columns(OFFSETS_TOPIC, [pack_offsets(member, parsed)], partition=0)
+            self._sync()
 
     def _begun(self) -> Transaction:
         if self._transaction is None:
@@ -458,7 +495,7 @@ class Producer(_native.Producer):
         """
         if not self.is_open:
             raise ProducerClosedError("the producer is closed: it joins no transaction")
-        self.init_transactions()
+        self._check_has_transactions()
         if number == 0:
             raise InvalidArgumentError("no transaction has the number 0: join one by the number of its Transaction")
         self._appender.native.join(number or 0)

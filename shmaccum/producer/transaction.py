@@ -26,17 +26,21 @@ import weakref
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NoReturn, final
 
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import RemovalWatch, check_takes_records, removed_error
+from shmaccum.arena.reports import read_entries, reason_of_failed_transaction
+from shmaccum.arena.results import FENCED_STANDING, TransactionWhy
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.exceptions import (
     ArenaBusyError,
     NoTransactionError,
+    ProducerFencedError,
     TransactionEndedError,
     TransactionOutcomeUnknownError,
 )
+from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.units import parse_timeout_s
 
 if TYPE_CHECKING:
@@ -71,19 +75,28 @@ class Transaction:
         arena: attached.
         ring: wakes the sender.
         timed: measures a step, by its name among the metrics.
+        send_offsets: of the producer.
 
     Attributes:
         number: of the transaction, among those of the arena; 0 until it has begun. Workers may join it
             (`Producer.join`).
     """
 
-    def __init__(self, arena: Arena, ring: Callable[[], object], timed: Timed) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        ring: Callable[[], object],
+        timed: Timed,
+        send_offsets: Callable[[GroupOffsets, object], None],
+    ) -> None:
         self._arena = arena
         self._native = arena.native
         self._ring = ring
         self._timed = timed
+        self._send_offsets = send_offsets
         self._pid = os.getpid()
         self.number = 0
+        self._begun_ns = 0
 
     def begin(self, timeout_s: float) -> None:
         """Begins the transaction, as soon as the last one is over.
@@ -95,11 +108,17 @@ class Transaction:
             ArenaBusyError: another transaction is open, or the last one did not end in time.
             ArenaRemovedError: the arena was removed.
             InvalidArgumentError: the arena has no transactional_id.
+            ProducerFencedError: another producer has the transactional_id.
         """
         self._rest_between(self.begin_waits(timeout_s))
 
     def begin_waits(self, timeout_s: float) -> Waits:
         """The waits of `begin`."""
+        if self._native.transaction_standing & FENCED_STANDING:
+            raise ProducerFencedError(
+                f"another producer has the transactional_id {self._arena.transactional_id!r} of {self._arena.name}, or "
+                "the brokers aborted its last transaction for its time: call init_transactions() to take the id back"
+            )
         if _coordinated.setdefault(self._arena, self) is not self:
             raise ArenaBusyError(
                 f"this process has begun a transaction of {self._arena.name} already: commit or abort that one first"
@@ -122,6 +141,7 @@ class Transaction:
             self._ring()
             yield
         self.number = number
+        self._begun_ns = self._native.now_ns()
 
     def _rest_between(self, waits: Waits) -> None:
         """Goes through a step in this thread."""
@@ -135,6 +155,19 @@ class Transaction:
             del _coordinated[self._arena]
             if not self._arena.closed:
                 self._native.leave_transaction()
+
+    def send_offsets(self, offsets: GroupOffsets, group_metadata: object) -> None:
+        """Commits offsets of a consumer group with the transaction, as `Producer.send_offsets_to_transaction`.
+
+        Args:
+            offsets: the next offset of each partition.
+            group_metadata: a group id, or the group metadata of a consumer.
+
+        Raises:
+            Exception: as `Producer.send_offsets_to_transaction`.
+        """
+        self._check_is_ours()
+        self._send_offsets(offsets, group_metadata)
 
     # --- end
 
@@ -151,8 +184,9 @@ class Transaction:
 
         Raises:
             TransactionEndedError: it is aborted, or has to be (`abort`): the message says why.
+            ProducerFencedError: the same, because another producer has the transactional_id.
             TransactionOutcomeUnknownError: the outcome is not known in time. The commit goes on; call `commit` again to
-                learn the outcome.
+                learn the outcome. Or the transaction is over, and the brokers do not tell how it ended.
             NoTransactionError: it is over, or another process began it.
         """
         self._rest_between(self.commit_waits(timeout))
@@ -189,9 +223,22 @@ class Transaction:
             self._leave()
             raise TransactionOutcomeUnknownError(f"{self._name} is over, and another process has begun the next one")
         if state in ABORTED_STATES or why:
-            advice = "; abort it" if state == "abort only" else ""
-            raise TransactionEndedError(f"{self._name} is not committed: {why}{advice}") from None
+            self._raise_why(state, why)
         return state == "none"
+
+    def _raise_why(self, state: str, why: str) -> NoReturn:
+        advice = "; abort it" if state == "abort only" else ""
+        reason = reason_of_failed_transaction(read_entries(self._native), self._begun_ns)
+        told = f"{why} ({reason})" if reason else why
+        code = self._native.transaction_why
+        if code == TransactionWhy.UNKNOWN:
+            self._leave()
+            raise TransactionOutcomeUnknownError(f"{self._name} is over, and may be committed or not: {told}") from None
+        if code == TransactionWhy.FENCED:
+            raise ProducerFencedError(
+                f"{self._name} is not committed: {why}{advice}; init_transactions() takes the id back"
+            ) from None
+        raise TransactionEndedError(f"{self._name} is not committed: {told}{advice}") from None
 
     def abort(self) -> None:
         """Aborts: no more records, and those that are in the transaction are thrown away.
@@ -253,7 +300,7 @@ class Transaction:
             return
         try:
             self.commit()
-        except TransactionEndedError:
+        except (TransactionEndedError, ProducerFencedError):
             self.let_go()
             raise
 

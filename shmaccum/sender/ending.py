@@ -4,7 +4,7 @@
 ::
 
     half.look_at_transaction ──> None: nothing to do, or batches are still on their way
-                             ──> commit, abort ──> sink.end_transaction ──> sequences start over after an abort
+                             ──> commit, abort ──> sink.end_transaction ──> the names of the next transaction
                                                                         ──> half.end_transaction: the outcome is known
 
 After an abort the sink lacks sequences of batches that were thrown away. So every partition starts over in the next
@@ -20,11 +20,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shmaccum._native import SenderHalf
-from shmaccum.exceptions import InvalidArgumentError, OtherSinkError
+from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
-from shmaccum.sinks.sink import Sink
+from shmaccum.sinks.sink import Sink, check_is_same_sink
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -62,6 +62,8 @@ class Ending:
         self._identity = identity
         self._timeout_ns = host.arena.transaction_timeout_ms * NS_PER_MS
         self._on_end = on_end
+        self.is_under_way = False
+        """True while the sink commits or aborts: it hears of its end by its own I/O."""
         self._seen: tuple[int, str, str] | None = None
         self.due_ns = 0
         """When the transaction is to be looked at again."""
@@ -70,12 +72,8 @@ class Ending:
     def of(
         cls, half: SenderHalf, host: Host, sink: Sink, identity: ProducerIdentity, on_end: Callable[[], object]
     ) -> Self | None:
-        """None: the arena has no transactions.
-
-        Raises:
-            CorruptArenaError: the arena does not tell its transactional_id.
-        """
-        return None if host.transactional_id is None else cls(half, host, sink, identity, on_end)
+        """None: the arena has no transactions."""
+        return None if host.transactions is None else cls(half, host, sink, identity, on_end)
 
     @property
     def state(self) -> str:
@@ -97,19 +95,18 @@ class Ending:
         task = self._half.look_at_transaction(0 if is_removed else self._timeout_ns)
         state = self._native.transaction[1]
         self.due_ns = min(now_ns + LOOKS_NS.get(state, ENDING_LOOK_NS), NEVER_NS)
-        if task is not None:
-            self._end(*task)
+        self.is_under_way = task is not None and not self._end(*task)
 
-    def _end(self, is_commit: bool, number: int) -> None:
-        if not self._identity.acquire():
-            return
+    def _end(self, is_commit: bool, number: int) -> bool:
+        """False: the sink is not done."""
         producer_id, epoch, _ = self._native.producer_identity
-        if not self._sink.end_transaction(producer_id, epoch, is_commit=is_commit):
-            return
-        if not is_commit and not self._identity.start_all_over():
-            return
-        self._half.end_transaction(number)
+        ended = self._sink.end_transaction(producer_id, epoch, is_commit=is_commit)
+        if ended is None:
+            return False
+        self._identity.renew(ended.producer_id, ended.producer_epoch)
+        self._half.end_transaction(number, ended.why)
         self._on_end()
+        return True
 
 
 def check_transactions(host: Host, sink: Sink) -> None:
@@ -123,14 +120,14 @@ def check_transactions(host: Host, sink: Sink) -> None:
         InvalidArgumentError: the sink takes no transactions, or an option contradicts them.
         OtherSinkError: another sink has the transaction that is open.
     """
-    if host.transactional_id is None:
+    if host.transactions is None:
         return
     arena, options = host.arena, host.options
     if not sink.takes_transactions:
         raise InvalidArgumentError(
-            f"{arena.name} has the transactional_id {host.transactional_id!r}, and the sink "
-            f"{sink.name or type(sink).__name__} takes no transactions: deliver to log:DIR, or create an arena without "
-            "a transactional_id"
+            f"{arena.name} has the transactional_id {host.transactions.transactional_id!r}, and the sink "
+            f"{sink.name or type(sink).__name__} takes no transactions: deliver to kafka:HOST:PORT or log:DIR, or "
+            "create an arena without a transactional_id"
         )
     for name, is_wrong, advice in (
         ("overflow", options.overflow is not None, "a spilled batch would outlive its transaction: leave it out"),
@@ -139,14 +136,5 @@ def check_transactions(host: Host, sink: Sink) -> None:
     ):
         if is_wrong:
             raise InvalidArgumentError(f"{name} does not fit {arena.name}, which has a transactional_id: {advice}")
-    _check_is_same_sink(host, sink)
-
-
-def _check_is_same_sink(host: Host, sink: Sink) -> None:
-    producer_id, _, identity = host.producer_identity
-    number, state, _ = host.arena.native.transaction
-    if state != "none" and producer_id >= 0 and identity != sink.identity:
-        raise OtherSinkError(
-            f"transaction {number} of {host.arena.name} is {state} in another sink: start a sender with that sink "
-            "until the transaction is over, or remove the arena"
-        )
+    if any(sink.identity):  # else the sink finds out later what is behind it, and looks itself
+        check_is_same_sink(host.transactions, sink.identity, arena.name)

@@ -11,6 +11,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import Doorbell
 from shmaccum.arena.places import Places
 from shmaccum.arena.reports import Kind, Report
+from shmaccum.arena.results import TransactionWhy
 from shmaccum.config import SenderOptions
 from shmaccum.sender.supervisor import Supervisor
 from shmaccum.units import format_count
@@ -44,8 +45,53 @@ class Repeats:
         return count + 1
 
 
+class ArenaTransactions:
+    """The transactions of an arena, as the sink sees them (sinks/sink.py: HostTransactions).
+
+    Args:
+        half: holds the role.
+        arena: it has a transactional_id.
+        report: takes the reason of a failure.
+    """
+
+    def __init__(self, half: SenderHalf, arena: Arena, report: Callable[[Report], object]) -> None:
+        assert arena.transactional_id is not None
+        self._half = half
+        self._native = arena.native
+        self._report = report
+        self.transactional_id = arena.transactional_id
+        self.timeout_ms = arena.transaction_timeout_ms
+
+    @property
+    def number(self) -> int:
+        return self._native.transaction[0]
+
+    @property
+    def state(self) -> str:
+        return self._native.transaction[1]
+
+    @property
+    def producer_identity(self) -> tuple[int, int, bytes]:
+        return self._native.producer_identity
+
+    @property
+    def standing(self) -> int:
+        return self._native.transaction_standing
+
+    def keep(self, standing: int) -> None:
+        self._half.keep_transaction_standing(standing)
+
+    def fail(self, why: TransactionWhy, sentence: str) -> None:
+        self._report(Report(Kind.FAILED_TRANSACTION, sentence))  # first, for a commit that fails looks for the reason
+        self._half.fail_transaction(why)
+
+
 class Host:
-    """The sender, as its sink sees it."""
+    """The sender, as its sink sees it.
+
+    Raises:
+        CorruptArenaError: the arena does not tell its transactional_id.
+    """
 
     def __init__(
         self,
@@ -67,6 +113,8 @@ class Host:
         """Called with the index of a partition that has no reason for a pause any more."""
         self.last_trouble = ("", 0)
         """The last report and its time, in nanoseconds of the arena's clock."""
+        has_transactions = arena.transactional_id is not None
+        self.transactions = ArenaTransactions(half, arena, self.report) if has_transactions else None
 
     @property
     def arena_name(self) -> str:
@@ -76,14 +124,6 @@ class Host:
     def batch_size_max(self) -> int:
         geometry = self.arena.geometry
         return max(geometry["batch_size"], geometry["record_size_max"])
-
-    @property
-    def transactional_id(self) -> str | None:
-        return self.arena.transactional_id
-
-    @property
-    def producer_identity(self) -> tuple[int, int, bytes]:
-        return self.arena.native.producer_identity
 
     @property
     def options(self) -> SenderOptions:

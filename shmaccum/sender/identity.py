@@ -15,9 +15,7 @@ from __future__ import annotations
 from shmaccum import _native
 from shmaccum._native import SenderHalf
 from shmaccum.sender.lending import Lending
-from shmaccum.sinks.sink import NO_PRODUCER_ID, Sink
-
-EPOCH_MAX = 2**15 - 1
+from shmaccum.sinks.sink import EPOCH_MAX, NO_PRODUCER_ID, Sink
 
 
 class ProducerIdentity:
@@ -47,7 +45,7 @@ class ProducerIdentity:
 
     def acquire(self) -> bool:
         """True when batches may be drained; False while the sink is asking for an id."""
-        if not self._is_known:
+        if not self._is_known or not self._sink.knows_producer_id:
             self._is_known = self._is_still_good() or self._ask()
         if self._waiting:
             self._start_over_where_possible()
@@ -58,15 +56,14 @@ class ProducerIdentity:
         self._half.mute(partition_index, True)
         self._waiting.add(partition_index)
 
-    def start_all_over(self) -> bool:
-        """Every partition begins again in the next epoch. False while the sink is asking for another id.
+    def renew(self, producer_id: int, producer_epoch: int) -> None:
+        """Every partition begins again with these names, if they are others. No batch is there.
 
-        It follows an aborted transaction, whose batches had sequences that the sink lacks. No other batch has one.
+        A transaction is over, and no other batch was in the arena.
         """
-        if not self._next_epoch():
-            return False
-        self._half.resequence()
-        return True
+        if (producer_id, producer_epoch) != self._native.producer_identity[:2]:
+            self._half.set_producer_id(producer_id, producer_epoch)
+            self._half.resequence()
 
     def take_epoch(self, partition_index: int) -> tuple[int, int] | None:
         """Producer id and an epoch for the batches of a partition that lie in the overflow, and for no others.
@@ -84,7 +81,8 @@ class ProducerIdentity:
 
     def _is_still_good(self) -> bool:
         producer_id, _, identity = self._native.producer_identity
-        return self._is_wanted and producer_id >= 0 and identity == self._sink.identity
+        is_ours = producer_id >= 0 and identity == self._sink.identity
+        return self._is_wanted and self._sink.knows_producer_id and is_ours
 
     def _ask(self) -> bool:
         answer = self._sink.new_producer_id() if self._is_wanted else NO_PRODUCER_ID

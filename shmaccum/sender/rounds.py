@@ -479,7 +479,8 @@ class Rounds:
             return self._poll(0)
         due_ns = min(wake_at_ns, self._check_at_ns, self._expiry.at_ns, self._other_duties_at_ns)
         is_asleep = wake_at_ns == NEVER_NS  # nobody rings a nap for all there is
-        if is_asleep and due_ns > self._tick_at_ns and self.is_idle:
+        is_ending = self._ending is not None and self._ending.is_under_way
+        if is_asleep and due_ns > self._tick_at_ns and self.is_idle and not is_ending:
             return self._sleep()
         return self._poll(max(min(due_ns, self._tick_at_ns) - now_ns, 0))
 

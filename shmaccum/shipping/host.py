@@ -19,9 +19,8 @@ NS_PER_S = 10**9
 class ShipperHost:
     """The shipper, as its sink sees it (`sinks.sink.SinkHost`)."""
 
-    transactional_id = None
+    transactions = None
     """A log is no arena with transactions."""
-    producer_identity = (-1, -1, b"")
 
     def __init__(
         self, lanes: Sequence[Lane], wake: Callable[[], object], arena_name: str, options: SenderOptions

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from shmaccum._native import LogEnd
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, UnknownTopicError
+from shmaccum.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
@@ -27,7 +28,7 @@ from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
 from shmaccum.sinks.compression import Compression, compressed, compression_of
 from shmaccum.sinks.log_transactions import LogTransactions
 from shmaccum.sinks.names import one_spelling
-from shmaccum.sinks.sink import Ack, AppendedRow, SinkHost, SynchronousSink, Verdict, WireBatch
+from shmaccum.sinks.sink import Ack, AppendedRow, Ended, SinkHost, SynchronousSink, Verdict, WireBatch
 
 if TYPE_CHECKING:
     from shmaccum.serving.numbers import Family
@@ -51,6 +52,10 @@ MEDIUM_ERRORS = frozenset(
     }
 )
 """Errors that would meet a write to any partition: the file system, the device, the host's memory or open files."""
+NO_OFFSETS = (
+    "a sender that writes a log commits no offsets of groups: serve the log (shmaccum serve), and deliver to that "
+    "server (kafka:HOST:PORT)"
+)
 VERDICTS: Mapping[int, Verdict] = {
     BrokerError.KAFKA_STORAGE_ERROR: Verdict.RETRY,
     BrokerError.MESSAGE_TOO_LARGE: Verdict.TOO_LARGE,
@@ -108,8 +113,8 @@ class LogSink(SynchronousSink):
     def open(self, host: SinkHost) -> None:
         self._host = host
         self._directory = LogDirectory(self._place, self._options, show_life=host.show_life, arena_name=host.arena_name)
-        if host.transactional_id is not None:
-            self._transactions = LogTransactions(self._directory, host)
+        if host.transactions is not None:
+            self._transactions = LogTransactions(self._directory, host.transactions, host.arena_name)
         self._report()
 
     def serve(self, listen: str) -> None:
@@ -131,12 +136,14 @@ class LogSink(SynchronousSink):
             self._transactions.begin_producer(producer_id)
         return producer_id, 0
 
-    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> bool:
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
         assert self._transactions is not None
         self._transactions.end(producer_id, producer_epoch, is_commit=is_commit)
-        return True
+        return self._ended(producer_id, producer_epoch, is_commit=is_commit)
 
     def partition_count(self, topic: str) -> int:
+        if topic == OFFSETS_TOPIC and self._transactions is not None:
+            return 1
         try:
             return self.directory.create_topic(topic, self.wanted_count(topic))
         except InvalidArgumentError as error:
@@ -210,6 +217,8 @@ class LogSink(SynchronousSink):
 
     def _open(self, topic: str, partition: int) -> PartitionLog | Refusal:
         """The partition's log. Batches of a dead sender come before anybody asked for the topic's partitions."""
+        if topic == OFFSETS_TOPIC and self._transactions is not None:
+            return Refusal(BrokerError.INVALID_TOPIC_EXCEPTION, NO_OFFSETS)
         try:
             self.directory.create_topic(topic)
             return self.directory.partition(topic, partition)

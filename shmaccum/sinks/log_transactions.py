@@ -31,7 +31,7 @@ from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import replace_file_synced
-from shmaccum.sinks.sink import SinkHost
+from shmaccum.sinks.sink import HostTransactions
 
 
 class LogTransactions:
@@ -39,7 +39,8 @@ class LogTransactions:
 
     Args:
         directory: open for writing.
-        host: the sender of the arena, which has a transactional_id.
+        host: the transactions of the arena.
+        arena_name: for people.
 
     Raises:
         ProducerFencedError: another arena has the transactional_id by now.
@@ -47,23 +48,22 @@ class LogTransactions:
         OSError: the file cannot be read.
     """
 
-    def __init__(self, directory: LogDirectory, host: SinkHost) -> None:
-        assert host.transactional_id is not None
+    def __init__(self, directory: LogDirectory, host: HostTransactions, arena_name: str) -> None:
         self._directory = directory
         self._path = os.path.join(directory.path, TRANSACTIONAL_ARENAS_FILE)
         self._id = host.transactional_id
         self._places: set[TopicPartition] = set()
         self._is_first = True
         """The partitions of a transaction that a former sender began are not known."""
-        self._check_is_ours(host)
+        self._check_is_ours(host, arena_name)
 
-    def _check_is_ours(self, host: SinkHost) -> None:
+    def _check_is_ours(self, host: HostTransactions, arena_name: str) -> None:
         producer_id, _, identity = host.producer_identity
         owner = self._read().get(self._id)
         if producer_id >= 0 and identity == self._directory.uuid and owner not in (None, producer_id):
             raise ProducerFencedError(
-                f"another arena has the transactional_id {self._id!r} of {host.arena_name} in {self._directory.path} "
-                f"by now: remove {host.arena_name}, or create it anew with an id of its own"
+                f"another arena has the transactional_id {self._id!r} of {arena_name} in {self._directory.path} "
+                f"by now: remove {arena_name}, or create it anew with an id of its own"
             )
 
     def _read(self) -> dict[str, int]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from shmaccum import _native
 from shmaccum.format.batch_header import ATTRIBUTES_POSITION, TRANSACTIONAL
 from shmaccum.sinks.placeless import PlacelessSink
-from shmaccum.sinks.sink import IDENTITY_SIZE, IN_FLIGHT_MAX, Ack, Verdict, WireBatch
+from shmaccum.sinks.sink import IDENTITY_SIZE, IN_FLIGHT_MAX, Ack, Ended, Verdict, WireBatch
 
 SEQUENCE_COUNT = 2**31
 DUPLICATE_SEQUENCE_NUMBER = 46
@@ -125,7 +125,7 @@ class MemorySink(PlacelessSink):
         _remember(partition, wire, base_offset)
         return Ack(wire, Verdict.DELIVERED, base_offset)
 
-    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> bool:  # noqa: ARG002
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
         """Shows the records, or throws them away. A marker takes an offset, as in Kafka's log."""
         for partition in self._partitions.values():
             if partition.shown_count < len(partition.batches):
@@ -133,7 +133,7 @@ class MemorySink(PlacelessSink):
                     del partition.batches[partition.shown_count :]
                 partition.shown_count = len(partition.batches)
                 partition.end_offset += 1
-        return True
+        return self._ended(producer_id, producer_epoch, is_commit=is_commit)
 
 
 def _check_sequence(partition: _Partition, wire: WireBatch) -> Ack | None:

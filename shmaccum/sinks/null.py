@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shmaccum.sinks.placeless import PlacelessSink
-from shmaccum.sinks.sink import IDENTITY_SIZE, Ack, Verdict, WireBatch
+from shmaccum.sinks.sink import IDENTITY_SIZE, Ack, Ended, Verdict, WireBatch
 
 
 class NullSink(PlacelessSink):
@@ -27,9 +27,9 @@ class NullSink(PlacelessSink):
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
         return [Ack(wire, Verdict.DELIVERED, self._advance(wire)) for wire in batches]
 
-    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> bool:  # noqa: ARG002
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
         """Nothing is kept."""
-        return True
+        return self._ended(producer_id, producer_epoch, is_commit=is_commit)
 
     def _advance(self, wire: WireBatch) -> int:
         base_offset = self._ends.get(wire.partition_index, 0)

@@ -11,7 +11,7 @@ Picture, one thread, one round of the sender::
       leave_out_ended() ───────────────────────────────────> some expired meanwhile: it begins to send none of those
       poll(timeout, doorbell) ─────────────────────────────> waits for its own I/O or the doorbell
       <───────────────────────────────────────────── acks    ... until its ack was returned from poll
-      end_transaction(producer, is it a commit) ───────────> of an arena with transactions: True when it is done
+      end_transaction(producer, is it a commit) ───────────> of an arena with transactions: its end, when it is over
       close(timeout) ──────────────────────────────────────> gives back what is lent, with or without an ack
 
 Life
@@ -64,6 +64,8 @@ Transactions
     Batches of an arena with a transactional_id say in their header that they belong to a transaction. A sink that
     `takes_transactions` shows them to nobody who wants committed records alone, until `end_transaction`. That call
     comes when each batch has its Ack. It comes again after a death, so a transaction that is over is no mistake.
+    A sink that has to know more after a death keeps it by `HostTransactions.keep`. A sink that finds out that a
+    transaction cannot be committed says so by `HostTransactions.fail`.
 
 After the sender's death
     The next sender delivers every lent batch again, with the same bytes, to a new sink of the same `identity`.
@@ -82,8 +84,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from shmaccum._native import Batch, LogEnd
 from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.results import TransactionWhy
 from shmaccum.config import Options, SenderOptions
-from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.exceptions import InvalidArgumentError, OtherSinkError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -94,6 +97,7 @@ NO_PRODUCER_ID = (-1, -1)
 """The answer of `Sink.new_producer_id` for a sink that does not know sequences."""
 
 IDENTITY_SIZE = 16
+EPOCH_MAX = 2**15 - 1
 IN_FLIGHT_MAX = 5
 """A broker remembers the last five batches of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)."""
 REQUEST_SIZE_MAX = 1 << 20
@@ -328,6 +332,69 @@ class Pumped(NamedTuple):
     rows: list[PumpedRow]
 
 
+class Ended(NamedTuple):
+    """A transaction is over in the sink."""
+
+    producer_id: int
+    """The producer id of the next transaction, -1 when there was none."""
+    producer_epoch: int
+    why: TransactionWhy = TransactionWhy.NOT
+    """Why it was not committed, although the arena had decided it."""
+
+
+class HostTransactions(Protocol):
+    """The transactions of an arena, as its sink may use them."""
+
+    @property
+    def transactional_id(self) -> str:
+        """The name by which the sink knows the arena's transactions."""
+
+    @property
+    def timeout_ms(self) -> int:
+        """The longest time that a transaction may be open."""
+
+    @property
+    def number(self) -> int:
+        """Of the newest transaction."""
+
+    @property
+    def state(self) -> str:
+        """How far the newest transaction has come, as the core names it."""
+
+    @property
+    def producer_identity(self) -> tuple[int, int, bytes]:
+        """The arena's producer id (-1: none yet), its epoch, and the identity of the sink that gave it."""
+
+    @property
+    def standing(self) -> int:
+        """The 64 bits that were kept last, by this sender or a former one; 0: none, or the id is to be taken anew."""
+
+    def keep(self, standing: int) -> None:
+        """Keeps 64 bits for the next sender. The two highest are `FENCED_STANDING` and `LOST_STANDING`."""
+
+    def fail(self, why: TransactionWhy, sentence: str) -> None:
+        """The transaction can only be aborted, if it is not decided or over; people read the sentence."""
+
+
+def check_is_same_sink(transactions: HostTransactions, identity: bytes, arena_name: str) -> None:
+    """Refuses a sink that does not have the transaction that is open.
+
+    Args:
+        transactions: of the arena.
+        identity: of the sink.
+        arena_name: for people.
+
+    Raises:
+        OtherSinkError: another sink has it.
+    """
+    producer_id, _, known = transactions.producer_identity
+    if transactions.state != "none" and producer_id >= 0 and known != identity:
+        raise OtherSinkError(
+            f"transaction {transactions.number} of {arena_name} is {transactions.state} in another sink: start a "
+            "sender with that sink until the transaction is over, or remove the arena"
+        )
+
+
 class SinkHost(Protocol):
     """The sender as the sink that it opened may use it."""
 
@@ -340,12 +407,8 @@ class SinkHost(Protocol):
         """Bytes of the largest batch the arena can hold, header included."""
 
     @property
-    def transactional_id(self) -> str | None:
-        """Of the arena; None: it has no transactions."""
-
-    @property
-    def producer_identity(self) -> tuple[int, int, bytes]:
-        """The arena's producer id (-1: none yet), its epoch, and the identity of the sink that gave it."""
+    def transactions(self) -> HostTransactions | None:
+        """Of the arena; None: it has no transactional_id."""
 
     @property
     def options(self) -> SenderOptions:
@@ -423,12 +486,27 @@ class Sink(abc.ABC):
             OSError, ShmaccumError: it cannot be used; the message says what to do.
         """
 
+    @property
+    def knows_producer_id(self) -> bool:
+        """False: the producer id that this sink gave the arena is not good any more, and is asked for again."""
+        return True
+
     def new_producer_id(self) -> tuple[int, int] | None:
         """(producer id, epoch) nobody else has, None while it is being asked for; nothing is drained before.
 
         Called again until it answers. NO_PRODUCER_ID when batches need no sequence.
         """
         return NO_PRODUCER_ID
+
+    def _ended(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
+        """The end of a transaction in a sink that gives out epochs itself. An abort raises the epoch (KIP-360)."""
+        if is_commit or producer_id < 0:
+            return Ended(producer_id, producer_epoch)
+        if producer_epoch < EPOCH_MAX:
+            return Ended(producer_id, producer_epoch + 1)
+        found = self.new_producer_id()
+        assert found is not None, "only a sink that asks others gives no producer id at once"
+        return Ended(*found)
 
     @abc.abstractmethod
     def partition_count(self, topic: str) -> int | None:
@@ -468,11 +546,14 @@ class Sink(abc.ABC):
         The arena keeps a batch without an Ack, and the next sender delivers it.
         """
 
-    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> bool:  # noqa: ARG002
-        """Commits or aborts what was delivered since the last call. False: it is under way, so call again.
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended | None:  # noqa: ARG002
+        """Commits or aborts what was delivered since the last call. None: it is under way, so call again.
+
+        After an abort the sink lacks sequences of batches that were thrown away. So the next transaction has another
+        producer epoch then.
 
         Args:
-            producer_id: the arena's; its transaction may be over in the sink already.
+            producer_id: the arena's; its transaction may be over in the sink already. -1: it never had one.
             producer_epoch: the arena's latest.
             is_commit: False: it is aborted.
 

@@ -40,13 +40,13 @@ from contextlib import closing
 from typing import final
 
 from shmaccum.exceptions import InvalidArgumentError, LogError, TransactionNotAppliedError
+from shmaccum.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import TransactionId, Winner, transactions
 from shmaccum.segment_log.applying import Staged, sweep
 from shmaccum.segment_log.transaction_files import Decision, TransactionFiles
 from shmaccum.sinks import split_url
 from shmaccum.sinks.kafka.transaction.protocol import Outcome, TransactionProtocol
-from shmaccum.sinks.kafka.transaction.requests import GroupMember, OffsetToCommit
 from shmaccum.sinks.sink import WireBatch
 from shmaccum.spark.kafka_session import KafkaSession, wire_of
 from shmaccum.spark.settings import SinkSettings

@@ -31,7 +31,7 @@ from shmaccum.segment_log.producer_state import SEQUENCE_MASK
 from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.kafka.transaction.protocol import Failure
 from shmaccum.sinks.kafka.transaction.requests import Producer
-from shmaccum.sinks.sink import IDENTITY_SIZE, Ack, Verdict, WireBatch, each_ack
+from shmaccum.sinks.sink import Ack, Verdict, WireBatch, each_ack
 
 logger = logging.getLogger(__name__)
 
@@ -156,14 +156,9 @@ class _Host:
         self._told: set[str] = set()
 
     @property
-    def transactional_id(self) -> str | None:
+    def transactions(self) -> None:
         """There is no arena, so it has none."""
         return None
-
-    @property
-    def producer_identity(self) -> tuple[int, int, bytes]:
-        """There is no arena, so no sink has given it an id."""
-        return -1, -1, bytes(IDENTITY_SIZE)
 
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
         return self.places[partition_index]

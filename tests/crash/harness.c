@@ -497,7 +497,7 @@ static void survivor_press_on(struct world *world)
         REQUIRE(transaction_commit(world->arena, number) == STATUS_OK);
     } else if (sender_look_at_transaction(world->accumulator->sender, UINT64_MAX, &number, NULL) !=
                TRANSACTION_TASK_NOTHING) {
-        REQUIRE(sender_end_transaction(world->accumulator->sender, number) == STATUS_OK);
+        REQUIRE(sender_end_transaction(world->accumulator->sender, number, TRANSACTION_WHY_NOT) == STATUS_OK);
     } else {
         world_send_everything(world);
     }

@@ -1003,8 +1003,8 @@ MUTANTS = (
     Mutant(
         "failed-batch-leaves-its-transaction-alone",
         "sender/complete.c",
-        "    if (outcome->result != RESULT_SUCCEEDED) {\n        transaction_fail(half->arena);\n",
-        "    if (outcome->result == RESULT_NONE) {\n        transaction_fail(half->arena);\n",
+        "    if (outcome->result != RESULT_SUCCEEDED) {\n        transaction_fail(",
+        "    if (outcome->result == RESULT_NONE) {\n        transaction_fail(",
         TRANSACTION_TEST,
     ),
     Mutant(

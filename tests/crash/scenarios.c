@@ -84,7 +84,7 @@ static void prepare_no_transaction(struct world *world)
     REQUIRE(transaction_commit(world->arena, number) == STATUS_OK);
     REQUIRE(sender_look_at_transaction(world->accumulator->sender, UINT64_MAX, &number, NULL) ==
             TRANSACTION_TASK_COMMIT);
-    REQUIRE(sender_end_transaction(world->accumulator->sender, number) == STATUS_OK);
+    REQUIRE(sender_end_transaction(world->accumulator->sender, number, TRANSACTION_WHY_NOT) == STATUS_OK);
     transaction_leave(world->arena);
 }
 
@@ -522,7 +522,7 @@ static enum status operate_end(struct world *world)
     uint64_t number;
     struct sender_half *half = world->accumulator->sender;
     bool is_decided = sender_look_at_transaction(half, UINT64_MAX, &number, NULL) == TRANSACTION_TASK_COMMIT;
-    return is_decided ? sender_end_transaction(half, number) : STATUS_STALE;
+    return is_decided ? sender_end_transaction(half, number, TRANSACTION_WHY_NOT) : STATUS_STALE;
 }
 
 static enum status operate_maintain(struct world *world)

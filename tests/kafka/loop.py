@@ -58,12 +58,9 @@ class Loop:
         return self.arena.name
 
     @property
-    def transactional_id(self) -> str | None:
-        return self.arena.transactional_id
-
-    @property
-    def producer_identity(self) -> tuple[int, int, bytes]:
-        return self.arena.native.producer_identity
+    def transactions(self) -> None:
+        """Tests of transactions have a whole sender."""
+        return None
 
     @property
     def batch_size_max(self) -> int:

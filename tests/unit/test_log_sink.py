@@ -20,6 +20,7 @@ from shmaccum.segment_log import LogReader, check_log
 from shmaccum.sinks import Ack, Verdict, WireBatch, open_sink
 from shmaccum.sinks.compression import CODECS, Codec, Compressor
 from shmaccum.sinks.log import LogSink
+from shmaccum.sinks.sink import HostTransactions
 from tests.accumulator import Accumulator
 from tests.support import WATCHDOG_S
 
@@ -30,8 +31,7 @@ class Host:
     """A sender as far as a sink can see; keeps what it is told."""
 
     arena_name = "none"
-    transactional_id: str | None = None
-    producer_identity = (-1, -1, b"")
+    transactions: HostTransactions | None = None
     batch_size_max = 1 << 20
     options = SenderOptions()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.sinks.kafka.transaction.protocol import Outcome, Standing, State, TransactionProtocol
 from shmaccum.sinks.kafka.transaction.requests import (
@@ -21,9 +22,7 @@ from shmaccum.sinks.kafka.transaction.requests import (
     CoordinatorKind,
     EndTransaction,
     FindCoordinator,
-    GroupMember,
     InitProducerId,
-    OffsetToCommit,
     Producer,
     Request,
 )

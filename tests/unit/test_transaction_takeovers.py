@@ -14,9 +14,10 @@ from random import Random
 
 import pytest
 
+from shmaccum.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.sinks.kafka.transaction.protocol import Outcome, Standing, State, TransactionProtocol
-from shmaccum.sinks.kafka.transaction.requests import GroupMember, InitProducerId, OffsetToCommit, Producer
+from shmaccum.sinks.kafka.transaction.requests import InitProducerId, Producer
 from tests.unit.simulated_coordinator import SimulatedCluster
 
 ID = "orders-1"

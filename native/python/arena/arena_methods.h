@@ -25,6 +25,9 @@ PyObject *arena_commit_transaction(PyObject *self, PyObject *number);
 PyObject *arena_abort_transaction(PyObject *self, PyObject *number);
 PyObject *arena_leave_transaction(PyObject *self, PyObject *unused);
 PyObject *arena_count_transaction_time(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *arena_get_transaction_why(PyObject *self, void *unused);
+PyObject *arena_get_transaction_standing(PyObject *self, void *unused);
+PyObject *arena_unfence_transactions(PyObject *self, PyObject *unused);
 PyObject *arena_completion_expect(PyObject *self, PyObject *unused);
 PyObject *arena_completion_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 

@@ -20,6 +20,9 @@ static const char *const why_names[TRANSACTION_WHY_COUNT] = {
     [TRANSACTION_WHY_TIMEOUT] = "it was open for longer than transaction_timeout_ms",
     [TRANSACTION_WHY_FAILED_BATCH] = "records of it could not be delivered",
     [TRANSACTION_WHY_HOST_CRASH] = "the host crashed",
+    [TRANSACTION_WHY_FENCED] = "another producer has the transactional_id, or the brokers aborted it for its time",
+    [TRANSACTION_WHY_REFUSED] = "the sink refused it",
+    [TRANSACTION_WHY_UNKNOWN] = "the sink does not tell how it ended",
 };
 
 static struct arena_object *arena_of(PyObject *self)
@@ -48,6 +51,24 @@ PyObject *arena_get_transaction_begun_ns(PyObject *object, void *unused)
         return NULL;
     }
     return PyLong_FromUnsignedLongLong(load_relaxed_u64(&arena_of(object)->core->globals->transaction_begun_ns));
+}
+
+PyObject *arena_get_transaction_why(PyObject *object, void *unused)
+{
+    (void)unused;
+    if (!arena_object_is_open(arena_of(object))) {
+        return NULL;
+    }
+    return PyLong_FromUnsignedLong(transaction_word_why(transaction_read(arena_of(object)->core)));
+}
+
+PyObject *arena_get_transaction_standing(PyObject *object, void *unused)
+{
+    (void)unused;
+    if (!arena_object_is_open(arena_of(object))) {
+        return NULL;
+    }
+    return PyLong_FromUnsignedLongLong(load_relaxed_u64(&arena_of(object)->core->globals->transaction_standing));
 }
 
 PyObject *arena_begin_transaction(PyObject *object, PyObject *unused)
@@ -120,7 +141,8 @@ PyObject *arena_leave_transaction(PyObject *object, PyObject *unused)
 
 /* The steps whose times a producer tells, in the order of its own table (shmaccum/producer/producer.py). */
 static const enum counter step_counters[] = {COUNTER_TRANSACTION_INIT_NS, COUNTER_TRANSACTION_BEGIN_NS,
-                                             COUNTER_TRANSACTION_COMMIT_NS, COUNTER_TRANSACTION_ABORT_NS};
+                                             COUNTER_TRANSACTION_SEND_OFFSETS_NS, COUNTER_TRANSACTION_COMMIT_NS,
+                                             COUNTER_TRANSACTION_ABORT_NS};
 
 PyObject *arena_count_transaction_time(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
@@ -137,5 +159,16 @@ PyObject *arena_count_transaction_time(PyObject *object, PyObject *const *args, 
         return NULL;
     }
     counter_add(self->core, step_counters[step], (uint64_t)time_ns);
+    Py_RETURN_NONE;
+}
+
+PyObject *arena_unfence_transactions(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct arena_object *self = arena_of(object);
+    if (!arena_object_attach(self)) {
+        return NULL;
+    }
+    transaction_unfence(self->core);
     Py_RETURN_NONE;
 }

@@ -4,6 +4,7 @@
  */
 #include "arena/delivery_clock.h"
 #include "arena/producer_id.h"
+#include "arena/transaction.h"
 #include "python/common/errors.h"
 #include "python/sender/sender_half_type.h"
 
@@ -151,16 +152,48 @@ PyObject *half_look_at_transaction(PyObject *object, PyObject *given)
     }
 }
 
-PyObject *half_end_transaction(PyObject *object, PyObject *given)
-{
-    static const struct integer_range number_range = {"number", 1, INT64_MAX};
-    struct sender_half_object *self = half_of(object);
+struct end_arguments {
     int64_t number;
-    if (!integer_parse(self->state, given, &number_range, &number) || !half_begin(self)) {
+    int64_t why;
+};
+
+PyObject *half_end_transaction(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct argument_table table = {
+        .signature = {.function = "end_transaction", .names = {"number", "why"}, .required_count = 1, .count = 2},
+        .arguments = {INTEGER_ARGUMENT(struct end_arguments, number, 1, INT64_MAX),
+                      INTEGER_ARGUMENT(struct end_arguments, why, 0, TRANSACTION_WHY_COUNT - 1)}};
+    struct sender_half_object *self = half_of(object);
+    struct end_arguments given = {0};
+    if (!half_begin_with(self, &table, args, count, names, &given)) {
         return NULL;
     }
-    enum status status = sender_end_transaction(self->core, (uint64_t)number);
+    enum transaction_why why = (enum transaction_why)given.why;
+    enum status status = sender_end_transaction(self->core, (uint64_t)given.number, why);
     return half_end(self, status == STATUS_OK ? Py_NewRef(Py_None) : raise_status(self->state, status));
+}
+
+PyObject *half_fail_transaction(PyObject *object, PyObject *given)
+{
+    static const struct integer_range why_range = {"why", TRANSACTION_WHY_NOT + 1, TRANSACTION_WHY_COUNT - 1};
+    struct sender_half_object *self = half_of(object);
+    int64_t why;
+    if (!integer_parse(self->state, given, &why_range, &why) || !half_begin(self)) {
+        return NULL;
+    }
+    transaction_fail(self->arena->core, (enum transaction_why)why);
+    return half_end(self, Py_NewRef(Py_None));
+}
+
+PyObject *half_keep_transaction_standing(PyObject *object, PyObject *given)
+{
+    struct sender_half_object *self = half_of(object);
+    unsigned long long standing = PyLong_AsUnsignedLongLong(given);
+    if (PyErr_Occurred() != NULL || !half_begin(self)) {
+        return NULL;
+    }
+    transaction_standing_keep(self->arena->core, standing);
+    return half_end(self, Py_NewRef(Py_None));
 }
 
 struct outage_arguments {

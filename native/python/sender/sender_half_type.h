@@ -102,7 +102,9 @@ PyObject *half_set_producer_id(PyObject *self, PyObject *const *args, Py_ssize_t
 PyObject *half_publish_outage(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_run_delivery_clock(PyObject *self, PyObject *run_ns);
 PyObject *half_look_at_transaction(PyObject *self, PyObject *timeout_ns);
-PyObject *half_end_transaction(PyObject *self, PyObject *number);
+PyObject *half_end_transaction(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_fail_transaction(PyObject *self, PyObject *why);
+PyObject *half_keep_transaction_standing(PyObject *self, PyObject *standing);
 PyObject *half_set_sink_name(PyObject *self, PyObject *name);
 PyObject *half_tell_delivery_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_want_dead_letters(PyObject *self, PyObject *is_wanted);

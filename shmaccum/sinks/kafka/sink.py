@@ -36,8 +36,10 @@ from shmaccum._native import ProduceRequest
 from shmaccum.config import KafkaSinkOptions, SenderOptions
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.sinks.compression import Compression, compressed, compression_of
+from shmaccum.sinks.kafka.arena_transactions import KafkaTransactions
 from shmaccum.sinks.kafka.delivery import Delivery, ack_of, in_requests, no_answer
 from shmaccum.sinks.kafka.errors import (
     LEADER_NOT_AVAILABLE,
@@ -66,6 +68,7 @@ from shmaccum.sinks.sink import (
     NO_PRODUCER_ID,
     Ack,
     Acks,
+    Ended,
     Loan,
     Repayment,
     Sink,
@@ -73,6 +76,7 @@ from shmaccum.sinks.sink import (
     Unanswered,
     Verdict,
     WireBatch,
+    check_is_same_sink,
 )
 
 try:
@@ -201,6 +205,7 @@ class KafkaSink(Sink):
     """
 
     options_type = KafkaSinkOptions
+    takes_transactions = True
 
     def __init__(self, place: str, **options: Any) -> None:
         self._servers = parse_servers(place)
@@ -225,6 +230,8 @@ class KafkaSink(Sink):
         self._seen_answer_count = 0
         self._unanswered_since_s: float | None = None  # None: nothing is wanted of the cluster
         self._transaction: TransactionDriver | None = None
+        self._arena_transactions: KafkaTransactions | None = None
+        self._is_same_cluster = False
         self._asked: ProducerIdRequest | None = None
         self._ask_again_s = 0.0
 
@@ -244,6 +251,11 @@ class KafkaSink(Sink):
         config = self._client_config(host.arena_name)
         self._client = Client(config, host.report)
         self._has_client = True
+        if host.transactions is not None:
+            self._arena_transactions = KafkaTransactions(
+                host.transactions, self.take_part, host.report, self._retry_backoff_ms
+            )
+            self.is_carried = False  # the pump knows no transactions
         self._topics = Topics(self._client, self._options.max_block_ms)
         self._client.start()
 
@@ -288,7 +300,9 @@ class KafkaSink(Sink):
 
     # --- transactions
 
-    def take_part(self, protocol: TransactionProtocol, keep: Callable[[Standing], object] = lambda _: None) -> None:
+    def take_part(
+        self, protocol: TransactionProtocol, keep: Callable[[Standing], object] = lambda _: None
+    ) -> TransactionDriver:
         """From now on every batch belongs to a transaction of this producer; `poll` sends what the protocol asks for.
 
         `plan` adds partitions to the transaction, and leaves out those that the coordinator does not have yet.
@@ -298,6 +312,34 @@ class KafkaSink(Sink):
             keep: see `TransactionDriver`.
         """
         self._transaction = TransactionDriver(self._client, protocol, keep)
+        return self._transaction
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended | None:  # noqa: ARG002
+        transactions = self._arena_transactions
+        assert transactions is not None
+        self._want_answer()
+        return transactions.end(is_commit=is_commit) if self._has_checked_cluster() else None
+
+    def _has_checked_cluster(self) -> bool:
+        """True once it is known that the arena's transactions are of this cluster. False while no broker has answered.
+
+        Raises:
+            OtherSinkError: the transaction that is open is in another cluster.
+        """
+        transactions = self._host.transactions
+        if self._is_same_cluster or transactions is None or not self._client.is_bootstrapped:
+            return self._is_same_cluster or transactions is None
+        producer_id, _, identity = transactions.producer_identity
+        if producer_id >= 0 and identity != self.identity and self._arena_transactions is not None:
+            if self._arena_transactions.may_be_elsewhere:
+                check_is_same_sink(transactions, self.identity, self._host.arena_name)
+            self._arena_transactions.forget()
+        self._is_same_cluster = True
+        return True
+
+    @property
+    def knows_producer_id(self) -> bool:
+        return self._arena_transactions is None or self._arena_transactions.has_names
 
     def group_offsets(self, group: str) -> GroupOffsets:
         """Asks for the committed offsets of a group; the answer comes while the sink is polled."""
@@ -307,12 +349,24 @@ class KafkaSink(Sink):
         """The ready partitions that may get batches now."""
         if self._transaction is None:
             return ready
-        protocol = self._transaction.protocol
         places = {index: TopicPartition(*self._host.topic_partition(index)) for index in ready}
+        if self._arena_transactions is not None:
+            admitted = self._arena_transactions.admit(tuple(places.values()))
+            return [index for index in ready if places[index] in admitted]
+        protocol = self._transaction.protocol
         if protocol.standing.state is State.OPEN:
             protocol.add_partitions(places.values())
             self._transaction.keep()
         return [index for index in ready if protocol.may_produce(places[index])]
+
+    def _step(self) -> None:
+        """Goes on with the requests of a transaction."""
+        if self._arena_transactions is not None:
+            if self._has_checked_cluster():
+                self._arena_transactions.step()
+                self._acks += self._arena_transactions.take_acks()
+        elif self._transaction is not None:
+            self._transaction.step()
 
     # --- facts for the arena
 
@@ -329,6 +383,8 @@ class KafkaSink(Sink):
         if not self.is_idempotent:
             return NO_PRODUCER_ID
         self._want_answer()
+        if self._arena_transactions is not None:
+            return self._arena_transactions.names() if self._has_checked_cluster() else None
         if self._asked is None:
             if self._client.is_bootstrapped and time.monotonic() >= self._ask_again_s:
                 self._asked = self._client.ask_producer_id()
@@ -344,6 +400,8 @@ class KafkaSink(Sink):
         return None
 
     def partition_count(self, topic: str) -> int | None:
+        if topic == OFFSETS_TOPIC and self._arena_transactions is not None:
+            return 1
         count = self._topics.partition_count(topic)
         if count is None:
             self._want_answer()
@@ -385,10 +443,21 @@ class KafkaSink(Sink):
     # --- plan
 
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
-        """One delivery for each leader that can take one."""
+        """One delivery for each leader that can take one, and one for offsets of groups."""
         self._want_answer()
         self._forget_old_leaders()
         ready = self._added(ready)
+        if self._arena_transactions is None:
+            return self._plan_for_leaders(ready)
+        offsets = [index for index in ready if self._has_offsets(index)]
+        planned = self._plan_for_leaders([index for index in ready if index not in offsets])
+        return [*planned, offsets] if offsets else planned
+
+    def _has_offsets(self, partition_index: int) -> bool:
+        """True for the partition of offsets that are committed with a transaction."""
+        return self._arena_transactions is not None and self._host.topic_partition(partition_index)[0] == OFFSETS_TOPIC
+
+    def _plan_for_leaders(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
         nodes = set(map(self._leaders.get, ready))
         if None in nodes:
             nodes = set(map(self._leader_of, ready))
@@ -463,6 +532,9 @@ class KafkaSink(Sink):
     # --- deliver
 
     def deliver(self, batches: Sequence[WireBatch]) -> None:
+        if self._arena_transactions is not None and self._has_offsets(batches[0].partition_index):
+            self._arena_transactions.add_offsets(batches)
+            return
         self._forget_old_leaders()
         for node_id, wires in self._requests(batches):
             if node_id is None:
@@ -628,13 +700,12 @@ class KafkaSink(Sink):
 
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         self._send_compressed()
+        self._step()
         if self._transaction is not None:
-            self._transaction.step()
             timeout_s = min(timeout_s, self._transaction.rest_s)
         for outcome in self._client.poll(0 if self._acks else timeout_s, doorbell):
             self._finish(outcome)
-        if self._transaction is not None:
-            self._transaction.step()
+        self._step()
         self._send_compressed()
         if self._client.metadata_count != self._metadata_count:
             self._metadata_count = self._client.metadata_count
@@ -690,6 +761,9 @@ class KafkaSink(Sink):
             delivery.fates[wire.partition_index] = ack.verdict
         if treatment(answer.error_code).is_metadata_stale:
             self._client.refresh_metadata()
+        if self._arena_transactions is not None and ack.verdict in {Verdict.REFUSED, Verdict.OUT_OF_SEQUENCE}:
+            ack.verdict = Verdict.REFUSED  # a sequence is lost with its transaction
+            self._arena_transactions.batch_failed(ack.error_code, ack.message)
         if ack.verdict is Verdict.RETRY:
             ack.retry_after_ms = 0 if retries_at_once else None
             self._retried[wire.partition_index] = self._client.leader(wire.topic, wire.partition)

@@ -48,6 +48,11 @@ static enum transaction_state state_of(const struct company *company)
     return (enum transaction_state)transaction_word_state(transaction_read(company->arena));
 }
 
+static uint64_t standing_of(const struct company *company)
+{
+    return load_relaxed_u64(&company->arena->globals->transaction_standing);
+}
+
 static enum transaction_why why_of(const struct company *company)
 {
     return (enum transaction_why)transaction_word_why(transaction_read(company->arena));
@@ -77,7 +82,7 @@ static void sender_end_it(struct company *company)
         enum transaction_task task = look(company, &number);
         if (task != TRANSACTION_TASK_NOTHING) {
             sink_end(company, task);
-            EXPECT_STATUS(sender_end_transaction(company->sender->sender, number), STATUS_OK);
+            EXPECT_STATUS(sender_end_transaction(company->sender->sender, number, TRANSACTION_WHY_NOT), STATUS_OK);
         } else {
             (void)deliver_round(company->sender, &company->open);
         }
@@ -443,6 +448,56 @@ TEST(a_sender_that_dies_with_a_refused_batch_leaves_a_transaction_that_is_not_de
     company_left(&company);
 }
 
+/* ---- a sink that fails ---- */
+
+TEST(the_reason_of_a_sink_is_the_reason_of_the_abort)
+{
+    const enum transaction_why reasons[] = {TRANSACTION_WHY_FENCED, TRANSACTION_WHY_REFUSED};
+    for (uint32_t i = 0; i < COUNT_OF(reasons); i++) {
+        struct company company = company_met();
+        begin(&company);
+        EXPECT_STATUS(append(&company, 0), STATUS_OK);
+        transaction_fail(company.survivor, reasons[i]);
+        transaction_fail(company.survivor, TRANSACTION_WHY_FAILED_BATCH); /* the first reason counts */
+        EXPECT_EQ_U64(state_of(&company), TRANSACTION_ABORT_ONLY);
+        EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
+        sender_end_it(&company);
+        EXPECT_EQ_U64(why_of(&company), reasons[i]);
+        company_left(&company);
+    }
+}
+
+TEST(a_sink_that_does_not_commit_what_was_decided_gives_a_reason)
+{
+    struct company company = company_met();
+    uint64_t number;
+    begin(&company);
+    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
+    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_COMMIT);
+    transaction_fail(company.survivor, TRANSACTION_WHY_FENCED); /* too late: the sink decides */
+    EXPECT_EQ_U64(state_of(&company), TRANSACTION_DECIDED);
+    EXPECT_STATUS(sender_end_transaction(company.sender->sender, 1, TRANSACTION_WHY_UNKNOWN), STATUS_OK);
+    EXPECT_EQ_U64(state_of(&company), TRANSACTION_NONE);
+    EXPECT_EQ_U64(why_of(&company), TRANSACTION_WHY_UNKNOWN);
+    company_left(&company);
+}
+
+TEST(a_fenced_arena_takes_its_id_back_between_two_transactions)
+{
+    struct company company = company_met();
+    begin(&company);
+    transaction_standing_keep(company.survivor, TRANSACTION_STANDING_FENCED | 5);
+    transaction_unfence(company.arena); /* a transaction is open */
+    EXPECT_EQ_U64(standing_of(&company), TRANSACTION_STANDING_FENCED | 5);
+    commit(&company);
+    transaction_unfence(company.arena);
+    EXPECT_EQ_U64(standing_of(&company), 0);
+    transaction_standing_keep(company.survivor, 5);
+    transaction_unfence(company.arena); /* it is not fenced */
+    EXPECT_EQ_U64(standing_of(&company), 5);
+    company_left(&company);
+}
+
 /* ---- deaths ---- */
 
 static void run_transaction(struct arena *arena, void *context)
@@ -530,7 +585,7 @@ static void die_as_sender(struct arena *arena, void *context)
     struct ledger ledger = {0};
     for (int round = 0; round < ROUNDS_MAX; round++) {
         if (sender_look_at_transaction(sender->sender, 60 * NS_PER_S, &number, NULL) != TRANSACTION_TASK_NOTHING) {
-            (void)!sender_end_transaction(sender->sender, number);
+            (void)!sender_end_transaction(sender->sender, number, TRANSACTION_WHY_NOT);
         }
         (void)deliver_round(sender, &ledger);
     }
@@ -618,10 +673,12 @@ TEST(behind_a_crash_of_the_host_only_what_was_decided_is_committed)
         EXPECT_STATUS(append(&company, 0), STATUS_OK);
         store_relaxed_u64(&company.arena->globals->transaction,
                           transaction_word(1, cases[i].state, TRANSACTION_WHY_NOT));
+        transaction_standing_keep(company.survivor, i == 0 ? 0 : TRANSACTION_STANDING_FENCED | i);
         struct company again = company_met_again(&company, true);
         sender_end_it(&again);
         EXPECT_EQ_U64(why_of(&again), cases[i].why);
         EXPECT_EQ_U64(transaction_word_number(transaction_read(again.arena)), cases[i].number);
+        EXPECT_EQ_U64(standing_of(&again), i == 0 ? 0 : TRANSACTION_STANDING_LOST);
         EXPECT_EQ_U64(again.sink.count, 0);
         company_left(&again);
     }

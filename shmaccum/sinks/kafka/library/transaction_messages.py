@@ -18,6 +18,7 @@ from kafka.protocol.producer.transaction import (
     TxnOffsetCommitRequest,
 )
 
+from shmaccum.format.group_offsets import OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.sinks.kafka.transaction.requests import (
     NO_PRODUCER,
@@ -30,7 +31,6 @@ from shmaccum.sinks.kafka.transaction.requests import (
     FetchOffsets,
     FindCoordinator,
     InitProducerId,
-    OffsetToCommit,
     Request,
 )
 

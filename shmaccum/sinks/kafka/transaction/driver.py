@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, final
 
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.format.group_offsets import OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.sinks.kafka.transaction.fates import RETRIABLE, sentence
 from shmaccum.sinks.kafka.transaction.protocol import Standing, TransactionProtocol
@@ -24,7 +25,6 @@ from shmaccum.sinks.kafka.transaction.requests import (
     CoordinatorKind,
     FetchOffsets,
     FindCoordinator,
-    OffsetToCommit,
     Request,
 )
 

@@ -30,7 +30,8 @@ Rules
     end gives the next epoch, at times the next producer id. With version 1 an error that loses sequences asks for a
     new epoch (KIP-360) before the next transaction.
     Offsets are not in the standing. Their owner keeps them, and gives them to a successor that is OPEN or COMMITTING
-    before it asks for the next request.
+    before it asks for the next request. Partitions and groups may be left out of a standing that is kept: a successor
+    adds them again, and the coordinator has each once.
 
 Deaths
     ====================================  ============================================================================
@@ -58,6 +59,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, final
 
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.sinks.kafka.transaction.fates import (
     CONCURRENT_TRANSACTIONS,
@@ -84,9 +86,7 @@ from shmaccum.sinks.kafka.transaction.requests import (
     CoordinatorKind,
     EndTransaction,
     FindCoordinator,
-    GroupMember,
     InitProducerId,
-    OffsetToCommit,
     Producer,
     Request,
 )
@@ -138,6 +138,8 @@ class Standing(NamedTuple):
     """The transaction.version that the transaction began with."""
     is_known: bool = False
     """A broker may know of the transaction, so its end has to be sent."""
+    is_confirmed: bool = False
+    """The coordinator has confirmed a partition or a group."""
     is_end_sent: bool = False
     """The end may have reached the coordinator."""
     needs_epoch: bool = False
@@ -285,6 +287,10 @@ class TransactionProtocol:
             raise self._out_of_order("commit offsets")
         if offsets:
             self._offsets.setdefault(member, {}).update(offsets)
+
+    def has_offsets_of(self, member: GroupMember) -> bool:
+        """True while offsets of a member are to be committed."""
+        return member in self._offsets
 
     def batch_failed(self, error_code: int, message: str) -> None:
         """Tells that a batch of the transaction failed for good. It can only be aborted then.
@@ -448,9 +454,9 @@ class TransactionProtocol:
             self._initialized(answer)
         elif isinstance(request, AddPartitions):
             self._new_partitions -= set(request.places)
-            self._change(partitions=self.standing.partitions | set(request.places))
+            self._change(is_confirmed=True, partitions=self.standing.partitions | set(request.places))
         elif isinstance(request, AddOffsets):
-            self._change(groups=self.standing.groups | {request.group})
+            self._change(is_confirmed=True, groups=self.standing.groups | {request.group})
         elif isinstance(request, EndTransaction):
             self._take_epoch(answer)
             self._ended(Outcome.COMMITTED if request.is_commit else Outcome.ABORTED)
@@ -500,8 +506,7 @@ class TransactionProtocol:
     @property
     def _is_empty(self) -> bool:
         """True when the coordinator has confirmed nothing of the transaction: its end may find nothing to end."""
-        standing = self.standing
-        return not self.is_implicit and not standing.partitions and not standing.groups
+        return not self.is_implicit and not self.standing.is_confirmed
 
     def _end_refused(self, request: EndTransaction, failure: Failure, *, is_mapping_lost: bool) -> None:
         """A commit that may have arrived before is never taken for an abort."""

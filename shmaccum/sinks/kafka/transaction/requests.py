@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from shmaccum.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
 
 NO_PRODUCER = -1
@@ -37,31 +38,6 @@ class Producer(NamedTuple):
     transactional_id: str
     producer_id: int = NO_PRODUCER
     producer_epoch: int = NO_PRODUCER
-
-
-class GroupMember(NamedTuple):
-    """The member of a consumer group whose offsets are committed (KIP-447).
-
-    A group without members is named by its name alone.
-    """
-
-    group: str
-    member_id: str = ""
-    generation: int = -1
-    instance_id: str | None = None
-
-    @property
-    def is_joined(self) -> bool:
-        """True when the broker has to compare the member with the group."""
-        return bool(self.member_id) or self.generation >= 0 or self.instance_id is not None
-
-
-class OffsetToCommit(NamedTuple):
-    """The next offset that a group reads in a partition, with words of its own about it."""
-
-    offset: int
-    metadata: str = ""
-    leader_epoch: int = -1
 
 
 # --- requests

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions of an arena whose sender delivers to Kafka: here a served log, with its coordinator (decision 0072)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from shmaccum import Producer
+from shmaccum.arena import Arena
+from shmaccum.arena.reports import read_reports
+from shmaccum.exceptions import (
+    OtherSinkError,
+    ProducerFencedError,
+    TransactionEndedError,
+    TransactionOutcomeUnknownError,
+)
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log import LogReader
+from shmaccum.serving import LogServer
+from shmaccum.serving.transactional_id import TransactionState
+from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
+from tests.serving_support import DEADLINE_S, address_of, running
+from tests.support import WATCHDOG_S, wait_until
+from tests.transacting import (
+    DEATHS,
+    PARTITION_COUNT,
+    TOPIC,
+    count_down,
+    is_over,
+    make,
+    producing,
+    send_one_each,
+    sender_of,
+    sending,
+    survive_deaths,
+    survives,
+)
+
+INPUT = TopicPartition(TOPIC, 0)
+
+
+class MistakeError(Exception):
+    """Ends a block early."""
+
+
+class Cluster:
+    """A served log as a cluster of Kafka."""
+
+    def __init__(self, path: Path, server: LogServer) -> None:
+        self.path = path
+        self.server = server
+        self.url = f"kafka:{address_of(server)}"
+
+    def committed(self) -> list[bytes]:
+        """The values that readers of committed records get, sorted."""
+        reader = LogReader(self.path, isolation_level="read_committed")
+        if TOPIC not in reader.topics():
+            return []
+        logs = [reader.partition(TOPIC, number) for number in reader.partitions(TOPIC)]
+        return sorted(record.value or b"" for log in logs for record in log.records())
+
+    def offset(self, group: str = "readers") -> int | None:
+        """The committed offset of the group for the input; None: it has committed none."""
+        admin = AdminClient({"bootstrap.servers": address_of(self.server)})
+        wanted = confluent_kafka.ConsumerGroupTopicPartitions(group)
+        found = admin.list_consumer_group_offsets([wanted])[group].result(DEADLINE_S)
+        return next((one.offset for one in found.topic_partitions or () if one.topic == INPUT.topic), None)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running(tmp_path / "log") as server:
+        yield Cluster(tmp_path / "log", server)
+
+
+@pytest.fixture
+def transactional(arena_name: str) -> Iterator[Arena]:
+    with make(arena_name) as arena:
+        yield arena
+
+
+# --- commit and abort
+
+
+def test_records_are_visible_when_they_are_committed_and_never_when_they_are_not(
+    cluster: Cluster, transactional: Arena
+) -> None:
+    with sending(transactional, cluster.url), producing(transactional) as producer:
+        for number in range(4):
+            with contextlib.suppress(MistakeError), producer.transaction():
+                send_one_each(producer, b"%d" % number)
+                producer.flush()
+                assert cluster.committed() == sorted([b"0"] * 3 * (number > 0) + [b"2"] * 3 * (number > 2))
+                if number % 2:
+                    raise MistakeError
+        with producer.transaction():
+            pass  # an empty one says nothing to the brokers
+    assert cluster.committed() == [b"0"] * 3 + [b"2"] * 3
+
+
+def test_a_consumer_of_librdkafka_gets_committed_records_alone(cluster: Cluster, transactional: Arena) -> None:
+    settings = {"bootstrap.servers": address_of(cluster.server), "group.id": "g", "auto.offset.reset": "earliest"}
+    with sending(transactional, cluster.url), producing(transactional) as producer:
+        with contextlib.suppress(MistakeError), producer.transaction():
+            producer.send(TOPIC, b"lost", partition=0)
+            producer.flush()
+            raise MistakeError
+        with producer.transaction():
+            producer.send(TOPIC, b"kept", partition=0)
+    consumer = confluent_kafka.Consumer({**settings, "isolation.level": "read_committed"})
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+        message = consumer.poll(DEADLINE_S)
+        assert message is not None
+        assert message.value() == b"kept"
+    finally:
+        consumer.close()
+
+
+# --- offsets of groups
+
+
+def test_offsets_of_a_group_are_committed_with_the_records_or_not_at_all(
+    cluster: Cluster, transactional: Arena
+) -> None:
+    with sending(transactional, cluster.url), producing(transactional) as producer:
+        with producer.transaction() as transaction:
+            producer.send(TOPIC, b"1", partition=0)
+            transaction.send_offsets({INPUT: 5}, "readers")
+            transaction.send_offsets({INPUT: 7}, "readers")
+        assert cluster.offset() == 7
+        with contextlib.suppress(MistakeError), producer.transaction():
+            producer.send_offsets_to_transaction({INPUT: 9}, "readers")
+            producer.flush()
+            raise MistakeError
+        with producer.transaction() as transaction:
+            transaction.send_offsets({INPUT: 3}, "others")
+            transaction.send_offsets({}, "others")
+        assert cluster.offset() == 7
+        assert cluster.offset("others") == 3
+        assert producer.metrics()["producer-metrics"]["txn-send-offsets-time-ns-total"] > 0
+    assert cluster.committed() == [b"1"]
+
+
+def test_a_member_that_the_group_does_not_know_commits_nothing(cluster: Cluster, transactional: Arena) -> None:
+    class Metadata:
+        group_id, generation_id, member_id, group_instance_id = "readers", 4, "stranger", None
+
+    with sending(transactional, cluster.url), producing(transactional) as producer:
+        with pytest.raises(TransactionEndedError, match="UNKNOWN_MEMBER_ID"), producer.transaction():
+            producer.send(TOPIC, b"1", partition=0)
+            producer.send_offsets_to_transaction({INPUT: 5}, Metadata())
+        with producer.transaction():
+            producer.send(TOPIC, b"2", partition=0)
+    assert cluster.committed() == [b"2"]
+    assert cluster.offset() is None
+
+
+def test_a_record_that_only_looks_like_offsets_fails_its_transaction(cluster: Cluster, transactional: Arena) -> None:
+    with sending(transactional, cluster.url), producing(transactional) as producer:
+        with pytest.raises(TransactionEndedError, match="is not one of send_offsets_to_transaction"):
+            with producer.transaction():
+                producer.send("__consumer_offsets", b"{}", partition=0)
+        with producer.transaction():
+            producer.send(TOPIC, b"1", partition=0)
+    assert cluster.committed() == [b"1"]
+
+
+# --- deaths
+
+
+@pytest.mark.parametrize(("owner", "name", "is_commit"), DEATHS)
+def test_a_sender_that_dies_at_any_request_or_answer_is_followed_by_one_that_goes_on(
+    cluster: Cluster, transactional: Arena, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, is_commit: bool
+) -> None:
+    count = survive_deaths(transactional, cluster.url, monkeypatch, owner, name, is_commit=is_commit)
+    wanted = range(count) if is_commit else ()
+    assert cluster.committed() == sorted(b"%d" % one for one in wanted for _ in range(PARTITION_COUNT))
+    assert cluster.offset("orders-1") == (count - 1 if is_commit else None)
+    assert count > 1, "no death was survived"
+
+
+def test_a_sender_goes_on_with_the_transaction_that_is_open(cluster: Cluster, transactional: Arena) -> None:
+    with producing(transactional) as producer:
+        producer.begin_transaction()
+        for number in range(3):
+            with sending(transactional, cluster.url):
+                producer.send(TOPIC, b"%d" % number, partition=number).get(WATCHDOG_S)
+            assert cluster.committed() == []
+        with sending(transactional, cluster.url):
+            producer.commit_transaction()
+    assert cluster.committed() == [b"0", b"1", b"2"]
+
+
+# --- rivals and time
+
+
+def test_another_arena_with_the_id_fences_this_one_until_it_takes_the_id_back(
+    cluster: Cluster, transactional: Arena
+) -> None:
+    name = f"{transactional.name}-rival"
+    try:
+        with (
+            make(name) as rival,
+            producing(transactional) as producer,
+            producing(rival) as other,
+            sending(transactional, cluster.url),
+        ):
+            producer.begin_transaction()
+            producer.send(TOPIC, b"of the first", partition=0).get(WATCHDOG_S)
+            with sending(rival, cluster.url):
+                with other.transaction():
+                    other.send(TOPIC, b"of the rival", partition=0)
+                with pytest.raises(ProducerFencedError, match="init_transactions"):
+                    producer.commit_transaction()
+                producer.abort_transaction()
+                wait_until(lambda: is_over(transactional), "the fenced transaction is over")
+                with pytest.raises(ProducerFencedError, match="has the transactional_id 'orders-1'"):
+                    producer.begin_transaction()
+                producer.init_transactions()
+                with producer.transaction():
+                    producer.send(TOPIC, b"of the first again", partition=0)
+                with pytest.raises(ProducerFencedError), other.transaction():
+                    other.send(TOPIC, b"of the rival again", partition=0)
+    finally:
+        Arena.remove(name)
+    assert cluster.committed() == [b"of the first again", b"of the rival"]
+
+
+def test_an_arena_stays_fenced_when_its_sender_is_another_one(cluster: Cluster, transactional: Arena) -> None:
+    with producing(transactional) as producer, transactional_producer(cluster) as theirs:
+        with sending(transactional, cluster.url), producer.transaction():
+            producer.send(TOPIC, b"1", partition=0)
+        theirs.init_transactions(DEADLINE_S)
+        with sending(transactional, cluster.url), pytest.raises(ProducerFencedError), producer.transaction():
+            producer.send(TOPIC, b"2", partition=0)
+        with sending(transactional, cluster.url):
+            with pytest.raises(ProducerFencedError):
+                producer.begin_transaction()
+            producer.init_transactions()
+            with producer.transaction():
+                producer.send(TOPIC, b"3", partition=0)
+    assert cluster.committed() == [b"1", b"3"]
+
+
+@contextlib.contextmanager
+def transactional_producer(cluster: Cluster) -> Iterator[confluent_kafka.Producer]:
+    """librdkafka's, with the same id."""
+    yield confluent_kafka.Producer({"bootstrap.servers": address_of(cluster.server), "transactional.id": "orders-1"})
+
+
+def test_a_transaction_that_the_brokers_abort_for_its_time_is_not_committed(
+    cluster: Cluster, transactional: Arena
+) -> None:
+    with producing(transactional) as producer:
+        sender = sender_of(transactional, cluster.url)
+        sender.open()
+        sender.sink._arena_transactions._protocol._timeout_ms = 100  # type: ignore[attr-defined]
+        producer.begin_transaction()
+        late = producer.send(TOPIC, b"late", partition=0)
+        assert survives(sender, late.done)
+        transactional.native.commit_transaction(transactional.native.transaction[0])
+        sender.close()
+        ids = cluster.server._writing.transactions._file.ids  # type: ignore[union-attr]
+        wait_until(lambda: ids["orders-1"].state is TransactionState.COMPLETE_ABORT, "the server aborts it")
+        with sending(transactional, cluster.url):
+            with pytest.raises(ProducerFencedError, match="the brokers aborted it for its time"):
+                producer.commit_transaction()
+            producer.abort_transaction()
+            producer.init_transactions()
+            with producer.transaction():
+                producer.send(TOPIC, b"in time", partition=0)
+    assert cluster.committed() == [b"in time"]
+
+
+def test_a_commit_without_an_answer_that_is_fenced_later_has_no_known_outcome(
+    cluster: Cluster, transactional: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with producing(transactional) as producer, transactional_producer(cluster) as theirs:
+        sender = sender_of(transactional, cluster.url)
+        sender.open()
+        producer.begin_transaction()
+        sent = producer.send(TOPIC, b"1", partition=0)
+        assert survives(sender, sent.done)
+        transactional.native.commit_transaction(transactional.native.transaction[0])
+        with monkeypatch.context() as patch:
+            count_down(patch, TransactionProtocol, "answered", 0)
+            assert not survives(sender, lambda: is_over(transactional))
+        theirs.init_transactions(DEADLINE_S)
+        with (
+            sending(transactional, cluster.url),
+            pytest.raises(TransactionOutcomeUnknownError, match="may be committed or not"),
+        ):
+            producer.commit_transaction()
+    assert cluster.committed() == [b"1"], "this one was committed"
+
+
+# --- wrong use
+
+
+def test_a_time_that_the_brokers_do_not_allow_is_told_at_once(cluster: Cluster, arena_name: str) -> None:
+    with (
+        make(arena_name, transaction_timeout_ms=3_600_000) as arena,
+        sending(arena, cluster.url),
+        producing(arena) as producer,
+        pytest.raises(TransactionEndedError, match=r"INVALID_TRANSACTION_TIMEOUT.*shorten it"),
+        producer.transaction(),
+    ):
+        producer.send(TOPIC, b"1", partition=0)
+
+
+def test_a_transaction_is_ended_in_the_cluster_where_it_began(
+    cluster: Cluster, transactional: Arena, tmp_path: Path
+) -> None:
+    with producing(transactional) as producer, running(tmp_path / "other") as other:
+        producer.begin_transaction()
+        with sending(transactional, cluster.url):
+            producer.send(TOPIC, b"1", partition=0).get(WATCHDOG_S)
+        with sending(transactional, f"kafka:{address_of(other)}"):
+            wait_until(lambda: told(transactional, "is open in another sink"), "the sender tells of it")
+        with pytest.raises(OtherSinkError), sending(transactional, "memory:"):
+            pass
+        with sending(transactional, cluster.url):
+            producer.commit_transaction()
+        with sending(transactional, f"kafka:{address_of(other)}"), producer.transaction():
+            producer.send(TOPIC, b"2", partition=0)
+    assert cluster.committed() == [b"1"]
+    assert Cluster(tmp_path / "other", other).committed() == [b"2"]
+
+
+def told(arena: Arena, words: str) -> bool:
+    return any(words in report.sentence for report in read_reports(arena.native))
+
+
+def test_no_broker_is_no_reason_to_abort(cluster: Cluster, transactional: Arena) -> None:
+    with producing(transactional) as producer:
+        with sending(transactional, "kafka:127.0.0.1:1") as sender:
+            producer.begin_transaction()
+            producer.send(TOPIC, b"1", partition=0)
+            with pytest.raises(TransactionOutcomeUnknownError, match="call commit_transaction"):
+                producer.commit_transaction(0.05)
+            sender.stop(0)
+        with sending(transactional, cluster.url):
+            producer.commit_transaction()
+    assert cluster.committed() == [b"1"]

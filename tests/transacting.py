@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An arena with transactions, a producer that runs some, and senders that deliver them to Kafka and die."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from shmaccum import Producer, Sender
+from shmaccum.arena import Arena
+from shmaccum.exceptions import ShmaccumError
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.sinks.kafka.library.client import Client
+from shmaccum.sinks.kafka.sink import KafkaSink
+from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
+from shmaccum.sinks.sink import Sink
+from tests.support import WATCHDOG_S, wait_until
+
+TOPIC = "flights"
+PARTITION_COUNT = 3
+DEATHS = [
+    (Client, "ask", True),
+    (Client, "ask", False),
+    (Client, "produce", True),
+    (TransactionProtocol, "answered", True),
+    (TransactionProtocol, "answered", False),
+    (KafkaSink, "_finish", True),
+]
+"""The function whose call is a death, and whether the transaction is committed: each request, and each answer."""
+
+
+class DeathError(BaseException):
+    """The end of a sender, wherever it is."""
+
+
+def make(name: str, topic: str = TOPIC, transactional_id: str = "orders-1", **options: Any) -> Arena:
+    """An arena of 16 buffers with one topic."""
+    sizes: dict[str, Any] = {"buffer_memory": 16 * 1024, "batch_size": 1024, "process_count": 8, "waiter_count": 8}
+    topics = {topic: PARTITION_COUNT}
+    return Arena.create(name, topics=topics, transactional_id=transactional_id, **{**sizes, **options})
+
+
+def sender_of(arena: Arena, sink: Sink | str) -> Sender:
+    return Sender(arena, sink, linger_ms=0, retry_backoff_ms=10)
+
+
+@contextlib.contextmanager
+def sending(arena: Arena, sink: Sink | str) -> Iterator[Sender]:
+    """A sender in a thread."""
+    sender = sender_of(arena, sink)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            sender.run()
+        except BaseException as failure:  # noqa: BLE001 - raised again at the end
+            failures.append(failure)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        wait_until(lambda: sender.is_open or bool(failures), "the sender is open")
+        yield sender
+    finally:
+        sender.stop()
+        thread.join(WATCHDOG_S)
+    assert not thread.is_alive()
+    if failures:
+        raise failures[0]
+
+
+def send_one_each(producer: Producer, value: bytes) -> None:
+    """The same record to each partition of the arena's topic."""
+    topic = producer.arena.native.topics()[0]
+    for partition in range(PARTITION_COUNT):
+        producer.send(topic, value, partition=partition)
+
+
+def survives(sender: Sender, is_over: Callable[[], bool]) -> bool:
+    """Rounds of a sender until something is true. A sender that dies leaves no role and no connection, as by a kill."""
+    with contextlib.suppress(DeathError):
+        while not is_over():
+            sender.run_once()
+        return True
+    rounds: Any = sender._rounds
+    rounds.finish = lambda _: None
+    sender._close(is_in_order=False)
+    return False
+
+
+def count_down(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, count: int) -> None:
+    """The call behind so many of a function is a death."""
+    calls = iter(range(count))
+    original = getattr(owner, name)
+
+    def dying(self: Any, *arguments: Any, **named: Any) -> Any:
+        if next(calls, None) is None:
+            raise DeathError
+        return original(self, *arguments, **named)
+
+    monkeypatch.setattr(owner, name, dying)
+
+
+@contextlib.contextmanager
+def producing(arena: Arena) -> Iterator[Producer]:
+    """A producer that waits for its records only when all went well."""
+    producer = Producer(arena)
+    try:
+        yield producer
+    except BaseException:
+        with contextlib.suppress(ShmaccumError):
+            producer.close(0)
+        raise
+    producer.close()
+
+
+def input_of(arena: Arena) -> TopicPartition:
+    """The partition whose offsets are committed."""
+    return TopicPartition(arena.native.topics()[0], 0)
+
+
+def is_over(arena: Arena) -> bool:
+    return arena.native.transaction[1] == "none"
+
+
+def survives_a_transaction(sender: Sender, producer: Producer, number: int, *, is_commit: bool) -> bool:
+    """Runs one transaction; an abort meets batches that are delivered. False: the sender died."""
+    arena = sender.arena
+    producer.begin_transaction()
+    send_one_each(producer, b"%d" % number)
+    producer.send_offsets_to_transaction({input_of(arena): number}, arena.transactional_id)
+    if not is_commit:
+        is_delivered = survives(sender, lambda: arena.native.completion_tail >= (number + 1) * (PARTITION_COUNT + 1))
+        producer.abort_transaction()
+        return is_delivered and survives(sender, lambda: is_over(arena))
+    arena.native.commit_transaction(arena.native.transaction[0])
+    return survives(sender, lambda: is_over(arena))
+
+
+def survive_deaths(
+    arena: Arena, url: str, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, is_commit: bool
+) -> int:
+    """One transaction after the other; in each the sender dies one call later, until none is left to die at.
+
+    Each transaction has its number in each partition, and as an offset of the group that is named as the arena's id.
+
+    Returns:
+        The count of transactions; in all but the last one a sender died.
+    """
+    has_died, number = True, -1
+    with producing(arena) as producer:
+        while has_died:
+            number += 1
+            sender = sender_of(arena, url)
+            sender.open()
+            with monkeypatch.context() as patch:
+                count_down(patch, owner, name, number)
+                has_died = not survives_a_transaction(sender, producer, number, is_commit=is_commit)
+            if has_died:
+                sender = sender_of(arena, url)
+                sender.open()
+                assert survives(sender, lambda: is_over(arena))
+            sender.close()
+            if is_commit:
+                producer.commit_transaction()
+    return number + 1
