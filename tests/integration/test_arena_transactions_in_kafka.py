@@ -11,7 +11,6 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import read_reports
 from shmaccum.exceptions import (
@@ -153,9 +152,12 @@ def test_a_member_that_the_group_does_not_know_commits_nothing(cluster: Cluster,
         group_id, generation_id, member_id, group_instance_id = "readers", 4, "stranger", None
 
     with sending(transactional, cluster.url), producing(transactional) as producer:
-        with pytest.raises(TransactionEndedError, match="UNKNOWN_MEMBER_ID"), producer.transaction():
-            producer.send(TOPIC, b"1", partition=0)
-            producer.send_offsets_to_transaction({INPUT: 5}, Metadata())
+        producer.begin_transaction()
+        producer.send(TOPIC, b"1", partition=0)
+        producer.send_offsets_to_transaction({INPUT: 5}, Metadata())
+        with pytest.raises(TransactionEndedError, match="UNKNOWN_MEMBER_ID"):
+            producer.commit_transaction()
+        producer.abort_transaction()
         with producer.transaction():
             producer.send(TOPIC, b"2", partition=0)
     assert cluster.committed() == [b"2"]
@@ -164,9 +166,11 @@ def test_a_member_that_the_group_does_not_know_commits_nothing(cluster: Cluster,
 
 def test_a_record_that_only_looks_like_offsets_fails_its_transaction(cluster: Cluster, transactional: Arena) -> None:
     with sending(transactional, cluster.url), producing(transactional) as producer:
+        producer.begin_transaction()
+        producer.send("__consumer_offsets", b"{}", partition=0)
         with pytest.raises(TransactionEndedError, match="is not one of send_offsets_to_transaction"):
-            with producer.transaction():
-                producer.send("__consumer_offsets", b"{}", partition=0)
+            producer.commit_transaction()
+        producer.abort_transaction()
         with producer.transaction():
             producer.send(TOPIC, b"1", partition=0)
     assert cluster.committed() == [b"1"]
