@@ -88,7 +88,8 @@ def committed(cluster: Cluster, topic: str) -> list[bytes]:
 
 def offset(cluster: Cluster, group: str) -> int | None:
     """The committed offset of the group for the input; None: it has committed none."""
-    found = cluster.admin().list_consumer_group_offsets([confluent_kafka.ConsumerGroupTopicPartitions(group)])
+    admin = cluster.admin()  # ends its requests when it is collected
+    found = admin.list_consumer_group_offsets([confluent_kafka.ConsumerGroupTopicPartitions(group)])
     places = found[group].result(WATCHDOG_S).topic_partitions or ()
     return next((one.offset for one in places if one.offset >= 0), None)
 

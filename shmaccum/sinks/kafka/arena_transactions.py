@@ -146,6 +146,8 @@ class KafkaTransactions:
     def _ask_again(self) -> None:
         """Asks for names where there are none; after a refusal when the pause is over."""
         failure, now_s = self._protocol.failure, time.monotonic()
+        if self._protocol.standing.state not in {State.NEW, State.READY, State.FAILED}:
+            return  # a transaction is being ended, and names come behind it
         if failure is not None:
             if now_s < self._ask_at_s:
                 return
