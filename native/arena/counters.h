@@ -37,6 +37,7 @@
     X(TRANSACTIONS_ABORTED, "transactions aborted") \
     X(TRANSACTION_INIT_NS, "nanoseconds spent initializing transactions") \
     X(TRANSACTION_BEGIN_NS, "nanoseconds spent beginning transactions") \
+    X(TRANSACTION_SEND_OFFSETS_NS, "nanoseconds spent sending offsets to transactions") \
     X(TRANSACTION_COMMIT_NS, "nanoseconds spent committing transactions") \
     X(TRANSACTION_ABORT_NS, "nanoseconds spent aborting transactions")
 

@@ -24,6 +24,7 @@ TRANSACTION_TIMES = {
     for name, doing in {
         "init": "initializing",
         "begin": "beginning",
+        "send-offsets": "sending offsets to",
         "commit": "committing",
         "abort": "aborting",
     }.items()

@@ -281,7 +281,7 @@ def test_a_refused_batch_makes_the_commit_fail_with_its_reason(transactional: Ar
         producer.begin_transaction()
         producer.send(TOPIC, b"right", partition=1)
         refused = producer.send(TOPIC, b"wrong", partition=0)
-        with pytest.raises(TransactionEndedError, match="could not be delivered .*the word is wrong.*; abort it"):
+        with pytest.raises(TransactionEndedError, match=r"could not be delivered .*the word is wrong.*; abort it"):
             producer.commit_transaction()
         with pytest.raises(DeliveryFailedError, match="the word is wrong"):
             refused.get(WATCHDOG_S)
