@@ -38,7 +38,7 @@ class PlaceWithOffset(Place, Protocol):
     def offset(self) -> int: ...
 
 
-GroupOffsets: TypeAlias = "Mapping[Place, Any] | Iterable[PlaceWithOffset]"
+GroupOffsets: TypeAlias = "Mapping[Any, Any] | Iterable[PlaceWithOffset]"
 """The next offset of each partition: ``{TopicPartition: offset or OffsetAndMetadata}``, or confluent's list."""
 
 

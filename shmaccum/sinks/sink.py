@@ -355,7 +355,7 @@ class HostTransactions(Protocol):
 
     @property
     def number(self) -> int:
-        """Of the newest transaction."""
+        """The number of the newest transaction."""
 
     @property
     def state(self) -> str:
@@ -546,7 +546,13 @@ class Sink(abc.ABC):
         The arena keeps a batch without an Ack, and the next sender delivers it.
         """
 
-    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended | None:  # noqa: ARG002
+    def end_transaction(
+        self,
+        producer_id: int,  # noqa: ARG002
+        producer_epoch: int,  # noqa: ARG002
+        *,
+        is_commit: bool,  # noqa: ARG002
+    ) -> Ended | None:
         """Commits or aborts what was delivered since the last call. None: it is under way, so call again.
 
         After an abort the sink lacks sequences of batches that were thrown away. So the next transaction has another

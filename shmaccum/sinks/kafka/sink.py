@@ -314,7 +314,13 @@ class KafkaSink(Sink):
         self._transaction = TransactionDriver(self._client, protocol, keep)
         return self._transaction
 
-    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended | None:  # noqa: ARG002
+    def end_transaction(
+        self,
+        producer_id: int,  # noqa: ARG002
+        producer_epoch: int,  # noqa: ARG002
+        *,
+        is_commit: bool,
+    ) -> Ended | None:
         transactions = self._arena_transactions
         assert transactions is not None
         self._want_answer()
