@@ -368,13 +368,14 @@ class Producer(_native.Producer):
         Raises:
             InvalidArgumentError: the arena has no transactional_id.
         """
-        with self._metrics.timed("txn-init"):
-            self._check_has_transactions()
-            self.arena.native.unfence_transactions()
+        self._check_has_transactions()
+        self.arena.native.unfence_transactions()
         self._doorbell.ring_if_asleep()
 
     def _check_has_transactions(self) -> None:
-        if self.arena.transactional_id is None:
+        with self._metrics.timed("txn-init"):
+            transactional_id = self.arena.transactional_id
+        if transactional_id is None:
             raise InvalidArgumentError(
                 f"{self.arena.name} has no transactional_id, and so no transactions: create an arena with one"
             )

@@ -541,7 +541,6 @@ def test_prometheus_and_the_page_show_the_transaction(transactional: Arena) -> N
     assert (state(), told()["shmaccum_transaction_age_seconds", ()]) == (["none"], 0)
     producer = Producer(transactional)
     with sending(transactional, MemorySink(partitions=4)) as sender:
-        producer.init_transactions()
         producer.begin_transaction()
         assert (state(), told()["shmaccum_transaction_age_seconds", ()] > 0) == (["open"], True)
         page = painter.picture()["transaction"]
