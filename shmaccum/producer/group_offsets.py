@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
@@ -17,8 +18,14 @@ from shmaccum.format.group_offsets import (
 )
 from shmaccum.format.topic_partition import TopicPartition
 
+LIBRDKAFKA_MAGIC = b"CGMDv2:"
+"""The beginning of group metadata as librdkafka writes them (rd_kafka_consumer_group_metadata_write)."""
 NAMES = ("group_id", "member_id", "generation_id", "group_instance_id")
 """The attributes of a consumer's group metadata, in the order of `GroupMember`."""
+
+
+NO_POSITION = -1001
+"""librdkafka's RD_KAFKA_OFFSET_INVALID: the consumer has read nothing of the partition."""
 
 
 class Place(Protocol):
@@ -43,13 +50,13 @@ GroupOffsets: TypeAlias = "Mapping[Any, Any] | Iterable[PlaceWithOffset]"
 
 
 def parse_group(group: object) -> GroupMember:
-    """The member of a group: a group id, or the group metadata of a consumer of kafka-python.
+    """The member of a group: a group id, or the group metadata of a consumer of kafka-python or confluent-kafka.
 
     Raises:
         InvalidArgumentError: it is neither.
     """
-    member = GroupMember(*([group] if isinstance(group, str) else [getattr(group, name, None) for name in NAMES]))
     try:
+        member = _member(group)
         unpack_offsets(pack_offsets(member, {}))
     except (TypeError, ValueError):
         member = GroupMember("")
@@ -61,8 +68,29 @@ def parse_group(group: object) -> GroupMember:
     )
 
 
+def _member(group: object) -> GroupMember:
+    if isinstance(group, str):
+        return GroupMember(group)
+    if isinstance(group, bytes):
+        return _member_of_librdkafka(group)
+    return GroupMember(*[getattr(group, name, None) for name in NAMES])
+
+
+def _member_of_librdkafka(metadata: bytes) -> GroupMember:
+    """The magic, the generation in this machine's order, and strings that end with a 0; a 1 says "no instance id"."""
+    if not metadata.startswith(LIBRDKAFKA_MAGIC):
+        raise ValueError("these bytes are not the group metadata of librdkafka")
+    generation, rest = metadata[len(LIBRDKAFKA_MAGIC) :][:4], metadata[len(LIBRDKAFKA_MAGIC) + 4 :]
+    group_id, member_id, instance = rest.split(b"\0", 2)
+    has_instance = not instance.startswith(b"\1")
+    instance_id = instance[1:].removesuffix(b"\0").decode() if has_instance else None
+    return GroupMember(
+        group_id.decode(), member_id.decode(), int.from_bytes(generation, sys.byteorder, signed=True), instance_id
+    )
+
+
 def parse_offsets(offsets: GroupOffsets) -> dict[TopicPartition, OffsetToCommit]:
-    """The offsets by partition.
+    """The offsets by partition. A partition of confluent's list that has no offset yet is left out, as librdkafka does.
 
     Raises:
         InvalidArgumentError: an offset is negative or no number, or the type is unknown.
@@ -70,7 +98,7 @@ def parse_offsets(offsets: GroupOffsets) -> dict[TopicPartition, OffsetToCommit]
     try:
         if isinstance(offsets, Mapping):
             return dict(_parsed(place, given) for place, given in offsets.items())
-        return dict(_parsed(place, place) for place in offsets)
+        return dict(_parsed(place, place) for place in offsets if place.offset != NO_POSITION)
     except (AttributeError, TypeError) as error:
         raise InvalidArgumentError(
             f"{offsets!r} are no offsets: give {{TopicPartition: offset}}, or a list of partitions with their offsets "

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import namedtuple
 from types import SimpleNamespace
 from typing import Any
 
+import confluent_kafka
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -124,6 +126,7 @@ OffsetAndMetadata = namedtuple("OffsetAndMetadata", "offset metadata leader_epoc
         ({PLACE: 5}, OffsetToCommit(5)),
         ({PLACE: OffsetAndMetadata(5, "words", 3)}, OffsetToCommit(5, "words", 3)),
         ([SimpleNamespace(topic="flights", partition=1, offset=5, metadata=None, leader_epoch=-1)], OffsetToCommit(5)),
+        ([confluent_kafka.TopicPartition("flights", 1, 5), confluent_kafka.TopicPartition("t", 0)], OffsetToCommit(5)),
     ],
 )
 def test_the_offsets_of_each_client_are_taken(given_offsets: Any, wanted: OffsetToCommit) -> None:
@@ -142,7 +145,20 @@ def test_a_group_is_named_by_its_id_or_by_metadata() -> None:
     assert parse_group(metadata) == GroupMember("g", "m", 4)
 
 
-@pytest.mark.parametrize("wrong", ["", None, 7, b"g", SimpleNamespace(group_id=b"g")])
+@pytest.mark.parametrize("instance_id", [None, "i"])
+def test_the_metadata_of_librdkafka_name_a_group(instance_id: str | None) -> None:
+    settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+    consumer = confluent_kafka.Consumer(settings | ({"group.instance.id": instance_id} if instance_id else {}))
+    metadata: Any = consumer.consumer_group_metadata()
+    consumer.close()
+    assert parse_group(metadata) == GroupMember("g", "", -1, instance_id)
+    joined = metadata.replace(b"\xff\xff\xff\xffg\0\0", b"\4\0\0\0g\0m\0")
+    assert parse_group(joined) == GroupMember("g", "m", int.from_bytes(b"\4\0\0\0", sys.byteorder), instance_id)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", None, 7, b"g", b"CGMDv2:", b"CGMDv2:\0\0\0\0\xff\0\0\1", SimpleNamespace(group_id=b"g")]
+)
 def test_no_group_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="names no group"):
         parse_group(wrong)

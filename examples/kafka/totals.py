@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consume, transform, produce: the total of each order is counted once, whichever process is killed.
+
+usage: python totals.py ARENA SERVERS
+"""
+
+import sys
+
+from confluent_kafka import Consumer, KafkaException, Message
+
+import shmaccum
+
+BATCH = 500
+"""Orders in a transaction, at most."""
+
+
+def total(order: Message) -> bytes:
+    """The computation: the sum of the numbers of an order."""
+    if order.error() is not None:
+        raise KafkaException(order.error())
+    return b"%d" % sum(map(int, (order.value() or b"").split()))
+
+
+def main(arena: str, servers: str) -> None:
+    """Goes on where the last committed transaction ended. A mistake ends it; start it again."""
+    with shmaccum.Producer(arena, sink=f"kafka:{servers}") as producer:
+        with producer.transaction():
+            pass  # the last transaction of the arena is over behind this, and so are its offsets
+        consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "totals",
+                "group.instance.id": arena,  # a program that starts again has its partitions at once
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.subscribe(["orders"])
+        while True:
+            orders = consumer.consume(BATCH, timeout=1)
+            if not orders:
+                continue
+            with producer.transaction() as transaction:
+                for order in orders:
+                    producer.send("totals", total(order), key=order.key())
+                transaction.send_offsets(consumer.position(consumer.assignment()), consumer.consumer_group_metadata())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
