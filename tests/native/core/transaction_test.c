@@ -366,7 +366,7 @@ TEST(one_process_coordinates_at_a_time)
     EXPECT_STATUS(transaction_abort(company.survivor, 1, TRANSACTION_WHY_ASKED), STATUS_TRANSACTION_ENDED);
     EXPECT_STATUS(transaction_abort(company.survivor, 2, TRANSACTION_WHY_ASKED), STATUS_OK);
     /* the sink ended another one */
-    EXPECT_STATUS(transaction_end(company.arena, 1, TRANSACTION_WHY_NOT), STATUS_TRANSACTION_ENDED);
+    EXPECT_STATUS(transaction_end(company.survivor, 1, TRANSACTION_WHY_NOT), STATUS_TRANSACTION_ENDED);
     sender_end_it(&company);
     EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_COMMITTED), 1);
     EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_ABORTED), 1);
