@@ -95,13 +95,19 @@ def batch_of(producer_id: int, sequence: int, *values: bytes, epoch: int = 0) ->
     return MadeBatch(bytes(builder.build()))
 
 
-def make_batches(count: int, *, record_count: int = 3, value_size: int = 100, first: int = 0) -> list[MadeBatch]:
-    """Batches of one idempotent producer, in sequence, each record with a value of its own."""
+def make_batches(
+    count: int, *, record_count: int = 3, value_size: int = 100, first: int = 0, start_ms: int = START_MS
+) -> list[MadeBatch]:
+    """Batches of one idempotent producer, in sequence, each record with a value of its own.
+
+    Args:
+        start_ms: the timestamp of the producer's first record.
+    """
     numbers = itertools.count(first * record_count)
     return [
         make_batch(
             [b"%08d" % next(numbers) + b"." * value_size for _ in range(record_count)],
-            timestamp_ms=START_MS + 1000 * index,
+            timestamp_ms=start_ms + 1000 * index,
             producer=(PRODUCER_ID, 0, index * record_count),
         )
         for index in range(first, first + count)

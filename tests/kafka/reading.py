@@ -39,7 +39,8 @@ def consume_records(
         ends = [consumer.get_watermark_offsets(TopicPartition(topic, partition))[1] for partition in found]
     finally:
         consumer.close()
-    assert sum(map(len, found.values())) == sum(ends) == record_count
+    counts = {partition: len(records) for partition, records in found.items()}
+    assert sum(counts.values()) == sum(ends) == record_count, (counts, ends, record_count)
     return found
 
 

@@ -43,13 +43,17 @@ OPTIONS: dict[str, Any] = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 10}
 SINK_OPTIONS = {"reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 10}
 CORRUPT_MESSAGE, OUT_OF_ORDER, INVALID_RECORD = 2, 45, 87
 
+HOUR_MS = 3_600_000
+RECENT_MS = time.time_ns() // 1_000_000 - HOUR_MS
+"""Records must be younger than a day: a broker that starts forgets a producer whose records are older."""
+
 
 def make_log(path: Path, topic: str, partition_count: int, batch_count: int) -> dict[int, list[bytes | None]]:
     """A log of small segments; the values that each partition has."""
     with LogDirectory(path) as directory:
         directory.create_topic(topic, partition_count)
         for partition in range(partition_count):
-            batches = make_batches(batch_count, first=partition * batch_count)
+            batches = make_batches(batch_count, first=partition * batch_count, start_ms=RECENT_MS)
             offsets(directory.partition(topic, partition).append(batches))
     reader = LogReader(path)
     return {
@@ -353,11 +357,11 @@ def test_apache_kafka_and_a_log_that_is_written_meanwhile(own_broker: Cluster, t
     try:
         with LogDirectory(log) as directory:
             for first in range(10, 40):
-                offsets(directory.partition(topic, 0).append(make_batches(1, first=first)))
+                offsets(directory.partition(topic, 0).append(make_batches(1, first=first, start_ms=RECENT_MS)))
             wait_until(lambda: shipped_offset(log, topic) > 0, "some of it is shipped")
             own_broker.brokers[0].kill()
             for first in range(40, 80):
-                offsets(directory.partition(topic, 0).append(make_batches(1, first=first)))
+                offsets(directory.partition(topic, 0).append(make_batches(1, first=first, start_ms=RECENT_MS)))
             own_broker.start()
             own_broker.wait_until_up()
             wait_until(lambda: shipped_offset(log, topic) == 240, "all is shipped")
