@@ -38,7 +38,7 @@ VENV := .venv
 INSTALLED := $(VENV)/installed
 SPARK_INSTALLED := $(VENV)/installed-spark
 INSTALL = $(VENV)/bin/python -m pip install --quiet
-EDITABLE = $(INSTALL) --no-build-isolation --editable
+EDITABLE = $(INSTALL) --no-build-isolation --config-settings editable_mode=compat --editable
 INSTALLED_DOCS := $(VENV)/installed-docs
 SPARK_EXTRAS := ("spark", "spark-test", "pipelines", "plot")
 SPARK_TESTS := tests/spark tests/unit/spark tests/integration/test_spark_example.py
