@@ -73,7 +73,8 @@ def _member(group: object) -> GroupMember:
         return GroupMember(group)
     if isinstance(group, bytes):
         return _member_of_librdkafka(group)
-    return GroupMember(*[getattr(group, name, None) for name in NAMES])
+    values: list[Any] = [getattr(group, name, None) for name in NAMES]
+    return GroupMember(*values)
 
 
 def _member_of_librdkafka(metadata: bytes) -> GroupMember:

@@ -22,7 +22,7 @@ from tests.transacting import make
 
 PROGRAM = Path(__file__).parents[2] / "examples/kafka/totals.py"
 ORDER_COUNT = 40
-"""In a round."""
+"""The orders of a round."""
 
 
 class Orders:
@@ -44,7 +44,7 @@ class Orders:
 
 
 def committed(log: Path) -> list[int]:
-    """What readers of committed records get, sorted."""
+    """The totals that a reader of committed records gets, sorted."""
     reader = LogReader(log, isolation_level="read_committed")
     logs = [reader.partition("totals", number) for number in range(PARTITION_COUNT)]
     return sorted(int(record.value or b"") for one in logs for record in one.records())
@@ -55,6 +55,10 @@ def totals(arena_name: str) -> Iterator[Arena]:
     with make(arena_name, "totals", transactional_id=arena_name) as arena:
         yield arena
         end_senders(arena)
+
+
+def wait_for_transaction(arena: Arena, number: int, what: str) -> None:
+    wait_until(lambda: arena.native.transaction[0] >= number, what)
 
 
 def start(arena: Arena, address: str) -> subprocess.Popen[bytes]:
@@ -78,9 +82,9 @@ def test_each_order_is_counted_once_whoever_is_killed(
             program = start(totals, address)
             try:
                 begun = totals.native.transaction[0]
-                wait_until(lambda: totals.native.transaction[0] > begun, "the program looks for the last end")  # noqa: B023
+                wait_for_transaction(totals, begun + 1, "the program looks for the last end")
                 orders.add()
-                wait_until(lambda: totals.native.transaction[0] > begun + 1, "orders are counted")  # noqa: B023
+                wait_for_transaction(totals, begun + 2, "orders are counted")
                 if (sender := sender_pid(totals)) and draws.random() < 0.5:
                     os.kill(sender, signal.SIGKILL)
             finally:
