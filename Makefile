@@ -189,9 +189,12 @@ clean:
 
 # The last word of a build: everything installed, the extension in place beside its Python modules. Packages are looked
 # for when pyproject.toml changed alone.
+# The .pth file of an editable install names the folder of shmaccum alone; Spark looks for pyspark_shmaccum beside it.
 $(INSTALLED): $(VENV)/bin/python $(SOURCES) $(SWITCHES)
 	@if [ ! -e $@ ] || [ pyproject.toml -nt $@ ]; then $(INSTALL) 'setuptools>=77' && $(EDITABLE) '.[test,dev]'; \
 	    else $(EDITABLE) . --no-deps; fi
+	@ln -sfn $(CURDIR)/shmaccum/spark/discovery \
+	    $$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyspark_shmaccum
 	@touch $@
 
 # What shmaccum is measured beside; what cannot be had is named, here and in the tables.

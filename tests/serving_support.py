@@ -120,3 +120,17 @@ def consume_with_confluent(consumer: confluent_kafka.Consumer, count: int) -> li
             assert message.error() is None
             values.append(int(message.value() or b""))
     return values
+
+
+@contextlib.contextmanager
+def transactional(address: str, name: str = "etl", timeout_ms: int = 60_000) -> Iterator[confluent_kafka.Producer]:
+    """A producer of librdkafka that has the id."""
+    settings: dict[str, Any] = {"bootstrap.servers": address, "transactional.id": name}
+    producer = confluent_kafka.Producer({**settings, "transaction.timeout.ms": timeout_ms})
+    producer.init_transactions(DEADLINE_S)
+    try:
+        yield producer
+    finally:
+        producer.purge()
+        with contextlib.suppress(confluent_kafka.KafkaException):  # one that was fenced says so again
+            producer.flush(DEADLINE_S)

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving import LogServer
 from shmaccum.serving.asking import Asking
 from tests.log_support import TOPIC
-from tests.serving_support import DEADLINE_S, address_of, running, served
-from tests.support import Child
+from tests.serving_support import DEADLINE_S, address_of, running, served, transactional
 
 OTHER = "others"
 
@@ -34,20 +34,6 @@ def committed_values(path: Path, topic: str = TOPIC) -> set[bytes]:
         return set()
     numbers = reader.partitions(topic)
     return {record.value or b"" for number in numbers for record in reader.partition(topic, number).records()}
-
-
-@contextlib.contextmanager
-def transactional(address: str, name: str = "etl", timeout_ms: int = 60_000) -> Iterator[confluent_kafka.Producer]:
-    """A producer of librdkafka that has the id."""
-    settings: dict[str, Any] = {"bootstrap.servers": address, "transactional.id": name}
-    producer = confluent_kafka.Producer({**settings, "transaction.timeout.ms": timeout_ms})
-    producer.init_transactions(DEADLINE_S)
-    try:
-        yield producer
-    finally:
-        producer.purge()
-        with contextlib.suppress(confluent_kafka.KafkaException):  # one that was fenced says so again
-            producer.flush(DEADLINE_S)
 
 
 def test_librdkafka_commits_and_aborts_over_several_partitions(tmp_path: Path) -> None:
@@ -243,21 +229,14 @@ def test_an_open_transaction_ends_when_the_next_producer_begins(tmp_path: Path) 
 # --- deaths
 
 
-def producer_life(address: str, told: int) -> None:
-    """Transactions with offsets, one after the other; the number of each is told when it is committed."""
-    with transactional(address) as producer:
-        for number in range(1000):
-            producer.begin_transaction()
-            for partition in range(3):
-                producer.produce(TOPIC, b"%d" % number, partition=partition)
-            offsets = [confluent_kafka.TopicPartition(TOPIC, 0, number + 1)]
-            consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "readers"})
-            try:
-                producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), DEADLINE_S)
-            finally:
-                consumer.close()
-            producer.commit_transaction(DEADLINE_S)
-            os.write(told, b"%d\n" % number)
+@contextlib.contextmanager
+def program(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """A program of Python, until the end of the block. A fork of this worker would have threads of librdkafka in it."""
+    with subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def partition_values(path: Path) -> list[list[bytes | None]]:
@@ -267,23 +246,15 @@ def partition_values(path: Path) -> list[list[bytes | None]]:
 
 def test_a_death_of_the_server_leaves_all_of_a_transaction_or_nothing(tmp_path: Path) -> None:
     """The server is killed while a producer commits; the next one finishes what was decided."""
-    read_end, write_end = os.pipe()
     with LogServer(tmp_path, "127.0.0.1:0", is_writable=True, partitions=3) as reserved:
         address = address_of(reserved)
-    child = Child(_serve, tmp_path, address)
-    life = Child(producer_life, address, write_end)
-    os.close(write_end)
-    with open(read_end, encoding="ascii") as told:
-        last = [int(told.readline()) for _ in range(3)][-1]
-    child.kill()
-    life.kill()
+    serve = ["shmaccum", "serve", str(tmp_path), "--listen", address, "--writable", "-X", "partitions=3"]
+    with program("tests.serving_producer", address) as life, program(*serve):
+        assert life.stdout is not None
+        last = [int(life.stdout.readline()) for _ in range(3)][-1]
+        # The end of the block kills the server, then the producer.
     with served(tmp_path) as again, transactional(again):
         values = partition_values(tmp_path)
     assert values[0] == values[1] == values[2] == [b"%d" % number for number in range(len(values[0]))]
     assert len(values[0]) > last
     assert check_log(tmp_path) == []
-
-
-def _serve(path: Path, address: str) -> None:
-    with LogServer(path, address, is_writable=True, partitions=3) as server:
-        server.run()

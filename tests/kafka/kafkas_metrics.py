@@ -48,7 +48,7 @@ KAFKAS: Mapping[str, frozenset[str]] = {
 LEFT_OUT: Mapping[str, frozenset[str]] = {
     "producer-metrics": frozenset(
         {
-            *("txn-prepare-time-ns-total", "txn-send-offsets-time-ns-total"),
+            "txn-prepare-time-ns-total",
             *("buffer-exhausted-rate", "bufferpool-wait-ratio"),
             *("connections", "successful-authentication-no-reauth-total"),
             *_meters("successful-reauthentication", "failed-reauthentication"),

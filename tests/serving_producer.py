@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A transactional producer of librdkafka as a process: ``python -m tests.serving_producer ADDRESS``.
+
+It commits transactions with offsets, one after the other, and prints the number of each that is committed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import confluent_kafka
+
+from tests.log_support import TOPIC
+from tests.serving_support import DEADLINE_S, transactional
+
+
+def main(address: str) -> None:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "readers"})
+    with transactional(address) as producer:
+        for number in range(1000):
+            producer.begin_transaction()
+            for partition in range(3):
+                producer.produce(TOPIC, b"%d" % number, partition=partition)
+            offsets = [confluent_kafka.TopicPartition(TOPIC, 0, number + 1)]
+            producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), DEADLINE_S)
+            producer.commit_transaction(DEADLINE_S)
+            print(number, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
