@@ -7,7 +7,6 @@ The memory of such an arena lives as long as a process is attached, and no new p
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from typing import TYPE_CHECKING
@@ -16,8 +15,6 @@ from shmaccum.exceptions import ArenaRemovedError
 
 if TYPE_CHECKING:
     from shmaccum.arena.arena import Arena
-
-logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 EXIT_CODE = 3
@@ -58,7 +55,9 @@ def tell_removal(arena: Arena) -> ArenaRemovedError:
     error = removed_error(arena)
     if not arena.is_removal_told:
         arena.is_removal_told = True
-        logger.error("%s", error)
+        import logging  # slow to import, and a command that looks at an arena does without
+
+        logging.getLogger(__name__).error("%s", error)
     return error
 
 

@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.measure import Measurement
-from rich.text import Text
+from shmaccum.cli.drawing import Line, Screen, Span, Text, View, width_of
 
 GAP = "   "
 UNBOUNDED_WIDTH = 10_000
@@ -20,34 +17,30 @@ class Pieces:
     def __init__(self, *pieces: str | Text) -> None:
         self._pieces = [Text(piece) if isinstance(piece, str) else piece for piece in pieces]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = [Text()]
+    def lines(self, screen: Screen) -> Iterator[Line]:
+        """As many pieces in each line as fit."""
+        text = Text()
         for piece in self._pieces:
-            if not lines[-1]:
-                lines[-1] = piece.copy()
-            elif cell_len(lines[-1].plain + GAP + piece.plain) <= options.max_width:
-                lines[-1] = Text.assemble(lines[-1], GAP, piece)
-            else:
-                lines.append(piece.copy())
-        for line in lines:
-            line.overflow = "fold"
-            yield line
+            if text.spans and width_of([*text.spans, Span(GAP), *piece.spans]) > screen.width:
+                yield from text.lines(screen)
+                text = Text()
+            text.spans += [*([Span(GAP)] if text.spans else []), *piece.spans]
+        yield from text.lines(screen)
 
 
 class FirstThatFits:
     """The first of several forms of the same that needs no more columns than there are; the last if none does."""
 
-    def __init__(self, *forms: Callable[[], RenderableType]) -> None:
+    def __init__(self, *forms: Callable[[], View]) -> None:
         self._forms = forms
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        unbounded = options.update_width(UNBOUNDED_WIDTH)
+    def lines(self, screen: Screen) -> Iterable[Line]:
+        """The lines of the form that is taken."""
         for form in self._forms[:-1]:
-            content = form()
-            if Measurement.get(console, unbounded, content).maximum <= options.max_width:
-                yield content
-                return
-        yield self._forms[-1]()
+            lines = list(form().lines(screen.of_width(UNBOUNDED_WIDTH)))
+            if max(map(width_of, lines), default=0) <= screen.width:
+                return lines
+        return self._forms[-1]().lines(screen)
 
 
 class FittedToScreen:
@@ -58,27 +51,29 @@ class FittedToScreen:
         wanted: how many of each there are to show, the dearest list first.
     """
 
-    def __init__(self, make_view: Callable[[Sequence[int]], RenderableType], wanted: Sequence[int]) -> None:
+    def __init__(self, make_view: Callable[[Sequence[int]], View], wanted: Sequence[int]) -> None:
         self._make_view = make_view
         self._wanted = wanted
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self._make_view(self._shown(console, options) if console.is_alt_screen else self._wanted)
+    def lines(self, screen: Screen) -> Iterable[Line]:
+        """The whole view, or as much of it as a screen has rows for."""
+        shown = self._wanted if screen.height is None else self._shown(screen, screen.height)
+        return self._make_view(shown).lines(screen)
 
-    def _shown(self, console: Console, options: ConsoleOptions) -> Sequence[int]:
+    def _shown(self, screen: Screen, height: int) -> Sequence[int]:
         """One row of each list at least, or of as many lists as there is room for."""
         shown = self._wanted
         for list_count in range(len(self._wanted), 0, -1):
             shown = [count if index < list_count else 0 for index, count in enumerate(self._wanted)]
-            while (surplus := self._surplus(shown, console, options)) > 0 and max(shown) > 1:
+            while (surplus := self._surplus(shown, screen, height)) > 0 and max(shown) > 1:
                 shown = fewer(shown, surplus)
             if surplus <= 0:
                 break
         return shown
 
-    def _surplus(self, shown: Sequence[int], console: Console, options: ConsoleOptions) -> int:
+    def _surplus(self, shown: Sequence[int], screen: Screen, height: int) -> int:
         """How many rows there are too many; below 0: how many are left."""
-        return len(console.render_lines(self._make_view(shown), options)) - options.size.height
+        return len(list(self._make_view(shown).lines(screen))) - height
 
 
 def fewer(counts: Sequence[int], surplus: int) -> list[int]:

@@ -10,14 +10,10 @@ would say.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import io
-import json
-import logging
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
@@ -132,6 +128,8 @@ class Command(click.Command):
             ctx.exit(EXIT_INTERRUPTED)
         except (ShmaccumError, OSError, UnicodeEncodeError) as error:
             if ctx.meta.get("shmaccum.debug"):
+                import traceback  # slow to import, as the others below: most commands need none of them
+
                 traceback.print_exc()
             raise Failure(sentence_of(error)) from error
 
@@ -151,9 +149,11 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1) if args else []
-        if near and self.get_command(ctx, args[0]) is None:
-            ctx.fail(f"there is no command {args[0]!r}: did you mean {near[0]!r}?")
+        if args and self.get_command(ctx, args[0]) is None:
+            import difflib
+
+            if near := difflib.get_close_matches(args[0], self.list_commands(ctx), n=1):
+                ctx.fail(f"there is no command {args[0]!r}: did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 
 
@@ -253,11 +253,15 @@ def looking_at(arena_name: str) -> Iterator[Arena]:
 
 def start_logging(level: int) -> None:
     """A command that stays in the foreground logs to standard error from this level on."""
+    import logging
+
     logging.basicConfig(level=level, stream=sys.stderr, format=LOG_FORMAT, datefmt=LOG_TIME_FORMAT)
 
 
 def print_json(document: Any) -> None:
     """One line of JSON."""
+    import json
+
     click.echo(json.dumps(document, default=_as_json))
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.table import Table
 
+from shmaccum.cli.drawing import Table, numbers, words
 from shmaccum.cli.group import Command, Group, json_option, print_json
-from shmaccum.cli.live import make_console, show
 from shmaccum.cli.log_place import directory_argument, partitions, place_options
 from shmaccum.cli.server_settings import settings_option
+from shmaccum.cli.terminal import show
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.export import export
@@ -43,14 +43,6 @@ def _facts(directory: str, group_id: str, settings: ClientSettings) -> GroupFact
 
 def _lag(facts: GroupFacts) -> int:
     return sum(position.lag or 0 for position in facts.positions)
-
-
-def _table(*columns: str, numbers: frozenset[str] = frozenset()) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in columns:
-        justify: Any = "right" if name in numbers else "left"
-        table.add_column(name, header_style="bright_black", no_wrap=True, justify=justify)
-    return table
 
 
 def _document(facts: GroupFacts) -> dict[str, Any]:
@@ -87,12 +79,10 @@ def list_groups(directory: str, settings: ClientSettings, is_json: bool) -> None
     if is_json:
         print_json([_document(facts) for facts in found])
         return
-    table = _table(
-        "group", "state", "members", "partitions", "lag", numbers=frozenset({"members", "partitions", "lag"})
-    )
+    table = Table(*words("group", "state"), *numbers("members", "partitions", "lag"))
     for facts in found:
         table.add_row(facts.group_id, facts.state, _member_count(facts), str(len(facts.positions)), f"{_lag(facts):,}")
-    show(make_console(), table)
+    show(table)
 
 
 @command.command("describe", cls=Command)
@@ -107,11 +97,11 @@ def describe(directory: str, group_id: str, settings: ClientSettings, is_json: b
         print_json(_document(facts))
         return
     click.echo(f"{group_id}: {facts.state}, {format_count(len(facts.members), 'member')}, lag {_lag(facts):,}")
-    table = _table("partition", "offset", "end", "lag", "metadata", numbers=frozenset({"offset", "end", "lag"}))
+    table = Table(*words("partition"), *numbers("offset", "end", "lag"), *words("metadata"))
     for one in facts.positions:
         end, lag = ("gone", "-") if one.end_offset is None else (f"{one.end_offset:,}", f"{one.lag:,}")
         table.add_row(str(one.place), f"{one.offset:,}", end, lag, one.metadata)
-    show(make_console(), table)
+    show(table)
     for member in facts.members:
         click.echo(_sentence_on(member))
 
@@ -188,10 +178,10 @@ def _tell_moved(
         ]
         print_json({"is_dry_run": dry_run, "partitions": rows})
         return
-    table = _table("partition", "from", "to", numbers=frozenset({"from", "to"}))
+    table = Table(*words("partition"), *numbers("from", "to"))
     for place, offset in moved.items():
         table.add_row(str(place), f"{former[place]:,}" if place in former else "-", f"{offset:,}")
-    show(make_console(), table)
+    show(table)
     if dry_run:
         click.echo("nothing was changed (--dry-run)")
 

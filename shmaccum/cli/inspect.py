@@ -9,14 +9,12 @@ from datetime import datetime, timezone
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from shmaccum.arena import Arena
 from shmaccum.arena.slot_word import SLOT_STATES
+from shmaccum.cli.drawing import QUIET, Column, Stack, Table, Text, View
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
-from shmaccum.cli.live import make_console, show
+from shmaccum.cli.terminal import show
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.observe.inspection import FILLED_STATES, CompletionFacts, Inspector, SlotFacts
 from shmaccum.observe.observation import Observer
@@ -61,21 +59,19 @@ def hex_lines(data: bytes, size_max: int = HEX_SIZE_MAX) -> Iterator[str]:
         yield f"… {len(data) - size_max:,} bytes more (--hex all)"
 
 
-def _titled(title: str, table: Table, left_count: int) -> RenderableType:
+def _titled(title: str, table: Table, left_count: int) -> View:
     """A title in a line of its own, because a table's own title is broken to the table's width.
 
     Args:
         left_count: rows that the table leaves out.
     """
-    shown = [Text(title, style="bold"), table] if title else [table]
-    left = [Text(f"… and {format_count(left_count, 'row')} more (--json has all)")] if left_count > 0 else []
-    return Group(*shown, *left)
+    head = [Text(title, "bold")] if title else []
+    left = [f"… and {format_count(left_count, 'row')} more (--json has all)"] if left_count > 0 else []
+    return Stack(*head, table, *left)
 
 
-def _pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> RenderableType:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bright_black", no_wrap=True)
-    table.add_column(overflow="fold")
+def _pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> View:
+    table = Table(Column(style=QUIET), Column(is_folded=True), header_style=None)
     known = list(pairs)
     for name, value in known[:ROW_COUNT_MAX]:
         table.add_row(name, str(value))
@@ -84,18 +80,18 @@ def _pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> RenderableType:
 
 def _rows(
     title: str, names: Sequence[str], rows: Iterable[Sequence[Any]], row_count_max: int | None = ROW_COUNT_MAX
-) -> RenderableType:
+) -> View:
     """A table with a header.
 
     Args:
         row_count_max: rows that are shown; None: all of them.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     known = list(rows)
     texts = [["-" if cell is None else str(cell) for cell in row] for row in known[:row_count_max]]
-    for index, name in enumerate(names):
-        is_numeric = all(QUANTITY.fullmatch(row[index]) for row in texts)
-        table.add_column(name, header_style="bright_black", no_wrap=True, justify="right" if is_numeric else "left")
+    columns = [
+        Column(name, is_right=all(QUANTITY.fullmatch(row[index]) for row in texts)) for index, name in enumerate(names)
+    ]
+    table = Table(*columns)
     for row in texts:
         table.add_row(*row)
     return _titled(title, table, len(known) - len(texts))
@@ -175,7 +171,7 @@ def _transaction_pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "begun", f"{format_duration_ns(facts['age_ns'])} ago"
 
 
-def _overview_tables(facts: dict[str, Any]) -> Iterator[RenderableType]:
+def _overview_tables(facts: dict[str, Any]) -> Iterator[View]:
     yield _pairs("superblock", _superblock_pairs(facts["superblock"]))
     yield _pairs("geometry", facts["geometry"].items())
     yield _pairs("regions (refs)", ((name, f"{ref:,}") for name, ref in facts["regions"].items()))
@@ -284,9 +280,8 @@ def _slot_pairs(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _show_slot(inspector: Inspector, slot_index: int, hex_size: int) -> None:
-    console = make_console()
     facts = inspector.slot(slot_index)
-    show(console, _pairs(f"slot {slot_index}", _slot_pairs(facts.as_json())))
+    show(_pairs(f"slot {slot_index}", _slot_pairs(facts.as_json())))
     if facts.state not in FILLED_STATES:
         return
     records = inspector.records(facts)
@@ -297,7 +292,7 @@ def _show_slot(inspector: Inspector, slot_index: int, hex_size: int) -> None:
             (index, when(time_ms), shown(key), shown(value), len(headers))
             for index, time_ms, key, value, headers in records
         )
-        show(console, Group("", _rows("records", ("record", "timestamp", "key", "value", "headers"), rows, None)))
+        show(Stack("", _rows("records", ("record", "timestamp", "key", "value", "headers"), rows, None)))
     click.echo()
     for line in hex_lines(facts.data, hex_size):
         click.echo(line)
@@ -379,20 +374,19 @@ def _show_slots(slots: Iterable[SlotFacts], *, is_json: bool) -> None:
     if is_json:
         print_json([slot.as_json() for slot in slots])
     else:
-        show(make_console(), _rows("", SLOT_COLUMNS, (_slot_row(slot) for slot in slots), None))
+        show(_rows("", SLOT_COLUMNS, (_slot_row(slot) for slot in slots), None))
 
 
 def _show_completions(results: Iterable[CompletionFacts], *, is_json: bool) -> None:
     if is_json:
         print_json([result.as_json() for result in results])
     else:
-        show(make_console(), _rows("", COMPLETION_COLUMNS, (_completion_row(result) for result in results), None))
+        show(_rows("", COMPLETION_COLUMNS, (_completion_row(result) for result in results), None))
 
 
 def _show_overview(facts: dict[str, Any], *, is_json: bool) -> None:
     if is_json:
         print_json(facts)
         return
-    console = make_console()
     for table in _overview_tables(facts):
-        show(console, Group(table, ""))
+        show(Stack(table, ""))

@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-from rich.console import Console, RenderableType
 
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import wait_readable
+from shmaccum.cli.drawing import View
 from shmaccum.cli.group import looking_at, print_json
+from shmaccum.cli.terminal import can_paint, painting, show
 from shmaccum.observe.observation import Observation, Observer, Rates
 
 INTERVAL_S = 1.0
 ONE_SHOT_S = 0.05
-WIDTH_OF_A_PIPE = 110
 
 LEAVING_KEYS = frozenset(b"qQ")
 
-View = Callable[[Observation, Rates], RenderableType]
+MakeView = Callable[[Observation, Rates], View]
 Rest = Callable[[float], bool]
 """Waits for so many seconds; False when the user has left meanwhile."""
 
@@ -46,15 +46,17 @@ class Watching:
     is_once: bool
     is_json: bool
 
-    def is_live(self, console: Console) -> bool:
+    @property
+    def is_live(self) -> bool:
         """Whether views are painted over each other."""
-        return console.is_terminal and not self.is_once and not self.is_json
+        return can_paint() and not self.is_once and not self.is_json
 
-    def view_count(self, console: Console) -> int | None:
+    @property
+    def view_count(self) -> int | None:
         """How many views; None until q or Ctrl-C."""
         if self.is_once:
             return 1
-        is_endless = self.interval_s is not None or self.is_live(console)
+        is_endless = self.interval_s is not None or self.is_live
         return self.count if self.count is not None else None if is_endless else 1
 
     def pause_s(self, view_count: int | None) -> float:
@@ -88,35 +90,6 @@ def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
-
-
-class OurConsole(Console):
-    """Standard output; whose reader goes away, that ends as every command does."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
-def make_console(*, has_markup: bool = False) -> Console:
-    """Standard output; a pipe has no width of its own, so it gets one at which nothing is cut.
-
-    Args:
-        has_markup: ``[bold]`` in a text is a style. A record's key or the name of a process may have brackets, too.
-    """
-    console = OurConsole(highlight=False, markup=has_markup)
-    if console.is_terminal or "COLUMNS" in os.environ:
-        return console
-    return OurConsole(highlight=False, markup=has_markup, width=WIDTH_OF_A_PIPE)
-
-
-def show(console: Console, view: RenderableType) -> None:
-    """Prints a view; elsewhere than on a terminal without the blanks that fill its lines up."""
-    if console.is_terminal:
-        console.print(view)
-        return
-    with console.capture() as captured:
-        console.print(view)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 @contextlib.contextmanager
@@ -167,45 +140,41 @@ def _looks(arena: Arena, watching: Watching, view_count: int | None, rest: Rest)
             return
 
 
-def watch(arena_name: str, watching: Watching, view: View) -> None:
+def watch(arena_name: str, watching: Watching, make_view: MakeView) -> None:
     """Shows the arena as the view does.
 
     Raises:
         ArenaError: it cannot be opened.
     """
-    console = make_console()
-    view_count = watching.view_count(console)
-    with looking_at(arena_name) as arena, _rest_of(watching, console) as rest:
-        looks = _looks(arena, watching, view_count, rest)
+    with looking_at(arena_name) as arena, _rest_of(watching) as rest:
+        looks = _looks(arena, watching, watching.view_count, rest)
         if watching.is_json:
             for seen, rates in looks:
                 print_json(seen.as_json() | {"rates": rates.as_json()})
-        elif watching.is_live(console):
-            _paint(console, looks, view)
+        elif watching.is_live:
+            _paint(looks, make_view)
         else:
             for seen, rates in looks:
-                show(console, view(seen, rates))
+                show(make_view(seen, rates))
         is_linked = arena.is_linked()
     if not is_linked:
         click.echo(f"shmaccum: {arena_name} was removed", err=True)
 
 
-def _rest_of(watching: Watching, console: Console) -> contextlib.AbstractContextManager[Rest]:
+def _rest_of(watching: Watching) -> contextlib.AbstractContextManager[Rest]:
     """How to wait between two looks: a view that is painted over is left by a key."""
-    return _keyboard() if watching.is_live(console) else contextlib.nullcontext(_sleep)
+    return _keyboard() if watching.is_live else contextlib.nullcontext(_sleep)
 
 
-def _paint(console: Console, looks: Iterator[tuple[Observation, Rates]], view: View) -> None:
+def _paint(looks: Iterator[tuple[Observation, Rates]], make_view: MakeView) -> None:
     """Paints until q or Ctrl-C; the last view stays on the terminal."""
-    from rich.live import Live  # slow to import, and only a view that is painted over needs it
-
-    last: RenderableType | None = None
+    last: View | None = None
     try:
-        with Live(console=console, screen=True, auto_refresh=False) as live:
+        with painting() as paint:
             for seen, rates in looks:
-                last = view(seen, rates)
-                live.update(last, refresh=True)
+                last = make_view(seen, rates)
+                paint(last)
     except KeyboardInterrupt:
         pass
     if last is not None:
-        console.print(last)
+        show(last)

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 import click
-from rich.table import Table
 
+from shmaccum.cli.drawing import Table, numbers, words
 from shmaccum.cli.fitting import FirstThatFits
 from shmaccum.cli.group import EXIT_BAD, Command, json_option, print_json
 from shmaccum.cli.inspect import when
-from shmaccum.cli.live import make_console, show
 from shmaccum.cli.log_place import directory_argument, partitions, place_options, segment_sizes
+from shmaccum.cli.terminal import show
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.segment_log import LogFinding, LogReader, PartitionReader, check_log
 from shmaccum.units import format_count, format_size
@@ -45,12 +45,8 @@ TIMES = (("first record", "first_timestamp_ms"), ("last record (UTC)", "last_tim
 
 
 def _info_table(facts: Sequence[dict[str, Any]], times: Sequence[tuple[str, str]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("partition", header_style="bright_black", no_wrap=True)
-    for name in ("start", "end", "records", "bytes", "segments"):
-        table.add_column(name, justify="right", header_style="bright_black", no_wrap=True)
-    for name, _ in times:
-        table.add_column(name, header_style="bright_black", no_wrap=True)
+    counts = numbers("start", "end", "records", "bytes", "segments")
+    table = Table(*words("partition"), *counts, *words(*(name for name, _ in times)))
     for fact in facts:
         table.add_row(
             f"{fact['topic']}-{fact['partition']}",
@@ -81,7 +77,7 @@ def info(directory: str, topic: str | None, partition: int | None, is_json: bool
     size = sum(fact["size"] for fact in facts)
     click.echo(f"{reader.path}: {format_count(len(facts), 'partition')}, {format_size(size)}, {state}")
     forms = (partial(_info_table, facts, TIMES[first:]) for first in range(len(TIMES) + 1))
-    show(make_console(), FirstThatFits(*forms))
+    show(FirstThatFits(*forms))
 
 
 # --- offsets

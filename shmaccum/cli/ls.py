@@ -8,20 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
+from shmaccum.cli.drawing import PROBLEM, Column, Stack, Table, Text, numbers, words
 from shmaccum.cli.group import Command, json_option, looking_at, print_json, sentence_of
-from shmaccum.cli.live import make_console, show
+from shmaccum.cli.terminal import show
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.observe.health import Trouble, troubles
 from shmaccum.observe.host import arena_names
 from shmaccum.observe.observation import Observation, Observer
 from shmaccum.units import format_size
-
-PROBLEM = "bold red"
-SINK_WIDTH_MIN = 8
 
 
 @dataclass(frozen=True)
@@ -97,12 +92,8 @@ def _sentences(rows: Iterable[Row]) -> Iterator[Text]:
 
 
 def _table(rows: Iterable[Row]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
-    table.add_column("arena", no_wrap=True)
-    for name in ("size", "fill", "records", "processes"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("sender", no_wrap=True)
-    table.add_column("sink", overflow="fold", min_width=SINK_WIDTH_MIN)
+    sink = Column("sink", is_folded=True)
+    table = Table(*words("arena"), *numbers("size", "fill", "records", "processes"), *words("sender"), sink)
     for row in rows:
         table.add_row(*_cells(row))
     return table
@@ -125,6 +116,6 @@ def command(is_json: bool) -> None:
         print_json([row.as_json() for row in rows])
     elif rows:
         sentences = list(_sentences(rows))
-        show(make_console(), Group(_table(rows), *([""] if sentences else []), *sentences))
+        show(Stack(_table(rows), *([""] if sentences else []), *sentences))
     else:
         click.echo("there is no arena on this host: shmaccum create makes one", err=True)

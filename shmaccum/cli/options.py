@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
+from shmaccum.cli.drawing import Column, Table
 from shmaccum.cli.group import Command, json_option, print_json
-from shmaccum.cli.live import make_console, show
+from shmaccum.cli.terminal import show
 from shmaccum.config import (
     ArenaOptions,
     ConsumerOptions,
@@ -57,12 +56,10 @@ def _value_lines(name: str, option: Option) -> Iterator[str]:
 
 def _view(table: type[Options]) -> Table:
     title = f"Options of the {table.scope}, given to {_plain(table.place)}"
-    view = Table(title=title, title_justify="left", title_style="bold", box=None)
-    view.add_column("option", no_wrap=True, style="cyan")
-    view.add_column("value", ratio=1)
-    view.add_column("meaning", ratio=2)
+    columns = Column("option", style="cyan"), Column("value", is_folded=True), Column("meaning", is_folded=True)
+    view = Table(*columns, title=title, header_style="bold")
     for name, option in table.table().items():
-        view.add_row(name, Text("\n".join(_value_lines(name, option))), Text(_plain(option.sentence)))
+        view.add_row(name, "\n".join(_value_lines(name, option)), _plain(option.sentence))
     return view
 
 
@@ -98,8 +95,7 @@ def command(kind: str | None, is_json: bool) -> None:
     if is_json:
         print_json([_document(table) for table in tables])
         return
-    console = make_console()
     for position, table in enumerate(tables):
         if position:
             click.echo()
-        show(console, _view(table))
+        show(_view(table))

@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import final
 
-from rich.console import Console
+import click
+
+from shmaccum.cli.drawing import Text, drawn
+from shmaccum.cli.terminal import screen_of
 
 PROGRESS_EVERY_S = 0.1
+ERASE_LINE = "\r\x1b[K"
 
 
 @final
 class Progress:
-    """The line, painted over itself.
+    """The line, painted over itself, and erased at the end.
 
     Args:
         sentence: makes the line from the seconds since the begin.
@@ -24,21 +29,24 @@ class Progress:
     def __init__(self, sentence: Callable[[float], str], *, is_shown: bool) -> None:
         self.is_shown = is_shown
         self._sentence = sentence
-        self._status = Console(stderr=True, highlight=False).status("") if is_shown else None
         self._begin_s = self._shown_s = time.monotonic()
 
     def __enter__(self) -> Progress:
-        if self._status:
-            self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._status:
-            self._status.stop()
+        self._paint("")
 
     def show(self) -> None:
         """Paints the line anew, when the last time was long enough ago."""
         now_s = time.monotonic()
-        if self._status and now_s - self._shown_s > PROGRESS_EVERY_S:
-            self._status.update(self._sentence(now_s - self._begin_s))
+        if self.is_shown and now_s - self._shown_s > PROGRESS_EVERY_S:
+            self._paint(self._sentence(now_s - self._begin_s))
             self._shown_s = now_s
+
+    def _paint(self, sentence: str) -> None:
+        """A line that is wider than the terminal could not be painted over, so it is cut."""
+        if self.is_shown:
+            screen = screen_of(sys.stderr)
+            (line,) = drawn(Text(sentence, is_cut=True), screen.of_width(screen.width - 1))
+            click.echo(ERASE_LINE + line, nl=False, err=True, color=True)

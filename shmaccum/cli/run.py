@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from shmaccum.cli.group import Command
-from shmaccum.cli.live import make_console
+from shmaccum.example.console import make_console
 from shmaccum.example.flights import FLIGHT_COUNT, data_folder
 
 DIRECTORY = Path("out/log")
@@ -69,9 +69,10 @@ def command(
         if is_killing or is_serving or is_watched:
             raise click.UsageError("--kill, --serve and --watch are of the example without Spark: leave them out")
         ctx.exit(_run_spark(directory or DIRECTORY_OF_SPARK, flight_count, has_cluster=has_cluster))
-    from shmaccum.example import report  # slow to import, and its data are an extra of the package
-
     data_folder()  # said now, or each worker would
+    console = make_console()
+    from shmaccum.example import report  # slow to import, and an extra of the package
+
     plan = report.Plan(
         directory or DIRECTORY,
         flight_count=flight_count,
@@ -80,15 +81,14 @@ def command(
         is_watched=is_watched,
         has_peer=peer,
     )
-    ctx.exit(report.run(make_console(has_markup=True), plan))
+    ctx.exit(report.run(console, plan))
 
 
 def _run_spark(directory: Path, flight_count: int, *, has_cluster: bool) -> int:
     from shmaccum.example.spark import needs
 
     needs.check()
+    console = make_console()
     from shmaccum.example.spark import report  # pandas
 
-    return report.run(
-        make_console(has_markup=True), report.Plan(directory, flight_count=flight_count, has_cluster=has_cluster)
-    )
+    return report.run(console, report.Plan(directory, flight_count=flight_count, has_cluster=has_cluster))

@@ -6,12 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.segment import Segment
-from rich.style import Style
-from rich.table import Table
-from rich.text import Text
-
+from shmaccum.cli.drawing import (
+    PROBLEM,
+    QUIET,
+    Column,
+    Labelled,
+    Line,
+    Screen,
+    Span,
+    Stack,
+    Table,
+    Text,
+    View,
+    numbers,
+    words,
+)
 from shmaccum.cli.fitting import FirstThatFits, FittedToScreen, Pieces
 from shmaccum.observe.observation import Observation, PartitionFacts, ProcessFacts, Rates, SenderFacts
 from shmaccum.units import format_count, format_duration_ns, format_size
@@ -37,15 +46,12 @@ STATE_STYLES = {
 STATE_MARKS = dict.fromkeys(STATE_STYLES, "█") | {"FREE": "░", "BAD": "▓"}
 ASCII_MARKS = dict.fromkeys(STATE_STYLES, "#") | {"FREE": ".", "BAD": "!"}
 
-PROBLEM = "bold red"
-QUIET = "bright_black"
-
 
 # --- pieces
 
 
-def _marks(options: ConsoleOptions) -> dict[str, str]:
-    return ASCII_MARKS if options.ascii_only else STATE_MARKS
+def _marks(screen: Screen) -> dict[str, str]:
+    return STATE_MARKS if screen.has_unicode else ASCII_MARKS
 
 
 class SlotBar:
@@ -54,11 +60,12 @@ class SlotBar:
     def __init__(self, seen: Observation) -> None:
         self._counts = [(state, seen.slots[state]) for state in STATE_STYLES]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = cells([count for _, count in self._counts], options.max_width)
-        for (state, _), width in zip(self._counts, widths, strict=True):
-            if width:
-                yield Segment(_marks(options)[state] * width, Style.parse(STATE_STYLES[state]))
+    def lines(self, screen: Screen) -> Iterator[Line]:
+        """One line, as wide as the screen."""
+        marks = _marks(screen)
+        widths = cells([count for _, count in self._counts], screen.width)
+        shares = zip(self._counts, widths, strict=True)
+        yield [Span(marks[state] * width, STATE_STYLES[state]) for (state, _), width in shares if width]
 
 
 def cells(counts: Sequence[int], width: int) -> list[int]:
@@ -88,30 +95,11 @@ def rate_of_bytes(value: float) -> str:
     return f"{format_size(int(value))}/s"
 
 
-def _lines(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    """Labels on the left, what they are about on the right."""
-    table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(style=QUIET, width=LABEL_WIDTH, no_wrap=True)
-    table.add_column(ratio=1, overflow="fold")
-    for label, content in rows:
-        table.add_row(label, content)
-    return table
-
-
-def _columns(title: str, *names: str, left: int = 1) -> Table:
-    """A table whose first `left` columns are words and the others numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="bold")
-    for index, name in enumerate(names):
-        table.add_column(name, justify="left" if index < left else "right", header_style=QUIET, no_wrap=True)
-    return table
-
-
 # --- lines of the head
 
 
 def _head(seen: Observation) -> Text:
-    text = Text(no_wrap=True, overflow="ellipsis")
-    text.append(seen.name, style="bold")
+    text = Text(seen.name, "bold", is_cut=True)
     buffers = format_count(seen.slot_count, "buffer")
     text.append(f"  {format_size(seen.buffer_memory)} in {buffers} of {format_size(seen.batch_size)}", style=QUIET)
     if seen.is_removed:
@@ -127,15 +115,15 @@ class Legend:
     def __init__(self, seen: Observation) -> None:
         self._seen = seen
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        marks = _marks(options)
-        yield Pieces(
-            *(
-                Text.assemble((marks[state], style), (f" {state} {count:,}", PROBLEM if state == "BAD" else ""))
-                for state, style in STATE_STYLES.items()
-                if (count := self._seen.slots[state])
-            )
+    def lines(self, screen: Screen) -> Iterator[Line]:
+        """As many states in each line as fit."""
+        marks = _marks(screen)
+        pieces = (
+            Text(marks[state], style).append(f" {state} {count:,}", PROBLEM if state == "BAD" else "")
+            for state, style in STATE_STYLES.items()
+            if (count := self._seen.slots[state])
         )
+        return Pieces(*pieces).lines(screen)
 
 
 def _fill(seen: Observation) -> Pieces:
@@ -181,7 +169,7 @@ def _oldest(seen: Observation) -> str:
     )
 
 
-def _damaged(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
+def _damaged(seen: Observation) -> Iterator[tuple[str, View]]:
     """Quarantined batches that are kept, by topic."""
     if seen.slots["BAD"]:
         topics = ", ".join(f"{topic} {format_count(count, 'record')}" for topic, count in sorted(seen.damaged.items()))
@@ -221,21 +209,21 @@ def _sender(sender: SenderFacts) -> Pieces:
     return Pieces(*pieces)
 
 
-def _sender_lines(sender: SenderFacts) -> Iterator[tuple[str, RenderableType]]:
+def _sender_lines(sender: SenderFacts) -> Iterator[tuple[str, View]]:
     """The sender and its sink."""
     yield "sender", _sender(sender)
     if sender.is_alive and sender.sink:
         yield "sink", Text(sender.sink)
 
 
-def _outage(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
+def _outage(seen: Observation) -> Iterator[tuple[str, View]]:
     """Why the delivery clock stands still, while records wait or the sink does not work."""
     clock = seen.delivery_clock
     if clock.outage_ns is not None or (clock.outage is not None and seen.queued_batch_count):
         yield "clock", Text(clock.sentence(), style=PROBLEM)
 
 
-def _transaction(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
+def _transaction(seen: Observation) -> Iterator[tuple[str, View]]:
     """The transaction of an arena that has transactions."""
     facts = seen.transaction
     if facts is None:
@@ -249,7 +237,7 @@ def _transaction(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
         yield "txn", Text(f"{facts.number} is {facts.state}{age}{why}", style=PROBLEM if why else "")
 
 
-def _overflow(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
+def _overflow(seen: Observation) -> Iterator[tuple[str, View]]:
     """The batches that lie on disk until the sink works again."""
     facts = seen.overflow
     if facts.age_ns is not None:
@@ -262,7 +250,7 @@ def _overflow(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
 # --- tables
 
 
-def _stopped(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
+def _stopped(seen: Observation) -> Iterator[tuple[str, View]]:
     """Processes that were stopped and keep what they hold; the sender has a line of its own."""
     for process in seen.processes:
         if process.is_stopped and process.pid != seen.sender.pid:
@@ -311,7 +299,7 @@ def _held(process: ProcessFacts, seen: Observation, _rates: Rates) -> Text:
     return Text(text, style="yellow" if most and process.held_slot_count >= most else "")
 
 
-ProcessColumn = tuple[str, Callable[[ProcessFacts, Observation, Rates], RenderableType]]
+ProcessColumn = tuple[str, Callable[[ProcessFacts, Observation, Rates], str | Text]]
 
 WORDS: tuple[ProcessColumn, ...] = (
     ("pid", lambda process, _seen, _rates: str(process.pid)),
@@ -360,13 +348,15 @@ class ProcessTable:
         self._alive = busiest(seen, rates)
         self._shown = self._alive[:shown_max]
 
-    def __rich__(self) -> RenderableType:
+    def lines(self, screen: Screen) -> Iterable[Line]:
+        """The table with as many sets of columns as fit."""
         counts = range(len(self._sets), 0, -1)
-        return FirstThatFits(*(partial(self._table, self._sets[:count]) for count in counts))
+        return FirstThatFits(*(partial(self._table, self._sets[:count]) for count in counts)).lines(screen)
 
     def _table(self, sets: Sequence[Sequence[ProcessColumn]]) -> Table:
         columns = [column for columns in sets for column in columns]
-        table = _columns(self._title, *(name for name, _ in columns), left=len(WORDS))
+        names = [name for name, _ in columns]
+        table = Table(*words(*names[: len(WORDS)]), *numbers(*names[len(WORDS) :]), title=self._title)
         for process in self._shown:
             table.add_row(*(content(process, self._seen, self._rates) for _, content in columns))
         if len(self._shown) < len(self._alive):
@@ -378,7 +368,7 @@ def _alive_count(seen: Observation) -> int:
     return sum(process.is_alive for process in seen.processes)
 
 
-def _processes(seen: Observation, rates: Rates, shown_max: int) -> RenderableType:
+def _processes(seen: Observation, rates: Rates, shown_max: int) -> View:
     alive = _alive_count(seen)
     if not alive:
         return Text("no process is attached", style=QUIET)
@@ -391,10 +381,10 @@ def _queue_rows(seen: Observation) -> list[PartitionFacts]:
     return sorted(queues, key=lambda queue: -(queue.oldest_age_ns or 0))
 
 
-def _queues(seen: Observation, shown_max: int) -> RenderableType:
+def _queues(seen: Observation, shown_max: int) -> View:
     queues = _queue_rows(seen)
     title = f"queues ({len(queues)} of {format_count(len(seen.partitions), 'partition')})"
-    table = _columns(title, "partition", "batches", "records", "bytes", "oldest")
+    table = Table(*words("partition"), *numbers("batches", "records", "bytes", "oldest"), title=title)
     for queue in queues[:shown_max]:
         table.add_row(
             f"{queue.topic}-{queue.partition}",
@@ -408,9 +398,9 @@ def _queues(seen: Observation, shown_max: int) -> RenderableType:
     return table
 
 
-def _errors(seen: Observation, shown_max: int) -> RenderableType:
-    table = _columns("errors", "last", "times")
-    table.add_column("what", header_style=QUIET, overflow="fold", ratio=1)
+def _errors(seen: Observation, shown_max: int) -> View:
+    columns = (*words("last"), *numbers("times"), Column("what", is_folded=True))
+    table = Table(*columns, title="errors")
     newest = sorted(seen.errors, key=lambda error: error.age_ns)
     for error in newest[:shown_max]:
         ago = f"{format_duration_ns(error.age_ns)} ago"
@@ -421,10 +411,10 @@ def _errors(seen: Observation, shown_max: int) -> RenderableType:
 # --- views
 
 
-def stat_view(seen: Observation, rates: Rates) -> RenderableType:
+def stat_view(seen: Observation, rates: Rates) -> View:
     """Everything about an arena in one screen."""
 
-    def make_view(shown: Sequence[int]) -> RenderableType:
+    def make_view(shown: Sequence[int]) -> View:
         errors_shown, processes_shown, queues_shown = shown
         parts = [_facts(seen, rates)]
         if processes_shown or not _alive_count(seen):
@@ -443,15 +433,16 @@ def stat_view(seen: Observation, rates: Rates) -> RenderableType:
     return FittedToScreen(make_view, wanted)
 
 
-def _apart(parts: Iterable[RenderableType]) -> RenderableType:
+def _apart(parts: Iterable[View]) -> View:
     """Below each other, with an empty line between two."""
     first, *others = parts
-    return Group(first, *(line for part in others for line in ("", part)))
+    return Stack(first, *(line for part in others for line in ("", part)))
 
 
-def _facts(seen: Observation, rates: Rates) -> RenderableType:
+def _facts(seen: Observation, rates: Rates) -> View:
     """The lines about the arena as a whole."""
-    lines = _lines(
+    lines = Labelled(
+        LABEL_WIDTH,
         [
             ("fill", _fill(seen)),
             ("", SlotBar(seen)),
@@ -466,17 +457,18 @@ def _facts(seen: Observation, rates: Rates) -> RenderableType:
             *_overflow(seen),
             *_transaction(seen),
             *_stopped(seen),
-        ]
+        ],
     )
     return _apart([_head(seen), lines])
 
 
-def top_view(seen: Observation, rates: Rates) -> RenderableType:
+def top_view(seen: Observation, rates: Rates) -> View:
     """The processes alone, with everything that is known of them."""
 
-    def make_view(shown: Sequence[int]) -> RenderableType:
+    def make_view(shown: Sequence[int]) -> View:
         sets = (WORDS, APPENDED, HELD, RESOURCES, LIFE, PASSED)
-        lines = _lines([("in", _in(seen, rates)), *_sender_lines(seen.sender), *_outage(seen), *_overflow(seen)])
+        facts = [("in", _in(seen, rates)), *_sender_lines(seen.sender), *_outage(seen), *_overflow(seen)]
+        lines = Labelled(LABEL_WIDTH, facts)
         return _apart([_head(seen), lines, ProcessTable("", sets, seen, rates, *shown)])
 
     return FittedToScreen(make_view, [_alive_count(seen)])

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.table import Table
 
+from shmaccum.cli.drawing import Table, numbers, words
 from shmaccum.cli.group import Command, Group, assignments, json_option, print_json
-from shmaccum.cli.live import make_console, show
 from shmaccum.cli.log_facts import partition_facts
 from shmaccum.cli.log_place import directory_argument
 from shmaccum.cli.server_settings import settings_option
+from shmaccum.cli.terminal import show
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.segment_log import LogReader
 from shmaccum.segment_log.file_names import TOPIC_SETTINGS_FILE
@@ -56,14 +56,6 @@ def _facts(reader: LogReader, topic: str) -> dict[str, Any]:
     }
 
 
-def _table(*columns: str) -> Table:
-    """The first column is a name, the others are numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for index, name in enumerate(columns):
-        table.add_column(name, header_style="bright_black", no_wrap=True, justify="right" if index else "left")
-    return table
-
-
 # --- list, describe
 
 
@@ -77,11 +69,11 @@ def list_topics(directory: str, is_json: bool) -> None:
     if is_json:
         print_json(found)
         return
-    table = _table("topic", "partitions", "records", "bytes")
+    table = Table(*words("topic"), *numbers("partitions", "records", "bytes"))
     for facts in found:
         count = str(len(facts["partitions"]))
         table.add_row(facts["topic"], count, f"{facts['record_count']:,}", format_size(facts["size"]))
-    show(make_console(), table)
+    show(table)
 
 
 @command.command("describe", cls=Command)
@@ -97,15 +89,15 @@ def describe(directory: str, topic: str, is_json: bool) -> None:
     click.echo(f"{topic}: id {facts['id'] or 'none'}, {format_count(len(facts['partitions']), 'partition')}")
     for name, value in facts["settings"].items():
         click.echo(f"{name}={value}")
-    show(make_console(), _partitions_table(facts["partitions"]))
+    show(_partitions_table(facts["partitions"]))
 
 
 def _partitions_table(parts: Sequence[dict[str, Any]]) -> Table:
-    table = _table("partition", "start", "end", "records", "bytes", "segments", "epoch")
+    table = Table(*words("partition"), *numbers("start", "end", "records", "bytes", "segments", "epoch"))
     for part in parts:
-        numbers = (f"{part[name]:,}" for name in ("log_start_offset", "log_end_offset", "record_count"))
+        offsets = (f"{part[name]:,}" for name in ("log_start_offset", "log_end_offset", "record_count"))
         rest = format_size(part["size"]), str(len(part["segments"])), str(part["leader_epoch"])
-        table.add_row(str(part["partition"]), *numbers, *rest)
+        table.add_row(str(part["partition"]), *offsets, *rest)
     return table
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import click
-from rich.table import Table
 
+from shmaccum.cli.drawing import Column, Table
 from shmaccum.cli.group import Command, Group, json_option, print_json
-from shmaccum.cli.live import make_console, show
+from shmaccum.cli.terminal import show
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.serving.users import HASHES, Grant, User, Verifier, changed_users, check_name, parse_grant, read_users
@@ -133,12 +133,10 @@ def list_users(path: str, is_json: bool) -> None:
     if is_json:
         print_json([{"name": user.name, "rights": [str(grant) for grant in user.grants]} for user in users.values()])
         return
-    view = Table(box=None)
-    view.add_column("user", style="cyan", no_wrap=True)
-    view.add_column("rights")
+    view = Table(Column("user", style="cyan"), Column("rights", is_folded=True), header_style="bold")
     for user in users.values():
         view.add_row(user.name, "\n".join(map(str, user.grants)) or "none")
-    show(make_console(), view)
+    show(view)
 
 
 def _known(users: Mapping[str, User], name: str) -> User:

