@@ -56,6 +56,8 @@ _values_of_place = operator.itemgetter("levelname", "name", "pathname", "lineno"
 
 _PLAIN = tuple(vars(logging.makeLogRecord({})))
 """The attributes of a log record without ``extra=``, in their order."""
+_PLAIN_COUNT, _PLAIN_LAST = len(_PLAIN), _PLAIN[-1]
+_MICROSECONDS = 1_000_000
 
 _STANDARD = frozenset({*_PLAIN, *_OF_PLACE, TOPIC, KEY, HEADERS, "message", "asctime", "taskName", "timestamp"})
 """The attributes of a log record that are none of its ``extra=``, or that have a place of their own."""
@@ -68,6 +70,13 @@ class JsonFormatter(logging.Formatter):
     ``function``, ``process`` (a number), ``thread`` (a name), and those of `more`.
     """
 
+    _has_own_more: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A subclass with a `more` of its own is asked for each record."""
+        super().__init_subclass__(**options)
+        cls._has_own_more = cls.more is not JsonFormatter.more
+
     def more(self, record: logging.LogRecord) -> dict[str, Any]:
         """The fields that not every record has; a subclass may have others.
 
@@ -75,7 +84,7 @@ class JsonFormatter(logging.Formatter):
         that stand in each object.
         """
         given = vars(record)
-        fields = {name: given[name] for name in given.keys() - _STANDARD} if _has_more(given) else {}
+        fields = {name: given[name] for name in given.keys() - _STANDARD} if _has_extra(given) else {}
         if record.exc_text or (record.exc_info and record.exc_info[0]):
             fields["exception"] = record.exc_text or self.formatException(record.exc_info)  # type: ignore[arg-type]
         if record.stack_info:
@@ -84,11 +93,12 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The object in one line. A value that JSON does not know becomes its ``str``."""
-        created = record.created
-        timestamp = f"{_second(int(created))}.{int(created % 1 * 1_000_000):06d}Z"
-        place = _place(_values_of_place(vars(record)))
-        more = self.more(record)
-        rest = f"{place}, {_members(more)}" if more else place
+        given = record.__dict__
+        second, microsecond = divmod(int(record.created * _MICROSECONDS), _MICROSECONDS)
+        timestamp = f"{_second(second)}.{str(microsecond + _MICROSECONDS)[1:]}Z"
+        rest = _place(_values_of_place(given))
+        if (self._has_own_more or not _is_plain(given)) and (more := self.more(record)):
+            rest = f"{rest}, {_members(more)}"
         return f'{{"timestamp": "{timestamp}", "message": {_quoted(record.getMessage())}, {rest}}}'
 
 
@@ -98,9 +108,15 @@ def _second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
-def _has_more(given: dict[str, Any]) -> bool:
+def _has_extra(given: dict[str, Any]) -> bool:
     """False of the attributes of a log record to which no program added any; an addition comes last."""
-    return len(given) != len(_PLAIN) or next(reversed(given)) != _PLAIN[-1]
+    return len(given) != _PLAIN_COUNT or next(reversed(given)) != _PLAIN_LAST
+
+
+def _is_plain(given: dict[str, Any]) -> bool:
+    """True of the attributes of a log record that has no ``extra=``, no exception and no stack."""
+    has_trace = given["exc_info"] or given["exc_text"] or given["stack_info"]
+    return not has_trace and not _has_extra(given)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -216,17 +232,21 @@ class ArenaHandler(logging.Handler):
                 self._send_drops()
 
     def _send(self, record: logging.LogRecord) -> None:
-        text: str | bytes = self.format(record)
-        given = vars(record)
-        key, headers = given.get(KEY), given.get(HEADERS)
-        self._producer.send(
-            given.get(TOPIC) or self.topic,
-            _bytes(text),
-            None if key is None else _bytes(key),
-            None if headers is None else _headers(headers),
-            None,
-            int(record.created * 1000),
-        )
+        value = _bytes(self.format(record))
+        timestamp_ms = int(record.created * 1000)
+        given = record.__dict__
+        if TOPIC in given or KEY in given or HEADERS in given:
+            key, headers = given.get(KEY), given.get(HEADERS)
+            self._producer.send(
+                given.get(TOPIC) or self.topic,
+                value,
+                None if key is None else _bytes(key),
+                None if headers is None else _headers(headers),
+                None,
+                timestamp_ms,
+            )
+        else:
+            self._producer.send(self.topic, value, None, None, None, timestamp_ms)
 
     def _send_drops(self) -> None:
         """Sends a record that tells of the dropped ones."""
@@ -360,7 +380,8 @@ def _bytes(given: object) -> bytes:
     """The bytes of a key, a value or a header. A lone surrogate of a str becomes its escape, as JSON has it."""
     if isinstance(given, bytes):
         return given
-    return str(given).encode("utf-8", "backslashreplace")
+    text = given if isinstance(given, str) else str(given)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _headers(given: Mapping[str, object] | Iterable[tuple[str, object]]) -> list[tuple[str, bytes | None]]:

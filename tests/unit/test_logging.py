@@ -90,6 +90,38 @@ def test_a_log_record_becomes_a_json_object(topic: Arena, log: logging.Logger) -
     assert abs(time.time() - time.mktime(time.strptime(found["timestamp"][:19], "%Y-%m-%dT%H:%M:%S"))) < 15 * 3600
 
 
+@pytest.mark.parametrize(
+    ("created", "timestamp"),
+    [
+        (0.0, "1970-01-01T00:00:00.000000Z"),
+        (1_700_000_000.000001, "2023-11-14T22:13:20.000001Z"),
+        (1_700_000_000.999999, "2023-11-14T22:13:20.999999Z"),
+        (1_699_999_999.9999999, "2023-11-14T22:13:20.000000Z"),
+    ],
+)
+def test_a_timestamp_has_microseconds(created: float, timestamp: str) -> None:
+    record = logging.makeLogRecord({"msg": "a", "created": created})
+    assert json.loads(JsonFormatter().format(record))["timestamp"] == timestamp
+
+
+class _FormatterWithHost(JsonFormatter):
+    """Adds a field to each record."""
+
+    def more(self, record: logging.LogRecord) -> dict[str, Any]:
+        return {"host": "a", **super().more(record)}
+
+
+class _FormatterBelow(_FormatterWithHost):
+    """Inherits the addition."""
+
+
+@pytest.mark.parametrize("kind", [_FormatterWithHost, _FormatterBelow])
+def test_a_formatter_of_the_program_adds_fields_to_each_record(kind: type[JsonFormatter]) -> None:
+    plain, given = logging.makeLogRecord({"msg": "a"}), logging.makeLogRecord({"msg": "a", "gate": 7})
+    assert json.loads(kind().format(plain))["host"] == "a"
+    assert {"host": "a", "gate": 7}.items() <= json.loads(kind().format(given)).items()
+
+
 def test_an_exception_and_a_stack_are_fields(topic: Arena, log: logging.Logger) -> None:
     try:
         raise LookupError("no gate")
