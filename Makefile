@@ -19,7 +19,8 @@
 #   make bench-full   all of them (make kafka and make spark first), a minute for each
 #   make figures  takes over what was measured into bench/results, docs/explanation/benchmarks.rst and README.rst
 #   make wheels   the source distribution, and wheels that need no compiler, in build/dist; each is installed and tried
-#                 (ARGS="python3.12 python3.13" builds for these)
+#                 (ARGS="python3.12 python3.13" builds for these); make wheel-arm64 cross-compiles one, and tries it
+#                 on an emulated arm64
 #   make docs     the documentation as a site in build/docs; warnings are errors, links inside are followed
 #   make docs-test   runs every code block of README and docs, also the page on Spark that make test leaves out
 #   make clean    back to a fresh clone
@@ -161,6 +162,12 @@ figures: $(INSTALLED)
 .PHONY: wheels
 wheels: $(WHEEL_TOOLS)/installed
 	$(WHEEL_TOOLS)/bin/python .ci/wheels $(ARGS)
+
+.PHONY: wheel-arm64
+wheel-arm64: $(WHEEL_TOOLS)/installed
+	$(call need,command -v debootstrap,debootstrap)
+	$(call need,command -v qemu-aarch64-static,qemu-user-static)
+	$(WHEEL_TOOLS)/bin/python .ci/wheel-arm64
 
 $(WHEEL_TOOLS)/installed:
 	$(PYTHON) -m venv $(WHEEL_TOOLS)

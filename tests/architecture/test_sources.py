@@ -27,6 +27,7 @@ BUILD_FILES = (
     "Makefile",
     ".ci/run",
     ".ci/wheels",
+    ".ci/wheel-arm64",
     ".ci/try-wheel",
     ".ci/cibuildwheel.toml",
 )
