@@ -26,7 +26,7 @@ from shmaccum.segment_log import LogDirectory
 from shmaccum.shipping import Shipper
 from shmaccum.shipping.shipper import forget
 
-TOTAL_SIZE = 256 << 20
+TOTAL_SIZE = 1 << 30
 REQUEST_SIZE = 1 << 20
 SIZES = {"16 KiB": 16 << 10, "128 KiB": 128 << 10, "1 MiB": 1 << 20}
 RECORD_COUNT = 140

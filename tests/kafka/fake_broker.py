@@ -134,6 +134,7 @@ class FakeBroker:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as Apache Kafka
             if self.cluster.tls is not None:
                 connection = self.cluster.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
             self.connection_count += 1
