@@ -199,7 +199,8 @@ enum status world_append(struct world *world, enum producer_name producer)
             status = world_try_append(world, producer, VICTIM_PARTITION, &reservation);
         }
     }
-    if (status == STATUS_EXHAUSTED && arena_closing(world->arena) != CLOSING_DONE) {
+    bool is_outside = status == STATUS_NO_TRANSACTION || status == STATUS_TRANSACTION_ENDED;
+    if (is_outside || (status == STATUS_EXHAUSTED && arena_closing(world->arena) != CLOSING_DONE)) {
         ledger_withdraw(&world->shared->ledger, producer); /* else it may have been committed, too late */
     }
     return status;
@@ -404,7 +405,9 @@ static void check_results(struct world *world, const struct scenario *scenario)
             struct completion completion = {0};
             enum status status = completion_find(world->arena, &entry->tokens[sequence], &completion);
             bool is_right = completion.result == RESULT_SUCCEEDED ||
-                            (completion.result == RESULT_EXPIRED && scenario->is_expiring);
+                            (completion.result == RESULT_EXPIRED && scenario->is_expiring) ||
+                            (completion.result == RESULT_FAILED && scenario->is_refusing) ||
+                            (completion.result == RESULT_ABORTED && sequence < entry->aborted_count);
             WORLD_EXPECT(world, status == STATUS_OK && is_right,
                          "the result of record %u of producer %u is %s, %d", sequence, producer, status_name(status),
                          (int)completion.result);
@@ -486,18 +489,36 @@ static void survivor_finish_closing(struct world *world)
     world_open_again(world);
 }
 
-/* A commit by any process goes on; the survivor commits its own transaction, too. */
+/* Partitions start over behind an abort. */
+static void survivor_end(struct world *world, enum transaction_task task, uint64_t number)
+{
+    REQUIRE(sender_end_transaction(world->accumulator->sender, number, TRANSACTION_WHY_NOT) == STATUS_OK);
+    for (uint32_t i = 0; i < PARTITION_COUNT && task == TRANSACTION_TASK_ABORT; i++) {
+        world->next_base_sequence[i] = -1;
+    }
+    if (task == TRANSACTION_TASK_ABORT) {
+        ledger_abort(&world->shared->ledger);
+    }
+}
+
+/* A commit by any process goes on, and so does an abort. The survivor commits its own transaction, too, or aborts it
+ * where it has to. */
 static void survivor_press_on(struct world *world)
 {
-    uint64_t number;
+    uint64_t number = transaction_word_number(transaction_read(world->arena));
     uint32_t state = transaction_word_state(transaction_read(world->arena));
     bool is_ours = load_acquire_u32(&world->arena->globals->transaction_coordinator) == world->arena->owner;
     if (state == TRANSACTION_OPEN && is_ours) {
-        number = transaction_word_number(transaction_read(world->arena));
         REQUIRE(transaction_commit(world->arena, number) == STATUS_OK);
-    } else if (sender_look_at_transaction(world->accumulator->sender, UINT64_MAX, &number, NULL) !=
-               TRANSACTION_TASK_NOTHING) {
-        REQUIRE(sender_end_transaction(world->accumulator->sender, number, TRANSACTION_WHY_NOT) == STATUS_OK);
+        return;
+    }
+    if (state == TRANSACTION_ABORT_ONLY && is_ours) {
+        REQUIRE(transaction_abort(world->arena, number, TRANSACTION_WHY_ASKED) == STATUS_OK);
+    }
+    struct sender_half *half = world->accumulator->sender;
+    enum transaction_task task = sender_look_at_transaction(half, UINT64_MAX, &number, NULL);
+    if (task != TRANSACTION_TASK_NOTHING) {
+        survivor_end(world, task, number);
     } else {
         world_send_everything(world);
     }
@@ -675,13 +696,33 @@ void survivor_close_beside(struct world *world)
     world->last_acquisition = partition_acquisition(world);
 }
 
+bool survivor_commit_beside(struct world *world, bool is_followed)
+{
+    uint64_t number = transaction_word_number(transaction_read(world->arena));
+    check_always(world);
+    REQUIRE(transaction_commit(world->arena, number) == STATUS_OK);
+    bool may_free = !victim_holds_pool_lock(world);
+    if (may_free) {
+        world_renew_transaction(world);
+    }
+    uint32_t rounds = 0;
+    while (may_free && !is_followed && rounds++ < TRANSACTION_ROUNDS_MAX &&
+           transaction_word_state(transaction_read(world->arena)) != TRANSACTION_NONE) {
+        survivor_press_on(world);
+    }
+    WORLD_EXPECT(world, rounds <= TRANSACTION_ROUNDS_MAX, "a transaction does not end beside a stopped process");
+    world->last_acquisition = partition_acquisition(world);
+    return may_free;
+}
+
 void check_nothing_came_too_late(struct world *world)
 {
     const struct ledger_producer *victim = &world->shared->ledger.producers[VICTIM];
     for (uint32_t i = 0; i < victim->returned_count; i++) {
         WORLD_EXPECT(world, victim->delivered_counts[i] == 1,
-                     "record %u was accepted when the sender of its arena had left", i);
+                     "record %u was accepted when its sender or its transaction was over", i);
     }
+    WORLD_EXPECT(world, victim->delivered_counts[victim->begun_count] == 0, "a record that was refused was delivered");
 }
 
 /* Until only `slots_left` are free. A slot that a stopped process freed without a hint has to be waited for. */

@@ -24,6 +24,11 @@
  *
  *   rival      a second appender that takes the lock over from the stopped victim, and is stopped in turn
  *
+ * RULES in an arena with transactions
+ *   No record of an aborted transaction is delivered behind its end, and no batch is left behind any end.
+ *   A record that was accepted in a transaction was delivered before that one was over. A record that was refused is
+ *   not delivered at all.
+ *
  * RULES while the victim is stopped, and when it goes on
  *   Appends, drains, completions and allocations of free slots end within DELAY_MAX_NS. When the victim goes on its
  *   operation succeeds, and all of the above holds. These may wait for a stopped victim (exceptions, asked by name):
@@ -115,6 +120,8 @@ struct scenario {
     bool is_closing;       /* the victim closes the arena */
     bool is_transactional; /* the arena has transactions, and one is open when the victim is born */
     bool is_pumping;       /* the victim sends to a broker, which keeps what arrived */
+    bool is_joining;       /* the victim appends in the transaction that is open when it is born, and in no other */
+    bool is_refusing;      /* records may have the result FAILED */
     bool is_shared;        /* one process may hold every slot, and is counted (process_share.h) */
     uint32_t slots_wanted; /* free slots that the operation may still need when it goes on */
 };
@@ -162,8 +169,8 @@ enum status world_append_run(struct world *world, enum producer_name producer);
 void world_become_sender(struct world *world);
 /* Everything appended so far is forced to disk, by us or by who is about it. PENDING: nobody came to an end. */
 enum status world_sync(struct world *world);
-/* Begins a transaction when none is open. What is open or being committed is delivered and committed before, and what a
- * dead process began is aborted. */
+/* Begins a transaction when none is open. An open transaction of this process is committed before, and so is one that
+ * is being committed. The transaction of a dead process is aborted. */
 void world_renew_transaction(struct world *world);
 /* Drains what is there into world->drained. */
 void world_drain(struct world *world);
@@ -182,7 +189,10 @@ enum beside { BESIDE_APPEND = 1, BESIDE_SEND = 2 };
 void survivor_work_beside(struct world *world, const struct scenario *scenario, unsigned beside);
 /* The arena is closed, and its sender leaves, beside a stopped victim. */
 void survivor_close_beside(struct world *world);
-/* Records of the victim whose append returned were delivered before the sender left. */
+/* The open transaction is committed beside a stopped victim; with `is_followed` the next one is begun, too. False: it
+ * is not over, because nothing is freed beside a victim that holds the pool lock. */
+bool survivor_commit_beside(struct world *world, bool is_followed);
+/* Records of the victim whose append returned were delivered before the sender left, or the transaction was over. */
 void check_nothing_came_too_late(struct world *world);
 /* It takes records again. */
 void world_open_again(struct world *world);

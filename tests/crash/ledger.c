@@ -57,6 +57,13 @@ void ledger_return(struct ledger *ledger, enum producer_name producer, const str
     entry->returned_count += count;
 }
 
+void ledger_abort(struct ledger *ledger)
+{
+    for (uint32_t producer = 0; producer < PRODUCER_COUNT; producer++) {
+        ledger->producers[producer].aborted_count = ledger->producers[producer].begun_count;
+    }
+}
+
 static bool record_deliver(struct ledger *ledger, uint32_t partition_index, const struct record_view *view,
                            char *problem)
 {
@@ -75,6 +82,11 @@ static bool record_deliver(struct ledger *ledger, uint32_t partition_index, cons
     }
     value_fill(expected, (uint32_t)view->value_size, producer, sequence);
     struct ledger_producer *entry = &ledger->producers[producer];
+    if (sequence < entry->aborted_count) {
+        snprintf(problem, PROBLEM_SIZE, "record %u of producer %u came behind the abort of its transaction", sequence,
+                 producer);
+        return false;
+    }
     uint32_t *delivered_next = &entry->delivered_next[partition_index];
     if (memcmp(expected, view->value, (size_t)view->value_size) != 0 || sequence < *delivered_next) {
         snprintf(problem, PROBLEM_SIZE, "record %u of producer %u came %s", sequence, producer,
@@ -132,7 +144,8 @@ bool ledger_check(const struct ledger *ledger, bool may_be_completed, char probl
         for (uint32_t sequence = 0; sequence < entry->begun_count; sequence++) {
             uint32_t count = entry->delivered_counts[sequence];
             bool is_followed = sequence + 1 < entry->begun_count && entry->delivered_counts[sequence + 1] > 0;
-            bool may_be_absent = (sequence >= entry->returned_count && !is_followed) || may_be_completed;
+            bool is_lost = sequence >= entry->returned_count && !is_followed;
+            bool may_be_absent = is_lost || may_be_completed || sequence < entry->aborted_count;
             if (count > 1 || (count == 0 && !may_be_absent)) {
                 snprintf(problem, PROBLEM_SIZE, "record %u of producer %u (%s) was delivered %u times", sequence,
                          producer, sequence < entry->returned_count ? "returned" : "not returned", count);

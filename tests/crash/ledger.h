@@ -25,6 +25,7 @@ struct ledger {
     struct ledger_producer {
         uint32_t begun_count;    /* sequences 0 .. begun_count - 1 were handed to append */
         uint32_t returned_count; /* of those, how many returned OK */
+        uint32_t aborted_count;  /* sequences below were begun before a transaction was aborted: thrown away or not */
         struct record_token tokens[SEQUENCE_COUNT]; /* of those that returned */
         uint32_t delivered_counts[SEQUENCE_COUNT];
         uint32_t delivered_next[PARTITION_COUNT]; /* the lowest that may come next without breaking the order */
@@ -49,13 +50,16 @@ void ledger_withdraw(struct ledger *ledger, enum producer_name producer);
 void ledger_return(struct ledger *ledger, enum producer_name producer, const struct record_token *first,
                    uint32_t count);
 
+/* A transaction with all records that were begun so far, or some of them, was aborted. None of them comes any more. */
+void ledger_abort(struct ledger *ledger);
+
 /* Notes a delivered batch and every record in its wire bytes. False, with a sentence, if one is wrong. */
 bool ledger_deliver(struct ledger *ledger, uint32_t partition_index, uint64_t seq, const uint8_t *bytes, uint32_t size,
                     char problem[PROBLEM_SIZE]);
 
 /* How often a record must have been delivered, once everything was sent: a returned one exactly once, an unreturned one
- * at most once, and not without those before it. With `may_be_completed` a record may also have been delivered by a
- * sender that died. */
+ * at most once, and not without those before it. A record of an aborted transaction may be absent. With
+ * `may_be_completed` a record may also have been delivered by a sender that died. */
 bool ledger_check(const struct ledger *ledger, bool may_be_completed, char problem[PROBLEM_SIZE]);
 
 #endif

@@ -88,6 +88,26 @@ static void prepare_no_transaction(struct world *world)
     transaction_leave(world->arena);
 }
 
+static void prepare_abort(struct world *world)
+{
+    prepare_two_batches(world);
+    uint64_t number = transaction_word_number(transaction_read(world->arena));
+    REQUIRE(transaction_abort(world->arena, number, TRANSACTION_WHY_ASKED) == STATUS_OK);
+}
+
+static void begin_and_append(struct world *world)
+{
+    uint64_t number;
+    REQUIRE(transaction_begin(world->arena, &number) == STATUS_OK);
+    REQUIRE(world_append_new(world, PREDECESSOR, VALUE_SIZE) == STATUS_OK);
+}
+
+static void prepare_dead_coordinator(struct world *world)
+{
+    prepare_no_transaction(world);
+    world_let_die(world, begin_and_append);
+}
+
 static void prepare_commit(struct world *world)
 {
     prepare_two_batches(world);
@@ -193,9 +213,27 @@ static void begin_second_record(struct world *world)
     begin_record(world);
 }
 
+/* The transaction in which it appends, and no other, is the one that is open now. */
+static void join(struct world *world)
+{
+    world->accumulator->appender->joined = transaction_word_number(transaction_read(world->arena));
+}
+
+static void begin_joined_record(struct world *world)
+{
+    join(world);
+    begin_record(world);
+}
+
 static void begin_chain_record(struct world *world)
 {
     ledger_begin(&world->shared->ledger, VICTIM, CHAIN_VALUE_SIZE, &world->record);
+}
+
+static void begin_joined_chain(struct world *world)
+{
+    join(world);
+    begin_chain_record(world);
 }
 
 static void send_one_batch(struct world *world)
@@ -314,7 +352,14 @@ static void begin_pumping(struct world *world)
     REQUIRE(pump_make(&pump, sizeof BROKER_TOPIC));
 }
 
-/* Every batch was delivered: what is left is the end. */
+/* The sender throws the records away. */
+static void begin_aborting(struct world *world)
+{
+    world_become_sender(world);
+    ledger_abort(&world->shared->ledger);
+}
+
+/* Every batch was delivered. The end is left. */
 static void begin_ending(struct world *world)
 {
     world_become_sender(world);
@@ -517,6 +562,36 @@ static enum status operate_commit(struct world *world)
     return transaction_commit(world->arena, transaction_word_number(transaction_read(world->arena)));
 }
 
+static enum status operate_begin_over_dead(struct world *world)
+{
+    uint64_t number;
+    enum status status = transaction_begin(world->arena, &number);
+    return status == STATUS_PENDING ? STATUS_OK : status;
+}
+
+static enum status operate_abort(struct world *world)
+{
+    uint64_t number = transaction_word_number(transaction_read(world->arena));
+    return transaction_abort(world->arena, number, TRANSACTION_WHY_ASKED);
+}
+
+static enum status operate_end_abort(struct world *world)
+{
+    uint64_t number;
+    struct sender_half *half = world->accumulator->sender;
+    bool is_over = sender_look_at_transaction(half, UINT64_MAX, &number, NULL) == TRANSACTION_TASK_ABORT;
+    return is_over ? sender_end_transaction(half, number, TRANSACTION_WHY_NOT) : STATUS_STALE;
+}
+
+/* A batch that was refused: its transaction may only be aborted from then on. */
+static enum status operate_refuse(struct world *world)
+{
+    static const struct batch_outcome bad = {.result = RESULT_FAILED, .error_code = 2, .base_offset = -1,
+                                             .log_append_time_ms = -1};
+    const struct drained_batch *batch = &world->drained[0];
+    return accumulator_complete(world->accumulator, batch->slot_index, batch->seq, &bad, NULL);
+}
+
 static enum status operate_end(struct world *world)
 {
     uint64_t number;
@@ -619,6 +694,54 @@ const struct scenario scenarios[] = {
      .has_rival = true,
      .may_be_exhausted = true,
      .is_transactional = true},
+    {.name = "append-inside",
+     .prepare = prepare_open_batch,
+     .begin = begin_record,
+     .operate = operate_append,
+     .slots_wanted = 1,
+     .has_rival = true,
+     .is_transactional = true},
+    {.name = "append-joined",
+     .prepare = prepare_full_batch,
+     .begin = begin_joined_record,
+     .operate = operate_append,
+     .slots_wanted = 1,
+     .has_rival = true,
+     .is_transactional = true,
+     .is_joining = true},
+    {.name = "append-chain-joined",
+     .prepare = prepare_open_batch,
+     .begin = begin_joined_chain,
+     .operate = operate_append,
+     .slots_wanted = 3,
+     .has_rival = true,
+     .may_be_exhausted = true,
+     .is_transactional = true,
+     .is_joining = true},
+    {.name = "begin-over-dead",
+     .prepare = prepare_dead_coordinator,
+     .operate = operate_begin_over_dead,
+     .is_transactional = true},
+    {.name = "abort",
+     .prepare = prepare_half_batch,
+     .begin = begin_touching_other,
+     .operate = operate_abort,
+     .is_transactional = true},
+    {.name = "end-abort",
+     .prepare = prepare_abort,
+     .begin = begin_aborting,
+     .operate = operate_end_abort,
+     .is_sender = true,
+     .is_completing = true,
+     .is_transactional = true},
+    {.name = "refuse",
+     .prepare = prepare_two_batches,
+     .begin = begin_completing,
+     .operate = operate_refuse,
+     .is_sender = true,
+     .is_completing = true,
+     .is_transactional = true,
+     .is_refusing = true},
     {.name = "begin",
      .prepare = prepare_no_transaction,
      .operate = operate_begin,

@@ -10,6 +10,8 @@
  *   pass   the same, but the survivor only appends, and sends when the victim has gone on.
  *   seal   the same, but the survivor only sends: batches are sealed, no lock is taken over.
  *   close  the arena is closed beside the stopped victim, and its sender leaves. Then the victim goes on to its end.
+ *   commit the transaction is committed beside the stopped victim. Then the victim goes on to its end.
+ *   renew  the same, and the next transaction is begun before the victim goes on.
  *   duel   a rival appends to the partition of the stopped victim, and is itself stopped, anywhere after it took the
  *          lock over. Then the victim goes on to its end, then the rival.
  *
@@ -48,8 +50,10 @@ enum {
 
 enum { RIVAL_INSTRUCTIONS_MAX = 1500, RIVAL_STOPS = 24 };
 
-enum mode { MODE_COPY, MODE_KILL, MODE_STOP, MODE_PASS, MODE_SEAL, MODE_CLOSE, MODE_DUEL, MODE_COUNT };
-static const char *const mode_names[MODE_COUNT] = {"copy", "kill", "stop", "pass", "seal", "close", "duel"};
+enum mode { MODE_COPY, MODE_KILL, MODE_STOP, MODE_PASS, MODE_SEAL, MODE_CLOSE, MODE_COMMIT, MODE_RENEW, MODE_DUEL,
+            MODE_COUNT };
+static const char *const mode_names[MODE_COUNT] = {"copy",  "kill",   "stop",  "pass", "seal",
+                                                   "close", "commit", "renew", "duel"};
 
 /* ---- the victim ---- */
 
@@ -401,9 +405,10 @@ static void operation_go_on(struct world *world, const struct scenario *scenario
         REQUIRE(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0);
         (void)victim_wait(world, pid);
     }
+    bool is_outside = operation->status == STATUS_NO_TRANSACTION || operation->status == STATUS_TRANSACTION_ENDED;
     bool is_well = operation->status == STATUS_OK ||
                    (operation->status == STATUS_EXHAUSTED && scenario->may_be_exhausted) ||
-                   !arena_takes_records(world->arena);
+                   (is_outside && scenario->is_transactional) || !arena_takes_records(world->arena);
     WORLD_EXPECT(world, operation->is_over && is_well, "the stopped process went on and answered %s",
                  status_name(operation->status));
 }
@@ -427,6 +432,18 @@ static void point_close(struct world *world, const struct scenario *scenario, pi
     check_nothing_came_too_late(world);
     check_after_going_on(world);
     world_open_again(world);
+    point_kill(world, scenario, pid);
+}
+
+/* In the next transaction a record of a victim that joined none is as good as in the first one. */
+static void point_commit(struct world *world, const struct scenario *scenario, bool is_followed, pid_t pid)
+{
+    bool is_over = survivor_commit_beside(world, is_followed);
+    operation_go_on(world, scenario, pid, &world->shared->victim);
+    if (is_over && (!is_followed || scenario->is_joining)) {
+        check_nothing_came_too_late(world);
+    }
+    check_after_going_on(world);
     point_kill(world, scenario, pid);
 }
 
@@ -496,6 +513,10 @@ static void point_check(struct world *world, const struct scenario *scenario, en
         break;
     case MODE_CLOSE:
         point_close(world, scenario, pid);
+        break;
+    case MODE_COMMIT:
+    case MODE_RENEW:
+        point_commit(world, scenario, mode == MODE_RENEW, pid);
         break;
     case MODE_PASS:
         point_stop(world, scenario, BESIDE_APPEND, pid);
@@ -637,6 +658,9 @@ static bool has_meaning(const struct scenario *scenario, enum mode mode)
     case MODE_CLOSE:
     case MODE_DUEL:
         return scenario->has_rival;
+    case MODE_COMMIT:
+    case MODE_RENEW:
+        return scenario->has_rival && scenario->is_transactional;
     default:
         return true;
     }
@@ -678,7 +702,8 @@ static void stay_on_one_cpu(void)
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "single_step copy|kill|stop|pass|seal|close|duel POINT_COUNT PHASE [SCENARIO ...]\n");
+        fprintf(stderr, "single_step copy|kill|stop|pass|seal|close|commit|renew|duel POINT_COUNT PHASE "
+                        "[SCENARIO ...]\n");
         return 2;
     }
     enum mode mode = mode_named(argv[1]);

@@ -16,7 +16,7 @@ FOLDER = ROOT / "tests" / "crash"
 SOURCES = tuple(
     FOLDER / name for name in ("single_step.c", "path.c", "scenarios.c", "harness.c", "ledger.c", "broker.c")
 )
-MODES = ("copy", "kill", "stop", "pass", "seal", "close", "duel")
+MODES = ("copy", "kill", "stop", "pass", "seal", "close", "commit", "renew", "duel")
 EVERY_POINT = 0
 EXIT_UNTRACEABLE = 77
 
@@ -32,6 +32,8 @@ def scenario_names(mode: str) -> list[str]:
     entries = re.findall(r'\.name = "([a-z-]+)"([^}]*)', (FOLDER / "scenarios.c").read_text(encoding="utf-8"))
     if mode in {"close", "duel"}:
         return [name for name, fields in entries if "has_rival" in fields]
+    if mode in {"commit", "renew"}:
+        return [name for name, fields in entries if "has_rival" in fields and "is_transactional" in fields]
     if mode in {"pass", "seal"}:
         return [name for name, fields in entries if "is_sender" not in fields and "is_attaching" not in fields]
     return [name for name, _ in entries]

@@ -12,7 +12,7 @@ from tests.crash import single_step
 from tests.crash.single_step import EVERY_POINT, EXIT_UNTRACEABLE, MODES
 from tests.native import c_build
 
-SHORT_POINTS = {"copy": 8, "kill": 3, "stop": 4, "pass": 3, "seal": 3, "close": 4, "duel": 3}
+SHORT_POINTS = {"copy": 8, "kill": 3, "stop": 4, "pass": 3, "seal": 3, "close": 4, "commit": 3, "renew": 3, "duel": 3}
 SHORT_SECONDS_MAX = 600  # a few seconds each on a machine that is not busy
 EXHAUSTIVE_SECONDS_MAX = 3600
 
