@@ -3,6 +3,8 @@
 
 #include "arena/counters.h"
 #include "arena/registry.h"
+#include "arena/transaction.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/point.h"
 #include "format/record.h"
@@ -136,13 +138,14 @@ static void links_complete(struct pump *pump, struct wake_set *wakes)
 
 /* ---- drain, and requests ---- */
 
-/* A transaction's batch needs a request that names the transaction. */
-static bool batch_is_ordinary(const struct sender_half *half, const struct drained_batch *drained)
+/* A request that names a transaction has batches of this transaction alone, and any other request has none. */
+static bool batch_is_ordinary(const struct sender_half *half, const struct pump_link *link,
+                              const struct drained_batch *drained)
 {
     const uint8_t *bytes = arena_slot_data(half->arena, drained->slot_index);
     CHECK(half->notes[drained->slot_index].is_in_flight);
-    bool has_attributes = bytes[RECORD_BATCH_ATTRIBUTES] != 0 || bytes[RECORD_BATCH_ATTRIBUTES + 1] != 0;
-    return !has_attributes && drained_batch_is_whole(half, drained);
+    uint16_t attributes = link->form.transactional_id == NULL ? 0 : RECORD_BATCH_TRANSACTIONAL;
+    return load_be16(bytes + RECORD_BATCH_ATTRIBUTES) == attributes && drained_batch_is_whole(half, drained);
 }
 
 static void batch_leave(struct pump *pump, const struct drained_batch *drained)
@@ -152,15 +155,16 @@ static void batch_leave(struct pump *pump, const struct drained_batch *drained)
     pump_stop(pump);
 }
 
-/* Puts drained batches into the request; answers how many it has. Those that are not ordinary are left. */
-static uint32_t pieces_fill(struct pump *pump, struct pump_request *request, uint32_t count)
+/* Puts drained batches into the next request; answers how many it has. Those that are not ordinary are left. */
+static uint32_t pieces_fill(struct pump *pump, struct pump_link *link, uint32_t count)
 {
+    struct pump_request *request = pump_link_next_request(link);
     uint32_t piece_count = 0;
     CHECK(count <= PUMP_BATCHES_MAX);
     for (uint32_t i = 0; i < count; i++) {
         const struct drained_batch *drained = &pump->drained[i];
         const struct pump_place *place = &pump->places[drained->partition_index];
-        if (!batch_is_ordinary(pump->half, drained)) {
+        if (!batch_is_ordinary(pump->half, link, drained)) {
             batch_leave(pump, drained);
             continue;
         }
@@ -194,14 +198,13 @@ static bool link_take_turn(struct pump *pump, struct pump_link *link)
     CHECK(count > 0);
     uint32_t drained = sender_drain(pump->half, &options, turn, count, pump->drained, &seen);
     link->turn_next = seen < link->turn_count ? turn[seen] + 1 : 0;
-    struct pump_request *request = pump_link_next_request(link);
-    uint32_t piece_count = pieces_fill(pump, request, drained);
+    uint32_t piece_count = pieces_fill(pump, link, drained);
     if (piece_count == 0) {
         return false;
     }
     if (!pump_link_begin(link, piece_count, pump->half->arena, pump->topics, pump->now_ns)) {
         for (uint32_t i = 0; i < piece_count; i++) {
-            batch_leave(pump, &request->pieces[i].drained);
+            batch_leave(pump, &pump_link_next_request(link)->pieces[i].drained);
         }
         return false;
     }
@@ -284,12 +287,28 @@ static bool links_are_well(const struct pump *pump)
     return true;
 }
 
+/* How far the arena's transaction has come. A plain arena is as in a transaction that is never ended. */
+static uint32_t transaction_state(const struct pump *pump)
+{
+    const struct arena *arena = pump->half->arena;
+    return arena_is_transactional(arena) ? transaction_word_state(transaction_read(arena)) : TRANSACTION_OPEN;
+}
+
+/* A transaction that is being committed goes on until it has no batch left (requests_begin_or_rest). */
+static bool transaction_is_over(const struct pump *pump)
+{
+    uint32_t state = transaction_state(pump);
+    CHECK(pump->half->arena->is_sender);
+    return state != TRANSACTION_OPEN && state != TRANSACTION_COMMITTING;
+}
+
 /* A link that is not well needs its caller at once, and the requests of the others go with them. */
 static void pump_judge(struct pump *pump)
 {
     bool is_idle = in_flight_count(pump) == 0 && pump->now_ns - pump->last_begun_ns >= BUSY_NS;
     CHECK(pump->now_ns >= pump->last_begun_ns);
-    if (pump->now_ns >= pump->due_ns || is_idle || registry_topic_count(pump->half->arena) != pump->topic_count) {
+    if (pump->now_ns >= pump->due_ns || is_idle || transaction_is_over(pump) ||
+        registry_topic_count(pump->half->arena) != pump->topic_count) {
         pump_stop(pump);
     }
     if (!links_are_well(pump)) {
@@ -333,7 +352,12 @@ static void requests_begin_or_rest(struct pump *pump)
     }
     bool is_busy = pump->now_ns - pump->last_begun_ns < BUSY_NS;
     sleep_flag_set(pump, is_busy ? pump->nap_flag : SENDER_ASLEEP);
-    if (requests_begin(pump, &next_check_ns) || pump->is_over) {
+    bool is_ending = transaction_state(pump) != TRANSACTION_OPEN;
+    bool has_begun = requests_begin(pump, &next_check_ns);
+    if (is_ending && !has_begun && in_flight_count(pump) == 0) {
+        pump_stop(pump);
+    }
+    if (has_begun || pump->is_over) {
         sleep_flag_set(pump, SENDER_AWAKE);
         return;
     }

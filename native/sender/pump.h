@@ -10,8 +10,11 @@
  * pump may run. The pump ends, and leaves what is not ordinary to its caller, when
  *
  *   its time is over, or the caller interrupts it
- *   a batch is not ordinary     it is larger than a buffer, was split, has its result, is compressed, damaged, or part
- *                               of a transaction; it is left in flight, for the caller to deliver
+ *   a batch is not ordinary     it is larger than a buffer, was split, has its result, is compressed or damaged, or its
+ *                               link names no transaction and it has one; it is left in flight, for the caller to
+ *                               deliver
+ *   the transaction failed      or it is aborted: nothing more begins
+ *   the transaction is being committed, and nothing of it is in flight or ready
  *   a link is not ordinary      an error in an answer, a throttle, hostile bytes, a closed socket
  *   a topic was named, or a partition is ready that has no link
  *   nothing is left to do
@@ -23,6 +26,10 @@
  *
  * SLEEP. The flag that producers look at is set, with a full barrier, before the last look for batches (D2). A round
  * that finds nothing with the flag set is followed by a wait; any other round by a look at the sockets.
+ *
+ * TRANSACTIONS. A link may name the transaction's producer. Its partitions are those that the coordinator has, so the
+ * pump adds none. Each round reads the word of the arena (transaction.h). The last look for a commit comes behind the
+ * flag, as that for batches does, so a commit is seen or rings. The caller decides and ends the transaction.
  *
  * DEATHS. Before a request is written nothing has happened that drain alone does not do: the next sender sends the
  * batches again. Afterwards they may be at the broker, which knows their sequences and drops the second copy. A result

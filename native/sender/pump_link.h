@@ -54,7 +54,7 @@ struct pump_request {
 
 struct pump_link {
     int socket;
-    struct produce_request form; /* client, version, acks and timeout of each request */
+    struct produce_request form; /* client, transactional id, version, acks and timeout of each request */
     uint32_t correlation_first;  /* the correlation id of number 0; ids go from 0 to INT32_MAX, and then from 0 again */
     uint32_t requests_max;
     uint32_t place_count; /* partitions that the broker leads */

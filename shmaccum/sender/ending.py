@@ -82,8 +82,12 @@ class Ending:
 
     @property
     def is_news(self) -> bool:
-        """True when a process has changed the transaction since the last look."""
+        """True when a process has changed the transaction since the last look, or `expect` was called."""
         return self._native.transaction != self._seen
+
+    def expect(self) -> None:
+        """Batches have got their results since the last look, so the end of the transaction may go on."""
+        self._seen = None
 
     def look(self, now_ns: int) -> None:
         """Goes on with the end of a transaction, as far as the sink lets it.

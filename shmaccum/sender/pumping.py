@@ -151,7 +151,8 @@ class Pumping:
 
     def _link(self, loan: Loan) -> tuple[Any, ...]:
         limits = self._request_timeout_ms, loan.requests_max
-        return loan.socket, loan.version, loan.client_id, loan.acks, *limits, loan.correlation_id
+        head = loan.socket, loan.version, loan.client_id, loan.acks
+        return *head, *limits, loan.correlation_id, loan.transactional_id
 
     # --- what was found
 

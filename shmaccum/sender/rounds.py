@@ -341,6 +341,8 @@ class Rounds:
         """Delivers what was drained and is not ordinary; answers how many batches went."""
         now_ns = self._native.now_ns()
         self._has_slept_long = False
+        if self._ending is not None and carried.batch_count:
+            self._ending.expect()
         wires = self._wires(carried.left)
         if wires:
             self._deliver(wires, now_ns)

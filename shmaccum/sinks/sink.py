@@ -183,6 +183,8 @@ class Loan(NamedTuple):
     partition_indices: Sequence[int]
     topic_ids: Mapping[str, bytes]
     """By topic; empty below version 13."""
+    transactional_id: str | None = None
+    """The name of the producer whose transaction the batches belong to; None: they belong to none."""
 
 
 class Unanswered(NamedTuple):

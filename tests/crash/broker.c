@@ -15,15 +15,16 @@ enum {
     /* size, key, version, correlation id, client; transactional id, acks, timeout; topics, name, partitions, index */
     BATCH_SIZE_AT = (4 + 2 + 2 + 4 + 2 + CLIENT_SIZE) + (2 + 2 + 4) + (4 + 2 + TOPIC_SIZE + 4 + 4),
     BATCH_AT = BATCH_SIZE_AT + 4,
+    TRANSACTIONAL_ID_SIZE = sizeof BROKER_TRANSACTIONAL_ID - 1, /* moves what is behind it */
     ANSWER_SIZE = 4 + 4 + 4 + 2 + TOPIC_SIZE + 4 + 4 + 2 + 8 + 8 + 4,
     REQUESTS_SIZE_MAX = ARRIVED_MAX * (ARRIVED_SIZE_MAX + BATCH_AT),
 };
 
-void broker_open(struct broker *broker)
+void broker_open(struct broker *broker, bool is_transactional)
 {
     int sockets[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0);
-    *broker = (struct broker){.socket = sockets[0], .client = sockets[1]};
+    *broker = (struct broker){.socket = sockets[0], .client = sockets[1], .is_transactional = is_transactional};
 }
 
 void broker_close(struct broker *broker)
@@ -72,6 +73,7 @@ void broker_read(const struct broker *broker, struct arrived *arrived)
     ssize_t received = recv(broker->socket, requests, sizeof requests, MSG_PEEK | MSG_DONTWAIT);
     REQUIRE(received >= 0 || errno == EAGAIN);
     size_t left = received < 0 ? 0 : (size_t)received;
+    size_t id_size = broker->is_transactional ? TRANSACTIONAL_ID_SIZE : 0;
     REQUIRE(left < sizeof requests);
     arrived->count = 0;
     for (const uint8_t *request = requests; left >= BATCH_AT; ) {
@@ -79,8 +81,9 @@ void broker_read(const struct broker *broker, struct arrived *arrived)
         if (size > left) {
             return;
         }
-        REQUIRE(BATCH_AT + load_be32(request + BATCH_SIZE_AT) == size);
-        batch_take(arrived, request + BATCH_AT, load_be32(request + BATCH_SIZE_AT));
+        uint32_t batch_size = load_be32(request + BATCH_SIZE_AT + id_size);
+        REQUIRE(BATCH_AT + id_size + batch_size == size);
+        batch_take(arrived, request + BATCH_AT + id_size, batch_size);
         request += size;
         left -= size;
     }

@@ -15,12 +15,14 @@
 
 #define BROKER_TOPIC "crash"
 #define BROKER_CLIENT "c"
+#define BROKER_TRANSACTIONAL_ID "x"
 
 enum { ARRIVED_MAX = 8, ARRIVED_SIZE_MAX = 2048 };
 
 struct broker {
     int socket;
     int client; /* the victim's end */
+    bool is_transactional; /* its requests have BROKER_TRANSACTIONAL_ID */
 };
 
 /* The batches that have arrived, in their order. */
@@ -33,7 +35,7 @@ struct arrived {
     } batches[ARRIVED_MAX];
 };
 
-void broker_open(struct broker *broker);
+void broker_open(struct broker *broker, bool is_transactional);
 void broker_close(struct broker *broker);
 
 /* Answers the request with this correlation id. */

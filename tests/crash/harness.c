@@ -874,7 +874,7 @@ void world_new(struct world *world, const struct scenario *scenario)
     world->is_transactional = scenario->is_transactional;
     world->has_broker = scenario->is_pumping;
     if (world->has_broker) {
-        broker_open(&world->broker);
+        broker_open(&world->broker, scenario->is_transactional);
     }
     world_create_arena(world, scenario);
     world->size = world->arena->size;

@@ -337,6 +337,10 @@ static void begin_pumping(struct world *world)
                                             .client_size = sizeof BROKER_CLIENT - 1,
                                             .version = PRODUCE_VERSION_MIN,
                                             .acks = -1}};
+    if (world->is_transactional) {
+        pump_link.form.transactional_id = BROKER_TRANSACTIONAL_ID;
+        pump_link.form.transactional_id_size = sizeof BROKER_TRANSACTIONAL_ID - 1;
+    }
     pump = (struct pump){.half = world->accumulator->sender,
                          .links = &pump_link,
                          .link_count = 1,
@@ -502,7 +506,8 @@ static enum status operate_complete(struct world *world)
     return STATUS_OK;
 }
 
-/* From ready to the results of two batches. The broker answers each request as soon as it is there. */
+/* From ready to the results of two batches. The broker answers each request as soon as it is there. A pump ends when
+ * the transaction that is being committed has no batch left. */
 static enum status operate_pump(struct world *world)
 {
     uint32_t answered = 0;
@@ -514,7 +519,8 @@ static enum status operate_pump(struct world *world)
             broker_answer(&world->broker, answered++);
         }
     }
-    return pump.tally.batch_count >= 2 ? STATUS_OK : STATUS_STALE;
+    bool is_over = pump.is_over || !world->is_transactional;
+    return pump.tally.batch_count >= 2 && is_over ? STATUS_OK : STATUS_STALE;
 }
 
 /* A batch that had to be split: its first record, then the rest. */
@@ -814,6 +820,13 @@ const struct scenario scenarios[] = {
      .operate = operate_pump,
      .is_sender = true,
      .is_pumping = true},
+    {.name = "pump-commit",
+     .prepare = prepare_commit,
+     .begin = begin_pumping,
+     .operate = operate_pump,
+     .is_sender = true,
+     .is_pumping = true,
+     .is_transactional = true},
     {.name = "expire",
      .prepare = prepare_two_batches,
      .begin = begin_completing,

@@ -3,7 +3,7 @@
  * SenderHalf.pump: the ordinary rounds of a sender whose sink is a Kafka cluster (sender/pump.h), in one call.
  *
  *   plan    (links, topics, places, linger_ns, size_max, in_flight_max, doorbell, on_results)
- *   link    (socket, version, client, acks, timeout_ms, requests_max, correlation_first)
+ *   link    (socket, version, client, acks, timeout_ms, requests_max, correlation_first, transactional id or None)
  *   topic   (name, id or None)
  *   place   (partition index, number of its link, number of its topic, partition)
  *   found   a list that gets three things before the call returns, also when the call raises:
@@ -83,6 +83,13 @@ static bool name_take(PyObject *tuple, Py_ssize_t index, const char **name, uint
     return *name != NULL;
 }
 
+/* None: the batches of the link belong to no transaction. */
+static bool transactional_id_take(PyObject *tuple, Py_ssize_t index, struct produce_request *form)
+{
+    return PyTuple_GET_ITEM(tuple, index) == Py_None ||
+           name_take(tuple, index, &form->transactional_id, &form->transactional_id_size);
+}
+
 static bool topic_fill(PyObject *tuple, struct produce_topic *topic)
 {
     if (!is_tuple_of(tuple, 2) || !name_take(tuple, 0, &topic->name, &topic->name_size)) {
@@ -103,11 +110,12 @@ static bool topic_fill(PyObject *tuple, struct produce_topic *topic)
 static bool link_fill(PyObject *tuple, struct pump_link *link)
 {
     int64_t number[6];
-    if (!is_tuple_of(tuple, 7) || !number_take(tuple, 0, 0, INT32_MAX, &number[0]) ||
+    if (!is_tuple_of(tuple, 8) || !number_take(tuple, 0, 0, INT32_MAX, &number[0]) ||
         !number_take(tuple, 1, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX, &number[1]) ||
         !name_take(tuple, 2, &link->form.client, &link->form.client_size) ||
         !number_take(tuple, 3, -1, 1, &number[2]) || !number_take(tuple, 4, 0, INT32_MAX, &number[3]) ||
-        !number_take(tuple, 5, 1, PUMP_REQUESTS_MAX, &number[4]) || !number_take(tuple, 6, 0, INT32_MAX, &number[5])) {
+        !number_take(tuple, 5, 1, PUMP_REQUESTS_MAX, &number[4]) ||
+        !number_take(tuple, 6, 0, INT32_MAX, &number[5]) || !transactional_id_take(tuple, 7, &link->form)) {
         return false;
     }
     link->socket = (int)number[0];

@@ -255,7 +255,6 @@ class KafkaSink(Sink):
             self._arena_transactions = KafkaTransactions(
                 host.transactions, self.take_part, host.report, self._retry_backoff_ms
             )
-            self.is_carried = False  # the pump knows no transactions
         self._topics = Topics(self._client, self._options.max_block_ms)
         self._client.start()
 
@@ -579,19 +578,30 @@ class KafkaSink(Sink):
     def _request(self, delivery: Delivery) -> ProduceRequest:
         topics = delivery.topics(self._client.topic_id)
         has_topic_ids = all(topic_id is not None for _, topic_id, _, _ in topics)
-        is_explicit = self._transaction is not None and not self._transaction.protocol.is_implicit
-        newest = VERSION_EXPLICIT if is_explicit else VERSION_MAX
-        version = version_for(
-            self._client.produce_versions(delivery.node_id), has_topic_ids=has_topic_ids, newest=newest
-        )
+        version = self._version_for(delivery.node_id, has_topic_ids=has_topic_ids)
         if version < VERSION_ZSTD and self._options.compression_type == "zstd":
             self._host.report(f"broker {delivery.node_id} is too old for zstd (Kafka 2.1): batches go uncompressed")
             delivery.compressed = ()
             topics = delivery.topics(self._client.topic_id)
-        transactional_id = None if self._transaction is None else self._transaction.protocol.transactional_id
         return ProduceRequest(
-            version, self._client.client_id, self._required_acks, self._request_timeout_ms, topics, transactional_id
+            version,
+            self._client.client_id,
+            self._required_acks,
+            self._request_timeout_ms,
+            topics,
+            self._transactional_id,
         )
+
+    def _version_for(self, node_id: int, *, has_topic_ids: bool) -> int:
+        """The version of a Produce request."""
+        is_explicit = self._transaction is not None and not self._transaction.protocol.is_implicit
+        newest = VERSION_EXPLICIT if is_explicit else VERSION_MAX
+        return version_for(self._client.produce_versions(node_id), has_topic_ids=has_topic_ids, newest=newest)
+
+    @property
+    def _transactional_id(self) -> str | None:
+        """The name of the producer whose transaction the batches belong to; None: they belong to none."""
+        return None if self._transaction is None else self._transaction.protocol.transactional_id
 
     def _count_sent(self, delivery: Delivery) -> None:
         now_ns = time.monotonic_ns()
@@ -602,14 +612,15 @@ class KafkaSink(Sink):
     # --- lend
 
     def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:
-        """One loan for each leader to which nothing is in flight, with its partitions that were acked lately."""
-        if self._transaction is not None:
-            return ()
+        """One loan for each leader to which nothing is in flight, with its partitions that were acked lately.
+
+        Partitions that the open transaction does not have yet are left out. `plan` adds them.
+        """
         self._want_answer()
         self._forget_old_leaders()
         unknown = self._known.missing(partition_indices, time.monotonic())
         by_node: dict[int, list[int]] = {}
-        for partition_index in partition_indices:
+        for partition_index in filter(self._has_added, partition_indices):
             node_id = self._leader_of(partition_index)
             if node_id is not None and partition_index not in unknown:
                 by_node.setdefault(node_id, []).append(partition_index)
@@ -618,6 +629,13 @@ class KafkaSink(Sink):
             self._lane(node_id).empty(now_s)
         loans = [self._loan(node_id, indices) for node_id, indices in by_node.items() if self._can_take(node_id)]
         return [loan for loan in loans if loan is not None]
+
+    def _has_added(self, partition_index: int) -> bool:
+        """True when batches of the partition may go without a word to the coordinator."""
+        if self._transaction is None:
+            return True
+        place = TopicPartition(*self._host.topic_partition(partition_index))
+        return self._transaction.protocol.may_produce(place)
 
     def _loan(self, node_id: int, indices: Sequence[int]) -> Loan | None:
         lent = None if self._lane(node_id).count else self._client.lend(node_id)
@@ -630,13 +648,14 @@ class KafkaSink(Sink):
         return Loan(
             node_id,
             descriptor,
-            version_for(self._client.produce_versions(node_id), has_topic_ids=has_topic_ids),
+            self._version_for(node_id, has_topic_ids=has_topic_ids),
             self._client.client_id,
             self._required_acks,
             min(self._requests_max, IN_FLIGHT_MAX),
             correlation_id,
             indices,
             topic_ids if has_topic_ids else {},
+            self._transactional_id,
         )
 
     def give_back(self, loan: Loan, repayment: Repayment) -> None:
@@ -651,7 +670,9 @@ class KafkaSink(Sink):
         """Goes on with a request of the borrower, as if it had begun here."""
         delivery = Delivery(loan.node_id, unanswered.wires, tuple(self._in_flight()))
         topics = delivery.topics(lambda topic: uuid.UUID(bytes=loan.topic_ids[topic]) if loan.topic_ids else None)
-        request = ProduceRequest(loan.version, loan.client_id, loan.acks, self._request_timeout_ms, topics)
+        request = ProduceRequest(
+            loan.version, loan.client_id, loan.acks, self._request_timeout_ms, topics, loan.transactional_id
+        )
         self._count_sent(delivery)
         self._lane(loan.node_id).sent[delivery] = None
         self._client.adopt(loan.node_id, delivery, request, unanswered)

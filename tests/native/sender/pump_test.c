@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sender/pump.h"
 
+#include "arena/transaction.h"
 #include "base/bytes.h"
 #include "core/accumulator.h"
 #include "core/delivery_fixture.h"
@@ -11,7 +12,7 @@
 
 enum { SLOT_COUNT = 16, BATCH_SIZE = 4096, VERSION = 3, TOPIC_NAME_SIZE = 1, ANSWER_ROOM = 1024 };
 enum { ANSWER_PARTITION = 19, ANSWER_THROTTLE = 41 }; /* places in an answer, its size included */
-enum { REQUEST_CORRELATION = 8 };
+enum { REQUEST_CORRELATION = 8, REQUEST_TRANSACTIONAL_ID = 15 };
 
 static const struct produce_topic topic = {.name = "t", .name_size = TOPIC_NAME_SIZE};
 
@@ -28,12 +29,15 @@ struct pumping {
     struct wake_set wakes;
 };
 
-static void pumping_begin(struct pumping *pumping)
+/* `transactional_id`: of the arena, and of each request; NULL: there are no transactions. */
+static void pumping_begin_as(struct pumping *pumping, const char *transactional_id)
 {
     int sockets[2];
     int bell[2];
+    struct geometry geometry = geometry_of(SLOT_COUNT, BATCH_SIZE);
+    geometry.is_transactional = transactional_id != NULL;
     *pumping = (struct pumping){.file = arena_file_new()};
-    pumping->arena = arena_created(pumping->file, geometry_of(SLOT_COUNT, BATCH_SIZE));
+    pumping->arena = arena_created(pumping->file, geometry);
     pumping->accumulator = sender_opened(pumping->arena);
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets) == 0);
     EXPECT(pipe2(bell, O_NONBLOCK) == 0);
@@ -48,7 +52,13 @@ static void pumping_begin(struct pumping *pumping)
         .socket = sockets[0],
         .requests_max = 5,
         .place_count = 2,
-        .form = {.client = "c", .client_size = 1, .version = VERSION, .acks = -1, .timeout_ms = 1000}};
+        .form = {.client = "c",
+                 .client_size = 1,
+                 .transactional_id = transactional_id,
+                 .transactional_id_size = transactional_id != NULL,
+                 .version = VERSION,
+                 .acks = -1,
+                 .timeout_ms = 1000}};
     pumping->pump = (struct pump){.half = pumping->accumulator->sender,
                                   .links = &pumping->link,
                                   .link_count = 1,
@@ -63,6 +73,11 @@ static void pumping_begin(struct pumping *pumping)
                                   .foreign_ns = UINT64_MAX,
                                   .bell = bell[0]};
     EXPECT(pump_make(&pumping->pump, TOPIC_NAME_SIZE));
+}
+
+static void pumping_begin(struct pumping *pumping)
+{
+    pumping_begin_as(pumping, NULL);
 }
 
 /* Batches that are in flight are sent again by the next sender. */
@@ -339,6 +354,92 @@ TEST(a_damaged_batch_is_left_before_a_byte_of_it_is_written)
     EXPECT(pumping.link.is_damaged);
     EXPECT_EQ_U64(request_read(&pumping), 0);
     bytes[RECORDS_START + 1] ^= 1;
+    pumping_end(&pumping);
+}
+
+/* ---- transactions ---- */
+
+/* A pump in an open transaction, whose number is 1. */
+static void pumping_begin_transaction(struct pumping *pumping)
+{
+    uint64_t number;
+    pumping_begin_as(pumping, "x");
+    EXPECT_STATUS(transaction_begin(pumping->arena, &number), STATUS_OK);
+    EXPECT_EQ_U64(number, 1);
+}
+
+TEST(a_batch_of_a_transaction_goes_in_a_request_that_names_it)
+{
+    struct pumping pumping;
+    uint8_t bytes[8192];
+    pumping_begin_transaction(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    EXPECT(read(pumping.broker, bytes, sizeof bytes) > RECORDS_START);
+    EXPECT_EQ_U64(load_be16(bytes + REQUEST_TRANSACTIONAL_ID), 1);
+    EXPECT(bytes[REQUEST_TRANSACTIONAL_ID + 2] == 'x');
+    answer(&pumping, 0, 0, 42);
+    while (pumping.link.first == 0) {
+        round_and_exchange(&pumping);
+    }
+    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    pumping_end(&pumping);
+}
+
+static void expect_no_request(struct pumping *pumping)
+{
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    while (pump_round(&pumping->pump, &pumping->wakes)) {
+        pump_exchange(&pumping->pump);
+    }
+    EXPECT_EQ_U64(pumping->link.end, 0);
+    EXPECT_EQ_U64(pumping->pump.left_count, 1);
+    EXPECT_EQ_U64(request_read(pumping), 0);
+    pumping_end(pumping);
+}
+
+TEST(a_batch_of_a_transaction_is_left_by_a_link_that_names_none)
+{
+    struct pumping pumping;
+    pumping_begin_transaction(&pumping);
+    pumping.link.form.transactional_id = NULL;
+    expect_no_request(&pumping);
+}
+
+TEST(a_batch_of_no_transaction_is_left_by_a_link_that_names_one)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    pumping.link.form.transactional_id = "x";
+    expect_no_request(&pumping);
+}
+
+TEST(a_commit_ends_the_pump_when_the_last_batch_is_answered)
+{
+    struct pumping pumping;
+    pumping_begin_transaction(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 8), STATUS_OK);
+    EXPECT_STATUS(transaction_commit(pumping.arena, 1), STATUS_OK);
+    begin_requests(&pumping, 2);
+    answer(&pumping, 0, 0, 42);
+    answer(&pumping, 1, 0, 43);
+    pump_exchange(&pumping.pump);
+    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT_EQ_U64(pumping.link.first, 2);
+    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    pumping_end(&pumping);
+}
+
+TEST(a_transaction_that_can_only_be_aborted_ends_the_pump)
+{
+    struct pumping pumping;
+    pumping_begin_transaction(&pumping);
+    transaction_fail(pumping.arena, TRANSACTION_WHY_REFUSED);
+    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT(pumping.pump.is_over);
+    EXPECT_STATUS(transaction_abort(pumping.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
     pumping_end(&pumping);
 }
 
