@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
+import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,11 +18,13 @@ from shmaccum import Producer, Sender
 from shmaccum.arena import Arena
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.sinks import open_sink
 from shmaccum.sinks.kafka.library.client import Client
 from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
 from shmaccum.sinks.sink import Sink
-from tests.support import WATCHDOG_S, wait_until
+from tests.kafka.proxy import RequestProxy
+from tests.support import WATCHDOG_S, Child, sender_pid, wait_until
 
 TOPIC = "flights"
 PARTITION_COUNT = 3
@@ -31,6 +37,22 @@ DEATHS = [
     (KafkaSink, "_finish", True),
 ]
 """The function whose call is a death, and whether the transaction is committed: each request, and each answer."""
+
+
+API_KEYS: Mapping[str, int] = {
+    "FindCoordinator": 10,
+    "InitProducerId": 22,
+    "AddPartitionsToTxn": 24,
+    "Produce": 0,
+    "AddOffsetsToTxn": 25,
+    "TxnOffsetCommit": 28,
+    "EndTxn": 26,
+}
+"""The requests of a transactional producer."""
+
+
+class MistakeError(Exception):
+    """The reason of an abort."""
 
 
 class DeathError(BaseException):
@@ -168,3 +190,94 @@ def survive_deaths(
             if is_commit:
                 producer.commit_transaction()
     return number + 1
+
+
+# --- cuts between a sender and its brokers
+
+
+def impatient(url: str) -> Sink:
+    """A sink that connects again at once."""
+    return open_sink(url, reconnect_backoff_ms=1, reconnect_backoff_max_ms=10)
+
+
+def run_two_transactions(producer: Producer, number: int) -> None:
+    """An aborted one, behind which the producer asks for an epoch, and a committed one with offsets of a group.
+
+    The second records of the committed one go by the pump.
+    """
+    arena = producer.arena
+    with contextlib.suppress(MistakeError), producer.transaction():
+        send_one_each(producer, b"aborted")
+        producer.flush(WATCHDOG_S)
+        raise MistakeError
+    with producer.transaction() as transaction:
+        send_one_each(producer, b"%d" % number)
+        transaction.send_offsets({input_of(arena): number}, arena.transactional_id)
+        producer.flush(WATCHDOG_S)
+        send_one_each(producer, b"%d" % number)
+
+
+@contextlib.contextmanager
+def cut_off(arena: Arena, url: str) -> Iterator[Callable[[], None]]:
+    """A sender that loses its connection; nothing else happens to it."""
+    with sending(arena, impatient(url)):
+        yield lambda: None
+
+
+def deliver(name: str, url: str) -> None:
+    Sender(name, impatient(url), linger_ms=0, retry_backoff_ms=10, standby=True).run()
+
+
+@contextlib.contextmanager
+def killed(arena: Arena, url: str) -> Iterator[Callable[[], None]]:
+    """A sender in a process of its own, which the callable kills, and another one that waits for the role."""
+
+    def kill() -> None:
+        pid = sender_pid(arena)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    children = [Child(deliver, arena.name, url) for _ in range(2)]
+    try:
+        yield kill
+    finally:
+        for child in children:
+            child.kill()
+
+
+Injury = Callable[[Arena, str], contextlib.AbstractContextManager[Callable[[], None]]]
+INJURIES: list[Injury] = [cut_off, killed]
+"""The injuries of a sender in front of a request or an answer."""
+
+
+def survive_injuries(
+    arena: Arena, url: str, between: RequestProxy, injury: Injury, *, is_answer: bool, is_thorough: bool
+) -> tuple[Counter[str], int]:
+    """Two transactions with a sender of their own for each request of these transactions, which is cut.
+
+    Args:
+        between: the way to the brokers.
+        is_answer: the broker has got the request.
+        is_thorough: each request of the two transactions is cut; else the first one of each kind.
+
+    Returns:
+        The count of cuts by the name of the request, and the count of committed transactions, which are numbered.
+    """
+    hits: Counter[str] = Counter()
+    number = 0
+    with producing(arena) as producer:
+        for name, key in API_KEYS.items():
+            for place in itertools.count():
+                with injury(arena, url) as act:
+                    between.aim(key, place, is_answer=is_answer, act=act)
+                    run_two_transactions(producer, number)
+                number += 1
+                hits[name] += between.is_hit
+                if not (is_thorough and between.is_hit):
+                    break
+    return hits, number
+
+
+def committed_twice(count: int) -> list[bytes]:
+    """The values in the committed transactions of `survive_injuries`, sorted."""
+    return sorted(b"%d" % number for number in range(count) for _ in range(2 * PARTITION_COUNT))

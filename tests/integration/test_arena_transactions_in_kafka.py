@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import random
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import confluent_kafka
@@ -21,15 +23,26 @@ from shmaccum.exceptions import (
 )
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogReader
+from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.serving import LogServer
 from shmaccum.serving.transactional_id import TransactionState
+from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
+from shmaccum.sinks.sink import Ack, Acks
+from tests.dying import dies_at_system_call
+from tests.kafka.broker import LOOPBACK, held_port
+from tests.kafka.proxy import RequestProxy
 from tests.serving_support import DEADLINE_S, address_of, running
 from tests.support import WATCHDOG_S, wait_until
 from tests.transacting import (
+    API_KEYS,
     DEATHS,
+    INJURIES,
     PARTITION_COUNT,
     TOPIC,
+    Injury,
+    MistakeError,
+    committed_twice,
     count_down,
     is_over,
     make,
@@ -38,14 +51,11 @@ from tests.transacting import (
     sender_of,
     sending,
     survive_deaths,
+    survive_injuries,
     survives,
 )
 
 INPUT = TopicPartition(TOPIC, 0)
-
-
-class MistakeError(Exception):
-    """Ends a block early."""
 
 
 class Cluster:
@@ -122,6 +132,67 @@ def test_a_consumer_of_librdkafka_gets_committed_records_alone(cluster: Cluster,
         consumer.close()
 
 
+# --- the pump
+
+
+@pytest.fixture
+def carried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The batches of each call of the pump that had some."""
+    run = Pumping.run
+    counts: list[int] = []
+
+    def note(self: Pumping, ready: Sequence[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
+        outcome = run(self, ready, due_ns, is_stuck=is_stuck)
+        if outcome is not None and outcome.batch_count:
+            counts.append(outcome.batch_count)
+        return outcome
+
+    monkeypatch.setattr(Pumping, "run", note)
+    return counts
+
+
+def test_ordinary_batches_of_a_transaction_go_by_the_pump(
+    cluster: Cluster, transactional: Arena, carried: list[int]
+) -> None:
+    with sending(transactional, cluster.url), producing(transactional) as producer:
+        for number in range(6):
+            with contextlib.suppress(MistakeError), producer.transaction():
+                for _ in range(4):
+                    send_one_each(producer, b"%d" % number)
+                    producer.flush()
+                if number % 2:
+                    raise MistakeError
+                send_one_each(producer, b"%d" % number)
+    assert cluster.committed() == sorted([b"0", b"2", b"4"] * PARTITION_COUNT * 5)
+    assert sum(carried) > 6 * PARTITION_COUNT
+
+
+def test_a_sender_does_not_rest_behind_the_last_batches_of_a_commit(
+    cluster: Cluster, transactional: Arena, carried: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll = KafkaSink.poll
+    rests_s: list[float] = []
+
+    def note(self: KafkaSink, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+        if len(rests_s) < len(carried):
+            rests_s.append(timeout_s)
+        return poll(self, timeout_s, doorbell)
+
+    monkeypatch.setattr(KafkaSink, "poll", note)
+    with producing(transactional) as producer, sender_of(transactional, cluster.url) as sender:
+        sender.open()
+        producer.begin_transaction()
+        send_one_each(producer, b"1")
+        assert survives(sender, lambda: transactional.native.completion_tail == PARTITION_COUNT)
+        send_one_each(producer, b"2")
+        transactional.native.commit_transaction(transactional.native.transaction[0])
+        assert survives(sender, lambda: is_over(transactional))
+        producer.commit_transaction()
+    assert cluster.committed() == [b"1"] * PARTITION_COUNT + [b"2"] * PARTITION_COUNT
+    assert sum(carried) == PARTITION_COUNT
+    assert set(rests_s) == {0}
+
+
 # --- offsets of groups
 
 
@@ -188,6 +259,68 @@ def test_a_sender_that_dies_at_any_request_or_answer_is_followed_by_one_that_goe
     assert cluster.committed() == sorted(b"%d" % one for one in wanted for _ in range(PARTITION_COUNT))
     assert cluster.offset("orders-1") == (count - 1 if is_commit else None)
     assert count > 1, "no death was survived"
+
+
+def about_to_end(name: str, url: str) -> Callable[[], object]:
+    """A sender in front of a transaction that is being committed."""
+    sender = sender_of(Arena.attach(name), url)
+    sender.open()
+    return lambda: survives(sender, lambda: is_over(sender.arena))
+
+
+@pytest.mark.parametrize("stride", [60, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.timeout(600)
+def test_a_sender_that_dies_at_any_system_call_is_followed_by_one_that_goes_on(
+    cluster: Cluster, transactional: Arena, seeded: Callable[[], random.Random], stride: int
+) -> None:
+    steps, call, count, has_died = seeded(), 0, 0, True
+    with producing(transactional) as producer:
+        while has_died:
+            call += steps.randint(1, stride)
+            with producer.transaction() as transaction:
+                send_one_each(producer, b"%d" % count)
+                transaction.send_offsets({INPUT: count}, "readers")
+                transactional.native.commit_transaction(transaction.number)
+                has_died = dies_at_system_call(functools.partial(about_to_end, transactional.name, cluster.url), call)
+                with sending(transactional, cluster.url):
+                    transaction.commit()
+            count += 1
+    assert cluster.committed() == sorted(b"%d" % number for number in range(count) for _ in range(PARTITION_COUNT))
+    assert cluster.offset() == count - 1
+    assert count > 1, "no death was survived"
+
+
+@pytest.fixture
+def behind_a_proxy(tmp_path: Path) -> Iterator[tuple[Cluster, RequestProxy]]:
+    """A served log whose clients come by a proxy."""
+    with contextlib.closing(held_port()) as held:
+        port = held.getsockname()[1]
+        with (
+            running(tmp_path / "log", advertised_listener=f"{LOOPBACK}:{port}") as server,
+            contextlib.closing(RequestProxy(server.address.port, port)) as between,
+        ):
+            cluster = Cluster(tmp_path / "log", server)
+            cluster.url = f"kafka:{LOOPBACK}:{port}"
+            yield cluster, between
+
+
+@pytest.mark.parametrize("is_thorough", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "each"])
+@pytest.mark.parametrize("is_answer", [False, True], ids=["request", "answer"])
+@pytest.mark.parametrize("injury", INJURIES)
+def test_a_sender_is_cut_off_or_killed_in_front_of_a_request_or_an_answer(
+    behind_a_proxy: tuple[Cluster, RequestProxy],
+    transactional: Arena,
+    injury: Injury,
+    is_answer: bool,
+    is_thorough: bool,
+) -> None:
+    cluster, between = behind_a_proxy
+    hits, count = survive_injuries(
+        transactional, cluster.url, between, injury, is_answer=is_answer, is_thorough=is_thorough
+    )
+    assert cluster.committed() == committed_twice(count)
+    assert cluster.offset("orders-1") == count - 1
+    assert all(hits[name] for name in API_KEYS), hits
 
 
 def test_a_sender_goes_on_with_the_transaction_that_is_open(cluster: Cluster, transactional: Arena) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from tests.kafka.distribution import TEST_JVM, java_command
+from tests.kafka.distribution import TEST_JVM, java_command, run_tool
 from tests.support import wait_until
 
 START_TIMEOUT_S = 300.0
@@ -253,6 +253,21 @@ class Cluster:
         admin.create_topics([new])[topic].result(REQUEST_TIMEOUT_S)
         partitions = [TopicPartition(topic, partition) for partition in range(partition_count)]
         wait_until(lambda: self._are_led(admin, partitions), f"somebody leads {topic}")
+
+    def set_transaction_version(self, number: int) -> None:
+        """Sets the feature transaction.version. With 2 brokers add partitions by themselves (KIP-890), with 1 not.
+
+        Kafka's lowest level is 0, in which its producers do as with 1.
+        """
+        way = "upgrade" if number == 2 else "downgrade"
+        feature = ["--feature", f"transaction.version={number if number == 2 else 0}"]
+        run_tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", self.bootstrap, way, *feature)
+
+    def leader(self, topic: str, partition: int = 0) -> Broker | None:
+        """The broker that leads a partition; None while none does."""
+        admin = self.admin()  # ends its requests when it is collected
+        node_id = admin.list_topics(topic, REQUEST_TIMEOUT_S).topics[topic].partitions[partition].leader
+        return next((broker for broker in self.brokers if broker.node_id == node_id), None)
 
     @staticmethod
     def _are_led(admin: AdminClient, partitions: Sequence[TopicPartition]) -> bool:

@@ -12,16 +12,17 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.sinks import open_sink
-from tests.kafka.broker import Cluster, running_cluster
+from tests.kafka.broker import LOOPBACK, Cluster, held_port, running_cluster
 from tests.kafka.distribution import require
 from tests.kafka.fake_broker import FakeCluster, fake_cluster
 from tests.kafka.loop import Loop
+from tests.kafka.proxy import RequestProxy
 
 OpenLoop = Callable[..., Loop]
 OpenFake = Callable[..., FakeCluster]
 
 
-SHARED_BROKERS = ("apache", "secure")
+SHARED_BROKERS = ("apache", "behind_a_proxy", "secure")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -56,6 +57,20 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     require()
     with running_cluster(tmp_path_factory.mktemp("apache")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def behind_a_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, RequestProxy]]:
+    """One broker of Apache Kafka, shared likewise, whose clients come by a proxy."""
+    require()
+    with contextlib.closing(held_port()) as held:
+        port = held.getsockname()[1]
+        properties = {"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}"}
+        with (
+            running_cluster(tmp_path_factory.mktemp("proxied"), properties=properties) as cluster,
+            contextlib.closing(RequestProxy(cluster.brokers[0].port, port)) as between,
+        ):
+            yield cluster, between
 
 
 @pytest.fixture

@@ -6,15 +6,19 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.kafka.broker import LOOPBACK, free_port, running_cluster
 from tests.kafka.distribution import require
 
 CHUNK_SIZE = 16 * 1024
+FRAME_HEAD = struct.Struct(">i")
+API_KEY = struct.Struct(">h")
 
 
 class Proxy:
@@ -82,6 +86,76 @@ class Proxy:
         self.cut()
         for thread in self._threads:
             thread.join(10)
+
+
+class RequestProxy(Proxy):
+    """Passes whole frames on, and cuts the connection in front of a request or of an answer that it is told.
+
+    Attributes:
+        is_hit: it has cut there.
+    """
+
+    def __init__(self, target_port: int, port: int = 0) -> None:
+        self._counts: Counter[int] = Counter()
+        self._aim: tuple[int, int, bool] | None = None
+        self._lock = threading.Lock()
+        self.is_hit = False
+        super().__init__(target_port, port)
+
+    def aim(self, key: int, number: int, *, is_answer: bool, act: Callable[[], object]) -> None:
+        """The connection is cut at the request of that key and number from now on.
+
+        Args:
+            key: the API key.
+            number: from 0.
+            is_answer: the request arrives, and its answer does not.
+            act: is called before the cut.
+        """
+        with self._lock:
+            self._aim = key, self._counts[key] + number, is_answer
+            self._act = act
+            self.is_hit = False
+
+    def _carry(self, client: socket.socket) -> None:
+        asked: deque[tuple[int, int]] = deque()
+        received = bytearray(), bytearray()
+        with client, contextlib.suppress(OSError), socket.create_connection((LOOPBACK, self._target_port)) as server:
+            self._pairs.append((client, server))
+            ends = client, server
+            while True:
+                readable, _, _ = select.select(ends, [], [])
+                for side, source in enumerate(ends):
+                    data = source.recv(CHUNK_SIZE) if source in readable else None
+                    received[side].extend(data or b"")
+                    if data == b"" or not self._pass_on(received[side], ends[1 - side], asked, is_answer=side == 1):
+                        return
+
+    def _pass_on(
+        self, received: bytearray, target: socket.socket, asked: deque[tuple[int, int]], *, is_answer: bool
+    ) -> bool:
+        """Passes whole frames on. False: the connection is to be cut."""
+        while len(received) >= FRAME_HEAD.size:
+            size = FRAME_HEAD.size + FRAME_HEAD.unpack_from(received)[0]
+            if len(received) < size:
+                break
+            if self._is_aimed_at(received, asked, is_answer=is_answer):
+                self._act()
+                self.is_hit = True
+                return False
+            target.sendall(received[:size])
+            del received[:size]
+        return True
+
+    def _is_aimed_at(self, frame: bytearray, asked: deque[tuple[int, int]], *, is_answer: bool) -> bool:
+        """A broker answers in the order of the requests."""
+        with self._lock:
+            if not is_answer:
+                (key,) = API_KEY.unpack_from(frame, FRAME_HEAD.size)
+                asked.append((key, self._counts[key]))
+                self._counts[key] += 1
+            is_aimed_at = (*(asked.popleft() if is_answer else asked[-1]), is_answer) == self._aim
+            self._aim = None if is_aimed_at else self._aim
+        return is_aimed_at
 
 
 @contextlib.contextmanager

@@ -19,12 +19,17 @@ from shmaccum.exceptions import (
     TransactionEndedError,
     TransactionOutcomeUnknownError,
 )
-from tests.kafka.broker import Cluster
-from tests.kafka.distribution import run_tool
+from tests.kafka.broker import LOOPBACK, Cluster
+from tests.kafka.proxy import RequestProxy
 from tests.support import WATCHDOG_S, wait_until
 from tests.transacting import (
+    API_KEYS,
     DEATHS,
+    INJURIES,
     PARTITION_COUNT,
+    Injury,
+    MistakeError,
+    committed_twice,
     input_of,
     is_over,
     make,
@@ -33,14 +38,11 @@ from tests.transacting import (
     sender_of,
     sending,
     survive_deaths,
+    survive_injuries,
     survives,
 )
 
 pytestmark = pytest.mark.kafka
-
-
-class MistakeError(Exception):
-    """Ends a block early."""
 
 
 @pytest.fixture
@@ -52,15 +54,9 @@ def topic() -> str:
 @pytest.fixture(params=[1, 2], ids=["explicit", "implicit"])
 def version(request: pytest.FixtureRequest, apache: Cluster) -> int:
     """The transaction.version of the cluster: with 2 its brokers add partitions by themselves (KIP-890)."""
-    set_version(apache, request.param)
+    apache.set_transaction_version(request.param)
     number: int = request.param
     return number
-
-
-def set_version(cluster: Cluster, number: int) -> None:
-    way = "upgrade" if number == 2 else "downgrade"
-    feature = ["--feature", f"transaction.version={number if number == 2 else 0}"]
-    run_tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", cluster.bootstrap, way, *feature)
 
 
 @pytest.fixture
@@ -133,6 +129,30 @@ def test_a_sender_that_dies_at_any_request_or_answer_is_followed_by_one_that_goe
     assert committed(apache, topic) == sorted(b"%d" % one for one in wanted for _ in range(PARTITION_COUNT))
     assert offset(apache, f"id-{topic}") == (count - 1 if is_commit else None)
     assert count > 1, "no death was survived"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", [1, 2], ids=["explicit", "implicit"])
+@pytest.mark.parametrize("is_answer", [False, True], ids=["request", "answer"])
+@pytest.mark.parametrize("injury", INJURIES)
+def test_a_sender_is_cut_off_or_killed_in_front_of_each_request_and_answer(
+    behind_a_proxy: tuple[Cluster, RequestProxy],
+    topic: str,
+    arena_name: str,
+    injury: Injury,
+    is_answer: bool,
+    number: int,
+) -> None:
+    cluster, between = behind_a_proxy
+    cluster.set_transaction_version(number)
+    cluster.create_topic(topic, PARTITION_COUNT)
+    url = f"kafka:{LOOPBACK}:{between.port}"
+    with make(arena_name, topic, f"id-{topic}") as arena:
+        hits, count = survive_injuries(arena, url, between, injury, is_answer=is_answer, is_thorough=True)
+    by_the_broker = {"AddPartitionsToTxn", "AddOffsetsToTxn"} if number == 2 else set()
+    assert committed(cluster, topic) == committed_twice(count)
+    assert offset(cluster, f"id-{topic}") == count - 1
+    assert all(hits[name] for name in API_KEYS.keys() - by_the_broker), hits
 
 
 def test_another_arena_with_the_id_fences_this_one_until_it_takes_the_id_back(
