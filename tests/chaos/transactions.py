@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Eight processes with the transactions of one arena, killed at random; readers of committed records are the judge.
+
+Each process writes what it knows into one ledger, a line by one write: ``sent N VALUE`` behind a send, ``committed N``
+and ``aborted N`` behind the call. A transaction whose coordinator was killed has no such line, and may be either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shmaccum import Producer, Sender
+from shmaccum.arena import Arena
+from shmaccum.exceptions import (
+    ArenaBusyError,
+    BufferExhaustedError,
+    NoTransactionError,
+    ProducerFencedError,
+    TransactionEndedError,
+    TransactionOutcomeUnknownError,
+)
+from shmaccum.producer.transaction import Transaction
+from tests.support import WATCHDOG_S, Child, wait_until
+
+TOPIC = "t"
+PARTITIONS = 4
+WORKERS = 5
+COORDINATORS = 2
+LAST = "last"
+"""The number of the transaction behind all others, in the values of its records."""
+ALL_SHARE = 0.05
+"""How often an injury is the death of all processes."""
+BUSY_MS = 5_000
+
+
+def wanted_count() -> int:
+    """The transactions of a long trial."""
+    return int(os.environ.get("SHMACCUM_TRANSACTIONS", "1000"))
+
+
+def make(name: str, **options: Any) -> None:
+    """The arena of a trial."""
+    Arena.create(
+        name, topics={TOPIC: PARTITIONS}, transactional_id="x", buffer_memory="1MiB", process_count=64, **options
+    ).close()
+
+
+class MistakeError(Exception):
+    """The reason of an abort."""
+
+
+class Ledger:
+    """What the processes know, line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.touch()
+
+    def open(self) -> Callable[[str], None]:
+        """A function that writes a line; for one process."""
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        return lambda line: (os.write(descriptor, f"{line}\n".encode()), None)[1]
+
+    def lines(self) -> list[list[str]]:
+        return [line.split() for line in self._path.read_text().splitlines()]
+
+    @property
+    def ended_count(self) -> int:
+        """Transactions whose outcome somebody knows."""
+        return sum(line[0] != "sent" for line in self.lines())
+
+    def has_ended(self, count: int) -> bool:
+        return self.ended_count >= count
+
+
+# --- processes
+
+
+def work(name: str, ledger: Ledger, seed: int) -> None:
+    """Sends in whatever transaction is open, until it is killed."""
+    note, dice, place = ledger.open(), random.Random(seed), 0
+    with Producer(name, max_block_ms=BUSY_MS) as producer:
+        while True:
+            number = producer.arena.native.transaction[0]
+            value = f"{number}:{os.getpid()}:{place}"
+            place += 1
+            with contextlib.suppress(NoTransactionError, TransactionEndedError, BufferExhaustedError):
+                if number:
+                    producer.join(number)
+                    producer.send(TOPIC, value.encode(), partition=dice.randrange(PARTITIONS))
+                    note(f"sent {number} {value}")
+
+
+def coordinate(name: str, ledger: Ledger, seed: int) -> None:
+    """Begins one transaction after the other, until it is killed."""
+    note, dice = ledger.open(), random.Random(seed)
+    with Producer(name) as producer:
+        while True:
+            with contextlib.suppress(ArenaBusyError, ProducerFencedError):
+                run_one(producer, note, dice)
+
+
+def run_one(producer: Producer, note: Callable[[str], None], dice: random.Random) -> None:
+    """One transaction, and a note of its outcome where this process learns it."""
+    transaction = begun(producer)
+    try:
+        for place in range(dice.randrange(20)):
+            value = f"{transaction.number}:{os.getpid()}:{place}"
+            producer.send(TOPIC, value.encode(), partition=dice.randrange(PARTITIONS))
+            note(f"sent {transaction.number} {value}")
+        if dice.random() < 0.5:
+            producer.flush()  # so that an abort also meets records that are in the log
+        if dice.random() < 0.4:
+            raise MistakeError
+        commit(transaction, note)
+    except (MistakeError, NoTransactionError, TransactionEndedError, ProducerFencedError):
+        transaction.abort()
+        note(f"aborted {transaction.number}")
+
+
+def begun(producer: Producer) -> Transaction:
+    """The next transaction. An arena that was fenced takes its id back."""
+    try:
+        return producer.transaction()
+    except ProducerFencedError:  # the brokers aborted the last one for its time
+        producer.init_transactions()
+        return producer.transaction()
+
+
+def commit(transaction: Transaction, note: Callable[[str], None]) -> None:
+    """Commits, however long it takes."""
+    while not transaction.is_over:
+        with contextlib.suppress(TransactionOutcomeUnknownError):
+            transaction.commit()
+            note(f"committed {transaction.number}")
+
+
+def deliver(name: str, url: str) -> None:
+    Sender(name, url, linger_ms=0, retry_backoff_ms=20, standby=True).run()
+
+
+# --- a trial
+
+
+class Trial:
+    """The processes, each of which is replaced when it is killed.
+
+    Args:
+        name: of the arena.
+        url: the sink.
+        path: a file for the ledger.
+        dice: draws every injury.
+
+    Attributes:
+        kills: how many processes of each role were killed.
+    """
+
+    def __init__(self, name: str, url: str, path: Path, dice: random.Random) -> None:
+        self.ledger = Ledger(path)
+        self.kills: Counter[str] = Counter()
+        self._name = name
+        self._dice = dice
+        self._births: dict[str, Callable[[], Child]] = {
+            "worker": lambda: Child(work, name, self.ledger, dice.randrange(2**32)),
+            "coordinator": lambda: Child(coordinate, name, self.ledger, dice.randrange(2**32)),
+            "sender": lambda: Child(deliver, name, url),
+        }
+        self._roles = ["worker"] * WORKERS + ["coordinator"] * COORDINATORS + ["sender"]
+        self._children = [self._births[role]() for role in self._roles]
+
+    def run(self, wanted: int, injuries: Sequence[Callable[[], object]] = ()) -> None:
+        """Kills until so many transactions have ended. The other injuries are spread over the way."""
+        left = list(injuries)
+        while not self.ledger.has_ended(wanted):
+            self.wait_until_ended(1 + self._dice.randrange(10))
+            if left and self.ledger.ended_count * (len(injuries) + 1) >= wanted * (len(injuries) - len(left) + 1):
+                left.pop(0)()
+            everybody = range(len(self._roles))
+            is_all = self._dice.random() < ALL_SHARE
+            self.kill(everybody if is_all else self._dice.sample(everybody, 1 + self._dice.randrange(2)))
+
+    def wait_until_ended(self, count: int) -> None:
+        """Waits for so many transactions more."""
+        ended = functools.partial(self.ledger.has_ended, self.ledger.ended_count + count)
+        wait_until(lambda: ended() or self._has_failed(), "transactions end", 10 * WATCHDOG_S)
+
+    def _has_failed(self) -> bool:
+        """False. A process that ended by itself raises here."""
+        for child in self._children:
+            if child.has_ended():
+                raise AssertionError(child.join())
+        return False
+
+    def kill(self, indices: Iterable[int]) -> None:
+        """Kills processes, and starts their successors behind the last kill."""
+        victims = list(indices)
+        for index in victims:
+            self._children[index].kill()
+            self.kills[self._roles[index]] += 1
+        for index in victims:
+            self._children[index] = self._births[self._roles[index]]()
+
+    @contextlib.contextmanager
+    def no_sender(self) -> Iterator[None]:
+        """The sender is dead until the end of the block."""
+        self._children[-1].kill()
+        self.kills["sender"] += 1
+        try:
+            yield
+        finally:
+            self._children[-1] = self._births["sender"]()
+
+    def finish(self) -> None:
+        """A last transaction, in each partition, behind the deaths of all but the sender."""
+        for child in self._children[:-1]:
+            child.kill()
+        with Producer(self._name) as producer, begun(producer):
+            for partition in range(PARTITIONS):
+                producer.send(TOPIC, f"{LAST}:0:{partition}".encode(), partition=partition)
+
+    def end(self) -> None:
+        """Kills everybody."""
+        for child in self._children:
+            child.kill()
+
+
+# --- the judge
+
+
+class Tally(NamedTuple):
+    """The transactions of a trial with records."""
+
+    committed: int
+    aborted: int
+    unknown_and_there: int
+    """Their coordinators were killed, and their records are visible."""
+    unknown_and_not_there: int
+    records: int
+    """Visible ones."""
+
+
+def judge(ledger: Ledger, committed: Iterable[str]) -> Tally:
+    """Holds the values that a reader of committed records got against the ledger.
+
+    Raises:
+        AssertionError: a transaction is there in part, twice, or although it was aborted.
+    """
+    sent: dict[str, set[str]] = defaultdict(set)
+    outcomes: dict[str, str] = {}
+    for kind, number, *rest in ledger.lines():
+        if kind == "sent":
+            sent[number].add(rest[0])
+        else:
+            outcomes[number] = kind
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    for value in committed:
+        seen[value.partition(":")[0]][value] += 1
+    assert len(seen[LAST]) == PARTITIONS, "the reader did not come to the end"
+    for number, values in sent.items():
+        known, outcome = set(seen[number]), outcomes.get(number)
+        assert all(count == 1 for count in seen[number].values()), f"transaction {number} is there twice"
+        if outcome == "aborted":
+            assert not known, f"transaction {number} was aborted"
+        elif outcome == "committed" or known:
+            assert values <= known, f"transaction {number} is there in part"
+    kinds = Counter(outcomes.get(number) or str(bool(seen[number])) for number in sent)
+    record_count = sum(count.total() for count in seen.values())
+    return Tally(kinds["committed"], kinds["aborted"], kinds["True"], kinds["False"], record_count)
