@@ -12,15 +12,17 @@ from tests.crash.single_step import FOLDER
 from tests.native import c_build
 from tests.native.c_build import PLAIN
 
+SOURCES = tuple(FOLDER / name for name in ("chaos.c", "chaos_ledger.c", "chaos_pump.c", "chaos_broker.c"))
 SHORT_S = 2
+PUMP_SHORT_S = 1
 LONG_S = 600
 
 
-def run(seconds: int) -> None:
-    program = c_build.build_tool("chaos", [c_build.build_object(FOLDER / "chaos.c", PLAIN)], PLAIN, {})
+def run(seconds: int, *options: str) -> None:
+    program = c_build.build_tool("chaos", [c_build.build_object(source, PLAIN) for source in SOURCES], PLAIN, {})
     seed = random.SystemRandom().randrange(1 << 31)
     print(f"seed {seed}")
-    command = [str(program), str(seconds), str(seed)]
+    command = [str(program), str(seconds), str(seed), *options]
     result = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
     print(result.stdout)
     assert result.returncode == 0, f"seed {seed}\n{result.stdout}{result.stderr}"
@@ -32,9 +34,16 @@ def test_nothing_acknowledged_is_lost_for_a_while() -> None:
     run(SHORT_S)
 
 
+@pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
+def test_nothing_is_lost_and_no_batch_comes_twice_behind_the_pump_for_a_while() -> None:
+    """Senders are killed while their requests are in flight, and the broker is hostile now and then."""
+    run(PUMP_SHORT_S, "pump")
+
+
 @pytest.mark.chaos
 @pytest.mark.timeout(LONG_S + 120)
-def test_nothing_acknowledged_is_lost_for_long(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", [(), ("pump",)], ids=["to nobody", "pump"])
+def test_nothing_acknowledged_is_lost_for_long(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """More than ten thousand kills."""
     with capsys.disabled():
-        run(LONG_S)
+        run(LONG_S, *options)

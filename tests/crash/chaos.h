@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ledger of chaos.c, which all of its processes share and which outlives each of them.
+ *
+ *   record    producer 8 | sequence 8 | fill ...      the fill is the producer's number
+ *
+ *   acknowledged    its append returned; only its producer writes it
+ *   delivered       it arrived: at the sender, or at the broker of a sender that pumps; one process at a time writes it
+ *
+ * Sequences of a producer begin with 1 and have no gaps, so one number tells all of them.
+ */
+#ifndef CRASH_CHAOS_H
+#define CRASH_CHAOS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/accumulator.h"
+
+enum {
+    PRODUCER_COUNT = 4,
+    SENDER = PRODUCER_COUNT, /* the roles behind the producers */
+    METER,
+    BROKER, /* of a sender that pumps; else it leaves at once */
+    ROLE_COUNT,
+    PARTITION_COUNT = 2,
+    BATCH_SIZE = 4096,
+    CHAIN_MAX = 4, /* buffers of a batch */
+    CHAIN_SIZE_MAX = CHAIN_MAX * BATCH_SIZE,
+};
+
+struct ledger {
+    atomic_ullong acknowledged[PRODUCER_COUNT];
+    atomic_ullong delivered[PRODUCER_COUNT];
+    atomic_ullong blocked_ns_max; /* longest append that did not wait for memory, without its time in the run queue */
+    atomic_ullong turn_ns_max;    /* longest that anybody was seen to wait for a processor */
+    atomic_ullong record_count;
+    atomic_ullong repeat_count;  /* of records */
+    atomic_ullong pumped_count;  /* batches that the pump completed */
+    atomic_ullong alone_count;   /* batches that the pump left to its caller */
+    atomic_ullong again_count;   /* batches that came to the broker once more */
+    atomic_ullong hostile_count; /* requests that the broker answered in a way in which no broker should */
+    atomic_bool is_carrying;     /* the pump has a request in flight */
+    atomic_int is_finished; /* 1: producers leave; 2: the sender drains what is left and leaves; 3: the broker leaves */
+    atomic_int is_failed;
+};
+
+extern struct ledger *ledger;
+extern pid_t director; /* leaves through exit, which ends the others; the others just leave */
+
+#define FAIL(...)                                      \
+    do {                                               \
+        fprintf(stderr, "chaos: " __VA_ARGS__);        \
+        fprintf(stderr, "\n");                         \
+        ledger->is_failed = 1;                         \
+        getpid() == director ? exit(1) : _exit(1);     \
+    } while (0)
+
+/* The bytes of a batch in a row; `bytes` has room for CHAIN_SIZE_MAX. */
+void batch_copy(const struct arena *arena, const struct drained_batch *batch, uint8_t *bytes);
+
+/* Checks a batch and each of its records, and notes that they are delivered. */
+void ledger_deliver(const uint8_t *bytes, uint32_t size);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The broker of chaos.c: a process that takes Produce requests of version 3 from senders that die.
+ *
+ *   sender ── request ──> broker: a batch that continues its partition is delivered in the ledger
+ *                                 a batch that it has already is the same, byte for byte, and is only answered
+ *                                 a gap ends the run
+ *          <── answer, or in its place now and then one of enum hostility
+ *
+ * As a real broker does, this one may still read the connection of a dead sender when the next one has connected. It
+ * knows a batch by its base sequence, so their order does not matter.
+ */
+#ifndef CRASH_CHAOS_BROKER_H
+#define CRASH_CHAOS_BROKER_H
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define BROKER_TOPIC "chaos"
+#define BROKER_CLIENT "c"
+
+struct broker_address {
+    int listener;
+    struct sockaddr_un name;
+    socklen_t name_size;
+    unsigned seed; /* of its hostile answers */
+};
+
+/* Makes the address, which is there as long as one process has the listener. */
+void broker_listen(struct broker_address *broker);
+
+/* A new connection of a sender. */
+int broker_connect(const struct broker_address *broker);
+
+/* Takes requests until the ledger says that the broker may leave. */
+void broker_run(const struct broker_address *broker);
+
+#endif

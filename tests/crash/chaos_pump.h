@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sender of chaos.c that pumps, and the little that a sink does around the pump (sender/pump.h).
+ *
+ *   connect ──> pump, until its time is over or something is not ordinary
+ *                 │
+ *                 ├──> requests without an answer: their answers are awaited, while the link is well
+ *                 │      └──> else their batches are requeued, and the connection is closed
+ *                 └──> batches that are not ordinary: each is sent alone
+ *
+ * So a link that is not well has one end, whatever was the matter with it: its batches go again.
+ */
+#ifndef CRASH_CHAOS_PUMP_H
+#define CRASH_CHAOS_PUMP_H
+
+#include "chaos_broker.h"
+#include "core/accumulator.h"
+
+/* Carries batches of a sender until the ledger says that it may leave, and nothing is left. */
+void chaos_pump(struct accumulator *accumulator, const struct broker_address *broker);
+
+#endif
