@@ -488,6 +488,61 @@ TEST(an_empty_frame_stays_where_it_is)
     pumping_end(&pumping);
 }
 
+TEST(a_socket_that_ends_behind_any_byte_of_an_answer_is_broken)
+{
+    uint8_t bytes[ANSWER_ROOM];
+    size_t size = answer_write(bytes, 0, 0, 42);
+    for (size_t cut = 1; cut < size; cut++) {
+        struct pumping pumping;
+        pumping_begin_with_request(&pumping);
+        EXPECT(request_read(&pumping) > 0);
+        answer_send(&pumping, bytes, cut);
+        close(pumping.broker);
+        pumping.broker = -1;
+        round_and_exchange(&pumping);
+        expect_that_it_is_left(&pumping);
+        EXPECT(pumping.link.is_broken);
+        EXPECT_EQ_U64(pumping.link.received_size, cut);
+        pumping_end(&pumping);
+    }
+}
+
+TEST(an_answer_before_the_end_of_its_socket_is_taken)
+{
+    struct pumping pumping;
+    pumping_begin_with_request(&pumping);
+    EXPECT(request_read(&pumping) > 0);
+    answer(&pumping, 0, 0, 42);
+    close(pumping.broker);
+    pumping.broker = -1;
+    round_and_exchange(&pumping);
+    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    pump_exchange(&pumping.pump);
+    EXPECT(pumping.link.is_broken);
+    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
+    pumping_end(&pumping);
+}
+
+TEST(answers_in_another_order_stay_where_they_are)
+{
+    struct pumping pumping;
+    uint8_t bytes[2 * ANSWER_ROOM];
+    pumping_begin_with_request(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 1, 8), STATUS_OK);
+    begin_requests(&pumping, 2);
+    size_t size = answer_write(bytes, 1, 0, 43);
+    store_be32(bytes + ANSWER_PARTITION, 1);
+    (void)answer_write(bytes + size, 0, 0, 42);
+    answer_send(&pumping, bytes, 2 * size);
+    pump_exchange(&pumping.pump);
+    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT(pumping.link.is_strange);
+    EXPECT_EQ_U64(pumping.link.answered, 0);
+    EXPECT_EQ_U64(pumping.link.received_size, 2 * size);
+    pumping_end(&pumping);
+}
+
 TEST(a_second_answer_to_a_request_is_no_answer_to_the_next_one)
 {
     struct pumping pumping;
