@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from shmaccum.arena import Arena
+from shmaccum.sender.pumping import Carried, Pumping
+from shmaccum.sender.rounds import Rounds
 from shmaccum.sinks import open_sink
 from tests.kafka.broker import LOOPBACK, Cluster, held_port, running_cluster
 from tests.kafka.distribution import require
@@ -22,6 +24,8 @@ OpenLoop = Callable[..., Loop]
 OpenFake = Callable[..., FakeCluster]
 
 
+PATHS = ("pump", "python")
+"""Ordinary batches go to brokers in C (native/sender/pump.h). Python's path takes those behind TLS, for instance."""
 SHARED_BROKERS = ("apache", "behind_a_proxy", "secure")
 
 
@@ -49,6 +53,47 @@ def open_fake() -> Iterator[OpenFake]:
     """Starts clusters that do as they are told."""
     with contextlib.ExitStack() as stack:
         yield lambda **settings: stack.enter_context(fake_cluster(**settings))
+
+
+class Calls(list[Carried]):
+    """The outcome of each call of the pump; `is_running` in between."""
+
+    is_running = False
+
+    @property
+    def batch_count(self) -> int:
+        """Batches of requests that the pump began."""
+        return sum(outcome.batch_count for outcome in self)
+
+
+@pytest.fixture
+def carried(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """The outcomes of this test."""
+    outcomes = Calls()
+    run = Pumping.run
+
+    def note(self: Pumping, ready: list[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
+        outcomes.is_running = True
+        try:
+            outcome = run(self, ready, due_ns, is_stuck=is_stuck)
+        finally:
+            outcomes.is_running = False
+        if outcome is not None:
+            outcomes.append(outcome)
+        return outcome
+
+    monkeypatch.setattr(Pumping, "run", note)
+    return outcomes
+
+
+@pytest.fixture(params=PATHS)
+def path(request: pytest.FixtureRequest, carried: Calls, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The path of the test's ordinary batches; at the end it is checked that some of them took it."""
+    name: str = request.param
+    if name == "python":
+        monkeypatch.setattr(Rounds, "_may_carry", False)
+    yield name
+    assert (carried.batch_count > 0) is (name == "pump")
 
 
 @pytest.fixture(scope="session")

@@ -69,6 +69,24 @@ def test_a_topic_created_on_first_use_has_everything_once_and_in_order(
     assert consume(apache.bootstrap, topic, partition_count, RECORD_COUNT) == sent
 
 
+def test_everything_arrives_once_and_in_order(path: str, apache: Cluster, topic: str, arena: Arena) -> None:
+    """Keys, headers and null values, in batches that follow those of before."""
+    apache.create_topic(topic, 2)
+    options: dict[str, Any] = {"linger_ms": 0}
+    with Sender(arena, f"kafka:{apache.bootstrap}", **options) as sender, Accumulator(arena) as accumulator:
+        sender.open()
+        for turn in range(5):
+            append_numbered(arena, topic, range(100 * turn, 100 * turn + 100), 2)
+            for partition in range(2):
+                run_until_found(sender, accumulator, accumulator.append(topic, partition, None, b"null", None))
+    arrived = consume_records(apache.bootstrap, topic, 2, 510)
+    for partition, records in arrived.items():
+        numbers = [int(key.split()[1]) for key, _ in records if key is not None and key != b"null"]
+        assert numbers == list(range(partition, 500, 2))
+        assert [value for key, value in records if key == b"null"] == [None] * 5
+        assert all(value == b"value %d " % int(key[4:]) * 3 for key, value in records if key is not None and value)
+
+
 def test_with_fewer_acks_it_arrives_too(apache: Cluster, topic: str, arena: Arena) -> None:
     """The leader's acks first: a partition that has just been created may not have one, and acks=0 would not tell."""
     apache.create_topic(topic, 1)
@@ -125,12 +143,18 @@ def test_a_batch_the_topic_finds_too_large_is_for_the_sender_to_split(
     assert "max.message.bytes" in loop.acks[0].message
 
 
-def test_a_batch_the_topic_finds_too_large_arrives_in_parts(apache: Cluster, topic: str, arena: Arena) -> None:
+def test_a_batch_the_topic_finds_too_large_arrives_in_parts(
+    path: str,
+    apache: Cluster,
+    topic: str,
+    arena: Arena,
+) -> None:
     apache.create_topic(topic, 1, max_message_bytes="1000")
     values = [b"value %d " % number * 6 for number in range(50)]
     with Sender(arena, f"kafka:{apache.bootstrap}", linger_ms=0) as sender, Accumulator(arena) as accumulator:
-        tokens = [accumulator.append(topic, 0, None, b"key", value) for value in values]
         sender.open()
+        run_until_found(sender, accumulator, accumulator.append(topic, 0, None, b"key", values[0]))
+        tokens = [accumulator.append(topic, 0, None, b"key", value) for value in values[1:]]
         run_until_found(sender, accumulator, tokens[-1])
         completion = accumulator.find(tokens[-1])
         assert completion is not None
@@ -150,7 +174,12 @@ def run_until_found(sender: Sender, accumulator: Accumulator, token: Token) -> N
     wait_until(is_found, "the record has a result")
 
 
-def test_after_a_gap_the_partition_starts_over_in_a_new_epoch(apache: Cluster, topic: str, arena: Arena) -> None:
+def test_after_a_gap_the_partition_starts_over_in_a_new_epoch(
+    path: str,
+    apache: Cluster,
+    topic: str,
+    arena: Arena,
+) -> None:
     """The record in the middle is refused, and its sequence never comes: the broker takes no later one (KIP-360)."""
     apache.create_topic(topic, 1, max_message_bytes="1000")
     found: list[tuple[BatchResult, int]] = []
@@ -236,18 +265,22 @@ def test_keys_and_null_values_arrive(apache: Cluster, topic: str, arena: Arena, 
 
 
 def test_what_the_broker_refuses_is_a_letter_that_kafkas_own_tool_shows(
-    apache: Cluster, topic: str, arena: Arena, tmp_path: Path
+    path: str,
+    apache: Cluster,
+    topic: str,
+    arena: Arena,
+    tmp_path: Path,
 ) -> None:
     apache.create_topic(topic, 1, max_message_bytes="1000")
     options: dict[str, Any] = {"linger_ms": 0, "dead_letter": f"log:{tmp_path}/failed"}
     with Sender(arena, f"kafka:{apache.bootstrap}", **options) as sender, Accumulator(arena) as accumulator:
         sender.open()
-        for value in (b"x" * 2000, b"small"):
+        for value in (b"first", b"x" * 2000, b"small"):
             run_until_found(sender, accumulator, accumulator.append(topic, 0, None, b"key", value, [("own", b"1")]))
     (letter,) = LogReader(tmp_path / "failed").partition(topic, 0).records()
     headers = dict(letter.headers)
     assert (letter.key, letter.value, headers["own"]) == (b"key", b"x" * 2000, b"1")
     assert headers["__shmaccum.errors.code"] == b"10"
     assert b"max.message.bytes" in (headers["__shmaccum.errors.message"] or b"")
-    assert consume(apache.bootstrap, topic, 1, 1) == {0: [b"small"]}
+    assert consume(apache.bootstrap, topic, 1, 2) == {0: [b"first", b"small"]}
     assert "__shmaccum.errors.code" in dump(tmp_path / "failed" / f"{topic}-0", "--print-data-log")

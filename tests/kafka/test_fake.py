@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-import struct
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,7 @@ import pytest
 import trustme
 from kafka.protocol.producer import ProduceRequest
 
-from shmaccum._native import Token, decode_batch
+from shmaccum._native import Token
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
@@ -31,6 +30,7 @@ from tests.kafka.broker import LOOPBACK
 from tests.kafka.conftest import OpenFake, OpenLoop
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply, Silence, bound_socket
 from tests.kafka.loop import Loop
+from tests.kafka.scripting import HOSTILE, RawAnswer, Script, values_of
 from tests.support import WATCHDOG_S, wait_until
 
 TOPIC = "flights"
@@ -44,23 +44,6 @@ def append(arena: Arena, *values: bytes, partition: int = 0, topic: str = TOPIC)
         with Accumulator(arena) as accumulator:
             accumulator.append(topic, partition, None, None, value)
             accumulator.flush_begin()
-
-
-def values_of(arrived: list[Arrived]) -> list[bytes | None]:
-    return [record[3] for batch in arrived for record in decode_batch(batch.wire_bytes)]
-
-
-class Script:
-    """Answers from a list, one for each batch; then success."""
-
-    def __init__(self, *replies: Reply | type[Exception]) -> None:
-        self._replies = list(replies)
-
-    def __call__(self, arrived: Arrived) -> Reply:
-        reply = self._replies.pop(0) if self._replies else Reply()
-        if isinstance(reply, Reply):
-            return reply
-        raise reply
 
 
 # --- versions
@@ -585,37 +568,6 @@ def test_a_cluster_that_has_moved_is_found_through_the_bootstrap_list(
 
 
 # --- hostile answers
-
-HOSTILE: Mapping[str, tuple[int, Callable[[int], bytes]]] = {
-    "empty": (3, lambda _: b""),
-    "shorter than its header": (3, lambda _: b"ab"),
-    "its header alone": (13, struct.Struct(">i").pack),
-    "null topics": (3, lambda correlation_id: struct.pack(">iii", correlation_id, -1, 0)),
-    "null topics, flexible": (13, lambda correlation_id: struct.pack(">iBBiB", correlation_id, 0, 0, 0, 0)),
-    "null partitions": (3, lambda correlation_id: struct.pack(">iih7sii", correlation_id, 1, 7, b"flights", -1, 0)),
-    "a name of a negative size": (3, lambda correlation_id: struct.pack(">iihii", correlation_id, 1, -5, -1, 0)),
-    "more topics than bytes": (3, lambda correlation_id: struct.pack(">iii", correlation_id, 2**31 - 1, 0)),
-    "a count without end": (13, lambda correlation_id: struct.pack(">iB20s", correlation_id, 0, b"\xff" * 20)),
-    "of another request": (3, lambda correlation_id: struct.pack(">iii", correlation_id + 1, 0, 0)),
-    "more than an answer": (3, lambda correlation_id: struct.pack(">iii50s", correlation_id, 0, 0, b"x" * 50)),
-}
-
-
-class RawAnswer:
-    """Bytes in place of a response."""
-
-    API_VERSION = 0
-
-    def __init__(self, payload_of: Callable[[int], bytes]) -> None:
-        self._payload_of = payload_of
-        self._frame = b""
-
-    def with_header(self, correlation_id: int) -> None:
-        payload = self._payload_of(correlation_id)
-        self._frame = struct.pack(">i", len(payload)) + payload
-
-    def encode(self, **_how: bool) -> bytes:
-        return self._frame
 
 
 @pytest.mark.parametrize("case", HOSTILE)

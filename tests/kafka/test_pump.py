@@ -22,18 +22,18 @@ from shmaccum._native import decode_batch
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
 from shmaccum.sender.pumping import Carried, Pumping
-from shmaccum.sender.rounds import Rounds
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Sink
 from tests.accumulator import Accumulator
 from tests.dying import dies_at_system_call
-from tests.kafka.conftest import OpenFake
+from tests.kafka.conftest import Calls, OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply
 from tests.support import WATCHDOG_S, wait_until
 
 TOPIC = "flights"
 PARTITIONS = 3
 PRODUCE = 0
+TOPIC_ID_SIZE = 16
 DELIVERY_TIMEOUT_MS = 4_000
 OUT_OF_ORDER, TIMED_OUT, NOT_LEADER, NOT_ENOUGH_REPLICAS = 45, 7, 6, 19
 
@@ -70,32 +70,6 @@ class Ledger:
 
     def _errs(self) -> bool:
         return self._chance.random() < self._error_share
-
-
-class Calls(list[Carried]):
-    """The outcome of each call of the pump; `is_running` in between."""
-
-    is_running = False
-
-
-@pytest.fixture
-def carried(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """The outcomes of this test."""
-    outcomes = Calls()
-    run = Pumping.run
-
-    def note(self: Pumping, ready: list[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
-        outcomes.is_running = True
-        try:
-            outcome = run(self, ready, due_ns, is_stuck=is_stuck)
-        finally:
-            outcomes.is_running = False
-        if outcome is not None:
-            outcomes.append(outcome)
-        return outcome
-
-    monkeypatch.setattr(Pumping, "run", note)
-    return outcomes
 
 
 @contextlib.contextmanager
@@ -146,19 +120,15 @@ def by_partition(values: list[tuple[int, bytes]]) -> dict[tuple[str, int], list[
     return found
 
 
-@pytest.mark.parametrize("is_pumped", [True, False])
 @pytest.mark.parametrize("version", [3, 8, 9, 13])
 def test_both_paths_deliver_the_same(
-    is_pumped: bool,
+    path: str,
     version: int,
     arena_name: str,
     open_fake: OpenFake,
-    carried: list[Carried],
+    carried: Calls,
     seeded: Callable[[], random.Random],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if not is_pumped:
-        monkeypatch.setattr(Rounds, "_may_carry", False)
     values = some_values(seeded(), 300)
     cluster = open_fake(topics={TOPIC: PARTITIONS}, versions={0: (3, version)})
     cluster.on_produce = ledger = Ledger()
@@ -167,11 +137,11 @@ def test_both_paths_deliver_the_same(
     assert ledger.values == by_partition(values)
     assert {one.version for one in cluster.arrived} == {version}
     assert len(set(zip([partition for partition, _ in values], offsets, strict=True))) == len(values)
-    assert (sum(outcome.batch_count for outcome in carried) > 10) is is_pumped
+    assert (carried.batch_count > 10) is (path == "pump")
 
 
 def test_random_errors_lose_and_repeat_nothing(
-    arena_name: str, open_fake: OpenFake, carried: list[Carried], seeded: Callable[[], random.Random]
+    arena_name: str, open_fake: OpenFake, carried: Calls, seeded: Callable[[], random.Random]
 ) -> None:
     chance = seeded()
     values = some_values(chance, 300)
@@ -180,10 +150,10 @@ def test_random_errors_lose_and_repeat_nothing(
     with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
         send_all(arena_name, values)
     assert ledger.values == by_partition(values)
-    assert sum(outcome.batch_count for outcome in carried) > 10
+    assert carried.batch_count > 10
 
 
-def test_large_records_are_left_to_python(arena_name: str, open_fake: OpenFake, carried: list[Carried]) -> None:
+def test_large_records_are_left_to_python(arena_name: str, open_fake: OpenFake, carried: Calls) -> None:
     values = [(0, b"%d" % each + b"." * (9000 if each % 10 == 9 else 10)) for each in range(100)]
     cluster = open_fake(topics={TOPIC: PARTITIONS})
     cluster.on_produce = ledger = Ledger()
@@ -194,9 +164,7 @@ def test_large_records_are_left_to_python(arena_name: str, open_fake: OpenFake, 
     assert sum(len(outcome.left) for outcome in carried) > 0
 
 
-def test_a_socket_that_is_full_gets_the_rest_later(
-    arena_name: str, open_fake: OpenFake, carried: list[Carried]
-) -> None:
+def test_a_socket_that_is_full_gets_the_rest_later(arena_name: str, open_fake: OpenFake, carried: Calls) -> None:
     values = [(each % PARTITIONS, b"%06d" % each + b"." * 3900) for each in range(200)]
     cluster = open_fake(topics={TOPIC: PARTITIONS}, receive_buffer=2048)
     cluster.on_produce = ledger = Ledger()
@@ -210,7 +178,7 @@ def test_a_socket_that_is_full_gets_the_rest_later(
     assert carried
 
 
-def test_a_stop_ends_a_run_at_once(arena_name: str, open_fake: OpenFake, carried: list[Carried]) -> None:
+def test_a_stop_ends_a_run_at_once(arena_name: str, open_fake: OpenFake, carried: Calls) -> None:
     cluster = open_fake(topics={TOPIC: PARTITIONS})
     with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
         send_all(arena_name, [(0, b"%d" % each) for each in range(100)])
@@ -248,9 +216,7 @@ def test_signals_are_handled_during_a_run(arena_name: str, open_fake: OpenFake, 
     assert any(handled)
 
 
-def test_a_topic_that_is_named_during_a_run_is_published(
-    arena_name: str, open_fake: OpenFake, carried: list[Carried]
-) -> None:
+def test_a_topic_that_is_named_during_a_run_is_published(arena_name: str, open_fake: OpenFake, carried: Calls) -> None:
     cluster = open_fake(topics={TOPIC: PARTITIONS, "hops": 2})
     is_over = threading.Event()
 
@@ -281,7 +247,7 @@ def numbered(count: int) -> list[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("options", [{"acks": "1"}, {"acks": "all"}], ids=["one acks", "all ack"])
 def test_batches_without_sequences_are_carried_too(
-    options: dict[str, Any], arena_name: str, open_fake: OpenFake, carried: list[Carried]
+    options: dict[str, Any], arena_name: str, open_fake: OpenFake, carried: Calls
 ) -> None:
     values = numbered(100)
     cluster = open_fake(topics={TOPIC: PARTITIONS})
@@ -296,11 +262,11 @@ def test_batches_without_sequences_are_carried_too(
     assert arrived == by_partition(values)
     assert {one.acks for one in cluster.arrived} == {1 if options["acks"] == "1" else -1}
     assert {one.sequence for one in cluster.arrived} == {(-1, -1, -1)}
-    assert sum(outcome.batch_count for outcome in carried) > 10
+    assert carried.batch_count > 10
 
 
 def test_leaders_that_move_in_the_middle_lose_and_repeat_nothing(
-    arena_name: str, open_fake: OpenFake, carried: list[Carried]
+    arena_name: str, open_fake: OpenFake, carried: Calls
 ) -> None:
     values = numbered(300)
     cluster = open_fake(broker_count=2, topics={TOPIC: PARTITIONS})
@@ -320,10 +286,10 @@ def test_leaders_that_move_in_the_middle_lose_and_repeat_nothing(
         send_in_turns(arena_name, values)
     assert ledger.values == by_partition(values)
     assert {one.node_id for one in cluster.arrived} == {0, 1}
-    assert sum(outcome.batch_count for outcome in carried) > 10
+    assert carried.batch_count > 10
 
 
-def test_a_throttle_is_kept_by_the_library(arena_name: str, open_fake: OpenFake, carried: list[Carried]) -> None:
+def test_a_throttle_is_kept_by_the_library(arena_name: str, open_fake: OpenFake, carried: Calls) -> None:
     values = numbered(60)
     cluster = open_fake(topics={TOPIC: PARTITIONS})
     ledger = Ledger()
@@ -420,6 +386,22 @@ def doubled(answer: bytes) -> bytes:
     return answer + answer
 
 
+def of_another_partition(answer: bytes) -> bytes:
+    """Flexible answers have the partition behind the topic's id and a count."""
+    at = 8 + 1 + 1 + TOPIC_ID_SIZE + 1
+    return answer[:at] + struct.pack(">i", 999) + answer[at + 4 :]
+
+
+def of_another_topic(answer: bytes) -> bytes:
+    at = 8 + 1 + 1
+    return answer[:at] + bytes(TOPIC_ID_SIZE) + answer[at + TOPIC_ID_SIZE :]
+
+
+def without_end(answer: bytes) -> bytes:
+    """More than a pump has room for, in a frame that says so."""
+    return struct.pack(">i", 1 << 24) + answer[4:] + bytes(1 << 20)
+
+
 def garbled(answer: bytes) -> bytes:
     return answer[:8] + bytes(255 - byte for byte in answer[8:])
 
@@ -428,12 +410,16 @@ def cut(_answer: bytes) -> bytes:
     raise Cut
 
 
-@pytest.mark.parametrize("change", [half, wrong_correlation, huge, negative, empty, doubled, garbled, cut])
+CHANGES = [half, wrong_correlation, huge, negative, empty, doubled, of_another_partition, of_another_topic]
+CHANGES += [without_end, garbled, cut]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_hostile_answer_ends_its_connection_and_loses_nothing(
     change: Callable[[bytes], bytes],
     arena_name: str,
     open_fake: OpenFake,
-    carried: list[Carried],
+    carried: Calls,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mangler = Mangler(change)
@@ -455,6 +441,37 @@ def test_a_hostile_answer_ends_its_connection_and_loses_nothing(
         send_in_turns(arena_name, values)
     assert ledger.values == by_partition(values)
     assert mangler.is_done
+    assert carried
+
+
+def test_answers_in_another_order_lose_and_repeat_nothing(
+    arena_name: str, open_fake: OpenFake, carried: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Now and then an answer is held back, and comes behind the next one of its broker."""
+    answer_of = FakeBroker._answer
+    held: list[bytes] = []
+    counts = itertools.count(1)
+
+    def answer(self: FakeBroker, frame: bytes) -> bytes | None:
+        whole = answer_of(self, frame)
+        if whole is None or struct.unpack_from(">h", frame) != (PRODUCE,):
+            return whole
+        if next(counts) % 10 == 0:
+            held.append(whole)
+            return b""
+        return whole + held.pop() if held else whole
+
+    monkeypatch.setattr(FakeBroker, "_answer", answer)
+    values = numbered(60)
+    cluster = open_fake(topics={TOPIC: PARTITIONS})
+    cluster.on_produce = ledger = Ledger()
+    with (
+        Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena,
+        running(arena, cluster, request_timeout_ms=200),
+    ):
+        send_in_turns(arena_name, values)
+    assert ledger.values == by_partition(values)
+    assert next(counts) > 10
     assert carried
 
 
@@ -493,7 +510,7 @@ def test_a_second_answer_to_an_earlier_request_acks_nothing(
     assert refused
 
 
-def test_a_late_answer_is_taken_by_the_sink(arena_name: str, open_fake: OpenFake, carried: list[Carried]) -> None:
+def test_a_late_answer_is_taken_by_the_sink(arena_name: str, open_fake: OpenFake, carried: Calls) -> None:
     cluster = open_fake(topics={TOPIC: PARTITIONS})
     ledger = Ledger()
     counts = iter(range(1_000_000))
