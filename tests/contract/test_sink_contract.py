@@ -25,7 +25,16 @@ from shmaccum.sender.supervisor import Supervisor
 from shmaccum.sinks import Ack, Sink, Verdict, WireBatch, open_sink
 from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import IDENTITY_SIZE, NO_PRODUCER_ID, Acks, SinkHost, each_ack
+from shmaccum.sinks.sink import (
+    IDENTITY_SIZE,
+    NO_PRODUCER_ID,
+    Acks,
+    Loan,
+    Repayment,
+    SinkHost,
+    Unanswered,
+    each_ack,
+)
 from tests.accumulator import Accumulator
 from tests.kafka.fake_broker import Arrived, Reply, fake_cluster
 from tests.sending import ScriptedSink
@@ -73,6 +82,33 @@ class PatientKafkaSink(KafkaSink):
             self._acks += self.poll(0.01, -1)
 
 
+class BorrowedKafkaSink(PatientKafkaSink):
+    """Has itself for a borrower, which begins a request for a batch, and gives the socket back before its first byte.
+
+    `tests/kafka/test_paths.py` has the borrower that writes requests and reads answers.
+    """
+
+    def deliver(self, batches: Sequence[WireBatch]) -> None:
+        borrowed, *others = batches
+        self._known.acked([borrowed.partition_index], time.monotonic())
+        loan = self._borrow(borrowed.partition_index)
+        unanswered = Unanswered(loan.correlation_id, 0.0, 0, [borrowed])
+        self.give_back(loan, Repayment(False, 0, 0, 0, 0, 0, [], unanswered=[unanswered]))
+        if others:
+            super().deliver(others)
+
+    def _borrow(self, partition_index: int) -> Loan:
+        """Waits until nothing is in flight by the socket, which is lent then."""
+        loans: list[Loan] = []
+
+        def is_lent() -> bool:
+            loans[:] = self.lend([partition_index])
+            return bool(loans)
+
+        self._poll_until(is_lent)
+        return loans[0]
+
+
 def _memory(_stack: ExitStack, _folder: Path) -> NewSink:
     return lambda: open_sink("memory:", partitions=PARTITIONS)
 
@@ -90,6 +126,16 @@ def _late(_stack: ExitStack, _folder: Path) -> NewSink:
 
 
 def _kafka(stack: ExitStack, _folder: Path) -> NewSink:
+    bootstrap = _kept(stack)
+    return lambda: PatientKafkaSink(bootstrap)
+
+
+def _borrowed(stack: ExitStack, _folder: Path) -> NewSink:
+    bootstrap = _kept(stack)
+    return lambda: BorrowedKafkaSink(bootstrap)
+
+
+def _kept(stack: ExitStack) -> str:
     """A scripted broker that keeps batches, and their sequences, as the sink ``memory:`` does."""
     broker = MemorySink(partitions=PARTITIONS)
 
@@ -99,7 +145,7 @@ def _kafka(stack: ExitStack, _folder: Path) -> NewSink:
 
     cluster = stack.enter_context(fake_cluster(topics={TOPIC: PARTITIONS}))
     cluster.on_produce = answer
-    return lambda: PatientKafkaSink(cluster.bootstrap)
+    return cluster.bootstrap
 
 
 KINDS: dict[str, Callable[[ExitStack, Path], NewSink]] = {
@@ -108,8 +154,9 @@ KINDS: dict[str, Callable[[ExitStack, Path], NewSink]] = {
     "log": _log,
     "late": _late,
     "kafka": _kafka,
+    "borrowed": _borrowed,
 }
-SAME_PLACE = {"null", "log", "kafka"}
+SAME_PLACE = {"null", "log", "kafka", "borrowed"}
 """Sinks that lead to the same place when they are made anew."""
 
 
