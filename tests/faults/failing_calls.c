@@ -12,7 +12,9 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <poll.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -21,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/types.h>
@@ -68,6 +71,15 @@ const char *faults_hit(void)
     return shared()->hit;
 }
 
+/* A regular file never says to read it again, and the interpreter does not expect it. ppoll knows two of the errors. */
+static bool is_possible(const char *name, int error, int is_write)
+{
+    if (strcmp(name, "ppoll") == 0) {
+        return error == EINTR || error == ENOMEM;
+    }
+    return error == FAULT_SHORT ? is_write : error != EAGAIN || strcmp(name, "read") != 0;
+}
+
 /* The error that this call is to fail with; 0: it is made. */
 static int fault_of(const char *name, int is_write)
 {
@@ -75,8 +87,7 @@ static int fault_of(const char *name, int is_write)
         return 0;
     }
     int error = state->wanted_error;
-    bool is_impossible = error == FAULT_SHORT ? !is_write : error == EAGAIN && strcmp(name, "read") == 0;
-    if (is_impossible) { /* a regular file never says to read it again, and the interpreter does not expect it */
+    if (!is_possible(name, error, is_write)) {
         return 0;
     }
     state->hit = name;
@@ -246,6 +257,32 @@ WRITE_PIECES(pwritev2, (int file, const struct iovec *pieces, int count, off_t s
              (file, pieces, count, start, flags), (file, pieces, count, start, flags))
 WRITE_PIECES(pwritev64v2, (int file, const struct iovec *pieces, int count, off64_t start, int flags),
              (file, pieces, count, start, flags), (file, pieces, count, start, flags))
+
+/* ---- sockets ---- */
+
+WRITE(send, (int file, const void *source, size_t size, int flags), (file, source, size, flags),
+      (file, source, HALF(size), flags))
+CALL(ssize_t, -1, recv, (int file, void *target, size_t size, int flags), (file, target, size, flags))
+CALL(int, -1, ppoll, (struct pollfd *polled, nfds_t count, const struct timespec *time, const sigset_t *signals),
+     (polled, count, time, signals))
+
+ssize_t sendmsg(int file, const struct msghdr *message, int flags)
+{
+    REAL(ssize_t, sendmsg, (int, const struct msghdr *, int))
+    int error = fault_of("sendmsg", 1);
+    if (error == FAULT_SHORT && message->msg_iovlen > 0) {
+        int count = (int)message->msg_iovlen;
+        struct msghdr half = *message;
+        half.msg_iov = (struct iovec *)pieces_half(message->msg_iov, &count);
+        half.msg_iovlen = (size_t)count;
+        return real(file, &half, flags);
+    }
+    if (error > 0) {
+        errno = error;
+        return -1;
+    }
+    return real(file, message, flags);
+}
 
 /* ---- memory ---- */
 

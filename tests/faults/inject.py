@@ -139,7 +139,9 @@ def main() -> None:
     parser.add_argument("--some", type=int, metavar="SEED")
     given = parser.parse_args()
     os.environ.pop("LD_PRELOAD", None)
+    OPERATIONS[given.operation].begin()
     tally = inject_all(given.operation, given.errors, given.some)
+    OPERATIONS[given.operation].end()
     facts = {"calls": tally.call_count, "faults": tally.fault_count, "raised": tally.raised, "hit": tally.calls}
     print(json.dumps(facts))
 

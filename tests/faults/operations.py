@@ -27,9 +27,13 @@ from shmaccum.segment_log.inspection import check_log
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
+from shmaccum.sender.pumping import Carried, Pumping
+from shmaccum.sender.rounds import Rounds
+from shmaccum.sinks import open_sink
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
 from tests.accumulator import Accumulator
+from tests.faults.broker import BrokerProcess
 from tests.log_support import TOPIC, make_batches, open_log, partition_folder
 from tests.support import check_idle, deliver_all
 
@@ -57,6 +61,14 @@ class Operation:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name: str | Path = f"shmaccum-test-{os.getpid()}-{next(_numbers)}"
+
+    @classmethod
+    def begin(cls) -> None:
+        """Makes what all instances use, before the first fault of the process."""
+
+    @classmethod
+    def end(cls) -> None:
+        """Takes it away."""
 
     def prepare(self) -> None:
         """Makes what is there before; without faults."""
@@ -518,6 +530,75 @@ class LogRead(Operation):
         expect_whole_log(self.path, 4)
 
 
+# --- brokers
+
+
+class KafkaRounds(Operation):
+    """Rounds of a sender to Kafka, whose first batch was acked. The broker is a process that meets no fault."""
+
+    keeps = ("]",)
+    is_pumped: ClassVar[bool] = True
+    values: ClassVar[list[bytes]] = [b"%d" % number * 1500 for number in range(5)]
+    broker: ClassVar[BrokerProcess]
+    run_count: ClassVar[int] = 0
+    """Of the pump, in all instances."""
+
+    @classmethod
+    def begin(cls) -> None:
+        cls.broker = BrokerProcess()
+        if not cls.is_pumped:
+            Rounds._may_carry = False  # type: ignore[method-assign, assignment]
+        run = Pumping.run
+
+        def note(*arguments: Any, **options: Any) -> Carried | None:
+            carried = run(*arguments, **options)
+            cls.run_count += carried is not None and carried.batch_count > 0
+            return carried
+
+        Pumping.run = note  # type: ignore[method-assign]
+
+    @classmethod
+    def end(cls) -> None:
+        cls.broker.close()
+        assert (cls.run_count > 0) is cls.is_pumped, f"{cls.run_count} calls of the pump sent something"
+
+    def prepare(self) -> None:
+        self.topic = f"topic-{next(_numbers)}"
+        self.arena = Arena.create(self.name, **SMALL)
+        sink = open_sink(f"kafka:{self.broker.bootstrap}", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1)
+        self.sender = Sender(self.arena, sink, linger_ms=0, retry_backoff_ms=1)
+        self.sender.open()
+        self.accumulator = Accumulator(self.arena)
+        self._append(b"first")
+        self._deliver()
+        for value in self.values:
+            self._append(value)
+
+    def _append(self, value: bytes) -> None:
+        self.accumulator.append(self.topic, 0, 1000, None, value)
+
+    def _deliver(self) -> None:
+        while self.arena.statistics().slots["FREE"] < self.arena.geometry["slot_count"]:
+            self.sender.run_once()
+
+    def run(self) -> None:
+        self.sender.run_once()
+        self.sender.run_once()
+
+    def settle(self) -> None:
+        self._deliver()
+        self.sender.close()
+        self.accumulator.close()
+        assert self.broker.values(self.topic) == [b"first", *self.values]
+        arena_end(self.arena, [])
+
+
+class KafkaRoundsOfPython(KafkaRounds):
+    """The same without the pump."""
+
+    is_pumped = False
+
+
 OPERATIONS: dict[str, type[Operation]] = {
     "create": Create,
     "create-file": CreateFile,
@@ -535,4 +616,6 @@ OPERATIONS: dict[str, type[Operation]] = {
     "log-rounds": LogRounds,
     "log-recover": LogRecover,
     "log-read": LogRead,
+    "kafka-rounds": KafkaRounds,
+    "kafka-rounds-of-python": KafkaRoundsOfPython,
 }
