@@ -108,7 +108,7 @@ class Director:
         roles = [("producer", here)] * 4 + [("producer", there)] * 2
         roles += [("sender", here)] * 2 + [("sender", there)]
         roles += [("reader", here), ("observer", here)]
-        roles += [("server", here)] if self.plan.is_served else []
+        roles += [("server", here)] if self.plan.path else []
         return [Seat(role, number, zygote) for number, (role, zygote) in enumerate(roles)]
 
     # --- lives
@@ -256,8 +256,9 @@ class Director:
     def _begin(self) -> None:
         """Nobody is hurt, and nobody appends, before there is a sender: waiting for the first is no delay."""
         self._arena.native.set_topic_partition_count(TOPIC, PARTITIONS)
-        if self.plan.is_served:
-            self.places.address.write_text(f"{LOOPBACK}:{self._port.getsockname()[1]}", encoding="utf-8")
+        if self.plan.path:
+            address = f"{LOOPBACK}:{self._port.getsockname()[1]}"
+            self.places.address.write_text(f"{address} {self.plan.path}", encoding="utf-8")
         senders = [seat for seat in self._seats if seat.role == "sender"]
         for seat in senders:
             self._start(seat)

@@ -19,8 +19,9 @@ class Plan:
     seed: int
     inside: bool
     """Some of them live in a PID namespace of their own."""
-    is_served: bool = False
-    """Senders deliver over Kafka's protocol to a server of the log, which is hurt, too."""
+    path: str | None = None
+    """Senders deliver over Kafka's protocol to a server of the log, which is hurt, too: by the "pump", or by "python".
+    None: they append to the log."""
 
 
 @dataclass

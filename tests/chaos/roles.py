@@ -22,6 +22,7 @@ from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sender.pumping import Carried, Pumping
+from shmaccum.sender.rounds import Rounds
 from shmaccum.serving import LogServer
 from shmaccum.sinks import Sink, open_sink
 from shmaccum.sinks.sink import Loan
@@ -215,7 +216,9 @@ def deliver(life: Life) -> None:
 def _sink(places: Places) -> Sink:
     if not places.address.exists():
         return open_sink(f"log:{places.log}", partitions=PARTITIONS, segment_bytes=SEGMENT_BYTES)
-    address = places.address.read_text(encoding="utf-8")
+    address, path = places.address.read_text(encoding="utf-8").split()
+    if path == "python":
+        Rounds._may_carry = False  # type: ignore[method-assign, assignment]
     return open_sink(f"kafka:{address}", reconnect_backoff_ms=RECONNECT_MS, reconnect_backoff_max_ms=10 * RECONNECT_MS)
 
 
@@ -244,7 +247,7 @@ def _leave_when_told(stop: Callable[[], object]) -> None:
 
 def serve(life: Life) -> None:
     """The broker of the senders: the log, served to Kafka clients at an address that does not change."""
-    address = life.places.address.read_text(encoding="utf-8")
+    address, _ = life.places.address.read_text(encoding="utf-8").split()
     with LogServer(life.places.log, address, is_writable=True, partitions=PARTITIONS) as server:
         _leave_when_told(server.stop)
         while not server._is_stopped:
