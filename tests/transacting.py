@@ -16,13 +16,17 @@ import pytest
 
 from shmaccum import Producer, Sender
 from shmaccum.arena import Arena
+from shmaccum.arena.results import FENCED_STANDING, TransactionWhy
 from shmaccum.exceptions import ShmaccumError
+from shmaccum.format.group_offsets import OFFSETS_TOPIC, GroupMember, OffsetToCommit, unpack_offsets
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.kafka.library.client import Client
 from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
+from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Sink
+from tests.accumulator import Accumulator
 from tests.kafka.proxy import RequestProxy
 from tests.support import WATCHDOG_S, Child, sender_pid, wait_until
 
@@ -112,6 +116,19 @@ def survives(sender: Sender, is_over: Callable[[], bool]) -> bool:
     rounds.finish = lambda _: None
     sender._close(is_in_order=False)
     return False
+
+
+def fence(arena: Arena) -> None:
+    """A sender finds out that another producer has the transactional id, and is gone."""
+    with Accumulator(arena) as sides:
+        sides.become_sender()
+        sides.half.keep_transaction_standing(FENCED_STANDING)
+        sides.half.fail_transaction(TransactionWhy.FENCED)
+
+
+def offsets_in(sink: MemorySink) -> list[tuple[GroupMember, dict[TopicPartition, OffsetToCommit]]]:
+    """The offsets of groups that were committed, in their order."""
+    return list(map(unpack_offsets, sink.values(OFFSETS_TOPIC)))
 
 
 def count_down(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, count: int) -> None:

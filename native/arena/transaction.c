@@ -137,6 +137,19 @@ void transaction_leave(struct arena *arena)
     }
 }
 
+/* ---- appenders ---- */
+
+/* A fence is in the word until its transaction is over, and in the standing until the id is taken back. */
+enum status transaction_refusal(const struct arena *arena, uint64_t word, enum status otherwise)
+{
+    CHECK(arena_is_transactional(arena));
+    uint64_t standing = load_relaxed_u64(&arena->globals->transaction_standing);
+    bool is_over = transaction_word_state(word) == TRANSACTION_NONE;
+    bool is_fenced = (standing & TRANSACTION_STANDING_FENCED) != 0 ||
+                     (!is_over && transaction_word_why(word) == TRANSACTION_WHY_FENCED);
+    return is_fenced ? STATUS_FENCED : otherwise;
+}
+
 /* ---- the sender ---- */
 
 void transaction_fail(struct arena *arena, enum transaction_why why)

@@ -132,8 +132,13 @@ static inline uint64_t transaction_read(const struct arena *arena)
     return load_acquire_u64(&arena->globals->transaction);
 }
 
+/* STATUS_FENCED in an arena whose transactional id another producer has, `otherwise` in any other. `word` is that of a
+ * transaction that takes no record. */
+enum status transaction_refusal(const struct arena *arena, uint64_t word, enum status otherwise) MUST_USE;
+
 /* Whether a record may be appended now. `joined` is the number of the transaction that the appender joined; 0: none.
- * STATUS_NO_TRANSACTION: none is open. STATUS_TRANSACTION_ENDED: the joined one is not. */
+ * STATUS_NO_TRANSACTION: none is open. STATUS_TRANSACTION_ENDED: the joined one is not. STATUS_FENCED: the same, and
+ * none can be open before the transactional id is taken back. */
 static inline enum status transaction_admits(const struct arena *arena, uint64_t joined)
 {
     if (LIKELY(!arena_is_transactional(arena))) {
@@ -142,9 +147,10 @@ static inline enum status transaction_admits(const struct arena *arena, uint64_t
     uint64_t word = transaction_read(arena);
     bool is_open = transaction_word_state(word) == TRANSACTION_OPEN;
     if (joined != 0) {
-        return is_open && transaction_word_number(word) == joined ? STATUS_OK : STATUS_TRANSACTION_ENDED;
+        bool is_joined = is_open && transaction_word_number(word) == joined;
+        return is_joined ? STATUS_OK : transaction_refusal(arena, word, STATUS_TRANSACTION_ENDED);
     }
-    return is_open ? STATUS_OK : STATUS_NO_TRANSACTION;
+    return is_open ? STATUS_OK : transaction_refusal(arena, word, STATUS_NO_TRANSACTION);
 }
 
 /* ---- the coordinator ---- */

@@ -35,6 +35,8 @@
     X(SHARE_USED, "this process holds all of the buffers that one process may have")                      \
     X(NO_TRANSACTION, "no transaction is open: begin one before you send to this arena")                   \
     X(TRANSACTION_ENDED, "the transaction takes no more records")                                          \
+    X(FENCED, "another producer has the transactional_id of this arena, or the brokers aborted its last "  \
+              "transaction for its time: init_transactions() takes the id back")                           \
     X(SYNC_FAILED, "forcing the arena to disk failed: nothing more is acknowledged, export what it holds")
 
 enum status {

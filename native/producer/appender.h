@@ -79,7 +79,7 @@ struct append_order {
 /* Appends records[0..count) to one partition, as many as one batch takes (at least one on STATUS_OK).
  * STATUS_EXHAUSTED: nothing was appended; wait for result->need slots (buffer_pool.h) and call again with them.
  * STATUS_TRY_AGAIN: nothing was appended, the sticky partition moved on: choose again.
- * STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED: nothing was appended (transaction.h).
+ * STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED, STATUS_FENCED: nothing was appended (transaction.h).
  * STATUS_DETACHED (call arena_ensure_attached), STATUS_POISONED, STATUS_INVALID. */
 enum status appender_append(struct appender *appender, const struct append_order *order,
                             struct append_result *result) MUST_USE;

@@ -88,8 +88,8 @@ void partition_unlock(struct arena *arena, struct partition_hold *hold);
 
 /* Appends records[0..count) as far as they fit into the open batch; `appended` receives how many, and `first` the
  * place of the first. STATUS_OK: at least one. STATUS_EXHAUSTED: there is no open batch with room: open one.
- * STATUS_TRY_AGAIN: we were passed, or somebody sealed: unlock and start over. STATUS_TRANSACTION_ENDED: the
- * transaction that was joined is not open. STATUS_CORRUPT: the slot word is impossible. */
+ * STATUS_TRY_AGAIN: we were passed, or somebody sealed: unlock and start over. STATUS_TRANSACTION_ENDED, STATUS_FENCED:
+ * the transaction that was joined is not open. STATUS_CORRUPT: the slot word is impossible. */
 struct batch_place {
     uint32_t slot_index;
     uint32_t generation;
@@ -103,8 +103,8 @@ enum status producer_batch_append(struct arena *arena, struct partition_hold *ho
                                   struct batch_place *first) MUST_USE;
 
 /* Makes an OWNED slot of ours the open batch. STATUS_TRY_AGAIN: we were passed. STATUS_EXHAUSTED: the arena closes.
- * STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED: as transaction_admits says. Then `*is_spare_kept` says whether the
- * slot is still OWNED by us. */
+ * STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED, STATUS_FENCED: as transaction_admits says. Then `*is_spare_kept`
+ * says whether the slot is still OWNED by us. */
 enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
                                 int64_t base_timestamp_ms, bool *is_spare_kept) MUST_USE;
 
@@ -114,8 +114,8 @@ enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_in
                                       uint32_t count, const struct measured_record *record) MUST_USE;
 
 /* Commits a filled chain behind everything in the partition. Otherwise nothing was committed. STATUS_TRY_AGAIN: we were
- * passed. STATUS_REMOVED: the arena closes. STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED: as transaction_admits
- * says. STATUS_STALE: the head was sealed while it was empty, and the slots are not ours any more. */
+ * passed. STATUS_REMOVED: the arena closes. STATUS_STALE: the head was sealed while it was empty, and the slots are not
+ * ours any more. STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED, STATUS_FENCED: as transaction_admits says. */
 enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
                                         const struct measured_record *record, struct batch_place *place) MUST_USE;
 

@@ -368,11 +368,16 @@ class Producer(_native.Producer):
         Raises:
             InvalidArgumentError: the arena has no transactional_id.
         """
-        self._check_has_transactions()
+        self.check_has_transactions()
         self.arena.native.unfence_transactions()
         self._doorbell.ring_if_asleep()
 
-    def _check_has_transactions(self) -> None:
+    def check_has_transactions(self) -> None:
+        """Refuses an arena without transactions.
+
+        Raises:
+            InvalidArgumentError: the arena has no transactional_id.
+        """
         with self._metrics.timed("txn-init"):
             transactional_id = self.arena.transactional_id
         if transactional_id is None:
@@ -415,7 +420,7 @@ class Producer(_native.Producer):
         """A transaction that is not begun yet."""
         if not self.is_open:
             raise ProducerClosedError("the producer is closed: it begins no transaction")
-        self._check_has_transactions()
+        self.check_has_transactions()
         return Transaction(
             self.arena, self._doorbell.ring_if_asleep, self._metrics.timed, self.send_offsets_to_transaction
         )
@@ -463,17 +468,26 @@ class Producer(_native.Producer):
         Raises:
             InvalidArgumentError: an offset or the group is wrong, or the arena has no transactional_id.
             NoTransactionError: no transaction is open.
+            ProducerFencedError: the same, because another producer has the transactional_id.
             Exception: as `send`.
         """
-        self._check_has_transactions()
+        packed = self._packed_offsets(offsets, group_metadata)
+        if packed is not None:
+            with self._metrics.timed("txn-send-offsets"):
+                self._append_offsets(packed)
+                self._sync()
+
+    def _packed_offsets(self, offsets: GroupOffsets, group_metadata: object) -> bytes | None:
+        """The value of a record of `OFFSETS_TOPIC`; None: there are no offsets."""
+        self.check_has_transactions()
         member, parsed = parse_group(group_metadata), parse_offsets(offsets)
-        if not parsed:
-            return
-        with self._metrics.timed("txn-send-offsets"):
-            if not self.arena.native.topic_partition_count(OFFSETS_TOPIC):  # the same for every sink
-                self.arena.native.set_topic_partition_count(OFFSETS_TOPIC, 1)
-            self.append_columns(OFFSETS_TOPIC, [pack_offsets(member, parsed)], partition=0)
-            self._sync()
+        return pack_offsets(member, parsed) if parsed else None
+
+    def _append_offsets(self, packed: bytes) -> None:
+        native = self.arena.native
+        if not native.topic_partition_count(OFFSETS_TOPIC):  # the same for every sink
+            native.set_topic_partition_count(OFFSETS_TOPIC, 1)
+        self.append_columns(OFFSETS_TOPIC, [packed], partition=0)
 
     def _begun(self) -> Transaction:
         if self._transaction is None:
@@ -496,7 +510,7 @@ class Producer(_native.Producer):
         """
         if not self.is_open:
             raise ProducerClosedError("the producer is closed: it joins no transaction")
-        self._check_has_transactions()
+        self.check_has_transactions()
         if number == 0:
             raise InvalidArgumentError("no transaction has the number 0: join one by the number of its Transaction")
         self._appender.native.join(number or 0)

@@ -1091,8 +1091,8 @@ MUTANTS = (
     Mutant(
         "number-that-was-joined-is-not-compared",
         "arena/transaction.h",
-        "        return is_open && transaction_word_number(word) == joined ? STATUS_OK : STATUS_TRANSACTION_ENDED;\n",
-        "        return is_open ? STATUS_OK : STATUS_TRANSACTION_ENDED;\n",
+        "        bool is_joined = is_open && transaction_word_number(word) == joined;\n",
+        "        bool is_joined = is_open;\n",
         (*TRANSACTION_TEST, ("renew", "append-joined")),
         is_quick=True,
         is_slow=True,

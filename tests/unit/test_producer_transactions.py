@@ -35,6 +35,7 @@ from shmaccum.exceptions import (
     TransactionEndedError,
     TransactionOutcomeUnknownError,
 )
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.observe.observation import Observer, Rates
 from shmaccum.observe.picture import Painter
 from shmaccum.observe.prometheus import ArenaCollector, exposition
@@ -46,6 +47,7 @@ from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
 from tests.support import WATCHDOG_S, Child, boot_again, run_in_child, wait_until
+from tests.transacting import fence
 from tests.unit.test_prometheus import samples
 
 TOPIC = "t"
@@ -440,6 +442,32 @@ def test_another_arena_with_the_id_fences_the_first_one(transactional: Arena, se
     with pytest.raises(ProducerFencedError, match="another arena has"), sending(transactional, sink):
         pass
     producer.close(0)
+
+
+def test_every_process_hears_of_a_fence_until_the_id_is_taken_back(transactional: Arena) -> None:
+    with Producer(transactional) as producer, Producer(transactional) as worker, Producer(transactional) as joined:
+        joined.join(producer.transaction().number)
+        worker.send(TOPIC, b"before", partition=0)
+        fence(transactional)
+        for one in (producer, worker, joined):
+            with pytest.raises(ProducerFencedError, match="init_transactions"):
+                one.send(TOPIC, b"too late", partition=0)
+            with pytest.raises(ProducerFencedError):
+                one.send_many(TOPIC, [b"too late"] * 3, partition=1)
+            with pytest.raises(ProducerFencedError):
+                one.send_offsets_to_transaction({TopicPartition(TOPIC, 0): 1}, "readers")
+        with pytest.raises(ProducerFencedError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with sending(transactional, MemorySink(partitions=4)):
+            wait_until(lambda: state_of(transactional) == "none", "the transaction is over")
+            with pytest.raises(ProducerFencedError):
+                worker.send(TOPIC, b"too late", partition=0)
+            producer.init_transactions()
+            with producer.transaction():
+                worker.send(TOPIC, b"again", partition=0)
+                with pytest.raises(TransactionEndedError):
+                    joined.send(TOPIC, b"too late", partition=0)
 
 
 def test_a_removed_arena_aborts_its_open_transaction(arena_name: str, tmp_path: Path) -> None:

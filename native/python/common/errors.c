@@ -29,6 +29,7 @@ static const char *const class_names[STATUS_COUNT] = {
     [STATUS_SHARE_USED] = "ProcessShareUsedError",
     [STATUS_NO_TRANSACTION] = "NoTransactionError",
     [STATUS_TRANSACTION_ENDED] = "TransactionEndedError",
+    [STATUS_FENCED] = "ProducerFencedError",
 };
 
 static bool class_load(PyObject *module, const char *name, PyObject **target)

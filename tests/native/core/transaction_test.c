@@ -483,6 +483,28 @@ TEST(a_sink_that_does_not_commit_what_was_decided_gives_a_reason)
     company_left(&company);
 }
 
+TEST(every_send_says_that_its_arena_is_fenced_until_the_id_is_taken_back)
+{
+    struct company company = company_met();
+    begin(&company);
+    transaction_fail(company.survivor, TRANSACTION_WHY_FENCED);
+    for (uint64_t joined = 0; joined <= 1; joined++) {
+        company.producer->appender->joined = joined;
+        EXPECT_STATUS(append(&company, 0), STATUS_FENCED);
+        EXPECT_STATUS(append_chain(&company, 0), STATUS_FENCED);
+    }
+    transaction_standing_keep(company.survivor, TRANSACTION_STANDING_FENCED);
+    EXPECT_STATUS(append(&company, 0), STATUS_FENCED);
+    EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
+    sender_end_it(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_FENCED);
+    transaction_unfence(company.arena);
+    EXPECT_STATUS(append(&company, 0), STATUS_TRANSACTION_ENDED);
+    company.producer->appender->joined = 0;
+    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
+    company_left(&company);
+}
+
 TEST(a_fenced_arena_takes_its_id_back_between_two_transactions)
 {
     struct company company = company_met();
