@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import read_reports
 from shmaccum.exceptions import (
+    DeliveryFailedError,
     OtherSinkError,
     ProducerFencedError,
     TransactionEndedError,
@@ -27,6 +28,7 @@ from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.serving import LogServer
 from shmaccum.serving.transactional_id import TransactionState
 from shmaccum.sinks.kafka.sink import KafkaSink
+from shmaccum.sinks.kafka.transaction.fates import INVALID_PRODUCER_EPOCH
 from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
 from shmaccum.sinks.sink import Ack, Acks
 from tests.dying import dies_at_system_call
@@ -384,6 +386,33 @@ def test_an_arena_stays_fenced_when_its_sender_is_another_one(cluster: Cluster, 
             with producer.transaction():
                 producer.send(TOPIC, b"3", partition=0)
     assert cluster.committed() == [b"1", b"3"]
+
+
+def test_a_batch_of_a_fenced_arena_leaves_an_abort_which_finds_the_fence(
+    cluster: Cluster, transactional: Arena
+) -> None:
+    with (
+        producing(transactional) as producer,
+        producing(transactional) as worker,
+        transactional_producer(cluster) as theirs,
+        sending(transactional, cluster.url),
+    ):
+        producer.begin_transaction()
+        producer.send(TOPIC, b"1", partition=0).get(WATCHDOG_S)
+        theirs.init_transactions(DEADLINE_S)
+        late = producer.send(TOPIC, b"2", partition=0)
+        with pytest.raises(DeliveryFailedError) as refused:
+            late.get(WATCHDOG_S)
+        assert refused.value.error_code == INVALID_PRODUCER_EPOCH
+        with pytest.raises(TransactionEndedError, match=r"INVALID_PRODUCER_EPOCH.*; abort it"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        wait_until(lambda: is_over(transactional), "the abort has its answer")
+        with pytest.raises(ProducerFencedError):
+            producer.begin_transaction()
+        with pytest.raises(ProducerFencedError, match="init_transactions"):
+            worker.send(TOPIC, b"3", partition=0)
+    assert cluster.committed() == []
 
 
 @contextlib.contextmanager

@@ -551,7 +551,33 @@ def test_a_commit_that_may_have_arrived_and_is_refused_then_has_an_unknown_outco
     assert (driven.protocol.outcome, driven.protocol.standing.state) == (Outcome.UNKNOWN, State.FAILED)
 
 
-@pytest.mark.parametrize("code", [7, 13, 14, 15, 16, 51])
+def was_not_sent(driven: Driven) -> None:
+    driven.protocol.missed(13, "the node is not ready", driven.now_s, is_unsent=True)
+
+
+def came_too_early(driven: Driven) -> None:
+    """A former transition of the transactional id is under way at the coordinator."""
+    driven.answer(Answer(51))
+
+
+@pytest.mark.parametrize("happens", [was_not_sent, came_too_early])
+@pytest.mark.parametrize("has_missed", [False, True])
+def test_a_commit_that_certainly_changed_nothing_leaves_the_outcome_as_it_was(
+    happens: Callable[[Driven], None], has_missed: bool
+) -> None:
+    driven = in_flight(EndTransaction)
+    if has_missed:
+        driven.protocol.missed(7, "no answer in time", driven.now_s)
+        driven.up_to(EndTransaction)
+    happens(driven)
+    assert driven.protocol.standing.is_end_sent is has_missed
+    driven.up_to(EndTransaction)
+    driven.answer(Answer(90))
+    outcome = Outcome.UNKNOWN if has_missed else Outcome.ABORTED
+    assert (driven.protocol.outcome, driven.protocol.standing.state) == (outcome, State.FAILED)
+
+
+@pytest.mark.parametrize("code", [7, 13, 14, 15, 16])
 def test_an_answer_that_asks_for_patience_does_not_say_that_nothing_was_decided(code: int) -> None:
     driven = in_flight(EndTransaction)
     driven.answer(Answer(code))

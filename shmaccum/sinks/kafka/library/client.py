@@ -66,6 +66,8 @@ class Asked:
     """Why there is no answer, when it is answered."""
     message: str = ""
     is_answered: bool = False
+    is_unsent: bool = False
+    """No byte of it was sent, for certain."""
 
 
 class Client:
@@ -378,6 +380,7 @@ class Client:
         except errors.KafkaError as error:  # a broker that metadata do not know any more, or a login that failed
             self.refresh_metadata()
             _miss(asked, error)
+            asked.is_unsent = True
             return asked
         future.add_callback(lambda response: self._take(asked, response))
         future.add_errback(lambda error: _miss(asked, error))
@@ -396,6 +399,7 @@ class Client:
 
 def _miss(asked: Asked, error: Exception) -> None:
     asked.error_code, asked.message = error_code(error), describe(error)
+    asked.is_unsent = isinstance(error, errors.NodeNotReadyError)
     asked.is_answered = True
 
 

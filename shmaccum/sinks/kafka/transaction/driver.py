@@ -36,6 +36,7 @@ class Asked(Protocol):
     error_code: int
     message: str
     is_answered: bool
+    is_unsent: bool
 
 
 class Asking(Protocol):
@@ -163,5 +164,5 @@ class TransactionDriver:
         if asked.answer is not None:
             self.protocol.answered(asked.answer, self._now_s())
         else:
-            self.protocol.missed(asked.error_code, asked.message, self._now_s())
+            self.protocol.missed(asked.error_code, asked.message, self._now_s(), is_unsent=asked.is_unsent)
         return True

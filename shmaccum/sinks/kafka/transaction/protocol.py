@@ -398,31 +398,41 @@ class TransactionProtocol:
             self._not_before_s = float("-inf")
             self._done(request, answer)
         elif found in {Fate.RETRY, Fate.FIND}:
-            self._again(request, worst, now_s, is_lost=found is Fate.FIND)
+            self._again(
+                request, worst, now_s, is_lost=found is Fate.FIND, is_unchanged=worst == CONCURRENT_TRANSACTIONS
+            )
         else:
             self._refused(request, Failure(found, worst, sentence(worst, answer.message)))
 
-    def missed(self, error_code: int, message: str, now_s: float) -> None:
+    def missed(self, error_code: int, message: str, now_s: float, *, is_unsent: bool = False) -> None:
         """Tells that the request in flight has no answer.
 
         Args:
             error_code: Kafka's number for the reason.
             message: for people.
+            is_unsent: no broker can have got it.
         """
         request = self._take_asked()
         if error_code == UNSUPPORTED_VERSION:
             self._refused(request, Failure(Fate.FATAL, error_code, message))
         else:
-            self._again(request, error_code, now_s, is_lost=True)
+            self._again(request, error_code, now_s, is_lost=True, is_unchanged=is_unsent)
 
     def _take_asked(self) -> Request:
         assert self._asked is not None, "no request is in flight"
         asked, self._asked = self._asked, None
         return asked
 
-    def _again(self, request: Request, error_code: int, now_s: float, *, is_lost: bool) -> None:
-        """The request goes again after a pause, at once only in the next round."""
-        self._is_end_open |= isinstance(request, EndTransaction)
+    def _again(self, request: Request, error_code: int, now_s: float, *, is_lost: bool, is_unchanged: bool) -> None:
+        """The request goes again after a pause, at once only in the next round.
+
+        Args:
+            is_unchanged: the coordinator did nothing for the request, for certain. Kafka's says so when a former
+                transition is under way. Other answers may come behind its write (TransactionStateManager).
+        """
+        if isinstance(request, EndTransaction):
+            self._is_end_open |= not is_unchanged
+            self._change(is_end_sent=self._is_end_open)
         if is_lost and (coordinator := self._coordinator_of(request)) is not None:
             self._nodes.pop(coordinator, None)
             if coordinator == self._coordinator:
