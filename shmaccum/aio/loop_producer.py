@@ -21,6 +21,7 @@ from shmaccum.arena.removal import RemovalWatch, check_takes_records
 from shmaccum.exceptions import ArenaRemovedError, BufferExhaustedError, FlushTimeoutError, ProcessShareUsedError
 from shmaccum.producer.buffer_pool import SLICE_NS, BufferPool
 from shmaccum.producer.deliveries import Deliveries
+from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.producer.loop_results import LoopResults, Rings
 from shmaccum.producer.pipeline import RecordColumns
 from shmaccum.producer.transaction import Transaction, Waits
@@ -169,14 +170,19 @@ class LoopProducer(kept_producer.Producer):
     async def conclude_many(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
         """Ends a send of many behind its appends, as `conclude` does."""
         self._observe(futures, error)
-        if self._is_synchronous and error is None:
-            await asyncio.to_thread(self._sync)
+        if error is None:
+            await self.sync_in_loop()
 
     async def conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
         """Ends a send behind its append: tells the pipeline, and waits for the disk in another thread."""
         if self._pipeline is not None:
             self._pipeline.conclude(future, error)
-        if future is not None and self._is_synchronous:
+        if future is not None:
+            await self.sync_in_loop()
+
+    async def sync_in_loop(self) -> None:
+        """Waits for the disk in another thread, where the arena wants that."""
+        if self._is_synchronous:
             await asyncio.to_thread(self._sync)
 
     # --- waits
@@ -256,6 +262,24 @@ class LoopProducer(kept_producer.Producer):
             Exception: as `commit_transaction`.
         """
         await self._rest_between((transaction or self._begun()).commit_waits(timeout))
+
+    def packed_offsets(self, offsets: GroupOffsets, group_metadata: object) -> bytes | None:
+        """The value that `append_offsets` takes; None: there are no offsets.
+
+        Raises:
+            InvalidArgumentError: as `send_offsets_to_transaction`.
+        """
+        return self._packed_offsets(offsets, group_metadata)
+
+    def append_offsets(self, packed: bytes) -> None:
+        """Appends offsets of a group.
+
+        Raises:
+            WouldWaitError: no buffer is free.
+            Exception: as `send_offsets_to_transaction`.
+        """
+        with self._metrics.timed("txn-send-offsets"):
+            self._append_offsets(packed)
 
     async def _rest_between(self, waits: Waits) -> None:
         """Goes through a step of a transaction in this task."""

@@ -16,8 +16,10 @@ from shmaccum.aio.transaction import Transaction
 from shmaccum.arena import Arena
 from shmaccum.closing import StoppedOnExit
 from shmaccum.exceptions import ProducerClosedError
+from shmaccum.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.producer import deliveries as native
 from shmaccum.producer.delivery import RecordMetadata
+from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.producer.pipeline import RecordColumns
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S
 from shmaccum.producer.serializers import Headers
@@ -224,7 +226,7 @@ class Producer(StoppedOnExit):
     # --- transactions
 
     async def init_transactions(self) -> None:
-        """Checks that the arena has transactions (Kafka: initTransactions).
+        """Takes the transactional_id for this arena, where another producer has taken it (Kafka: initTransactions).
 
         Raises:
             InvalidArgumentError: the arena has no transactional_id.
@@ -243,7 +245,7 @@ class Producer(StoppedOnExit):
             ProducerClosedError: the producer was not started.
             Exception: the block raises as `begin_transaction` and `commit_transaction`.
         """
-        return Transaction(self._started())
+        return Transaction(self._started(), self.send_offsets_to_transaction)
 
     async def begin_transaction(self) -> None:
         """Begins a transaction, in which every process of the arena may send (Kafka: beginTransaction).
@@ -252,7 +254,7 @@ class Producer(StoppedOnExit):
         none.
 
         Raises:
-            ArenaBusyError, ArenaRemovedError, InvalidArgumentError, ProducerClosedError: as
+            ArenaBusyError, ArenaRemovedError, InvalidArgumentError, ProducerClosedError, ProducerFencedError: as
                 `shmaccum.Producer.begin_transaction`.
         """
         await self._started().begin_in_loop()
@@ -266,7 +268,7 @@ class Producer(StoppedOnExit):
             timeout: seconds, two minutes by default; None waits as long as it takes.
 
         Raises:
-            TransactionEndedError, TransactionOutcomeUnknownError, NoTransactionError: as
+            TransactionEndedError, ProducerFencedError, TransactionOutcomeUnknownError, NoTransactionError: as
                 `shmaccum.Producer.commit_transaction`.
         """
         await self._started().commit_in_loop(None, timeout)
@@ -278,6 +280,30 @@ class Producer(StoppedOnExit):
             TransactionEndedError, NoTransactionError: as `shmaccum.Producer.abort_transaction`.
         """
         self._started().abort_transaction()
+
+    async def send_offsets_to_transaction(self, offsets: GroupOffsets, group_metadata: object) -> None:
+        """Commits offsets of a consumer group with the transaction (Kafka: sendOffsetsToTransaction, KIP-447).
+
+        The offsets lie in the arena when this comes back, and are committed with the records or not at all. Where the
+        group does not take them, `commit_transaction` raises. Offsets of two tasks keep the order of their calls.
+
+        Args:
+            offsets: the next offset of each partition, by a TopicPartition of kafka-python, aiokafka or
+                confluent-kafka.
+            group_metadata: a group id, or the group metadata of a consumer of kafka-python or confluent-kafka.
+
+        Raises:
+            BufferExhaustedError: the task waited for max_block_ms.
+            InvalidArgumentError, NoTransactionError, ProducerFencedError: as
+                `shmaccum.Producer.send_offsets_to_transaction`.
+        """
+        producer = self._started()
+        packed = producer.packed_offsets(offsets, group_metadata)
+        if packed is None:
+            return
+        async with self._line(OFFSETS_TOPIC):
+            await _appended(producer, OFFSETS_TOPIC, producer.deadline_ns(), lambda: producer.append_offsets(packed))
+        await producer.sync_in_loop()
 
     def join(self, number: int | None) -> None:
         """From now on this producer sends in one transaction alone, as `shmaccum.Producer.join` has it.

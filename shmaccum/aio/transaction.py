@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
-from shmaccum.exceptions import NoTransactionError, TransactionEndedError
+from shmaccum.exceptions import NoTransactionError, ProducerFencedError, TransactionEndedError
 from shmaccum.producer import transaction as threaded
+from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.producer.transaction import COMMIT_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -29,8 +31,9 @@ class Transaction:
     cancelled there. A task that is cancelled in the commit leaves a commit that goes on: `commit` tells its outcome.
     """
 
-    def __init__(self, producer: LoopProducer) -> None:
+    def __init__(self, producer: LoopProducer, send_offsets: Callable[[GroupOffsets, object], Awaitable[None]]) -> None:
         self._producer = producer
+        self._send_offsets = send_offsets
         self._transaction: threaded.Transaction | None = None
 
     def _begun(self) -> threaded.Transaction:
@@ -51,6 +54,16 @@ class Transaction:
     def is_over(self) -> bool:
         """True when this process has read the outcome, or has aborted it."""
         return self._begun().is_over
+
+    async def send_offsets(self, offsets: GroupOffsets, group_metadata: object) -> None:
+        """Commits offsets of a consumer group with the transaction, as `Producer.send_offsets_to_transaction`.
+
+        Raises:
+            NoTransactionError: the transaction has not begun, or is over.
+            Exception: as `Producer.send_offsets_to_transaction`.
+        """
+        self._begun().check_is_ours()
+        await self._send_offsets(offsets, group_metadata)
 
     async def commit(self, timeout: float | None = COMMIT_TIMEOUT_S) -> None:
         """Commits before the end of the block.
@@ -85,6 +98,6 @@ class Transaction:
             return
         try:
             await self.commit()
-        except TransactionEndedError:
+        except (TransactionEndedError, ProducerFencedError):
             self._begun().let_go()
             raise

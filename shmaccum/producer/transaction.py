@@ -166,7 +166,7 @@ class Transaction:
         Raises:
             Exception: as `Producer.send_offsets_to_transaction`.
         """
-        self._check_is_ours()
+        self.check_is_ours()
         self._send_offsets(offsets, group_metadata)
 
     # --- end
@@ -194,7 +194,7 @@ class Transaction:
     def commit_waits(self, timeout: float | None) -> Waits:
         """The waits of `commit`."""
         timeout_s = parse_timeout_s(timeout)
-        self._check_is_ours()
+        self.check_is_ours()
         with self._timed("txn-commit"):
             try:
                 self._native.commit_transaction(self.number)
@@ -250,7 +250,7 @@ class Transaction:
             TransactionEndedError: its commit has begun.
             NoTransactionError: it is over, or another process began it.
         """
-        self._check_is_ours()
+        self.check_is_ours()
         with self._timed("txn-abort"):
             try:
                 self._native.abort_transaction(self.number)
@@ -276,7 +276,12 @@ class Transaction:
         except TransactionEndedError:
             self._leave()
 
-    def _check_is_ours(self) -> None:
+    def check_is_ours(self) -> None:
+        """Refuses a transaction that this process cannot end.
+
+        Raises:
+            NoTransactionError: it is over, or another process began it.
+        """
         if self.is_over or os.getpid() != self._pid:
             raise NoTransactionError(
                 f"{self._name} is over in this process, or another process began it: the process that begins a "

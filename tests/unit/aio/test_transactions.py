@@ -11,22 +11,28 @@ from typing import Any
 
 import pytest
 
+from shmaccum import Producer as KeptProducer
 from shmaccum import Sender
 from shmaccum.aio import Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import (
     ArenaBusyError,
+    BufferExhaustedError,
     DeliveryAbortedError,
     InvalidArgumentError,
     NoTransactionError,
     ProducerClosedError,
+    ProducerFencedError,
     TransactionEndedError,
     TransactionOutcomeUnknownError,
 )
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.sinks.memory import MemorySink
 from tests.support import WATCHDOG_S, wait_until
+from tests.transacting import fence, is_over, offsets_in
 
 TOPIC = "t"
+INPUT = TopicPartition("in", 0)
 
 
 class MistakeError(Exception):
@@ -114,6 +120,81 @@ def test_the_names_of_kafka(transactional: Arena) -> None:
                 await thrown_away
             times = producer.metrics()["producer-metrics"]
             assert all(times[f"txn-{step}-time-ns-total"] > 0 for step in ("init", "begin", "commit", "abort"))
+
+    run(main())
+
+
+def test_offsets_of_a_group_go_with_the_transaction_or_not_at_all(transactional: Arena) -> None:
+    async def main() -> None:
+        async with sending(transactional) as sink, Producer(transactional) as producer:
+            async with producer.transaction() as transaction:
+                await producer.send(TOPIC, b"1", partition=0)
+                await transaction.send_offsets({INPUT: 5}, "readers")
+                await producer.send_offsets_to_transaction({INPUT: 7}, "readers")
+                await producer.send_offsets_to_transaction({}, "readers")
+            with contextlib.suppress(MistakeError):
+                async with producer.transaction() as given_up:
+                    await given_up.send_offsets({INPUT: 9}, "readers")
+                    raise MistakeError
+            with pytest.raises(NoTransactionError, match="is over"):
+                await given_up.send_offsets({INPUT: 9}, "readers")
+            with pytest.raises(NoTransactionError):
+                await producer.send_offsets_to_transaction({INPUT: 9}, "readers")
+            with pytest.raises(InvalidArgumentError, match="names no group"):
+                await producer.send_offsets_to_transaction({INPUT: 9}, None)
+            async with producer.transaction():
+                pass
+            assert [offsets[INPUT].offset for _, offsets in offsets_in(sink)] == [5, 7]
+            assert producer.metrics()["producer-metrics"]["txn-send-offsets-time-ns-total"] > 0
+
+    run(main())
+
+
+def test_other_tasks_go_on_while_offsets_wait_for_room_and_keep_their_order(transactional: Arena) -> None:
+    async def main() -> None:
+        async with Producer(transactional) as producer:
+            await producer.begin_transaction()
+            other = KeptProducer(transactional, max_block_ms=0)
+            with contextlib.suppress(BufferExhaustedError):
+                while True:
+                    other.send(TOPIC, b"x" * 900, partition=0)
+            other.close(0)
+            waiting = [
+                asyncio.ensure_future(producer.send_offsets_to_transaction({INPUT: number}, "readers"))
+                for number in range(3)
+            ]
+            while not transactional.statistics().waiting_count:
+                await asyncio.sleep(0)
+            assert not any(task.done() for task in waiting)
+            async with sending(transactional) as sink:
+                await asyncio.gather(*waiting)
+                await producer.commit_transaction()
+                assert [offsets[INPUT].offset for _, offsets in offsets_in(sink)] == [0, 1, 2]
+
+    run(main())
+
+
+async def fenced_transaction(producer: Producer, arena: Arena) -> None:
+    """The send in it goes wrong, and the block hides that."""
+    async with producer.transaction():
+        await asyncio.to_thread(fence, arena)
+        with contextlib.suppress(ProducerFencedError):
+            await producer.send(TOPIC, b"1", partition=0)
+
+
+def test_a_block_of_a_fenced_arena_gives_its_role_up(transactional: Arena) -> None:
+    async def main() -> None:
+        async with Producer(transactional) as producer:
+            with pytest.raises(ProducerFencedError, match="init_transactions"):
+                await fenced_transaction(producer, transactional)
+            async with sending(transactional) as sink:
+                await asyncio.to_thread(wait_until, lambda: is_over(transactional), "the transaction is over")
+                with pytest.raises(ProducerFencedError):
+                    await producer.begin_transaction()
+                await producer.init_transactions()
+                async with producer.transaction():
+                    await producer.send(TOPIC, b"2", partition=0)
+                assert values(sink) == [b"2"]
 
     run(main())
 
