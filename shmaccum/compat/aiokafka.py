@@ -18,6 +18,7 @@ import aiokafka.errors as theirs
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.producer.message_accumulator import BatchBuilder as TheirBuilder
 from aiokafka.structs import RecordMetadata, TopicPartition
+from aiokafka.util import commit_structure_validate
 
 from shmaccum import aio
 from shmaccum._native import DeliveryFuture
@@ -200,6 +201,8 @@ class AIOKafkaProducer(StoppedOnExit):
     async def start(self) -> None:
         """Makes or finds the arena, and sees to it that it has a sender. Done again it does nothing.
 
+        With a ``transactional_id`` it takes the id back where another producer has it.
+
         Raises:
             KafkaConnectionError: no sender could be started.
         """
@@ -208,6 +211,9 @@ class AIOKafkaProducer(StoppedOnExit):
                 arguments = await asyncio.to_thread(self._settings.make)
                 producer = aio.Producer(**arguments)
                 await producer.start()
+                if self._settings.arena.get("transactional_id") is not None:
+                    with contextlib.suppress(InvalidArgumentError):  # begin_transaction tells of a plain arena
+                        await producer.init_transactions()
             self._producer = producer
 
     async def stop(self) -> None:
@@ -400,6 +406,7 @@ class AIOKafkaProducer(StoppedOnExit):
         Raises:
             IllegalOperation: the options have no ``transactional_id``.
             ConcurrentTransactions: another process has begun one, or the last one did not end in time.
+            ProducerFenced: another producer has the ``transactional_id``. A producer that starts takes it back.
         """
         with translating(_translated_in_transactions):
             await self._started().begin_transaction()
@@ -409,6 +416,7 @@ class AIOKafkaProducer(StoppedOnExit):
 
         Raises:
             InvalidTxnState: a record could not be delivered, or the transaction was open for too long: abort it.
+            ProducerFenced: another producer has the ``transactional_id``: abort it.
             KafkaTimeoutError: the outcome was not known within two minutes; the same call made again tells it.
             IllegalOperation: this producer has begun no transaction.
         """
@@ -425,12 +433,24 @@ class AIOKafkaProducer(StoppedOnExit):
             await self._started().abort_transaction()
 
     async def send_offsets_to_transaction(self, offsets: Any, group_id: str) -> None:
-        """Refused: a transaction here takes no offsets of consumers.
+        """Commits offsets of a consumer group with the transaction.
+
+        They lie in the arena when this comes back. Where the group does not take them, `commit_transaction` raises.
+
+        Args:
+            offsets: the next offset of each TopicPartition: a number, a pair with metadata, or OffsetAndMetadata.
+            group_id: the id of the group.
 
         Raises:
-            IllegalOperation: always.
+            IllegalOperation: no transaction is open, or the options have no ``transactional_id``.
+            ValueError, TypeError: an offset or the group is wrong.
+            KafkaTimeoutError: there was no room for ``request_timeout_ms``.
+            ProducerFenced: another producer has the ``transactional_id``.
         """
-        raise theirs.IllegalOperation("a transaction of an arena takes no offsets: shmaccum.Relay writes output once")
+        if not isinstance(group_id, str):
+            raise TypeError(f"a group has a str for its id, not {group_id!r}")
+        with translating(_translated_in_transactions):
+            await self._started().send_offsets_to_transaction(commit_structure_validate(offsets), group_id)
 
 
 @final

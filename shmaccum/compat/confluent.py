@@ -17,17 +17,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
 
 from shmaccum import kept_producer
-from shmaccum._native import DeliveryFuture
+from shmaccum._native import BufferWait, DeliveryFuture
 from shmaccum.arena.reports import Kind, Report, read_reports
 from shmaccum.closing import ClosedOnExit
 from shmaccum.compat.confluent_options import ROWS
@@ -52,7 +53,9 @@ from shmaccum.exceptions import (
     TransactionOutcomeUnknownError,
     UnknownPartitionError,
 )
+from shmaccum.producer.buffer_pool import BufferPool
 from shmaccum.producer.delivery import DeliveryTracker
+from shmaccum.producer.group_offsets import GroupOffsets
 
 if TYPE_CHECKING:
     import logging
@@ -98,8 +101,11 @@ CODES_IN_TRANSACTIONS = {
     ArenaBusyError: KafkaError._CONFLICT,
 }
 """The codes of errors that the calls of transactions raise."""
+CODES_OF_OFFSETS = {**CODES, BufferExhaustedError: KafkaError._TIMED_OUT}
+"""The codes of errors of offsets for a transaction."""
 FLAGS: Mapping[type[ShmaccumError], Mapping[str, bool]] = {
     ArenaBusyError: {"retriable": True},
+    BufferExhaustedError: {"retriable": True},
     TransactionEndedError: {"txn_requires_abort": True},
     TransactionOutcomeUnknownError: {"retriable": True},
     ProducerFencedError: {"fatal": True},
@@ -117,7 +123,8 @@ def _kafka_error(error: ShmaccumError, code: int | None = None) -> KafkaError:
         code = error.error_code
     if code is None:
         code = _code_in(CODES, error)
-    return KafkaError(code, f"{KafkaError(code).str()}: {error}", **FLAGS.get(type(error), {}))
+    flags = next((FLAGS[kind] for kind in type(error).__mro__ if kind in FLAGS), {})
+    return KafkaError(code, f"{KafkaError(code).str()}: {error}", **flags)
 
 
 def translated(error: ShmaccumError) -> ShmaccumError:
@@ -132,6 +139,11 @@ def translated(error: ShmaccumError) -> ShmaccumError:
 def _translated_in_transactions(error: ShmaccumError) -> ShmaccumError:
     """The error of a call of transactions."""
     return join(error, KafkaException, _kafka_error(error, _code_in(CODES_IN_TRANSACTIONS, error)))
+
+
+def _translated_of_offsets(error: ShmaccumError) -> ShmaccumError:
+    """The error of offsets for a transaction."""
+    return join(error, KafkaException, _kafka_error(error, _code_in(CODES_OF_OFFSETS, error)))
 
 
 class _Sent(NamedTuple):
@@ -173,10 +185,34 @@ class _Report(NamedTuple):
 
 
 @final
+class _PatientPool(BufferPool):
+    """Waits for buffers where a thread says for how long, and nowhere else."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._own = threading.local()
+
+    @contextlib.contextmanager
+    def patient(self, timeout_s: float) -> Iterator[None]:
+        """Appends of this thread wait in the block, for so long together."""
+        self._own.limit = int(timeout_s * 1000), time.monotonic_ns() + int(timeout_s * 1e9)
+        try:
+            yield
+        finally:
+            del self._own.limit
+
+    def wait(self, need: int, max_block_ms: int, deadline_ns: int) -> BufferWait:
+        max_block_ms, deadline_ns = getattr(self._own, "limit", (max_block_ms, deadline_ns))
+        return super().wait(need, max_block_ms, deadline_ns)
+
+
+@final
 class _Producer(kept_producer.Producer):
-    """A producer that never waits for a buffer, and for a new topic as long as librdkafka keeps its records."""
+    """A producer whose `send` never waits for a buffer, and for a new topic as long as librdkafka keeps its records."""
 
     __slots__ = ("patience_ms",)
+
+    _pool_type = _PatientPool
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.patience_ms = PROPAGATION_DEFAULT_MS
@@ -193,6 +229,18 @@ class _Producer(kept_producer.Producer):
     @property
     def _begin_timeout_s(self) -> float:
         return self.transaction_timeout_s
+
+    def send_offsets_in_time(self, offsets: GroupOffsets, group_metadata: object, timeout_s: float) -> None:
+        """Sends offsets of a group, and waits so long for room at most.
+
+        Raises:
+            BufferExhaustedError: the arena stayed full.
+            Exception: as `send_offsets_to_transaction`.
+        """
+        pool = self._appender.buffer_pool
+        assert isinstance(pool, _PatientPool)
+        with pool.patient(timeout_s):
+            self.send_offsets_to_transaction(offsets, group_metadata)
 
     def deliveries(self) -> DeliveryTracker:
         """The object that looks results up."""
@@ -650,7 +698,7 @@ class Producer(ClosedOnExit):
     # --- transactions
 
     def init_transactions(self, timeout: float = FOREVER) -> None:
-        """Checks that there are transactions. It comes before the first of them.
+        """Takes the ``transactional.id`` back, where another producer has it. It comes before the first transaction.
 
         Args:
             timeout: of no use here, because nothing has to be waited for.
@@ -668,7 +716,8 @@ class Producer(ClosedOnExit):
 
         Raises:
             KafkaException: with _STATE before `init_transactions`; with _CONFLICT, which is retriable, when another
-                process has begun one, or the last one did not end within ``transaction.timeout.ms``.
+                process has begun one, or the last one did not end within ``transaction.timeout.ms``. With _FENCED,
+                which is fatal, when another producer has the ``transactional.id``.
         """
         with translating(_translated_in_transactions):
             self._initialized().begin_transaction()
@@ -682,7 +731,8 @@ class Producer(ClosedOnExit):
         Raises:
             KafkaException: with ``txn_requires_abort()`` when a record could not be delivered, or the transaction was
                 open for too long. With _TIMED_OUT, which is retriable, when the outcome is not known in time: the same
-                call made again tells it. With _STATE when this producer has begun no transaction.
+                call made again tells it. With _FENCED, which is fatal, when another producer has the
+                ``transactional.id``. With _STATE when this producer has begun no transaction.
         """
         with translating(_translated_in_transactions):
             producer = self._initialized()
@@ -701,17 +751,30 @@ class Producer(ClosedOnExit):
             self._initialized().abort_transaction()
 
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = FOREVER) -> None:
-        """Refused: a transaction here takes no offsets of consumers.
+        """Commits offsets of a consumer group with the transaction.
+
+        They lie in the arena when this comes back. Where the group does not take them, `commit_transaction` raises.
+
+        Args:
+            positions: a list of TopicPartition, each with its next offset; one without an offset is left out.
+            group_metadata: ``consumer_group_metadata()`` of a Consumer.
+            timeout: seconds to wait for room in the arena; -1: ``transaction.timeout.ms``.
 
         Raises:
-            KafkaException: always, with the code _NOT_IMPLEMENTED.
+            KafkaException: with _STATE when no transaction is open, or before `init_transactions`; with _INVALID_ARG
+                when an offset or the group is wrong; with _TIMED_OUT, which is retriable, when the arena stayed full;
+                with _FENCED when another producer has the ``transactional.id``.
         """
-        self._open()
-        raise _refusal("a transaction of an arena takes no offsets: shmaccum.Relay writes output once")
+        with translating(_translated_in_transactions):
+            producer = self._initialized()
+        with translating(_translated_of_offsets):
+            producer.send_offsets_in_time(
+                positions, group_metadata, producer.transaction_timeout_s if timeout < 0 else timeout
+            )
 
     def _initialized(self) -> _Producer:
         producer = self._open()
-        producer.init_transactions()
+        producer.check_has_transactions()
         if not self._is_initialized:
             raise NoTransactionError("call init_transactions() before the first transaction")
         return producer

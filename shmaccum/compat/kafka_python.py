@@ -160,6 +160,11 @@ def _translated_in_transactions(error: Ours) -> Ours:
     return join(error, nearest(error, THEIRS_IN_TRANSACTIONS))
 
 
+def _translated_of_offsets(error: Ours) -> Ours:
+    """The error of offsets for a transaction."""
+    return join(error, nearest(error, {**THEIRS, InvalidArgumentError: theirs.IllegalArgumentError}))
+
+
 @final
 class _Tracker(DeliveryTracker):
     """Results in kafka-python's shapes."""
@@ -332,7 +337,7 @@ class KafkaProducer(ClosedOnExit):
     # --- transactions
 
     def init_transactions(self) -> None:
-        """Checks that there are transactions. It comes before the first of them.
+        """Takes the ``transactional_id`` back, where another producer has it. It comes before the first transaction.
 
         Raises:
             IllegalStateError: the options have no ``transactional_id``.
@@ -347,6 +352,7 @@ class KafkaProducer(ClosedOnExit):
         Raises:
             IllegalStateError: `init_transactions` comes first.
             ConcurrentTransactionsError: another process has begun one, or the last one did not end in ``max_block_ms``.
+            ProducerFencedError: another producer has the ``transactional_id``; `init_transactions` takes it back.
         """
         with translating(_translated_in_transactions):
             self._initialized().begin_transaction()
@@ -356,6 +362,7 @@ class KafkaProducer(ClosedOnExit):
 
         Raises:
             TransactionAbortableError: a record could not be delivered, or the transaction was open for too long: abort.
+            ProducerFencedError: another producer has the ``transactional_id``: abort.
             KafkaTimeoutError: the outcome was not known within two minutes; the same call made again tells it.
             IllegalStateError: this producer has begun no transaction.
         """
@@ -372,17 +379,27 @@ class KafkaProducer(ClosedOnExit):
             self._initialized().abort_transaction()
 
     def send_offsets_to_transaction(self, offsets: Any, group_metadata: Any) -> None:
-        """Refused: a transaction here takes no offsets of consumers.
+        """Commits offsets of a consumer group with the transaction.
+
+        They lie in the arena when this comes back. Where the group does not take them, `commit_transaction` raises.
+
+        Args:
+            offsets: the next offset of each TopicPartition, as OffsetAndMetadata.
+            group_metadata: of a KafkaConsumer, or a group id.
 
         Raises:
-            IllegalStateError: always.
+            IllegalStateError: no transaction is open, or `init_transactions` comes first.
+            IllegalArgumentError: an offset or the group is wrong.
+            KafkaTimeoutError: there was no room for ``max_block_ms``.
+            ProducerFencedError: another producer has the ``transactional_id``.
         """
         with translating(_translated_in_transactions):
-            self._initialized()
-        raise theirs.IllegalStateError("a transaction of an arena takes no offsets: shmaccum.Relay writes output once")
+            producer = self._initialized()
+        with translating(_translated_of_offsets):
+            producer.send_offsets_to_transaction(offsets, group_metadata)
 
     def _initialized(self) -> _Producer:
-        self._producer.init_transactions()
+        self._producer.check_has_transactions()
         if not self._is_initialized:
             raise NoTransactionError("call init_transactions() before the first transaction")
         return self._producer

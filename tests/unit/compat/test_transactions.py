@@ -6,9 +6,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import aiokafka
+import confluent_kafka
+import kafka
 import pytest
 from aiokafka import errors as of_aiokafka
 from confluent_kafka import KafkaError, KafkaException
@@ -20,8 +24,12 @@ from shmaccum.compat import confluent
 from shmaccum.compat.aiokafka import AIOKafkaProducer
 from shmaccum.compat.kafka_python import KafkaProducer
 from shmaccum.exceptions import ArenaBusyError, NoTransactionError, TransactionEndedError
+from shmaccum.format.group_offsets import GroupMember, OffsetToCommit
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogReader
-from tests.support import WATCHDOG_S
+from shmaccum.sinks.memory import MemorySink
+from tests.support import WATCHDOG_S, wait_until
+from tests.transacting import fence, offsets_in, sending
 from tests.unit.compat.conftest import TOPIC
 from tests.unit.compat.test_confluent import dotted
 
@@ -59,6 +67,14 @@ def inside(outside: dict[str, Any]) -> Iterator[dict[str, Any]]:
         producer.abort_transaction()
 
 
+@pytest.fixture
+def served(outside: dict[str, Any]) -> Iterator[tuple[dict[str, Any], MemorySink]]:
+    """Settings of an arena with transactions, whose sender has a sink in memory."""
+    sink = MemorySink(partitions=1)
+    with Arena.attach(outside["shmaccum_arena"]) as arena, sending(arena, sink):
+        yield {**outside, "shmaccum_sink": "memory:"}, sink
+
+
 # --- kafka-python
 
 
@@ -88,8 +104,42 @@ def test_kafka_python_refuses_calls_out_of_order(inside: dict[str, Any]) -> None
         with pytest.raises(of_kafka_python.ConcurrentTransactionsError) as busy:
             producer.begin_transaction()
         assert isinstance(busy.value, ArenaBusyError)
-        with pytest.raises(of_kafka_python.IllegalStateError, match="takes no offsets"):
-            producer.send_offsets_to_transaction({}, "group")
+
+
+def test_kafka_python_sends_offsets_of_a_group(served: tuple[dict[str, Any], MemorySink]) -> None:
+    options, sink = served
+    position = {kafka.TopicPartition("in", 3): kafka.OffsetAndMetadata(5, "words", 2)}
+    member = kafka.ConsumerGroupMetadata("readers", 4, "member-1", None)
+    with KafkaProducer(**options, transactional_id=ID) as producer:
+        with pytest.raises(of_kafka_python.IllegalStateError, match="call init_transactions"):
+            producer.send_offsets_to_transaction(position, member)
+        producer.init_transactions()
+        with pytest.raises(of_kafka_python.IllegalStateError, match="no transaction is open"):
+            producer.send_offsets_to_transaction(position, member)
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(position, member)
+        producer.send_offsets_to_transaction({kafka.TopicPartition("in", 3): 6}, "others")
+        for wrong in ({kafka.TopicPartition("in", 3): -1}, member), (position, ""):
+            with pytest.raises(of_kafka_python.IllegalArgumentError) as refused:
+                producer.send_offsets_to_transaction(*wrong)
+            assert isinstance(refused.value, ValueError)
+        producer.commit_transaction()
+    assert offsets_in(sink) == [
+        (GroupMember("readers", "member-1", 4), {TopicPartition("in", 3): OffsetToCommit(5, "words", 2)}),
+        (GroupMember("others"), {TopicPartition("in", 3): OffsetToCommit(6)}),
+    ]
+
+
+def test_kafka_python_is_fenced_until_it_takes_its_id_back(outside: dict[str, Any]) -> None:
+    with KafkaProducer(**outside, transactional_id=ID) as producer, Arena.attach(outside["shmaccum_arena"]) as arena:
+        producer.init_transactions()
+        fence(arena)
+        for call in (producer.begin_transaction, producer.begin_transaction, lambda: producer.send(TOPIC, b"1")):
+            with pytest.raises(of_kafka_python.ProducerFencedError, match="init_transactions"):
+                call()
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.abort_transaction()
 
 
 def test_kafka_python_needs_an_id_and_idempotence(unkept: dict[str, Any], unsent: Arena) -> None:
@@ -153,9 +203,85 @@ def test_confluent_refuses_calls_out_of_order(inside: dict[str, Any]) -> None:
         with pytest.raises(KafkaException) as busy:
             producer.begin_transaction()
         assert (code_of(busy), busy.value.args[0].retriable()) == (KafkaError._CONFLICT, True)
-        with pytest.raises(KafkaException, match="takes no offsets") as refused:
-            producer.send_offsets_to_transaction([], None)
-        assert code_of(refused) == KafkaError._NOT_IMPLEMENTED
+
+
+@pytest.fixture
+def readers() -> Iterator[Any]:
+    """The group metadata of a consumer of librdkafka, which speaks to no broker."""
+    consumer = confluent_kafka.Consumer(
+        {"group.id": "readers", "bootstrap.servers": "127.0.0.1:1", "log_level": 0, "auto.offset.reset": "earliest"}
+    )
+    try:
+        yield consumer.consumer_group_metadata()
+    finally:
+        consumer.close()
+
+
+def test_confluent_sends_offsets_of_a_group(served: tuple[dict[str, Any], MemorySink], readers: Any) -> None:
+    options, sink = served
+    positions = [confluent_kafka.TopicPartition("in", 3, 5), confluent_kafka.TopicPartition("in", 4)]
+    with confluent.Producer(dotted(options, **{"transactional.id": ID})) as producer:
+        producer.init_transactions()
+        with pytest.raises(KafkaException, match="no transaction is open") as outside:
+            producer.send_offsets_to_transaction(positions, readers, WATCHDOG_S)
+        assert code_of(outside) == KafkaError._STATE
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(positions, readers)
+        producer.send_offsets_to_transaction(positions[1:], readers)
+        for wrong in ([confluent_kafka.TopicPartition("in", 3, 5)], None), (5, readers):
+            with pytest.raises(KafkaException) as refused:
+                producer.send_offsets_to_transaction(*wrong)
+            assert code_of(refused) == KafkaError._INVALID_ARG
+        producer.commit_transaction()
+    assert offsets_in(sink) == [(GroupMember("readers"), {TopicPartition("in", 3): OffsetToCommit(5)})]
+
+
+def fill(producer: confluent.Producer) -> None:
+    while True:
+        producer.produce(TOPIC, b"x" * 4000, partition=0)
+
+
+def test_confluent_waits_for_room_for_offsets_as_long_as_it_is_told(outside: dict[str, Any], readers: Any) -> None:
+    positions = [confluent_kafka.TopicPartition("in", 0, 5)]
+    sink = MemorySink(partitions=1)
+    with (
+        Arena.attach(outside["shmaccum_arena"]) as arena,
+        confluent.Producer(dotted(outside, **{"transactional.id": ID})) as producer,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        producer.init_transactions()
+        producer.begin_transaction()
+        with pytest.raises(BufferError):
+            fill(producer)
+        with pytest.raises(KafkaException) as full:
+            producer.send_offsets_to_transaction(positions, readers, 0.001)
+        assert (code_of(full), full.value.args[0].retriable()) == (KafkaError._TIMED_OUT, True)
+        waiting = threads.submit(producer.send_offsets_to_transaction, positions, readers, WATCHDOG_S)
+        wait_until(lambda: arena.statistics().waiting_count > 0, "the offsets wait")
+        with sending(arena, sink):
+            waiting.result(WATCHDOG_S)
+            producer.commit_transaction()
+    assert len(offsets_in(sink)) == 1
+
+
+def test_confluent_is_fenced_until_it_takes_its_id_back(outside: dict[str, Any], readers: Any) -> None:
+    positions = [confluent_kafka.TopicPartition("in", 0, 5)]
+    settings = dotted(outside, **{"transactional.id": ID})
+    with confluent.Producer(settings) as producer, Arena.attach(outside["shmaccum_arena"]) as arena:
+        producer.init_transactions()
+        fence(arena)
+        for call in (
+            producer.begin_transaction,
+            producer.begin_transaction,
+            lambda: producer.produce(TOPIC, b"1", partition=0),
+            lambda: producer.send_offsets_to_transaction(positions, readers),
+        ):
+            with pytest.raises(KafkaException, match="init_transactions") as fenced:
+                call()
+            assert (code_of(fenced), fenced.value.args[0].fatal()) == (KafkaError._FENCED, True)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.abort_transaction()
 
 
 def test_confluent_needs_an_id_and_idempotence(unkept: dict[str, Any], unsent: Arena) -> None:
@@ -231,10 +357,48 @@ def test_aiokafka_refuses_calls_out_of_order(inside: dict[str, Any]) -> None:
             with pytest.raises(of_aiokafka.ConcurrentTransactions):
                 async with producer.transaction():
                     pass
-            with pytest.raises(of_aiokafka.IllegalOperation, match="takes no offsets"):
-                await producer.send_offsets_to_transaction({}, "group")
         with pytest.raises(of_aiokafka.ProducerClosed):
             producer.transaction()
+
+    run(main)
+
+
+def test_aiokafka_sends_offsets_of_a_group(served: tuple[dict[str, Any], MemorySink]) -> None:
+    options, sink = served
+    place = aiokafka.TopicPartition("in", 3)
+
+    async def main() -> None:
+        async with AIOKafkaProducer(**options, transactional_id=ID) as producer:
+            with pytest.raises(of_aiokafka.IllegalOperation, match="no transaction is open"):
+                await producer.send_offsets_to_transaction({place: 5}, "readers")
+            async with producer.transaction():
+                for given in (5, (6, "words"), aiokafka.OffsetAndMetadata(7, "")):
+                    await producer.send_offsets_to_transaction({place: given}, "readers")
+                wrong = [({}, "readers", "{}"), ({place: -1}, "readers", "no offset -1"), ({place: 5}, "", "no group")]
+                for offsets, group_id, message in wrong:
+                    with pytest.raises(ValueError, match=message):
+                        await producer.send_offsets_to_transaction(offsets, group_id)
+                with pytest.raises(TypeError):
+                    await producer.send_offsets_to_transaction({place: 5}, 7)  # type: ignore[arg-type]
+
+    run(main)
+    assert [offsets[TopicPartition("in", 3)] for _, offsets in offsets_in(sink)] == [
+        OffsetToCommit(5),
+        OffsetToCommit(6, "words"),
+        OffsetToCommit(7),
+    ]
+
+
+def test_aiokafka_takes_its_id_back_when_it_starts(outside: dict[str, Any]) -> None:
+    async def main() -> None:
+        with Arena.attach(outside["shmaccum_arena"]) as arena:
+            async with AIOKafkaProducer(**outside, transactional_id=ID) as producer:
+                await asyncio.to_thread(fence, arena)
+                with pytest.raises(of_aiokafka.ProducerFenced, match="init_transactions"):
+                    await producer.begin_transaction()
+            async with AIOKafkaProducer(**outside, transactional_id=ID) as producer:
+                await producer.begin_transaction()
+                await producer.abort_transaction()
 
     run(main)
 
