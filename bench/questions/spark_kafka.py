@@ -4,11 +4,15 @@
 That is ``foreachPartition`` with a confluent-kafka producer for each partition, which is flushed at its end. Everybody
 on one machine, the broker too; six partitions, acks=all, idempotence, linger 5 ms. The peer has Kafka's batch.size of
 16 KiB and once its own default of 1 MB.
+
+Exactly once is asked for, too: tasks stage on tmpfs, and the driver commits one transaction of Kafka. It is compared
+with ours at least once.
 """
 
 from __future__ import annotations
 
 import atexit
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -16,13 +20,15 @@ from typing import Any
 
 from bench.apache_kafka import PARTITION_COUNT, cluster
 from bench.harness.belongings import new_name
-from bench.harness.question import Contender, Figure, Measurement, Question
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.rows import TASK_COUNT, VALUE_SIZE
+from bench.segments import TMPFS
 from shmaccum.arena import Arena
 
 ROW_COUNT = 200_000
 """The peer handles every row in Python."""
 OURS, PEER = "sink, kafka:", "foreachPartition, confluent-kafka"
+ONCE = "sink, kafka:, exactly once"
 NAME = new_name()
 TOPIC = "flights"
 POLL_EVERY = 1000
@@ -51,6 +57,20 @@ def _through_the_arena() -> Measurement:
     options = {"arena": NAME, "sink": f"kafka:{_bootstrap()}", "topic": TOPIC, "linger.ms": "5", "idleExitMs": "2s"}
     writer = rows(ROW_COUNT).write.format("shmaccum").mode("append").options(bufferMemory="64MiB", **options)
     return _measured(writer.save)
+
+
+def _exactly_once() -> Measurement:
+    from bench.spark_session import rows
+
+    staging = f"{TMPFS}/{NAME}-staging"
+    shutil.rmtree(staging, ignore_errors=True)  # the files of a former run lie in memory
+    options = {"deliveryGuarantee": "exactly_once", "stagingPath": staging, "sink": f"kafka:{_bootstrap()}"}
+    return _measured(rows(ROW_COUNT).write.format("shmaccum").mode("append").options(topic=TOPIC, **options).save)
+
+
+def _clean() -> None:
+    Arena.remove(NAME, missing_ok=True)
+    shutil.rmtree(f"{TMPFS}/{NAME}-staging", ignore_errors=True)
 
 
 def _partition_writer(config: dict[str, Any]) -> Callable[[Iterable[Any]], None]:
@@ -104,10 +124,11 @@ def _version() -> str:
 
 
 def contenders() -> list[Contender]:
-    """Ours, and theirs with Kafka's batch size and their own."""
-    atexit.register(Arena.remove, NAME, missing_ok=True)
+    """Ours with both guarantees, and theirs with Kafka's batch size and their own."""
+    atexit.register(_clean)
     return [
         Contender(OURS, _through_the_arena),
+        Contender(ONCE, _exactly_once, peer=OURS),
         Contender(PEER, _without_it(**{"batch.size": 16384}), version=_version),
         Contender(f"{PEER}, batch.size 1 MB", _without_it(), version=_version),
     ]
@@ -120,4 +141,5 @@ QUESTION = Question(
     peer=PEER,
     repetitions=5,
     scope="full",
+    goals=(Goal("exactly once, of at least once", ONCE, "rows_per_s", 0.6, is_ratio=True),),
 )

@@ -6,7 +6,8 @@ their own, each with 1,000 records of 100 bytes, and answer when their records a
 producer with all 8,000 records. librdkafka ends an empty transaction without a word to the broker, so one record in a
 transaction is asked for, too.
 
-Our sink is a log. The peer has a served log, or Apache Kafka. The topic has one partition.
+Our sink is a log, beside a peer with a served log; or it is Apache Kafka, and so is the peer's. The topic has one
+partition.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from shmaccum.producer import Producer
 
 WORKER_COUNT, RECORD_COUNT, ROUNDS = 8, 1_000, 10
 OURS, OURS_EMPTY, OURS_ONE = "log:, 8 workers", "log:, empty", "log:, one record"
+OURS_KAFKA, OURS_KAFKA_EMPTY, OURS_KAFKA_ONE = "kafka:, 8 workers", "kafka:, empty", "kafka:, one record"
 PEER, PEER_EMPTY, PEER_ONE = (
     f"confluent-kafka, served log, {what}" for what in ("8,000 records", "empty", "one record")
 )
@@ -169,6 +171,10 @@ def _kafka() -> str:
     return apache_kafka().address
 
 
+def _to_kafka() -> str:
+    return f"kafka:{_kafka()}"
+
+
 def _version() -> str:
     import confluent_kafka
 
@@ -182,13 +188,16 @@ def contenders() -> list[Contender]:
     return [
         Contender(OURS, _of_workers(_log)),
         Contender(PEER, _theirs(_served, all_records), version=_version),
-        Contender(PEER_KAFKA, _theirs(_kafka, all_records), version=_version),
+        Contender(OURS_KAFKA, _of_workers(_to_kafka), peer=PEER_KAFKA),
+        Contender(PEER_KAFKA, _theirs(_kafka, all_records), peer=PEER_KAFKA, version=_version),
         Contender(OURS_ONE, _alone(_log, 1), peer=PEER_ONE),
         Contender(PEER_ONE, _theirs(_served, 1), peer=PEER_ONE, version=_version),
-        Contender(PEER_KAFKA_ONE, _theirs(_kafka, 1), peer=PEER_ONE, version=_version),
+        Contender(OURS_KAFKA_ONE, _alone(_to_kafka, 1), peer=PEER_KAFKA_ONE),
+        Contender(PEER_KAFKA_ONE, _theirs(_kafka, 1), peer=PEER_KAFKA_ONE, version=_version),
         Contender(OURS_EMPTY, _alone(_log, 0), peer=PEER_EMPTY),
         Contender(PEER_EMPTY, _theirs(_served, 0), peer=PEER_EMPTY, version=_version),
-        Contender(PEER_KAFKA_EMPTY, _theirs(_kafka, 0), peer=PEER_EMPTY, version=_version),
+        Contender(OURS_KAFKA_EMPTY, _alone(_to_kafka, 0), peer=PEER_KAFKA_EMPTY),
+        Contender(PEER_KAFKA_EMPTY, _theirs(_kafka, 0), peer=PEER_KAFKA_EMPTY, version=_version),
     ]
 
 
@@ -199,9 +208,13 @@ QUESTION = Question(
     peer=PEER,
     repetitions=5,
     scope="full",
-    goals=(
-        Goal("a transaction of 8 workers, of one producer's", OURS, "s_per_transaction", 2.0, is_ratio=True),
-        Goal("an empty transaction, of confluent-kafka's", OURS_EMPTY, "s_per_transaction", 1.5, is_ratio=True),
-        Goal("a transaction of one record, of confluent-kafka's", OURS_ONE, "s_per_transaction", 1.5, is_ratio=True),
+    goals=tuple(
+        Goal(what, contender, "s_per_transaction", bound, is_ratio=True)
+        for what, bound, contenders_of_it in (
+            ("a transaction of 8 workers, of one producer's", 2.0, (OURS, OURS_KAFKA)),
+            ("an empty transaction, of confluent-kafka's", 1.5, (OURS_EMPTY, OURS_KAFKA_EMPTY)),
+            ("a transaction of one record, of confluent-kafka's", 1.5, (OURS_ONE, OURS_KAFKA_ONE)),
+        )
+        for contender in contenders_of_it
     ),
 )
