@@ -23,6 +23,8 @@ from shmaccum.serving.transport import PlainTransport, Transport
 SIZE = struct.Struct(">i")
 SIZE_AND_KEY = struct.Struct(">ih")
 READ_SIZE = 256 << 10
+PORTION_SIZE = 2 << 20
+"""Bytes of an answer that go at once; the requests of other clients come next. C has the same (send_pieces.c)."""
 STRANGER_SIZE_MAX = 64 << 10
 """Bytes of a request of a client that has not logged in yet."""
 PRODUCE = 0
@@ -213,21 +215,23 @@ class Connection:
         return bool(self._to_send) or self.transport.wants_to_write
 
     def flush(self) -> None:
-        """Sends what the socket takes.
+        """Sends a portion of the answer, as far as the socket takes it. The rest waits for the socket's next event.
 
         Raises:
             ConnectionError: a file ended too early: it was cut meanwhile, and its bytes are never made up.
             OSError: the socket broke.
         """
-        transport = self.transport
+        transport, left = self.transport, PORTION_SIZE
         try:
             if not transport.is_open:
                 transport.shake_hands()
-            while self._to_send:
-                self._drop(transport.send(self._to_send))
+            while self._to_send and left > 0:
+                sent = transport.send(self._to_send)
+                self._drop(sent)
+                left -= sent
         except BlockingIOError:
             return
-        if self._is_answered:
+        if self._is_answered and not self._to_send:
             self.is_busy = False
 
     def _drop(self, sent: int) -> None:

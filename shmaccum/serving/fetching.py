@@ -118,8 +118,10 @@ def receive_ready(
 ) -> list[tuple[Client | int, int, Outcome]]:
     """Waits for the files of a server's loop; ordinary fetches that come are answered at once (serve_ready.c).
 
+    The call goes on with an answer that a socket does not take whole, as soon as the socket has room again.
+
     Args:
-        epoll: the descriptor of an epoll with the files.
+        epoll: the descriptor of an epoll with the files, clients with EPOLLIN; it is left so.
         rest_s: seconds to wait at most.
         clients: those that have nothing under way, by the descriptor of their socket.
         tables: those of the server.

@@ -3,6 +3,7 @@
  * The steps of a fetch, as one function of C calls them one after another (serve_fetch.c) and Python each by itself.
  *
  *   body ──> fetch_request_read ──> request ──> batch_find ──> found ──> fetch_answer_write ──> pieces ──> pieces_send
+ *                                                                            again, while the socket is full  └──┘
  *
  * Each tuple is laid out as its type in shmaccum/serving: FetchRequest, Wanted, Found and Served in fetching.py, Window
  * in log_heads.py, FileRange in segment_log/log_file.py.
@@ -83,8 +84,9 @@ struct batch_walk {
 /* The size of the batch that has the offset, at walk->position; 0: there is none below the end; -1: an exception. */
 int64_t batch_find(struct batch_walk *walk);
 
-/* How many bytes of a tuple of pieces a socket took; -1: an exception, before any byte went. */
-Py_ssize_t pieces_send(int socket, PyObject *pieces);
+/* How many bytes of a tuple of pieces a socket took, behind those that are gone already; -1: an exception, before any
+ * byte went. */
+Py_ssize_t pieces_send(int socket, PyObject *pieces, Py_ssize_t gone);
 
 /* The tables by which ordinary fetches are answered, as serve_fetch.c says. */
 struct serving {
@@ -101,6 +103,13 @@ bool serving_check(const struct serving *given);
  * the end of the connection. None: there are none yet. NULL with OSError: the socket broke, or a file ended before its
  * range. */
 PyObject *fetch_serve(int socket, const struct serving *given);
+
+/* True for a Served of which the socket has not taken every byte. */
+bool is_under_way(PyObject *outcome);
+
+/* Sends the rest of a Served that is under way, as far as the socket takes it: a Served in its place. NULL with OSError
+ * as above. */
+PyObject *served_go_on(int socket, PyObject *served);
 
 /* The clock of time.monotonic(). */
 int64_t monotonic_ns(void);

@@ -7,7 +7,8 @@
  *   bytes, small range  ──> parts ──> one sendmsg     a small range is read: one packet, and one wake of the client
  *   large range         ──> sendfile                  its bytes go from the page cache, and nobody copies them
  *
- * Rules: no call waits for the client. The socket holds bytes back that have more behind them (MSG_MORE), so the last
+ * Rules: no call waits for the client. A call sends one portion, because a client may read as fast as the server sends,
+ * and the others have requests, too. The socket holds bytes back that have more behind them (MSG_MORE), so the last
  * ones go without it. A file that ended too early ends the connection: its bytes are never made up. An error behind
  * bytes that were sent is told by the next call, which meets it again.
  */
@@ -24,6 +25,7 @@
 enum {
     PARTS_MAX = 64,
     COPIED_MAX = 16 << 10, /* bytes of ranges that are read; sendfile is cheaper for a larger one */
+    PORTION_SIZE = 2 << 20, /* the kernel copies so much for loopback in a millisecond */
 };
 
 struct sending {
@@ -32,6 +34,7 @@ struct sending {
     struct iovec parts[PARTS_MAX];
     size_t gathered; /* bytes of all parts */
     size_t copied;
+    size_t gone; /* bytes at the front of the next pieces that went before this call */
     Py_ssize_t sent;
     uint8_t copies[COPIED_MAX];
 };
@@ -74,6 +77,20 @@ static bool parts_send(struct sending *sending, bool has_more)
     return is_whole;
 }
 
+/* How many bytes of a piece went before this call. */
+static size_t piece_skip(struct sending *sending, size_t size)
+{
+    size_t gone = sending->gone < size ? sending->gone : size;
+    sending->gone -= gone;
+    return gone;
+}
+
+static size_t portion_left(const struct sending *sending)
+{
+    size_t used = (size_t)sending->sent + sending->gathered;
+    return used < PORTION_SIZE ? PORTION_SIZE - used : 0;
+}
+
 /* Makes room for another part of which so many bytes are to be copied. */
 static bool room_make(struct sending *sending, size_t copied_size)
 {
@@ -90,9 +107,11 @@ static void part_put(struct sending *sending, const void *bytes, size_t size)
 
 static bool bytes_put(struct sending *sending, PyObject *bytes)
 {
-    bool has_room = room_make(sending, 0);
-    if (has_room) {
-        part_put(sending, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
+    size_t size = (size_t)PyBytes_GET_SIZE(bytes);
+    size_t gone = piece_skip(sending, size);
+    bool has_room = gone == size || room_make(sending, 0);
+    if (has_room && gone < size) {
+        part_put(sending, PyBytes_AS_STRING(bytes) + gone, size - gone);
     }
     return has_room;
 }
@@ -118,23 +137,27 @@ static bool range_put(struct sending *sending, const struct range *range)
     return true;
 }
 
-/* Sends a large range behind all parts. */
-static bool range_send(struct sending *sending, struct range *range)
+/* Sends a large range behind all parts. A range that does not go whole has filled the socket, or the portion. */
+static bool range_send(struct sending *sending, const struct range *range)
 {
-    bool is_sent = parts_send(sending, true);
-    while (is_sent && range->size > 0) {
-        ssize_t sent;
-        Py_BEGIN_ALLOW_THREADS
-        sent = sendfile(sending->socket, range->descriptor, &range->position, range->size);
-        Py_END_ALLOW_THREADS
-        if (sent > 0) {
-            sending->sent += sent;
-            range->size -= (size_t)sent;
-        } else if (sent == 0 || errno != EINTR) {
-            is_sent = sending_end(sending, sent);
-        }
+    ssize_t sent;
+    off_t position = range->position;
+    bool is_going = parts_send(sending, true);
+    size_t left = portion_left(sending);
+    size_t size = range->size < left ? range->size : left;
+    if (!is_going || size == 0) {
+        return false;
     }
-    return is_sent;
+    do {
+        Py_BEGIN_ALLOW_THREADS
+        sent = sendfile(sending->socket, range->descriptor, &position, size);
+        Py_END_ALLOW_THREADS
+    } while (sent < 0 && errno == EINTR);
+    if (sent <= 0) {
+        return sending_end(sending, sent);
+    }
+    sending->sent += sent;
+    return (size_t)sent == range->size;
 }
 
 /* file, position, size; false with an exception set. */
@@ -159,6 +182,12 @@ static bool piece_send(struct sending *sending, PyObject *piece)
     if (!range_read(piece, &range)) {
         return false;
     }
+    size_t gone = piece_skip(sending, range.size);
+    range.position += (off_t)gone;
+    range.size -= gone;
+    if (range.size == 0) {
+        return true;
+    }
     return range.size <= COPIED_MAX ? range_put(sending, &range) : range_send(sending, &range);
 }
 
@@ -172,16 +201,17 @@ static const struct argument_table table = {
     {INTEGER_ARGUMENT(struct arguments, socket, 0, INT32_MAX), OBJECT_ARGUMENT(struct arguments, pieces)},
 };
 
-Py_ssize_t pieces_send(int socket, PyObject *pieces)
+Py_ssize_t pieces_send(int socket, PyObject *pieces, Py_ssize_t gone)
 {
     struct sending sending;
     sending.socket = socket;
     sending.part_count = 0;
     sending.gathered = sending.copied = 0;
+    sending.gone = (size_t)gone;
     sending.sent = 0;
     Py_ssize_t piece_count = PyTuple_GET_SIZE(pieces);
     bool is_going = true;
-    for (Py_ssize_t i = 0; i < piece_count && is_going; i++) {
+    for (Py_ssize_t i = 0; i < piece_count && is_going && portion_left(&sending) > 0; i++) {
         is_going = piece_send(&sending, PyTuple_GET_ITEM(pieces, i));
     }
     if (is_going) {
@@ -200,6 +230,6 @@ PyObject *log_send_pieces(PyObject *module, PyObject *const *args, Py_ssize_t co
     if (!PyTuple_Check(given.pieces)) {
         return PyErr_Format(PyExc_TypeError, "pieces must be a tuple");
     }
-    Py_ssize_t sent = pieces_send((int)given.socket, given.pieces);
+    Py_ssize_t sent = pieces_send((int)given.socket, given.pieces, 0);
     return sent < 0 ? NULL : PyLong_FromSsize_t(sent);
 }

@@ -318,6 +318,23 @@ static bool is_whole(Py_ssize_t sent, PyObject *pieces)
     return sent == (Py_ssize_t)(sizeof size + size);
 }
 
+/* How many bytes of an answer the socket has taken, those that are gone already included; -1: an exception. */
+static Py_ssize_t answer_go_on(int socket, PyObject *pieces, Py_ssize_t gone)
+{
+    Py_ssize_t sent = pieces_send(socket, pieces, gone);
+    if (sent < 0 && PyErr_ExceptionMatches(PyExc_BlockingIOError)) {
+        PyErr_Clear();
+        sent = 0;
+    }
+    return sent < 0 ? -1 : gone + sent;
+}
+
+/* The pieces as a Served has them: none when all are sent. */
+static PyObject *pieces_left(PyObject *pieces, Py_ssize_t sent)
+{
+    return is_whole(sent, pieces) ? PyTuple_New(0) : Py_NewRef(pieces);
+}
+
 static void made_drop(struct made *made)
 {
     Py_CLEAR(made->pieces);
@@ -328,22 +345,35 @@ static void made_drop(struct made *made)
 /* A Served: takes over all that was made; NULL with an exception when the socket broke. */
 static PyObject *answer_send(const struct fetch *fetch, int socket, struct made *made)
 {
-    Py_ssize_t sent = pieces_send(socket, made->pieces);
-    if (sent < 0 && PyErr_ExceptionMatches(PyExc_BlockingIOError)) {
-        PyErr_Clear();
-        sent = 0;
+    Py_ssize_t sent = answer_go_on(socket, made->pieces, 0);
+    PyObject *served = NULL;
+    if (sent >= 0) {
+        double took_s = (double)(monotonic_ns() - fetch->begun_ns) / (double)NS_PER_S;
+        PyObject *fields[] = {PyLong_FromSsize_t(sent), pieces_left(made->pieces, sent), Py_NewRef(made->found),
+                              Py_NewRef(made->request), PyFloat_FromDouble(took_s)};
+        served = tuple_make(type_of(fetch, TYPE_SERVED), fields, SERVED_FIELD_COUNT);
     }
-    if (sent >= 0 && is_whole(sent, made->pieces)) {
-        Py_SETREF(made->pieces, PyTuple_New(0));
-    }
-    if (sent < 0 || made->pieces == NULL) {
-        made_drop(made);
+    made_drop(made);
+    return served;
+}
+
+bool is_under_way(PyObject *outcome)
+{
+    return outcome != NULL && PyTuple_Check(outcome) && PyTuple_GET_SIZE(PyTuple_GET_ITEM(outcome, SERVED_PIECES)) > 0;
+}
+
+PyObject *served_go_on(int socket, PyObject *served)
+{
+    PyObject *pieces = PyTuple_GET_ITEM(served, SERVED_PIECES);
+    Py_ssize_t sent = answer_go_on(socket, pieces, PyLong_AsSsize_t(PyTuple_GET_ITEM(served, SERVED_SENT)));
+    if (sent < 0) {
         return NULL;
     }
-    double took_s = (double)(monotonic_ns() - fetch->begun_ns) / (double)NS_PER_S;
-    PyObject *fields[] = {PyLong_FromSsize_t(sent), made->pieces, made->found, made->request,
-                          PyFloat_FromDouble(took_s)};
-    return tuple_make(type_of(fetch, TYPE_SERVED), fields, SERVED_FIELD_COUNT);
+    PyObject *fields[] = {PyLong_FromSsize_t(sent), pieces_left(pieces, sent),
+                          Py_NewRef(PyTuple_GET_ITEM(served, SERVED_FOUND)),
+                          Py_NewRef(PyTuple_GET_ITEM(served, SERVED_REQUEST)),
+                          Py_NewRef(PyTuple_GET_ITEM(served, SERVED_TIME))};
+    return tuple_make((PyObject *)Py_TYPE(served), fields, SERVED_FIELD_COUNT);
 }
 
 /* ---- the call ---- */

@@ -2,19 +2,29 @@
  *
  * serve_ready(epoll, timeout_ns, clients, ...): waits for the files of a server's loop, and answers ordinary fetches.
  *
- *   epoll ──> event ──┬── of a client ──────> fetch_serve ──┬── answered whole ──> noted, and the wait goes on
- *                     │                                     └── anything else ───> noted, and the call ends
- *                     └── of any other file ──────────────────────────────────────> noted, and the call ends
+ *   epoll ──> event ──┬── of a client ────────> fetch_serve ──┬── answered in part ──> under way
+ *                     │                                       ├── answered whole ────> noted, and the wait goes on
+ *                     │                                       └── anything else ─────> noted, and the call ends
+ *                     ├── of one under way ───> served_go_on ─┴── the same three
+ *                     └── of any other file ────────────────────> noted, and the call ends
  *
- *   clients  { descriptor: a client that has nothing under way }
- *   noted    [ (client, events, Served | bytes | OSError), (descriptor, events, None), ... ]
+ *   clients    { descriptor: a client that has nothing under way }
+ *   under_way  { descriptor: (client, Served) }
+ *   noted      [ (client, events, Served | bytes | OSError), (descriptor, events, None), ... ]
  *
  * A consumer that catches up is answered again and again, and no step of Python lies in between. Python takes over what
  * was noted when the call ends: at the time-out, behind NOTED_MAX answers, and as soon as an event is Python's own. A
  * fetch of a session ends the call, because Python takes over the session's changes before its next fetch.
  *
+ * A large answer does not fit into a socket. The call waits until the socket has room again (EPOLLOUT), and reads
+ * nothing of that client meanwhile. Each event sends one portion, so neither a slow reader nor a fast one delays the
+ * others. An answer that is still under way at the end of the call is noted, and Python sends the rest.
+ *
  * Why no event is lost: epoll tells of a file as long as it is ready. A call that ends early leaves the other files
- * ready for the next one.
+ * ready for the next one. The call leaves the epoll as it found it.
+ *
+ * Why no client gets a part of an answer with another one behind it: a call that fails breaks the connections whose
+ * answers are under way, for nobody is told of them.
  */
 #include "base/clock.h"
 #include "python/common/arguments.h"
@@ -25,6 +35,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 enum { EVENTS_MAX = 64, NOTED_MAX = 256 };
 
@@ -38,6 +49,7 @@ struct arguments {
 struct loop {
     const struct arguments *given;
     PyObject *noted;
+    PyObject *under_way;
     bool is_over;
 };
 
@@ -58,34 +70,145 @@ static bool is_ended(PyObject *outcome)
                NO_SESSION;
 }
 
-/* False with an exception that no client is to blame for. */
-static bool client_serve(struct loop *loop, PyObject *client, const struct epoll_event *event)
+/* Notes an outcome that has an end. Behind one that Python goes on with, the call is over. */
+static bool outcome_note(struct loop *loop, PyObject *client, uint32_t events, PyObject *outcome)
 {
-    PyObject *outcome = fetch_serve(event->data.fd, &loop->given->tables);
-    if (outcome == NULL && PyErr_ExceptionMatches(PyExc_OSError)) {
-        outcome = exception_take();
+    loop->is_over |= outcome == NULL || !is_ended(outcome);
+    return note(loop, client, events, outcome);
+}
+
+/* The error of a socket is an outcome of its client. NULL with an exception that no client is to blame for. */
+static PyObject *outcome_of(PyObject *served)
+{
+    return served == NULL && PyErr_ExceptionMatches(PyExc_OSError) ? exception_take() : served;
+}
+
+/* Says which events of a client are waited for. */
+static bool events_ask(const struct loop *loop, int descriptor, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data = {.fd = descriptor}};
+    if (epoll_ctl((int)loop->given->epoll, EPOLL_CTL_MOD, descriptor, &event) != 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return false;
     }
+    return true;
+}
+
+/* ---- answers under way ---- */
+
+/* Takes over the Served. */
+static bool under_way_put(struct loop *loop, PyObject *descriptor, PyObject *client, PyObject *served)
+{
+    PyObject *one = Py_BuildValue("(ON)", client, served);
+    bool is_put = one != NULL && PyDict_SetItem(loop->under_way, descriptor, one) == 0;
+    Py_XDECREF(one);
+    return is_put;
+}
+
+static bool under_way_begin(struct loop *loop, PyObject *descriptor, PyObject *client, PyObject *served)
+{
+    return under_way_put(loop, descriptor, client, served) &&
+           events_ask(loop, (int)PyLong_AsLong(descriptor), EPOLLOUT);
+}
+
+static bool under_way_end(struct loop *loop, PyObject *descriptor, PyObject *client, PyObject *outcome)
+{
+    return outcome_note(loop, client, EPOLLOUT, outcome) && PyDict_DelItem(loop->under_way, descriptor) == 0 &&
+           events_ask(loop, (int)PyLong_AsLong(descriptor), EPOLLIN);
+}
+
+/* Sends the next portion of an answer. */
+static bool under_way_go_on(struct loop *loop, PyObject *descriptor, PyObject *one)
+{
+    PyObject *client = Py_NewRef(PyTuple_GET_ITEM(one, 0));
+    PyObject *outcome = outcome_of(served_go_on((int)PyLong_AsLong(descriptor), PyTuple_GET_ITEM(one, 1)));
+    bool is_right = is_under_way(outcome) ? under_way_put(loop, descriptor, client, outcome)
+                                          : under_way_end(loop, descriptor, client, outcome);
+    Py_DECREF(client);
+    return is_right;
+}
+
+/* Leaves the answers that are still under way to Python. */
+static bool under_way_note(struct loop *loop)
+{
+    PyObject *descriptor;
+    PyObject *one;
+    Py_ssize_t position = 0;
+    bool is_right = true;
+    while (is_right && PyDict_Next(loop->under_way, &position, &descriptor, &one)) {
+        PyObject *served = Py_NewRef(PyTuple_GET_ITEM(one, 1));
+        is_right = note(loop, PyTuple_GET_ITEM(one, 0), EPOLLOUT, served) &&
+                   events_ask(loop, (int)PyLong_AsLong(descriptor), EPOLLIN);
+    }
+    return is_right;
+}
+
+/* The connections end, and Python hears of it. */
+static void under_way_break(const struct loop *loop)
+{
+    PyObject *descriptor;
+    PyObject *one;
+    Py_ssize_t position = 0;
+    PyObject *failure = exception_take();
+    while (PyDict_Next(loop->under_way, &position, &descriptor, &one)) {
+        int socket = (int)PyLong_AsLong(descriptor);
+        (void)shutdown(socket, SHUT_RDWR);
+        if (!events_ask(loop, socket, EPOLLIN)) {
+            PyErr_Clear();
+        }
+    }
+    exception_put(failure);
+}
+
+/* ---- events ---- */
+
+/* False with an exception that no client is to blame for. */
+static bool client_serve(struct loop *loop, PyObject *descriptor, PyObject *client)
+{
+    PyObject *outcome = outcome_of(fetch_serve((int)PyLong_AsLong(descriptor), &loop->given->tables));
     if (outcome == Py_None) { /* there are no bytes */
         Py_DECREF(outcome);
         return true;
     }
-    loop->is_over |= outcome == NULL || !is_ended(outcome);
-    return note(loop, client, event->events, outcome);
+    if (is_under_way(outcome)) {
+        return under_way_begin(loop, descriptor, client, outcome);
+    }
+    return outcome_note(loop, client, EPOLLIN, outcome);
+}
+
+static bool other_note(struct loop *loop, PyObject *descriptor, uint32_t events)
+{
+    loop->is_over = true;
+    return note(loop, descriptor, events, Py_NewRef(Py_None));
+}
+
+/* The value of a descriptor, as a new reference; NULL: there is none, or an exception is set. */
+static PyObject *value_of(PyObject *dict, PyObject *descriptor)
+{
+    return Py_XNewRef(PyDict_GetItemWithError(dict, descriptor));
+}
+
+static bool descriptor_take(struct loop *loop, PyObject *descriptor, uint32_t events)
+{
+    PyObject *one = value_of(loop->under_way, descriptor);
+    PyObject *client = one == NULL ? value_of(loop->given->clients, descriptor) : NULL;
+    bool is_taken = PyErr_Occurred() == NULL;
+    if (is_taken && one != NULL) {
+        is_taken = under_way_go_on(loop, descriptor, one);
+    } else if (is_taken && client != NULL && events == EPOLLIN) {
+        is_taken = client_serve(loop, descriptor, client);
+    } else if (is_taken) {
+        is_taken = other_note(loop, descriptor, events);
+    }
+    Py_XDECREF(one);
+    Py_XDECREF(client);
+    return is_taken;
 }
 
 static bool event_take(struct loop *loop, const struct epoll_event *event)
 {
     PyObject *descriptor = PyLong_FromLong(event->data.fd);
-    PyObject *client = descriptor == NULL ? NULL : PyDict_GetItemWithError(loop->given->clients, descriptor);
-    bool is_taken = PyErr_Occurred() == NULL;
-    if (is_taken && client != NULL && event->events == EPOLLIN) {
-        Py_INCREF(client);
-        is_taken = client_serve(loop, client, event);
-        Py_DECREF(client);
-    } else if (is_taken) {
-        loop->is_over = true;
-        is_taken = note(loop, descriptor, event->events, Py_NewRef(Py_None));
-    }
+    bool is_taken = descriptor != NULL && descriptor_take(loop, descriptor, event->events);
     Py_XDECREF(descriptor);
     return is_taken;
 }
@@ -119,6 +242,20 @@ static bool turn(struct loop *loop, int64_t left_ns)
     return is_right && PyErr_CheckSignals() == 0;
 }
 
+/* Waits again and again until the call is over. */
+static bool loop_run(struct loop *loop)
+{
+    int64_t end_ns = monotonic_ns() + loop->given->timeout_ns;
+    int64_t left_ns = loop->given->timeout_ns;
+    bool is_right = true;
+    while (is_right && !loop->is_over) {
+        is_right = turn(loop, left_ns);
+        left_ns = end_ns - monotonic_ns();
+        loop->is_over |= left_ns <= 0;
+    }
+    return is_right;
+}
+
 static const struct argument_table table = {
     {"serve_ready", {"epoll", "timeout_ns", "clients", "heads", "goes_on", "size_max", "types"}, 7, 7},
     {INTEGER_ARGUMENT(struct arguments, epoll, 0, INT32_MAX),
@@ -137,17 +274,15 @@ PyObject *log_serve_ready(PyObject *module, PyObject *const *args, Py_ssize_t co
     if (!PyDict_Check(given.clients) || !serving_check(&given.tables)) {
         return PyErr_Format(PyExc_TypeError, "clients and heads must be dicts, and types the five types of tuples");
     }
-    struct loop loop = {.given = &given, .noted = PyList_New(0)};
-    int64_t end_ns = monotonic_ns() + given.timeout_ns;
-    int64_t left_ns = given.timeout_ns;
-    bool is_right = loop.noted != NULL;
-    while (is_right && !loop.is_over) {
-        is_right = turn(&loop, left_ns);
-        left_ns = end_ns - monotonic_ns();
-        loop.is_over |= left_ns <= 0;
+    struct loop loop = {.given = &given, .noted = PyList_New(0), .under_way = PyDict_New()};
+    bool is_right = loop.noted != NULL && loop.under_way != NULL;
+    if (is_right && !(loop_run(&loop) && under_way_note(&loop))) {
+        under_way_break(&loop);
+        is_right = false;
     }
     if (!is_right) {
         Py_CLEAR(loop.noted);
     }
+    Py_XDECREF(loop.under_way);
     return loop.noted;
 }

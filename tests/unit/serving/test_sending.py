@@ -7,14 +7,15 @@ import random
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from shmaccum._native import send_pieces
 from shmaccum.segment_log.log_file import FileRange, LogFile
-from shmaccum.serving.connection import Connection, FrameLimits
+from shmaccum.serving.connection import PORTION_SIZE, Connection, FrameLimits
 from shmaccum.serving.fetching import Piece
-from shmaccum.serving.transport import PlainTransport
+from shmaccum.serving.transport import PlainTransport, Transport
 
 FILE_SIZE = 1 << 20
 LIMITS = FrameLimits(1 << 20, 1 << 20, 1 << 20)
@@ -79,6 +80,49 @@ def test_a_small_range_goes_with_its_neighbours(pair: tuple[socket.socket, socke
     ours, theirs = pair
     assert send_pieces(ours.fileno(), (b"head", FileRange(file, 0, 1000), b"tail")) == 1008
     assert len(theirs.recv(4096)) == 1008
+
+
+@pytest.mark.parametrize("count", [64, 65, 1000])
+def test_pieces_without_bytes_are_no_pieces(
+    pair: tuple[socket.socket, socket.socket], file: LogFile, count: int
+) -> None:
+    ours, theirs = pair
+    assert send_pieces(ours.fileno(), (b"", FileRange(file, 0, 0)) * count + (b"end",)) == 3
+    assert theirs.recv(4096) == b"end"
+
+
+def test_a_call_sends_one_portion_however_much_the_other_side_takes(file: LogFile, tmp_path: Path) -> None:
+    """A file takes everything, as the fastest reader does."""
+    with open(tmp_path / "taken", "wb") as taken:
+        assert send_pieces(taken.fileno(), (FileRange(file, 0, FILE_SIZE),) * 5) == PORTION_SIZE
+
+
+class Greedy:
+    """A client that takes everything, a piece at a time."""
+
+    is_open = True
+    wants_to_write = False
+
+    def __init__(self) -> None:
+        self.socket = self
+
+    def fileno(self) -> int:
+        """No file."""
+        return -1
+
+    def send(self, pieces: tuple[bytes, ...]) -> int:
+        return len(pieces[0])
+
+
+def test_an_answer_of_many_pieces_goes_in_portions() -> None:
+    connection = Connection(cast(Transport, Greedy()), "host", None, LIMITS)
+    connection.answer([bytes(PORTION_SIZE // 2)] * 5)
+    connection.is_busy = True
+    is_busy = []
+    while connection.wants_to_write:
+        connection.flush()
+        is_busy.append(connection.is_busy)
+    assert is_busy == [True, True, False]
 
 
 @pytest.mark.parametrize("size", [100, 100_000], ids=["small", "large"])

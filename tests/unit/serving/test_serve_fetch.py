@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,14 @@ import pytest
 
 from shmaccum._native import serve_ready
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving import LogServer, log_heads
 from shmaccum.serving.connection import Connection, FrameLimits
 from shmaccum.serving.fetching import (
     TYPES,
-    FetchRequest,
     Ordinary,
     Outcome,
-    Piece,
     Served,
-    Wanted,
     find,
-    is_enough,
     read_request,
     receive_ready,
     write_answer,
@@ -41,16 +36,15 @@ from shmaccum.serving.messages import BadFrameError, encode_request, read_head
 from shmaccum.serving.sessions import Session, Sessions
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.transport import PlainTransport
+from tests.fetch_support import FETCH, SIZE_MAX, as_bytes, no_session, python_answer, ready
 from tests.fuzz.frames import faulty
 from tests.log_support import TOPIC, batch_of, log_files, make_batch, make_batches, open_log
 from tests.serving_support import DEADLINE_S, answer_of, fetch, running, stranger
 
-FETCH = 1
 VERSIONS = range(4, 18)
 OTHER = "other"
 SIZES = (0, 1, 400, 1000, 3000, 1 << 20)
 RECORD_COUNT = 120
-SIZE_MAX = 1 << 16
 RECEIVED_MAX = 32 << 10
 """Bytes of a frame that a pair of sockets takes, and one call reads, at once."""
 
@@ -104,39 +98,10 @@ def frame(version: int, topics: Topics, dice: random.Random, /, **more: Any) -> 
     return encode_request(FETCH, version, {**limits, **nobody, "topics": wanted(version, topics, dice), **more})
 
 
-def as_bytes(pieces: list[Piece]) -> bytes:
-    return b"".join(
-        os.pread(piece.file.descriptor, piece.size, piece.position) if isinstance(piece, FileRange) else piece
-        for piece in pieces
-    )
-
-
-def python_answer(topics: Topics, content: bytes) -> bytes | None:
-    """The answer of the functions that take any fetch; None: there is not enough for one."""
-    head = read_head(memoryview(content)[4:])
-    request = read_request(head)
-    found = find(request, request.wanted, lambda each: topics.head(each.topic, each.partition))
-    return as_bytes(write_answer(head, found)) if is_enough(request, found) else None
-
-
-def no_session(_request: FetchRequest) -> list[Wanted] | None:
-    return None
-
-
-def ready(
-    files: Sequence[socket.socket], clients: Sequence[socket.socket], tables: Ordinary, rest_s: float = 0.0
-) -> list[tuple[socket.socket | int, int, Outcome]]:
-    """The files that are ready, of which some are those of clients."""
-    with contextlib.closing(select.epoll()) as epoll:
-        for file in files:
-            epoll.register(file, select.EPOLLIN)
-        return receive_ready(epoll.fileno(), rest_s, {one.fileno(): one for one in clients}, tables, SIZE_MAX)
-
-
 def receive(ours: socket.socket, tables: Ordinary) -> Outcome:
     """What C reads of a client, or does."""
     found = ready([ours], [ours], tables)
-    assert [(source, events) for source, events, _ in found] == [(ours, select.EPOLLIN)] * len(found)
+    assert [source for source, _, _ in found] == [ours] * len(found)
     return found[0][2] if found else None
 
 

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetches for tests of the server: their bytes, the answer of Python, and a call of C that answers ordinary ones."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from shmaccum.segment_log.log_file import FileRange
+from shmaccum.serving.fetching import (
+    FetchRequest,
+    Ordinary,
+    Outcome,
+    Piece,
+    Wanted,
+    find,
+    is_enough,
+    read_request,
+    receive_ready,
+    write_answer,
+)
+from shmaccum.serving.messages import encode_request, read_head
+from shmaccum.serving.topics import Topics
+from tests.log_support import TOPIC
+
+FETCH = 1
+SIZE_MAX = 1 << 16
+"""Bytes of a request."""
+
+
+def whole_fetch(offset: int = 0, **more: Any) -> bytes:
+    """A fetch of version 11 of all that partition 0 has from an offset on."""
+    partition = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": offset, "last_fetched_epoch": -1}
+    topic = {"topic": TOPIC, "partitions": [{**partition, "log_start_offset": -1, "partition_max_bytes": 1 << 20}]}
+    limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0}
+    nobody = {"replica_id": -1, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": ""}
+    return encode_request(FETCH, 11, {**limits, **nobody, "topics": [topic], **more})
+
+
+def as_bytes(pieces: list[Piece]) -> bytes:
+    return b"".join(
+        os.pread(piece.file.descriptor, piece.size, piece.position) if isinstance(piece, FileRange) else piece
+        for piece in pieces
+    )
+
+
+def python_answer(topics: Topics, content: bytes) -> bytes | None:
+    """The answer of the functions that take any fetch, which open windows for C. None: there is not enough for one."""
+    head = read_head(memoryview(content)[4:])
+    request = read_request(head)
+    found = find(request, request.wanted, lambda each: topics.head(each.topic, each.partition))
+    return as_bytes(write_answer(head, found)) if is_enough(request, found) else None
+
+
+def no_session(_request: FetchRequest) -> list[Wanted] | None:
+    return None
+
+
+def ready(
+    files: Sequence[socket.socket], clients: Sequence[socket.socket], tables: Ordinary, rest_s: float = 0.0
+) -> list[tuple[socket.socket | int, int, Outcome]]:
+    """The files that are ready, of which some are those of clients."""
+    with contextlib.closing(select.epoll()) as epoll:
+        for file in files:
+            epoll.register(file, select.EPOLLIN)
+        return receive_ready(epoll.fileno(), rest_s, {one.fileno(): one for one in clients}, tables, SIZE_MAX)
