@@ -305,9 +305,8 @@ static bool transaction_is_over(const struct pump *pump)
 /* A link that is not well needs its caller at once, and the requests of the others go with them. */
 static void pump_judge(struct pump *pump)
 {
-    bool is_idle = in_flight_count(pump) == 0 && pump->now_ns - pump->last_begun_ns >= BUSY_NS;
     CHECK(pump->now_ns >= pump->last_begun_ns);
-    if (pump->now_ns >= pump->due_ns || is_idle || transaction_is_over(pump) ||
+    if (pump->now_ns >= pump->due_ns || transaction_is_over(pump) ||
         registry_topic_count(pump->half->arena) != pump->topic_count) {
         pump_stop(pump);
     }
@@ -352,7 +351,7 @@ static void requests_begin_or_rest(struct pump *pump)
     }
     bool is_busy = pump->now_ns - pump->last_begun_ns < BUSY_NS;
     sleep_flag_set(pump, is_busy ? pump->nap_flag : SENDER_ASLEEP);
-    bool is_ending = transaction_state(pump) != TRANSACTION_OPEN;
+    bool is_ending = !is_busy || transaction_state(pump) != TRANSACTION_OPEN;
     bool has_begun = requests_begin(pump, &next_check_ns);
     if (is_ending && !has_begun && in_flight_count(pump) == 0) {
         pump_stop(pump);

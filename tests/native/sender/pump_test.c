@@ -453,6 +453,20 @@ static void pumping_begin_with_request(struct pumping *pumping)
     begin_requests(pumping, 1);
 }
 
+TEST(a_pump_whose_answer_took_long_goes_on_with_what_is_ready)
+{
+    struct pumping pumping;
+    pumping_begin_with_request(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 8), STATUS_OK);
+    answer(&pumping, 0, 0, 42);
+    pump_exchange(&pumping.pump);
+    pumping.pump.last_begun_ns = 0;
+    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT_EQ_U64(pumping.link.first, 1);
+    EXPECT_EQ_U64(pumping.link.end, 2);
+    pumping_end(&pumping);
+}
+
 TEST(an_answer_for_a_partition_that_was_not_asked_for_stays_where_it_is)
 {
     struct pumping pumping;
