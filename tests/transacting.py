@@ -44,15 +44,15 @@ DEATHS = [
 
 
 API_KEYS: Mapping[str, int] = {
-    "FindCoordinator": 10,
     "InitProducerId": 22,
+    "FindCoordinator": 10,
     "AddPartitionsToTxn": 24,
     "Produce": 0,
     "AddOffsetsToTxn": 25,
     "TxnOffsetCommit": 28,
     "EndTxn": 26,
 }
-"""The requests of a transactional producer."""
+"""The requests of a transactional producer; first the one that version 2 sends only for a new arena."""
 
 
 class MistakeError(Exception):

@@ -26,7 +26,7 @@ def test_transactions_of_processes_that_are_killed_are_there_whole_or_not_at_all
     arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
 ) -> None:
     make(arena_name)
-    trial = Trial(arena_name, f"log:{tmp_path / 'log'}", tmp_path / "ledger", seeded())
+    trial = Trial(arena_name, f"log:{tmp_path / 'log'}", tmp_path, seeded())
     try:
         trial.run(wanted_count())
         trial.finish()

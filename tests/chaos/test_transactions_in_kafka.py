@@ -41,7 +41,7 @@ def started(
         cluster.set_transaction_version(version)
         cluster.create_topic(TOPIC, PARTITIONS, broker_count)
         make(name, transaction_timeout_ms=TIMEOUT_MS)
-        trial = Trial(name, f"kafka:{cluster.bootstrap}", folder / "ledger", dice)
+        trial = Trial(name, f"kafka:{cluster.bootstrap}", folder, dice)
         try:
             yield cluster, trial
         finally:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eight processes with the transactions of one arena, killed at random; readers of committed records are the judge.
 
-Each process writes what it knows into one ledger, a line by one write: ``sent N VALUE`` behind a send, ``committed N``
-and ``aborted N`` behind the call. A transaction whose coordinator was killed has no such line, and may be either.
+Each process writes what it knows into the ledger, a line by one write: ``N VALUE`` behind a send, and into a second
+file ``N committed`` or ``N aborted`` behind the call. A transaction whose coordinator was killed has no such line, and
+may be either.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import functools
 import os
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -38,6 +40,8 @@ LAST = "last"
 ALL_SHARE = 0.05
 """How often an injury is the death of all processes."""
 BUSY_MS = 5_000
+PAUSE_S_MAX = 0.004
+"""The longest pause of a worker between two records."""
 
 
 def wanted_count() -> int:
@@ -56,25 +60,47 @@ class MistakeError(Exception):
     """The reason of an abort."""
 
 
+Note = Callable[[int, str], None]
+
+
 class Ledger:
     """What the processes know, line by line."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        path.touch()
+    def __init__(self, folder: Path) -> None:
+        self._sent, self._ended = folder / "sent", folder / "ended"
+        for path in (self._sent, self._ended):
+            path.touch()
 
-    def open(self) -> Callable[[str], None]:
-        """A function that writes a line; for one process."""
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
-        return lambda line: (os.write(descriptor, f"{line}\n".encode()), None)[1]
+    def open(self) -> tuple[Note, Note]:
+        """Functions that note a record and an outcome of a transaction; for one process."""
+        return self._note_in(self._sent), self._note_in(self._ended)
 
-    def lines(self) -> list[list[str]]:
-        return [line.split() for line in self._path.read_text().splitlines()]
+    @staticmethod
+    def _note_in(path: Path) -> Note:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        return lambda number, fact: (os.write(descriptor, f"{number} {fact}\n".encode()), None)[1]
+
+    def sent(self) -> dict[str, set[str]]:
+        """The values of each transaction."""
+        values: dict[str, set[str]] = defaultdict(set)
+        for number, value in self._facts(self._sent):
+            values[number].add(value)
+        return values
+
+    def outcomes(self) -> dict[str, str]:
+        """The outcomes that somebody knows."""
+        return dict(self._facts(self._ended))
+
+    @staticmethod
+    def _facts(path: Path) -> Iterator[tuple[str, str]]:
+        for line in path.read_text().splitlines():
+            number, _, fact = line.partition(" ")
+            yield number, fact
 
     @property
     def ended_count(self) -> int:
         """Transactions whose outcome somebody knows."""
-        return sum(line[0] != "sent" for line in self.lines())
+        return self._ended.read_bytes().count(b"\n")
 
     def has_ended(self, count: int) -> bool:
         return self.ended_count >= count
@@ -85,7 +111,7 @@ class Ledger:
 
 def work(name: str, ledger: Ledger, seed: int) -> None:
     """Sends in whatever transaction is open, until it is killed."""
-    note, dice, place = ledger.open(), random.Random(seed), 0
+    (note_sent, _), dice, place = ledger.open(), random.Random(seed), 0
     with Producer(name, max_block_ms=BUSY_MS) as producer:
         while True:
             number = producer.arena.native.transaction[0]
@@ -95,34 +121,35 @@ def work(name: str, ledger: Ledger, seed: int) -> None:
                 if number:
                     producer.join(number)
                     producer.send(TOPIC, value.encode(), partition=dice.randrange(PARTITIONS))
-                    note(f"sent {number} {value}")
+                    note_sent(number, value)
+            time.sleep(dice.random() * PAUSE_S_MAX)
 
 
 def coordinate(name: str, ledger: Ledger, seed: int) -> None:
     """Begins one transaction after the other, until it is killed."""
-    note, dice = ledger.open(), random.Random(seed)
+    (note_sent, note_ended), dice = ledger.open(), random.Random(seed)
     with Producer(name) as producer:
         while True:
             with contextlib.suppress(ArenaBusyError, ProducerFencedError):
-                run_one(producer, note, dice)
+                run_one(producer, note_sent, note_ended, dice)
 
 
-def run_one(producer: Producer, note: Callable[[str], None], dice: random.Random) -> None:
+def run_one(producer: Producer, note_sent: Note, note_ended: Note, dice: random.Random) -> None:
     """One transaction, and a note of its outcome where this process learns it."""
     transaction = begun(producer)
     try:
         for place in range(dice.randrange(20)):
             value = f"{transaction.number}:{os.getpid()}:{place}"
             producer.send(TOPIC, value.encode(), partition=dice.randrange(PARTITIONS))
-            note(f"sent {transaction.number} {value}")
+            note_sent(transaction.number, value)
         if dice.random() < 0.5:
             producer.flush()  # so that an abort also meets records that are in the log
         if dice.random() < 0.4:
             raise MistakeError
-        commit(transaction, note)
+        commit(transaction, note_ended)
     except (MistakeError, NoTransactionError, TransactionEndedError, ProducerFencedError):
         transaction.abort()
-        note(f"aborted {transaction.number}")
+        note_ended(transaction.number, "aborted")
 
 
 def begun(producer: Producer) -> Transaction:
@@ -134,12 +161,12 @@ def begun(producer: Producer) -> Transaction:
         return producer.transaction()
 
 
-def commit(transaction: Transaction, note: Callable[[str], None]) -> None:
+def commit(transaction: Transaction, note_ended: Note) -> None:
     """Commits, however long it takes."""
     while not transaction.is_over:
         with contextlib.suppress(TransactionOutcomeUnknownError):
             transaction.commit()
-            note(f"committed {transaction.number}")
+            note_ended(transaction.number, "committed")
 
 
 def deliver(name: str, url: str) -> None:
@@ -155,15 +182,15 @@ class Trial:
     Args:
         name: of the arena.
         url: the sink.
-        path: a file for the ledger.
+        folder: for the ledger.
         dice: draws every injury.
 
     Attributes:
         kills: how many processes of each role were killed.
     """
 
-    def __init__(self, name: str, url: str, path: Path, dice: random.Random) -> None:
-        self.ledger = Ledger(path)
+    def __init__(self, name: str, url: str, folder: Path, dice: random.Random) -> None:
+        self.ledger = Ledger(folder)
         self.kills: Counter[str] = Counter()
         self._name = name
         self._dice = dice
@@ -179,7 +206,7 @@ class Trial:
         """Kills until so many transactions have ended. The other injuries are spread over the way."""
         left = list(injuries)
         while not self.ledger.has_ended(wanted):
-            self.wait_until_ended(1 + self._dice.randrange(10))
+            self.wait_until_ended(1 + self._dice.randrange(5))
             if left and self.ledger.ended_count * (len(injuries) + 1) >= wanted * (len(injuries) - len(left) + 1):
                 left.pop(0)()
             everybody = range(len(self._roles))
@@ -252,13 +279,7 @@ def judge(ledger: Ledger, committed: Iterable[str]) -> Tally:
     Raises:
         AssertionError: a transaction is there in part, twice, or although it was aborted.
     """
-    sent: dict[str, set[str]] = defaultdict(set)
-    outcomes: dict[str, str] = {}
-    for kind, number, *rest in ledger.lines():
-        if kind == "sent":
-            sent[number].add(rest[0])
-        else:
-            outcomes[number] = kind
+    sent, outcomes = ledger.sent(), ledger.outcomes()
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for value in committed:
         seen[value.partition(":")[0]][value] += 1
