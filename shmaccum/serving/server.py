@@ -76,6 +76,8 @@ logger.addFilter(Throttle())
 
 EPOLLIN, EPOLLOUT = 0x1, 0x4
 BACKLOG = 512
+ACCEPTED_MAX = 64
+"""Clients that are welcomed in one round of the loop."""
 MAINTAIN_INTERVAL_S = 1.0
 PROBLEM_PAUSE_S = 0.2
 NUMBERS_TIMEOUT_S = 2.0
@@ -338,17 +340,21 @@ class LogServer(ClosedOnExit):
     # --- connections
 
     def _accept(self) -> None:
-        try:
-            accepted, (host, *_) = self._listener.accept()
-        except OSError as error:
-            logger.warning("a client could not be accepted: %s", error.strerror)
-            self._pause_accepting()
-            return
-        if not self._has_room_for(host):
-            accepted.close()
-            return
-        with contextlib.suppress(OSError):  # the client is gone already
-            self._welcome(accepted, host)
+        """Welcomes the clients that came since the last round. A round may be long where many have requests."""
+        for _ in range(ACCEPTED_MAX):
+            try:
+                accepted, (host, *_) = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                logger.warning("a client could not be accepted: %s", error.strerror)
+                self._pause_accepting()
+                return
+            if not self._has_room_for(host):
+                accepted.close()
+                continue
+            with contextlib.suppress(OSError):  # the client is gone already
+                self._welcome(accepted, host)
 
     def _has_room_for(self, host: str) -> bool:
         options = self.options

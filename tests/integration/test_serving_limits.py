@@ -225,6 +225,12 @@ def many(server: LogServer, count: int) -> Iterator[list[socket.socket]]:
         yield [stack.enter_context(stranger(address_of(server))) for _ in range(count)]
 
 
+def test_clients_that_come_together_are_welcomed_in_one_round(tmp_path: Path) -> None:
+    with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True) as server, many(server, 20):
+        server.run_once()
+        assert len(server._connections) == 20
+
+
 @pytest.mark.parametrize("options", [{"connection_count_max": 3}, {"connection_count_per_address_max": 3}])
 def test_a_client_too_many_is_turned_away(tmp_path: Path, options: dict[str, Any]) -> None:
     with running(tmp_path / "log", **options) as server, many(server, 3) as clients:
