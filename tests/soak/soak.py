@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two producers, a sender and a log at full rate for a stated time, and whether anything grows or drifts.
 
+The sender appends to the log itself, or its pump (native/sender/pump.h) carries the batches to a server of the log.
+
 Each second: resident, proportional and private memory, descriptors and threads of every process; the arena's slots and
 counters. At the end all of it has to be flat, and as many records are delivered, and in the log, as were sent.
 
-    python -m tests.soak.soak SECONDS [SAMPLES]        SAMPLES: a file that gets a line of JSON for each second
+    python -m tests.soak.soak SECONDS [SAMPLES] [--pump]    SAMPLES: a file that gets a line of JSON for each second
 
 A second in which nobody could work, because all of this was stopped from outside, is not counted.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +32,7 @@ import psutil
 from shmaccum.arena import Arena, VerifyDepth
 from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
+from tests.kafka.broker import LOOPBACK, held_port
 from tests.support import WATCHDOG_S, wait_until
 
 TOPIC = "soak"
@@ -48,9 +52,14 @@ GROWTH_MAX = 2 << 20
 """Bytes that the private memory of a process may grow by, from when it is warm to the end."""
 DESCRIPTORS_MORE_MAX = 1
 """A producer opens the doorbell when it first finds the sender asleep, which may be late."""
-SEGMENT_BYTES = "16MiB"
-RETENTION_BYTES = "32MiB"
+LOG_OPTIONS = {
+    "partitions": PARTITIONS,
+    "segment_bytes": "16MiB",
+    "retention_bytes": "32MiB",
+    "retention_check_interval_ms": "500ms",
+}
 SHARED_MEMORY = Path("/dev/shm")
+Process = subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True)
@@ -148,7 +157,7 @@ def produce(arena_name: str, *, has_columns: bool) -> None:
 
 
 @contextmanager
-def _running(*command: str) -> Iterator[subprocess.Popen[bytes]]:
+def _running(*command: str) -> Iterator[Process]:
     """A Python process; killed if it is still there at the end."""
     with subprocess.Popen([sys.executable, "-m", *command]) as process:
         try:
@@ -157,7 +166,7 @@ def _running(*command: str) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: Process) -> None:
     process.terminate()
     assert process.wait(WATCHDOG_S) == 0
 
@@ -203,22 +212,22 @@ class Sampler:
 # --- the trial
 
 
-def soak(arena_name: str, folder: Path, seconds: float, samples_path: Path | None = None) -> SoakReport:
+def soak(
+    arena_name: str, folder: Path, seconds: float, samples_path: Path | None = None, *, is_pumped: bool = False
+) -> SoakReport:
     """Runs it, in an arena that is made here and stays its caller's to remove.
 
     Raises:
         AssertionError: something grew, drifted or was left behind.
     """
-    sink_options = {"partitions": PARTITIONS, "segment_bytes": SEGMENT_BYTES, "retention_bytes": RETENTION_BYTES}
-    sink_options["retention_check_interval_ms"] = "500ms"
-    sink = [f"--sink-set={name}={value}" for name, value in sink_options.items()]
+    begin_delivery = _deliver_by_pump if is_pumped else _deliver
     with Arena.create(arena_name) as arena, ExitStack() as stack:
-        sender = stack.enter_context(_running("shmaccum.sender", arena_name, f"--sink=log:{folder}", "--no-log", *sink))
+        delivering = begin_delivery(stack, arena_name, folder)
         wait_until(lambda: arena.native.sender_is_alive, "the sender has begun")
         command = ("tests.soak.soak", "produce", arena_name)
         sends = stack.enter_context(_running(*command, "send"))
         sends_many = stack.enter_context(_running(*command, "send_many"))
-        processes = {"sender": sender, "send": sends, "send_many": sends_many}
+        processes = {**delivering, "send": sends, "send_many": sends_many}
         wait_until(lambda: _are_warm(arena, sends.pid, sends_many.pid), "everybody is warm")
         watched = {name: psutil.Process(process.pid) for name, process in processes.items()}
         samples = _sample_for(seconds, Sampler(arena, watched), samples_path)
@@ -226,9 +235,42 @@ def soak(arena_name: str, folder: Path, seconds: float, samples_path: Path | Non
         _stop(sends_many)
         _check_end(arena, folder)
         sent_count = arena.statistics().record_count
-        _stop(sender)
+        for process in delivering.values():
+            _stop(process)
     _check_flat(samples)
+    if is_pumped:
+        assert _calls_path(folder).stat().st_size > 0, "the pump carried nothing"
     return SoakReport(tuple(samples), sent_count, samples[-1].elapsed_s)
+
+
+def _deliver(stack: ExitStack, arena_name: str, folder: Path) -> dict[str, Process]:
+    """A sender to the log, and its name."""
+    sink = [f"--sink-set={name}={value}" for name, value in LOG_OPTIONS.items()]
+    command = ("shmaccum.sender", arena_name, f"--sink=log:{folder}", "--no-log", *sink)
+    return {"sender": stack.enter_context(_running(*command))}
+
+
+def _deliver_by_pump(stack: ExitStack, arena_name: str, folder: Path) -> dict[str, Process]:
+    """A sender to a server of the log, and the server; the sender ends first."""
+    port = stack.enter_context(held_port())
+    address = f"{LOOPBACK}:{port.getsockname()[1]}"
+    options = [f"-X{name}={value}" for name, value in LOG_OPTIONS.items()]
+    server = _running("shmaccum", "serve", str(folder), "--listen", address, "--writable", "--quiet", *options)
+    command = ("tests.kafka.noted_sender", str(_calls_path(folder)), arena_name, f"--sink=kafka:{address}", "--no-log")
+    serving = stack.enter_context(server)
+    wait_until(lambda: _listens(address), "the server listens")
+    return {"sender": stack.enter_context(_running(*command)), "server": serving}
+
+
+def _listens(address: str) -> bool:
+    host, port = address.split(":")
+    with socket.socket() as trial:
+        return trial.connect_ex((host, int(port))) == 0
+
+
+def _calls_path(folder: Path) -> Path:
+    """The file that has a byte for each call of the pump."""
+    return folder.with_name("pump-calls")
 
 
 def _are_warm(arena: Arena, *pids: int) -> bool:
@@ -257,7 +299,7 @@ def _check_end(arena: Arena, folder: Path) -> None:
     assert sent_count == counters["records completed"] == log_count
     assert counters["batches failed"] == counters["batches expired"] == counters["batches quarantined"] == 0
     assert arena.verify(VerifyDepth.DEEP) == []
-    assert native.errors() == []
+    assert native.errors() == [], native.errors()
 
 
 def _check_flat(samples: Sequence[Sample]) -> None:
@@ -279,11 +321,13 @@ def main() -> None:
     if sys.argv[1] == "produce":
         produce(sys.argv[2], has_columns=sys.argv[3] == "send_many")
         return
-    samples_path = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    seconds, *paths = [argument for argument in sys.argv[1:] if argument != "--pump"]
+    samples_path = Path(paths[0]) if paths else None
     name = f"shmaccum-soak-{os.getpid()}"
     with tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as folder:
         try:
-            print(soak(name, Path(folder) / "log", float(sys.argv[1]), samples_path))
+            is_pumped = "--pump" in sys.argv
+            print(soak(name, Path(folder) / "log", float(seconds), samples_path, is_pumped=is_pumped))
         finally:
             Arena.remove(name, missing_ok=True)
 

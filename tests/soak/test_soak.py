@@ -26,16 +26,18 @@ def folder() -> Iterator[Path]:
         yield Path(name) / "log"
 
 
-def test_nothing_grows_and_nothing_drifts_for_a_moment(arena_name: str, folder: Path) -> None:
-    report = soak(arena_name, folder, SHORT_S)
+@pytest.mark.parametrize("is_pumped", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["log", "pump"])
+def test_nothing_grows_and_nothing_drifts_for_a_moment(is_pumped: bool, arena_name: str, folder: Path) -> None:
+    report = soak(arena_name, folder, SHORT_S, is_pumped=is_pumped)
     assert report.sent_count > 100_000
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3 * LONG_S + 120)
+@pytest.mark.parametrize("is_pumped", [False, True], ids=["log", "pump"])
 def test_nothing_grows_and_nothing_drifts_for_long(
-    arena_name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    is_pumped: bool, arena_name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = soak(arena_name, folder, LONG_S)
+    report = soak(arena_name, folder, LONG_S, is_pumped=is_pumped)
     with capsys.disabled():
         print(f"\n{report}")
