@@ -1,78 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast does a sender empty an arena that is full of sealed batches: into nothing, a log, a socket?
 
-Each batch is drained, its checksum verified, delivered, and completed. The clock runs from the first delivery, when the
-sink has its connection and its topic, to the last completion: not one round longer, for a sender that has nothing to do
-rests for a second. The peer is the checksum alone: the same bytes read once by the same function.
+Each batch is drained, its checksum verified, delivered, and completed. The peer is the checksum alone: the same bytes
+read once by the same function. For a socket it is the checksum and a bare ``sendmsg`` of the same batches.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from bench.arenas import temporary_arena
-from bench.draining_broker import TOPIC, draining_broker
-from bench.harness.question import Contender, Figure, Measurement, Question
+from bench.bare_socket import sent_bare
+from bench.draining_broker import draining_broker
+from bench.full_arenas import BUFFER_MEMORY, Emptied, emptied, full_arena
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.segments import tmpfs_folder
 from bench.stopwatch import Stopwatch
-from shmaccum.arena import Arena
-from shmaccum.exceptions import BufferExhaustedError
-from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Sink
-from tests.accumulator import Accumulator
 
-BUFFER_MEMORY = 64 << 20
 BATCH_SIZE = 16 << 10
 PARTITION_COUNT = 16
-RUN = [b"x" * 100] * 140
 PEER = "reading the same bytes once"
+TO_SOCKET, PEER_TO_SOCKET = "kafka: a broker that throws away", "checksum and bare sendmsg"
 
 Place = Callable[[], AbstractContextManager[Sink]]
 
 
-def _fill(accumulator: Accumulator) -> None:
-    """Until no buffer is left."""
-    with contextlib.suppress(BufferExhaustedError):
-        while True:
-            for partition in range(PARTITION_COUNT):
-                accumulator.append_many(TOPIC, partition, RUN)
-
-
-@contextmanager
-def _full_arena() -> Iterator[Arena]:
-    with temporary_arena(buffer_memory=BUFFER_MEMORY, batch_size=BATCH_SIZE) as arena:
-        with Accumulator(arena, max_block_ms=0) as accumulator:
-            _fill(accumulator)
-        yield arena
-
-
-def _used_count(arena: Arena) -> int:
-    """Buffers that are not free."""
-    return int(arena.geometry["slot_count"]) - arena.statistics().slots["FREE"]
-
-
 def _drain(place: Place) -> Callable[[], Measurement]:
     def run() -> Measurement:
-        with _full_arena() as arena, place() as sink, Sender(arena, sink, linger_ms=0) as sender:
-            sender.open()
-            batch_count = _used_count(arena)
-            first_count = 0
-            while not first_count:
-                first_count = sender.run_once()
-            stopwatch = Stopwatch()
-            delivered_count = first_count
-            while delivered_count < batch_count:
-                delivered_count += sender.run_once()
-            while _used_count(arena):
-                sender.run_once()
-            elapsed = stopwatch.elapsed()
-        size = (batch_count - first_count) * BATCH_SIZE
-        return {"bytes_per_s": size / elapsed.wall_s, "cpu_s_per_byte": elapsed.cpu_s / size}
+        with full_arena(BATCH_SIZE, PARTITION_COUNT) as arena, place() as sink:
+            return _measurement(emptied(arena, sink))
 
     return run
+
+
+def _measurement(done: Emptied) -> Measurement:
+    size = done.batch_count * BATCH_SIZE
+    return {"bytes_per_s": size / done.elapsed.wall_s, "cpu_s_per_byte": done.elapsed.cpu_s / size}
 
 
 @contextmanager
@@ -103,12 +68,20 @@ def _read() -> Measurement:
     return {"bytes_per_s": BUFFER_MEMORY / elapsed.wall_s, "cpu_s_per_byte": elapsed.cpu_s / BUFFER_MEMORY}
 
 
+def _bare() -> Measurement:
+    from crc32c import crc32c
+
+    with full_arena(BATCH_SIZE, PARTITION_COUNT) as arena:
+        return _measurement(sent_bare(arena, PARTITION_COUNT, crc32c))
+
+
 def contenders() -> list[Contender]:
     """The contenders, one for each sink."""
     return [
         Contender("null:", _drain(_null)),
         Contender("log: on tmpfs", _drain(_log)),
-        Contender("kafka: a broker that throws away", _drain(_socket)),
+        Contender(TO_SOCKET, _drain(_socket), peer=PEER_TO_SOCKET),
+        Contender(PEER_TO_SOCKET, _bare),
         Contender(PEER, _read),
     ]
 
@@ -121,4 +94,13 @@ QUESTION = Question(
     ),
     contenders=contenders,
     peer=PEER,
+    goals=(
+        Goal(
+            "a batch to a socket, of the processor time of its checksum and ``sendmsg``",
+            TO_SOCKET,
+            "cpu_s_per_byte",
+            1.3,
+            is_ratio=True,
+        ),
+    ),
 )

@@ -3,7 +3,7 @@
 
 ``send(...).get()`` again and again, ``linger_ms=0``: there and back between two processes, so the floor is a byte there
 and a byte back through two pipes. confluent-kafka sends to librdkafka's own mock broker, over the loopback: that is its
-shortest way to an answer.
+shortest way to an answer. Both also send to one mock broker in a process of its own, which is a third process for us.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 
 from bench.arenas import TOPIC, temporary_arena
-from bench.harness.question import Contender, Measurement, Question
+from bench.harness.question import Contender, Goal, Measurement, Question
+from bench.mock_cluster import mock_cluster
 from bench.percentiles import FIGURES, percentiles
 from bench.sending import VALUE
 from bench.taking import forked
@@ -23,6 +24,7 @@ from shmaccum.sender import Sender
 COUNT = 500
 CONFLUENT_COUNT = 300
 PEER = "confluent-kafka, mock broker"
+TO_MOCK, PEER_TO_MOCK = "Producer.send(...).get(), mock broker beside", "confluent-kafka, mock broker beside"
 
 
 def _timed(work: Callable[[], object], count: int) -> Measurement:
@@ -34,14 +36,14 @@ def _timed(work: Callable[[], object], count: int) -> Measurement:
     return percentiles(latencies_ns)
 
 
-def _serve(arena_name: str) -> None:
-    with Sender(arena_name, "null:", linger_ms=0) as sender:
+def _serve(arena_name: str, sink: str) -> None:
+    with Sender(arena_name, sink, linger_ms=0) as sender:
         sender.run()
 
 
-def _future() -> Measurement:
+def _future(sink: str) -> Measurement:
     with temporary_arena() as arena:
-        (sender,) = forked(_serve, [(arena.name,)])
+        (sender,) = forked(_serve, [(arena.name, sink)])
         sender.start()
         try:
             with Producer(arena, linger_ms=0) as producer:
@@ -71,10 +73,10 @@ def _pipes() -> Measurement:
             os.close(descriptor)
 
 
-def _confluent() -> Measurement:
+def _confluent(**options: object) -> Measurement:
     from confluent_kafka import Producer as ConfluentProducer
 
-    producer = ConfluentProducer({"test.mock.num.brokers": 1, "linger.ms": 0, "log_level": 0})
+    producer = ConfluentProducer({"linger.ms": 0, "log_level": 0, **options})
 
     def send() -> None:
         producer.produce(TOPIC, VALUE)
@@ -88,8 +90,10 @@ def _confluent() -> Measurement:
 def contenders() -> list[Contender]:
     """Ours, confluent-kafka, and the floor."""
     return [
-        Contender("Producer.send(...).get()", _future),
-        Contender(PEER, _confluent),
+        Contender("Producer.send(...).get()", lambda: _future("null:")),
+        Contender(PEER, lambda: _confluent(**{"test.mock.num.brokers": 1})),
+        Contender(TO_MOCK, lambda: _future(f"kafka:{mock_cluster()}"), peer=PEER_TO_MOCK),
+        Contender(PEER_TO_MOCK, lambda: _confluent(**{"bootstrap.servers": mock_cluster(), "acks": "all"})),
         Contender("floor: a byte there and back through pipes", _pipes),
     ]
 
@@ -99,4 +103,5 @@ QUESTION = Question(
     figures=FIGURES,
     contenders=contenders,
     peer=PEER,
+    goals=(Goal("a delivered future, of confluent-kafka's to the same broker", TO_MOCK, "p50_ns", 1.0, is_ratio=True),),
 )
