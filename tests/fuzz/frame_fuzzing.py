@@ -414,6 +414,8 @@ def _failing_on_errors() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # what lived before goes on out of sight (tests/conftest.py)
         log.removeHandler(handler)
         log.setLevel(logging.NOTSET)
 
