@@ -54,8 +54,6 @@ STRANGER_SHARE = 0.05
 """Of clients of a server with users: they still have to log in."""
 ROUND_COUNT = 5000
 """Frames between two rounds of the server's loop, and between two batches of new whole frames."""
-ROUNDS_MIN = 3
-"""Rounds of the shortest run: the server answers in C only what it finds in a round of its loop."""
 MEMBERS_MAX = 20
 PRODUCERS_MAX = 2
 WAITING_MAX = 30
@@ -437,8 +435,8 @@ def _try_frames(clients: Clients, chance: random.Random, known: tuple[list[bytes
         raise
 
 
-def fuzz(target: Target, seconds: float, seed: int) -> Outcome:
-    """Tries frames for so long.
+def fuzz(target: Target, seconds: float, seed: int, *, round_count_min: int = 1) -> Outcome:
+    """Tries frames for so long, and in so many rounds at least.
 
     Raises:
         AssertionError: a frame is not survived, holds the server up, or all of them left something behind.
@@ -450,7 +448,7 @@ def fuzz(target: Target, seconds: float, seed: int) -> Outcome:
     count, uses, begun_cpu_s = 0, list[Use](), time.process_time()
     end_s = time.monotonic() + seconds
     with _failing_on_errors(), contextlib.closing(clients):
-        while len(uses) < ROUNDS_MIN or time.monotonic() < end_s:  # a busy machine may need all the time to begin
+        while len(uses) < round_count_min or time.monotonic() < end_s:  # a busy machine may need all the time to begin
             note_state(frames, server)
             known = whole_frames(frames, target)
             clients.begin_round()

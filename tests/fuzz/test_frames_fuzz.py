@@ -25,6 +25,7 @@ def test_some_hostile_frames_harm_nobody(kind: str, tmp_path: Path) -> None:
     seed = int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(40))
     print(f"SHMACCUM_SEED={seed}")
     with SERVERS[kind](tmp_path) as target:
-        outcome = fuzz(target, SHORT_SECONDS, seed)
+        is_c_asked = kind == "everybody fetches"  # C answers what the server finds in a round of its loop
+        outcome = fuzz(target, SHORT_SECONDS, seed, round_count_min=3 if is_c_asked else 1)
         assert outcome.frame_count > 0
-        assert outcome.ordinary_count > 0 or kind != "everybody fetches"
+        assert outcome.ordinary_count > 0 or not is_c_asked
