@@ -48,8 +48,10 @@ if TYPE_CHECKING:
 
 COMMIT_TIMEOUT_S = 120.0
 """How long a commit waits for its outcome by default."""
-LOOK_NS = 1_000_000
-"""The time between two looks at the transaction. A result that wakes this process ends it earlier."""
+LOOK_MIN_NS, LOOK_MAX_NS = 50_000, 1_000_000
+"""The time between two looks at the transaction. A result ends it earlier; the end of a transaction is none."""
+LOOK_SHARE = 4
+"""A look comes when this part of the time that has passed is over once more, so no wait is longer by more than that."""
 Timed = Callable[[str], AbstractContextManager[None]]
 Waits = Generator[None, None, None]
 """A step of a transaction. It yields where it waits."""
@@ -145,9 +147,12 @@ class Transaction:
 
     def _rest_between(self, waits: Waits) -> None:
         """Goes through a step in this thread."""
+        begun_ns = time.monotonic_ns()
         with contextlib.closing(waits):
             for _ in waits:
-                self._native.wait_completion(self._native.completion_tail, LOOK_NS)
+                share_ns = (time.monotonic_ns() - begun_ns) // LOOK_SHARE
+                look_ns = min(max(share_ns, LOOK_MIN_NS), LOOK_MAX_NS)
+                self._native.wait_completion(self._native.completion_tail, look_ns)
 
     def _leave(self) -> None:
         """Gives the coordinator's role up."""

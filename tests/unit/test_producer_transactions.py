@@ -39,6 +39,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.observe.observation import Observer, Rates
 from shmaccum.observe.picture import Painter
 from shmaccum.observe.prometheus import ArenaCollector, exposition
+from shmaccum.producer import transaction as transaction_module
 from shmaccum.segment_log.file_names import TRANSACTIONAL_ARENAS_FILE
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.reader import LogReader
@@ -442,6 +443,41 @@ def test_another_arena_with_the_id_fences_the_first_one(transactional: Arena, se
     with pytest.raises(ProducerFencedError, match="another arena has"), sending(transactional, sink):
         pass
     producer.close(0)
+
+
+def test_a_commit_looks_soon_and_then_ever_more_rarely(transactional: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests_ns: list[int] = []
+
+    class Clock:
+        """Time passes by rests alone, and by nothing of this machine."""
+
+        def monotonic(self) -> float:
+            return sum(rests_ns) / 1e9
+
+        def monotonic_ns(self) -> int:
+            return sum(rests_ns)
+
+    class Native:
+        """The core, in which a wait is over at once."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(transactional.native, name)
+
+        def wait_completion(self, tail: int, timeout_ns: int) -> int:
+            rests_ns.append(timeout_ns)
+            return tail
+
+    with Producer(transactional) as producer:
+        transaction = producer.transaction()
+        monkeypatch.setattr(transaction_module, "time", Clock())
+        monkeypatch.setattr(transaction, "_native", Native())
+        with pytest.raises(TransactionOutcomeUnknownError):
+            transaction.commit(0.1)
+        monkeypatch.undo()
+    assert rests_ns == sorted(rests_ns)
+    assert (rests_ns[0], rests_ns[-1]) == (50_000, 1_000_000)
+    assert sum(rests_ns[:8]) < 1_000_000, "the first looks come within a millisecond"
+    assert len(rests_ns) < 200
 
 
 def test_every_process_hears_of_a_fence_until_the_id_is_taken_back(transactional: Arena) -> None:
