@@ -8,11 +8,13 @@ import functools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from shmaccum._native import ProduceRequest
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import read_reports
 from shmaccum.exceptions import (
@@ -27,10 +29,12 @@ from shmaccum.segment_log import LogReader
 from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.serving import LogServer
 from shmaccum.serving.transactional_id import TransactionState
+from shmaccum.sinks.kafka.library.client import Client
+from shmaccum.sinks.kafka.produce import VERSION_EXPLICIT
 from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.kafka.transaction.fates import INVALID_PRODUCER_EPOCH
 from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
-from shmaccum.sinks.sink import Ack, Acks
+from shmaccum.sinks.sink import Ack, Acks, Unanswered
 from tests.dying import dies_at_system_call
 from tests.kafka.broker import LOOPBACK, held_port
 from tests.kafka.proxy import RequestProxy
@@ -169,15 +173,17 @@ def test_ordinary_batches_of_a_transaction_go_by_the_pump(
     assert sum(carried) > 6 * PARTITION_COUNT
 
 
-def test_a_sender_does_not_rest_behind_the_last_batches_of_a_commit(
+def test_a_sender_looks_at_its_transaction_behind_the_last_batches_of_a_commit(
     cluster: Cluster, transactional: Arena, carried: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It does not rest before: no process rings for results that the pump has recorded."""
     poll = KafkaSink.poll
-    rests_s: list[float] = []
+    are_news: list[bool] = []
 
     def note(self: KafkaSink, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
-        if len(rests_s) < len(carried):
-            rests_s.append(timeout_s)
+        if len(are_news) < len(carried):
+            rounds: Any = sender._rounds
+            are_news.append(rounds._ending.is_news)
         return poll(self, timeout_s, doorbell)
 
     monkeypatch.setattr(KafkaSink, "poll", note)
@@ -192,7 +198,39 @@ def test_a_sender_does_not_rest_behind_the_last_batches_of_a_commit(
         producer.commit_transaction()
     assert cluster.committed() == [b"1"] * PARTITION_COUNT + [b"2"] * PARTITION_COUNT
     assert sum(carried) == PARTITION_COUNT
-    assert set(rests_s) == {0}
+    assert are_news
+    assert all(are_news)
+
+
+def test_a_request_of_a_transaction_whose_answer_is_late_is_the_sinks(
+    behind_a_proxy: tuple[Cluster, RequestProxy],
+    transactional: Arena,
+    carried: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The sink makes the same request of it, to the byte. Its version is one in which brokers add no partition."""
+    cluster, between = behind_a_proxy
+    adopt = Client.adopt
+    sizes: list[tuple[int, int]] = []
+    versions: set[int] = set()
+
+    def note(self: Client, node_id: int, tag: Any, request: ProduceRequest, unanswered: Unanswered) -> None:
+        sizes.append((request.size, unanswered.sent_size))
+        versions.add(request.version)
+        between.delay_s = 0
+        adopt(self, node_id, tag, request, unanswered)
+
+    monkeypatch.setattr(Client, "adopt", note)
+    with sending(transactional, cluster.url), producing(transactional) as producer, producer.transaction():
+        send_one_each(producer, b"1")
+        producer.flush()
+        between.delay_s = 0.4  # each way; a call of the pump ends after half a second, when a look at the commit is due
+        send_one_each(producer, b"2")
+    assert cluster.committed() == [b"1"] * PARTITION_COUNT + [b"2"] * PARTITION_COUNT
+    assert carried
+    assert sizes
+    assert all(size == sent_size for size, sent_size in sizes)
+    assert versions == {VERSION_EXPLICIT}
 
 
 # --- offsets of groups

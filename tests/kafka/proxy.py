@@ -142,6 +142,7 @@ class RequestProxy(Proxy):
                 self._act()
                 self.is_hit = True
                 return False
+            time.sleep(self.delay_s)
             target.sendall(received[:size])
             del received[:size]
         return True
