@@ -505,6 +505,21 @@ def test_a_commit_without_an_answer_that_is_fenced_later_has_no_known_outcome(
     assert cluster.committed() == [b"1"], "this one was committed"
 
 
+def test_a_commit_of_a_transaction_that_the_coordinator_has_forgotten_is_refused(
+    cluster: Cluster, transactional: Arena
+) -> None:
+    with sending(transactional, cluster.url), producing(transactional) as producer:
+        producer.begin_transaction()
+        producer.send(TOPIC, b"1", partition=0).get(WATCHDOG_S)
+        cluster.server._writing.transactions._file.ids.pop("orders-1")  # type: ignore[union-attr]
+        with pytest.raises(TransactionEndedError, match="INVALID_PRODUCER_ID_MAPPING"):
+            producer.commit_transaction(WATCHDOG_S)
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send(TOPIC, b"2", partition=1)
+    assert cluster.committed() == [b"2"]
+
+
 # --- wrong use
 
 
