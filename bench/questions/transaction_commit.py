@@ -207,6 +207,7 @@ QUESTION = Question(
     contenders=contenders,
     peer=PEER,
     repetitions=5,
+    limit_s=240.0,
     scope="full",
     goals=tuple(
         Goal(what, contender, "s_per_transaction", bound, is_ratio=True)
