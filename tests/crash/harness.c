@@ -643,9 +643,10 @@ static bool pool_has_room(const struct world *world)
 }
 
 /* A slot that was freed a moment ago by a process that is stopped now may not be hinted at yet. A waiter gets it all
- * the same, because helping counts anew. */
+ * the same, because helping counts anew. A survivor that was queued before keeps its place. */
 static void survivor_allocate(struct world *world)
 {
+    const struct buffer_wait queued = world->wait;
     uint32_t slot_index;
     enum status status;
     TIMED(world, "allocate", status = buffer_pool_try_allocate(world->arena, &slot_index));
@@ -659,6 +660,7 @@ static void survivor_allocate(struct world *world)
     if (status == STATUS_OK) {
         TIMED(world, "give back", buffer_pool_give_back(world->arena, &slot_index, 1, NULL));
     }
+    world->wait = queued;
 }
 
 static void survivor_append_beside(struct world *world)
