@@ -218,7 +218,7 @@ def impatient(url: str) -> Sink:
 
 
 def run_two_transactions(producer: Producer, number: int) -> None:
-    """An aborted one, behind which the producer asks for an epoch, and a committed one with offsets of a group.
+    """An aborted one, behind which the producer asks for an epoch, and a committed one with offsets of its own group.
 
     The second records of the committed one go by the pump.
     """
@@ -229,7 +229,7 @@ def run_two_transactions(producer: Producer, number: int) -> None:
         raise MistakeError
     with producer.transaction() as transaction:
         send_one_each(producer, b"%d" % number)
-        transaction.send_offsets({input_of(arena): number}, arena.transactional_id)
+        transaction.send_offsets({input_of(arena): number}, f"{arena.transactional_id}-{number}")
         producer.flush(WATCHDOG_S)
         send_one_each(producer, b"%d" % number)
 

@@ -359,7 +359,7 @@ def test_a_sender_is_cut_off_or_killed_in_front_of_a_request_or_an_answer(
         transactional, cluster.url, between, injury, is_answer=is_answer, is_thorough=is_thorough
     )
     assert cluster.committed() == committed_twice(count)
-    assert cluster.offset("orders-1") == count - 1
+    assert [cluster.offset(f"orders-1-{number}") for number in range(count)] == [*range(count)]
     assert all(hits[name] for name in API_KEYS), hits
 
 

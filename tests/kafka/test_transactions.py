@@ -146,7 +146,7 @@ def test_a_sender_is_cut_off_or_killed_in_front_of_each_request_and_answer(
         hits, count = survive_injuries(arena, url, between, injury, is_answer=is_answer, is_thorough=True)
     by_the_broker = {"AddPartitionsToTxn", "AddOffsetsToTxn"} if number == 2 else set()
     assert committed(cluster, topic) == committed_twice(count)
-    assert offset(cluster, f"id-{topic}") == count - 1
+    assert [offset(cluster, f"id-{topic}-{one}") for one in range(count)] == [*range(count)]
     assert all(hits[name] for name in API_KEYS.keys() - by_the_broker), hits
 
 
