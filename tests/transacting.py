@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import signal
@@ -234,11 +235,16 @@ def run_two_transactions(producer: Producer, number: int) -> None:
         send_one_each(producer, b"%d" % number)
 
 
+Aim = Callable[[Callable[[], None]], None]
+"""Gets the act of an injury before a sender begins: the first request may be the one that is cut."""
+
+
 @contextlib.contextmanager
-def cut_off(arena: Arena, url: str) -> Iterator[Callable[[], None]]:
+def cut_off(arena: Arena, url: str, aim: Aim) -> Iterator[None]:
     """A sender that loses its connection; nothing else happens to it."""
+    aim(lambda: None)
     with sending(arena, impatient(url)):
-        yield lambda: None
+        yield
 
 
 def deliver(name: str, url: str) -> None:
@@ -246,23 +252,24 @@ def deliver(name: str, url: str) -> None:
 
 
 @contextlib.contextmanager
-def killed(arena: Arena, url: str) -> Iterator[Callable[[], None]]:
-    """A sender in a process of its own, which the callable kills, and another one that waits for the role."""
+def killed(arena: Arena, url: str, aim: Aim) -> Iterator[None]:
+    """A sender in a process of its own, which the act kills, and another one that waits for the role."""
 
     def kill() -> None:
         pid = sender_pid(arena)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
 
+    aim(kill)
     children = [Child(deliver, arena.name, url) for _ in range(2)]
     try:
-        yield kill
+        yield
     finally:
         for child in children:
             child.kill()
 
 
-Injury = Callable[[Arena, str], contextlib.AbstractContextManager[Callable[[], None]]]
+Injury = Callable[[Arena, str, Aim], contextlib.AbstractContextManager[None]]
 INJURIES: list[Injury] = [cut_off, killed]
 """The injuries of a sender in front of a request or an answer."""
 
@@ -285,8 +292,8 @@ def survive_injuries(
     with producing(arena) as producer:
         for name, key in API_KEYS.items():
             for place in itertools.count():
-                with injury(arena, url) as act:
-                    between.aim(key, place, is_answer=is_answer, act=act)
+                aim = functools.partial(between.aim, key, place, is_answer)
+                with injury(arena, url, aim):
                     run_two_transactions(producer, number)
                 number += 1
                 hits[name] += between.is_hit

@@ -102,7 +102,7 @@ class RequestProxy(Proxy):
         self.is_hit = False
         super().__init__(target_port, port)
 
-    def aim(self, key: int, number: int, *, is_answer: bool, act: Callable[[], object]) -> None:
+    def aim(self, key: int, number: int, is_answer: bool, act: Callable[[], object]) -> None:
         """The connection is cut at the request of that key and number from now on.
 
         Args:
