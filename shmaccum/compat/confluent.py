@@ -22,7 +22,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, final
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
@@ -399,6 +399,11 @@ def _code_of(report: Report) -> int:
     return report.error_code if report.error_code > 0 else int(KafkaError._TRANSPORT)
 
 
+def _send_of_nobody(*_: object) -> NoReturn:
+    """The send of a subclass that never began its producer."""
+    raise RuntimeError("Producer has been closed")
+
+
 class Producer(ClosedOnExit):
     """Sends records through the arena that belongs to these settings, in confluent-kafka's words.
 
@@ -421,6 +426,8 @@ class Producer(ClosedOnExit):
     """
 
     _producer: _Producer | None = None
+    _send: Callable[..., DeliveryFuture] = _send_of_nobody
+    _on_delivery: Callback | None = None
     _is_initialized = False
 
     def __init__(self, *arguments: Mapping[str, Any], **options: Any) -> None:

@@ -127,6 +127,22 @@ def test_wrong_records_are_refused_as_by_the_library(unkept: dict[str, Any], uns
             call()
 
 
+def test_a_subclass_that_never_began_is_closed() -> None:
+    class Forgetful(Producer):
+        def __init__(self) -> None:
+            pass
+
+    producer = Forgetful()
+    for call in (producer.poll, producer.flush, producer.init_transactions, producer.begin_transaction):
+        with pytest.raises(RuntimeError, match="Producer has been closed"):
+            call()
+    with pytest.raises(RuntimeError, match="Producer has been closed"):
+        producer.produce(TOPIC, b"value")
+    with pytest.raises(RuntimeError, match="Producer has been closed"):
+        producer.produce_batch(TOPIC, [{"value": b"value"}])
+    assert len(producer) == 0
+
+
 def test_a_refused_record_is_told_with_its_code(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     with Producer(dotted(unkept)) as producer, Drainer(unsent, result=BatchResult.FAILED, error_code=87):
