@@ -49,6 +49,7 @@ def test_nothing_acknowledged_is_lost_and_no_death_delays_a_survivor(
     assert outcome.tally.fork_count > 0
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_where_memory_is_short_and_process_ids_mean_nothing(
     arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
 ) -> None:

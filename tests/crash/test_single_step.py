@@ -12,7 +12,7 @@ from tests.crash import single_step
 from tests.crash.single_step import EVERY_POINT, EXIT_UNTRACEABLE, MODES
 from tests.native import c_build
 
-SHORT_POINTS = {"copy": 8, "kill": 3, "stop": 4, "pass": 3, "seal": 3, "close": 4, "commit": 2, "renew": 2, "duel": 3}
+SHORT_POINTS = {"copy": 5, "kill": 2, "stop": 2, "pass": 3, "seal": 3, "close": 4, "commit": 2, "renew": 2, "duel": 3}
 APPENDS_INSIDE = {"append-inside", "append-joined", "append-chain-joined"}
 """In a short run they meet the end of their transaction alone. Elsewhere they go the way of other appends."""
 SHORT_SECONDS_MAX = 600  # a few seconds each on a machine that is not busy

@@ -392,6 +392,7 @@ def test_without_workers_a_hang_with_the_gil_ends_the_run(tmp_path: Path) -> Non
     assert run.shows(r'File ".*test_gil.py", line 8 in test_holds_the_gil')
 
 
+@pytest.mark.slow
 def test_a_limit_is_longer_on_a_busy_machine(tmp_path: Path) -> None:
     longer, too_long = (SLEEPS.format(seconds=seconds) for seconds in (1.5 * LIMIT_S, 1000))
     files = {"conftest": IS_BUSY, "test_longer": longer, "test_too_long": too_long}
@@ -400,6 +401,7 @@ def test_a_limit_is_longer_on_a_busy_machine(tmp_path: Path) -> None:
     assert run.shows(f"test_too_long.py::test_sleeps - .*a limit of {2 * LIMIT_S} s and was in its call")
 
 
+@pytest.mark.slow
 def test_a_run_that_stands_still_is_ended(tmp_path: Path) -> None:
     files = {"conftest": STANDS_STILL, "test_a": "def test_fails():\n    assert 0\n", "test_b": GOOD, "test_c": GOOD}
     run = run_planted(tmp_path, files, workers=1, idle_s=SHORT_IDLE_S, stretch_max=6)
@@ -407,6 +409,7 @@ def test_a_run_that_stands_still_is_ended(tmp_path: Path) -> None:
     assert run.shows(r"for [0-9.]+ s no worker has started or finished one: gw0")
 
 
+@pytest.mark.slow
 def test_a_busy_machine_has_longer_before_it_stands_still(tmp_path: Path) -> None:
     files = {"conftest": IS_BUSY + STANDS_STILL, "test_a": GOOD, "test_b": GOOD, "test_c": GOOD}
     run = run_planted(tmp_path, files, workers=1, idle_s=1, stretch_max=2)

@@ -58,7 +58,6 @@ def test_an_attempt_that_ends_in_the_middle_leaves_duplicates_and_nothing_worse(
     assert max(values.values()) <= 2
 
 
-@pytest.mark.spark_short
 def test_a_killed_sender_is_replaced_and_nothing_is_there_twice(spark: Any, node_arena: str, log: Path) -> None:
     assert write_wounded(spark, node_arena, log, "kill_sender") == Counter(range(ROW_COUNT))
 
