@@ -18,6 +18,7 @@ from shmaccum.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.partition_log import Outcome
 from shmaccum.segment_log.producer_state import Refusal
+from shmaccum.segment_log.reader import IsolationLevel, LogReader
 
 TOPIC = "flights"
 START_MS = 1_700_000_000_000
@@ -197,3 +198,11 @@ class Interruption:
     @property
     def has_acted(self) -> bool:
         return self.count >= self.number
+
+
+def values_of(path: Path, topic: str = TOPIC, isolation_level: IsolationLevel = "read_committed") -> list[bytes]:
+    """The values that a reader gets, by partition and offset; those of committed records where nothing else is said.
+    None where the topic is missing."""
+    reader = LogReader(path, isolation_level=isolation_level)
+    numbers = reader.partitions(topic) if topic in reader.topics() else []
+    return [record.value or b"" for number in numbers for record in reader.partition(topic, number).records()]

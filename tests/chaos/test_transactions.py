@@ -9,15 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.segment_log.reader import LogReader
-from tests.chaos.transactions import PARTITIONS, TOPIC, Trial, judge, make, wanted_count
-
-
-def committed(path: Path) -> list[str]:
-    """The values that a reader of committed records gets."""
-    reader = LogReader(path, isolation_level="read_committed")
-    logs = [reader.partition(TOPIC, partition) for partition in range(PARTITIONS)]
-    return [record.value.decode() for log in logs for record in log.records() if record.value is not None]
+from tests.chaos.transactions import TOPIC, Trial, judge, make, wanted_count
+from tests.log_support import values_of
 
 
 @pytest.mark.chaos
@@ -32,4 +25,4 @@ def test_transactions_of_processes_that_are_killed_are_there_whole_or_not_at_all
         trial.finish()
     finally:
         trial.end()
-    print(judge(trial.ledger, committed(tmp_path / "log")), trial.kills)
+    print(judge(trial.ledger, [value.decode() for value in values_of(tmp_path / "log", TOPIC)]), trial.kills)

@@ -25,7 +25,6 @@ from shmaccum.exceptions import (
     TransactionOutcomeUnknownError,
 )
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogReader
 from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.serving import LogServer
 from shmaccum.serving.transactional_id import TransactionState
@@ -38,6 +37,7 @@ from shmaccum.sinks.sink import Ack, Acks, Unanswered
 from tests.dying import dies_at_system_call
 from tests.kafka.broker import LOOPBACK, held_port
 from tests.kafka.proxy import RequestProxy
+from tests.log_support import values_of
 from tests.serving_support import DEADLINE_S, address_of, running
 from tests.support import WATCHDOG_S, wait_until
 from tests.transacting import (
@@ -74,11 +74,7 @@ class Cluster:
 
     def committed(self) -> list[bytes]:
         """The values that readers of committed records get, sorted."""
-        reader = LogReader(self.path, isolation_level="read_committed")
-        if TOPIC not in reader.topics():
-            return []
-        logs = [reader.partition(TOPIC, number) for number in reader.partitions(TOPIC)]
-        return sorted(record.value or b"" for log in logs for record in log.records())
+        return sorted(values_of(self.path, TOPIC))
 
     def offset(self, group: str = "readers") -> int | None:
         """The committed offset of the group for the input; None: it has committed none."""

@@ -21,19 +21,10 @@ from shmaccum.segment_log import LogReader, check_log
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving import LogServer
 from shmaccum.serving.asking import Asking
-from tests.log_support import TOPIC
+from tests.log_support import TOPIC, values_of
 from tests.serving_support import DEADLINE_S, address_of, running, served, transactional
 
 OTHER = "others"
-
-
-def committed_values(path: Path, topic: str = TOPIC) -> set[bytes]:
-    """The values of every partition that a reader of committed records gets."""
-    reader = LogReader(path, isolation_level="read_committed")
-    if topic not in reader.topics():
-        return set()
-    numbers = reader.partitions(topic)
-    return {record.value or b"" for number in numbers for record in reader.partition(topic, number).records()}
 
 
 def test_librdkafka_commits_and_aborts_over_several_partitions(tmp_path: Path) -> None:
@@ -45,7 +36,7 @@ def test_librdkafka_commits_and_aborts_over_several_partitions(tmp_path: Path) -
                     producer.produce(topic, b"%d" % number, partition=partition)
             producer.flush(DEADLINE_S)
             (producer.commit_transaction if number % 2 else producer.abort_transaction)(DEADLINE_S)
-    assert committed_values(tmp_path) == committed_values(tmp_path, OTHER) == {b"1", b"3", b"5"}
+    assert set(values_of(tmp_path)) == set(values_of(tmp_path, OTHER)) == {b"1", b"3", b"5"}
     assert check_log(tmp_path) == []
 
 
@@ -62,7 +53,7 @@ def test_kafka_python_consumes_transforms_and_produces(tmp_path: Path) -> None:
                 (producer.commit_transaction if number != 3 else producer.abort_transaction)()
         finally:
             producer.close()
-        assert committed_values(tmp_path) == {b"0", b"1", b"2"}
+        assert set(values_of(tmp_path)) == {b"0", b"1", b"2"}
         admin = AdminClient({"bootstrap.servers": address})
         wanted = confluent_kafka.ConsumerGroupTopicPartitions("readers")
         found = admin.list_consumer_group_offsets([wanted])["readers"].result(DEADLINE_S)
@@ -81,7 +72,7 @@ def test_a_second_producer_with_the_id_fences_the_first(tmp_path: Path) -> None:
                 first.commit_transaction(DEADLINE_S)
             assert caught.value.args[0].fatal()
             second.commit_transaction(DEADLINE_S)
-    assert committed_values(tmp_path) == {b"of the second"}
+    assert set(values_of(tmp_path)) == {b"of the second"}
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path) -> None:

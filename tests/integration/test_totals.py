@@ -15,8 +15,8 @@ import confluent_kafka
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.segment_log import LogReader
-from tests.serving_support import PARTITION_COUNT, address_of, running
+from tests.log_support import values_of
+from tests.serving_support import address_of, running
 from tests.support import WATCHDOG_S, end_senders, sender_pid, wait_until
 from tests.transacting import make
 
@@ -45,9 +45,7 @@ class Orders:
 
 def committed(log: Path) -> list[int]:
     """The totals that a reader of committed records gets, sorted."""
-    reader = LogReader(log, isolation_level="read_committed")
-    logs = [reader.partition("totals", number) for number in range(PARTITION_COUNT)]
-    return sorted(int(record.value or b"") for one in logs for record in one.records())
+    return sorted(int(value) for value in values_of(log, "totals"))
 
 
 @pytest.fixture

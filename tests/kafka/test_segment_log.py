@@ -24,6 +24,7 @@ from tests.log_support import (
     make_batches,
     open_log,
     partition_folder,
+    values_of,
 )
 
 pytestmark = pytest.mark.kafka
@@ -108,12 +109,12 @@ def test_a_broker_and_our_reader_see_the_same_committed_records(tmp_path: Path) 
         cluster.create_topic(TOPIC, 1)
         produce_transactions(cluster)
         broker = cluster.brokers[0]
-        theirs = committed_values(broker.log_directory)
+        theirs = values_of(broker.log_directory)
         assert theirs == [value for _, value in consumed(cluster, len(theirs))] == [b"committed 0", b"committed 1"]
         broker.stop()
         replace_partition(partition_folder(broker.log_directory), partition_folder(ours))
         cluster.start()
-        committed = committed_values(ours)
+        committed = values_of(ours)
         assert len(committed) == 20
         assert [value for _, value in consumed(cluster, len(committed))] == committed
     assert check_log(ours) == []
@@ -138,12 +139,6 @@ def produce_transactions(cluster: Cluster) -> None:
         producer.produce(TOPIC, text.encode())
         producer.flush(POLL_S)
         (producer.abort_transaction if text == "aborted" else producer.commit_transaction)(POLL_S)
-
-
-def committed_values(path: Path) -> list[bytes | None]:
-    """The values of partition 0 that our reader gives."""
-    reader = LogReader(path, isolation_level="read_committed")
-    return [record.value for record in reader.partition(TOPIC, 0).records()]
 
 
 def replace_partition(theirs: Path, ours: Path) -> None:

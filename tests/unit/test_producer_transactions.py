@@ -47,6 +47,7 @@ from shmaccum.sinks import log_transactions
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
+from tests.log_support import values_of
 from tests.support import WATCHDOG_S, Child, boot_again, run_in_child, wait_until
 from tests.transacting import fence
 from tests.unit.test_prometheus import samples
@@ -96,12 +97,6 @@ def sending(arena: Arena, sink: Sink | str, **options: Any) -> Iterator[Sender]:
 
 def values(sink: MemorySink) -> list[bytes | None]:
     return [value for place in sink.topic_partitions() for value in sink.values(*place)]
-
-
-def committed(path: Path) -> list[bytes | None]:
-    reader = LogReader(path, isolation_level="read_committed")
-    places = [(topic, partition) for topic in reader.topics() for partition in reader.partitions(topic)]
-    return [record.value for place in places for record in reader.partition(*place).records()]
 
 
 def state_of(arena: Arena) -> str:
@@ -356,11 +351,11 @@ def test_a_sender_that_stops_ends_a_commit_and_leaves_an_open_transaction(transa
             producer.begin_transaction()
             producer.send(TOPIC, b"1", partition=0).get(WATCHDOG_S)
         assert state_of(transactional) == "open"
-        assert committed(tmp_path) == []
+        assert values_of(tmp_path, TOPIC) == []
         with sending(transactional, f"log:{tmp_path}"):
             producer.send(TOPIC, b"2", partition=1)
             producer.commit_transaction()
-    assert sorted(filter(None, committed(tmp_path))) == [b"1", b"2"]
+    assert sorted(values_of(tmp_path, TOPIC)) == [b"1", b"2"]
 
 
 # --- the log
@@ -374,7 +369,7 @@ def test_a_log_shows_committed_records_alone(transactional: Arena, tmp_path: Pat
                     producer.send(TOPIC, b"%d" % turn, partition=partition)
                 if turn % 2:
                     raise MistakeError
-    assert sorted(filter(None, committed(tmp_path))) == sorted([b"0", b"2", b"4"] * 4)
+    assert sorted(values_of(tmp_path, TOPIC)) == sorted([b"0", b"2", b"4"] * 4)
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
@@ -402,12 +397,12 @@ def test_a_sender_that_leaves_between_two_markers_is_followed_by_one_that_writes
         sender.open()
         wait_until(lambda: sender.run_once() >= 0 and len(marked) == 2, "two markers are written")
         assert state_of(transactional) == ("decided" if is_commit else "aborting")
-    assert committed(tmp_path) == [b"1"] * 2 * is_commit
+    assert values_of(tmp_path, TOPIC) == [b"1"] * 2 * is_commit
     monkeypatch.setattr(log_transactions, "_mark", mark)
     with sending(transactional, f"log:{tmp_path}"):
         wait_until(lambda: state_of(transactional) == "none", "the transaction is over")
         producer.close(0)
-    assert committed(tmp_path) == [b"1"] * 4 * is_commit
+    assert values_of(tmp_path, TOPIC) == [b"1"] * 4 * is_commit
     ends = [LogReader(tmp_path).partition(TOPIC, partition).log_end_offset for partition in range(4)]
     assert ends == [2] * 4  # a record and one marker
 
@@ -439,7 +434,7 @@ def test_another_arena_with_the_id_fences_the_first_one(transactional: Arena, se
         producer.send(TOPIC, b"of the first", partition=0).get(WATCHDOG_S)
     with sending(second, sink), Producer(second) as other, other.transaction():
         other.send(TOPIC, b"of the second", partition=0)
-    assert committed(tmp_path) == [b"of the second"]
+    assert values_of(tmp_path, TOPIC) == [b"of the second"]
     with pytest.raises(ProducerFencedError, match="another arena has"), sending(transactional, sink):
         pass
     producer.close(0)
@@ -520,7 +515,7 @@ def test_a_removed_arena_aborts_its_open_transaction(arena_name: str, tmp_path: 
         assert state_of(arena) == "none"
         with contextlib.suppress(Exception):
             producer.close(0)
-    assert committed(tmp_path) == []
+    assert values_of(tmp_path, TOPIC) == []
     assert LogReader(tmp_path).partition(TOPIC, 0).log_end_offset == 2  # the record, and the marker
 
 
@@ -558,7 +553,7 @@ def test_an_open_transaction_is_aborted_behind_a_crash_of_the_host_at_each_durab
         assert arena.native.transaction[1:] == ("aborting", "the host crashed")
         with sending(arena, log), Producer(arena) as producer, producer.transaction():
             producer.send(TOPIC, b"behind", partition=0)
-    assert committed(tmp_path / "log") == [b"before", b"behind"]
+    assert values_of(tmp_path / "log", TOPIC) == [b"before", b"behind"]
 
 
 # --- looking
@@ -663,7 +658,7 @@ def test_another_sink_does_not_get_the_rest_of_an_open_transaction(transactional
             pass
         with sending(transactional, f"log:{tmp_path}"):
             producer.commit_transaction()
-    assert committed(tmp_path) == [b"1"]
+    assert values_of(tmp_path, TOPIC) == [b"1"]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 250])

@@ -33,6 +33,7 @@ from tests.log_support import (
     offsets,
     open_log,
     partition_folder,
+    values_of,
 )
 from tests.support import Child
 
@@ -42,11 +43,6 @@ def _no_real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No host crashes here but in imagination: to sync for real would only take time."""
     for name in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, name, lambda _: None)
-
-
-def values_of(path: Path, isolation_level: Any = "read_committed") -> list[bytes | None]:
-    reader = LogReader(path, isolation_level=isolation_level)
-    return [record.value for record in reader.partition(TOPIC, 0).records()]
 
 
 def partition_of(path: Path, isolation_level: Any = "read_committed") -> PartitionReader:
@@ -87,13 +83,13 @@ def test_committed_records_appear_at_the_commit_and_aborted_ones_never(tmp_path:
         partition.append([make_batch([b"later"])])
         assert partition.stable_offset == 1
         assert values_of(tmp_path) == [b"plain"]
-        assert values_of(tmp_path, "read_uncommitted") == [b"plain", b"a1", b"a2", b"b1", b"later"]
+        assert values_of(tmp_path, isolation_level="read_uncommitted") == [b"plain", b"a1", b"a2", b"b1", b"later"]
         assert partition.end_transaction(B, 0, is_commit=False) == 5
         assert partition.stable_offset == 1, "the transaction of the other producer began first"
         assert partition.end_transaction(A, 0, is_commit=True) == 6
         assert partition.stable_offset == 7
         assert values_of(tmp_path) == [b"plain", b"a1", b"a2", b"later"]
-        assert values_of(tmp_path, "read_uncommitted") == [b"plain", b"a1", b"a2", b"b1", b"later"]
+        assert values_of(tmp_path, isolation_level="read_uncommitted") == [b"plain", b"a1", b"a2", b"b1", b"later"]
     assert aborted_of(tmp_path) == [Aborted(B, 3, 5, 1)]
     assert check_log(tmp_path) == []
 

@@ -26,8 +26,8 @@ from shmaccum.compat.kafka_python import KafkaProducer
 from shmaccum.exceptions import ArenaBusyError, NoTransactionError, TransactionEndedError
 from shmaccum.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogReader
 from shmaccum.sinks.memory import MemorySink
+from tests.log_support import values_of
 from tests.support import WATCHDOG_S, wait_until
 from tests.transacting import fence, offsets_in, sending
 from tests.unit.compat.conftest import TOPIC
@@ -42,11 +42,6 @@ class MistakeError(Exception):
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(main(), WATCHDOG_S))
-
-
-def committed(folder: Path) -> list[bytes | None]:
-    reader = LogReader(folder / "log", isolation_level="read_committed")
-    return [record.value for record in reader.partition(TOPIC, 0).records()]
 
 
 @pytest.fixture
@@ -89,7 +84,7 @@ def test_kafka_python_commits_and_aborts(own: dict[str, Any], tmp_path: Path) ->
         producer.abort_transaction()
         producer.begin_transaction()
         producer.commit_transaction()
-    assert committed(tmp_path) == [b"kept"]
+    assert values_of(tmp_path / "log", TOPIC) == [b"kept"]
 
 
 def test_kafka_python_refuses_calls_out_of_order(inside: dict[str, Any]) -> None:
@@ -186,7 +181,7 @@ def test_confluent_commits_and_aborts(own: dict[str, Any], tmp_path: Path) -> No
                 producer.abort_transaction(WATCHDOG_S)
             else:
                 producer.commit_transaction(WATCHDOG_S)
-    assert committed(tmp_path) == [b"kept", b"kept, too"]
+    assert values_of(tmp_path / "log", TOPIC) == [b"kept", b"kept, too"]
 
 
 def test_confluent_refuses_calls_out_of_order(inside: dict[str, Any]) -> None:
@@ -343,7 +338,7 @@ def test_aiokafka_commits_and_aborts(own: dict[str, Any], tmp_path: Path) -> Non
             await producer.abort_transaction()
 
     run(main)
-    assert committed(tmp_path) == [b"kept", b"kept, too"]
+    assert values_of(tmp_path / "log", TOPIC) == [b"kept", b"kept, too"]
 
 
 def test_aiokafka_refuses_calls_out_of_order(inside: dict[str, Any]) -> None:

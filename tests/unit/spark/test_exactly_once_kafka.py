@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import pytest
 
@@ -20,6 +20,7 @@ from shmaccum.exceptions import (
     TransactionOverError,
 )
 from shmaccum.segment_log import LogDirectory, LogReader
+from shmaccum.segment_log.reader import IsolationLevel
 from shmaccum.segment_log.transaction_files import TransactionFiles, TransactionId
 from shmaccum.sinks.kafka.library.client import Client
 from shmaccum.spark.exactly_once import (
@@ -31,6 +32,7 @@ from shmaccum.spark.exactly_once import (
 )
 from shmaccum.spark.settings import sink_settings
 from shmaccum.spark.writers import HAS_ARROW_STREAMS, SinkPlan
+from tests.log_support import values_of
 from tests.serving_support import PARTITION_COUNT, address_of, running
 from tests.unit.spark.test_settings import schema
 from tests.unit.spark.test_writers import batches
@@ -39,7 +41,6 @@ pytestmark = pytest.mark.skipif(not HAS_ARROW_STREAMS, reason="Spark 4.0 hands r
 
 QUERY = "0b0c6a20-query"
 VALUES = schema("value:binary")
-Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 
 class Stop(BaseException):
@@ -53,15 +54,10 @@ class Cluster:
         self.log = log
         self.address = address
 
-    def numbers(self, isolation_level: Isolation = "read_committed") -> list[int]:
+    def numbers(self, isolation_level: IsolationLevel = "read_committed") -> list[int]:
         """The values of all partitions, sorted."""
-        reader = LogReader(self.log, isolation_level=isolation_level)
-        if "flights" not in reader.topics():
-            return []
-        partitions = [reader.partition("flights", number) for number in reader.partitions("flights")]
-        return sorted(
-            int((record.value or b"").partition(b".")[0]) for partition in partitions for record in partition.records()
-        )
+        values = values_of(self.log, "flights", isolation_level)
+        return sorted(int(value.partition(b".")[0]) for value in values)
 
 
 @pytest.fixture
