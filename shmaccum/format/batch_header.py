@@ -37,6 +37,9 @@ CONTROL = 0x20
 OF_A_TRANSACTION = TRANSACTIONAL | CONTROL
 """A batch with one of these attributes belongs to a transaction, or decides about one."""
 
+PRODUCER_EPOCH_MAX = 2**15 - 1
+"""The field has 16 bits and a sign. A producer whose epoch is spent gets a new id (KIP-360)."""
+
 
 class BatchHeader(NamedTuple):
     """Every field, in the order of the bytes."""

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from shmaccum import _native
 from shmaccum._native import SenderHalf
+from shmaccum.format.batch_header import PRODUCER_EPOCH_MAX
 from shmaccum.sender.lending import Lending
-from shmaccum.sinks.sink import EPOCH_MAX, NO_PRODUCER_ID, Sink
+from shmaccum.sinks.sink import NO_PRODUCER_ID, Sink
 
 
 class ProducerIdentity:
@@ -72,7 +73,7 @@ class ProducerIdentity:
         None while the sink is asking for another id, because the epochs of this one are used up.
         """
         producer_id, epoch, _ = self._native.producer_identity
-        if producer_id < 0 or epoch + 2 > EPOCH_MAX:
+        if producer_id < 0 or epoch + 2 > PRODUCER_EPOCH_MAX:
             self._is_known = self._ask()
             return None
         self._half.set_producer_id(producer_id, epoch + 2)
@@ -105,7 +106,7 @@ class ProducerIdentity:
     def _next_epoch(self) -> bool:
         """False while the sink is asking for another id, because the epochs of this one are used up."""
         producer_id, epoch, _ = self._native.producer_identity
-        if producer_id >= 0 and epoch < EPOCH_MAX:
+        if producer_id >= 0 and epoch < PRODUCER_EPOCH_MAX:
             self._half.set_producer_id(producer_id, epoch + 1)
             return True
         self._is_known = self._ask()

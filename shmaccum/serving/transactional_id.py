@@ -25,12 +25,12 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from shmaccum.format.batch_header import PRODUCER_EPOCH_MAX
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
-EPOCH_MAX = 2**15 - 1
 
 
 class TransactionState(enum.Enum):
@@ -99,7 +99,7 @@ class TransactionalId(NamedTuple):
     @property
     def is_used_up(self) -> bool:
         """True when the next epoch belongs to a new producer id; the last one is kept to fence."""
-        return self.epoch >= EPOCH_MAX - 1
+        return self.epoch >= PRODUCER_EPOCH_MAX - 1
 
 
 def initialized(
@@ -139,7 +139,7 @@ def check_expected(current: TransactionalId, expected: ProducerKey) -> None:
     Raises:
         TransactionRefusedError: another producer has the id by now.
     """
-    is_former = expected.producer_id == current.former_producer_id and expected.epoch >= EPOCH_MAX - 1
+    is_former = expected.producer_id == current.former_producer_id and expected.epoch >= PRODUCER_EPOCH_MAX - 1
     is_known = expected.producer_id in (NO_PRODUCER_ID, current.producer_id) or is_former
     if not is_known and current.epoch != NO_EPOCH:
         raise TransactionRefusedError(BrokerError.PRODUCER_FENCED)
@@ -205,7 +205,7 @@ def decided(current: TransactionalId, now_ms: int, *, is_commit: bool) -> Transa
 
 def fenced(current: TransactionalId, now_ms: int) -> TransactionalId:
     """An ongoing transaction that is aborted because its time is over, or another producer begins."""
-    epoch = min(current.epoch + 1, EPOCH_MAX)
+    epoch = min(current.epoch + 1, PRODUCER_EPOCH_MAX)
     return current._replace(state=TransactionState.PREPARE_ABORT, epoch=epoch, former_epoch=NO_EPOCH, updated_ms=now_ms)
 
 

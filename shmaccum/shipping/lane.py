@@ -41,7 +41,7 @@ from typing import Any
 
 from shmaccum._native import header_for_producer
 from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
-from shmaccum.format.batch_header import HEADER_SIZE, OF_A_TRANSACTION
+from shmaccum.format.batch_header import HEADER_SIZE, OF_A_TRANSACTION, PRODUCER_EPOCH_MAX
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogBatch, LogReader
 from shmaccum.segment_log.file_names import LOG, offset_file
@@ -56,7 +56,6 @@ from shmaccum.sinks.convoy import LaneReport, LaneState
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.units import format_count
 
-EPOCH_MAX = 2**15 - 1
 REFUSED_PAUSE_NS = 10_000 * NS_PER_MS
 """A partition that the sink refuses is tried again after this time: somebody may have granted a right meanwhile."""
 
@@ -477,10 +476,11 @@ class Lane:
             offset = self._behind_gap.base_offset
         else:
             return None
-        if self.position.producer_epoch < EPOCH_MAX:
+        if self.position.producer_epoch < PRODUCER_EPOCH_MAX:
             return self.position.started_over(offset)
         if self.refusal is None:
-            self.refuse(f"it has started over {format_count(EPOCH_MAX, 'time')}: remove the shipping positions")
+            starts = format_count(PRODUCER_EPOCH_MAX, "time")
+            self.refuse(f"it has started over {starts}: remove the shipping positions")
         return None
 
     def advance(self, position: Position) -> None:

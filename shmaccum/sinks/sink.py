@@ -87,6 +87,7 @@ from shmaccum.arena.doorbell import wait_readable
 from shmaccum.arena.results import TransactionWhy
 from shmaccum.config import Options, SenderOptions
 from shmaccum.exceptions import InvalidArgumentError, OtherSinkError
+from shmaccum.format.batch_header import PRODUCER_EPOCH_MAX
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -97,7 +98,6 @@ NO_PRODUCER_ID = (-1, -1)
 """The answer of `Sink.new_producer_id` for a sink that does not know sequences."""
 
 IDENTITY_SIZE = 16
-EPOCH_MAX = 2**15 - 1
 IN_FLIGHT_MAX = 5
 """A broker remembers the last five batches of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)."""
 REQUEST_SIZE_MAX = 1 << 20
@@ -504,7 +504,7 @@ class Sink(abc.ABC):
         """The end of a transaction in a sink that gives out epochs itself. An abort raises the epoch (KIP-360)."""
         if is_commit or producer_id < 0:
             return Ended(producer_id, producer_epoch)
-        if producer_epoch < EPOCH_MAX:
+        if producer_epoch < PRODUCER_EPOCH_MAX:
             return Ended(producer_id, producer_epoch + 1)
         found = self.new_producer_id()
         assert found is not None, "only a sink that asks others gives no producer id at once"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shmaccum.format.batch_header import PRODUCER_EPOCH_MAX
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogDirectory, LogReader, check_log
 from shmaccum.segment_log.broker_error import BrokerError
@@ -23,7 +24,6 @@ from shmaccum.serving.group import Limits
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.transaction_coordinator import EXPIRATION_MS, EXPIRY_INTERVAL_MS, TransactionCoordinator
 from shmaccum.serving.transactional_id import (
-    EPOCH_MAX,
     NO_PRODUCER,
     ProducerKey,
     TransactionalId,
@@ -99,14 +99,15 @@ def test_a_producer_raises_its_own_epoch_once_however_often_it_asks() -> None:
 
 
 def test_an_epoch_that_is_used_up_is_followed_by_a_new_producer_id() -> None:
-    last = begun(begun()._replace(epoch=EPOCH_MAX - 2))
-    assert (last.producer_id, last.epoch) == (7, EPOCH_MAX - 1)
+    last = begun(begun()._replace(epoch=PRODUCER_EPOCH_MAX - 2))
+    assert (last.producer_id, last.epoch) == (7, PRODUCER_EPOCH_MAX - 1)
     aborted = completed(fenced(extended(last, 1, places=[PLACE]), 2), 3)
-    assert aborted.epoch == EPOCH_MAX
-    for state, expected in ((last, NO_PRODUCER), (last, ProducerKey(7, EPOCH_MAX - 1)), (aborted, NO_PRODUCER)):
+    assert aborted.epoch == PRODUCER_EPOCH_MAX
+    of_last = ProducerKey(7, PRODUCER_EPOCH_MAX - 1)
+    for state, expected in ((last, NO_PRODUCER), (last, of_last), (aborted, NO_PRODUCER)):
         renewed = begun(state, expected)
         assert (renewed.producer_id, renewed.epoch, renewed.former_producer_id) == (99, 0, 7)
-    assert begun(begun(last, ProducerKey(7, EPOCH_MAX - 1)), ProducerKey(7, EPOCH_MAX - 1)).producer_id == 99
+    assert begun(begun(last, of_last), of_last).producer_id == 99
 
 
 # --- the file
