@@ -30,7 +30,6 @@ from shmaccum.sender import Sender
 from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.sender.rounds import Rounds
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
 from tests.accumulator import Accumulator
 from tests.faults.broker import BrokerProcess
@@ -439,17 +438,26 @@ def expect_whole_log(path: Path, batch_count: int) -> None:
     assert check_log(path) == []
 
 
-class LogRounds(Operation):
-    """Rounds of a sender that appends ordinary batches to a log in C, with index entries and a roll in between."""
+class OrdinaryRounds(Operation):
+    """Rounds of a sender that delivers ordinary batches in C. The first batch is there before."""
 
-    keeps = (".log", ".index", ".timeindex")
-    options: ClassVar[dict[str, Any]] = {"segment_bytes": 5000, "index_interval_bytes": 1}
+    topic = TOPIC
+    sink_options: ClassVar[dict[str, Any]] = {}
+    sender_options: ClassVar[dict[str, Any]] = {"linger_ms": 0}
     values: ClassVar[list[bytes]] = [b"%d" % number * 1500 for number in range(5)]
 
+    @property
+    def uri(self) -> str:
+        """The sink."""
+        raise NotImplementedError
+
+    def delivered(self) -> list[bytes | None]:
+        """The values that the sink has, in their order."""
+        raise NotImplementedError
+
     def prepare(self) -> None:
-        self.path = self.folder / "log"
         self.arena = Arena.create(self.name, **SMALL)
-        self.sender = Sender(self.arena, LogSink(str(self.path), **self.options), linger_ms=0)
+        self.sender = Sender(self.arena, open_sink(self.uri, **self.sink_options), **self.sender_options)
         self.sender.open()
         self.accumulator = Accumulator(self.arena)
         self._append(b"first")
@@ -458,7 +466,7 @@ class LogRounds(Operation):
             self._append(value)
 
     def _append(self, value: bytes) -> None:
-        self.accumulator.append(TOPIC, 0, 1000, None, value)
+        self.accumulator.append(self.topic, 0, 1000, None, value)
 
     def _deliver(self) -> None:
         """A round that failed is left alone for a while, so this takes as many as it takes."""
@@ -473,9 +481,23 @@ class LogRounds(Operation):
         self._deliver()
         self.sender.close()
         self.accumulator.close()
-        assert read_values(self.path) == [b"first", *self.values]
-        assert check_log(self.path) == []
+        assert self.delivered() == [b"first", *self.values]
         arena_end(self.arena, [])
+
+
+class LogRounds(OrdinaryRounds):
+    """To a log, with index entries and a roll in between."""
+
+    keeps = (".log", ".index", ".timeindex")
+    sink_options: ClassVar[dict[str, Any]] = {"segment_bytes": 5000, "index_interval_bytes": 1}
+
+    @property
+    def uri(self) -> str:
+        return f"log:{self.folder / 'log'}"
+
+    def delivered(self) -> list[bytes | None]:
+        assert check_log(self.folder / "log") == []
+        return read_values(self.folder / "log")
 
 
 class LogRecover(Operation):
@@ -533,12 +555,13 @@ class LogRead(Operation):
 # --- brokers
 
 
-class KafkaRounds(Operation):
-    """Rounds of a sender to Kafka, whose first batch was acked. The broker is a process that meets no fault."""
+class KafkaRounds(OrdinaryRounds):
+    """To Kafka. The broker is a process that meets no fault."""
 
     keeps = ("]",)
     is_pumped: ClassVar[bool] = True
-    values: ClassVar[list[bytes]] = [b"%d" % number * 1500 for number in range(5)]
+    sink_options: ClassVar[dict[str, Any]] = {"reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 1}
+    sender_options: ClassVar[dict[str, Any]] = {"linger_ms": 0, "retry_backoff_ms": 1}
     broker: ClassVar[BrokerProcess]
     run_count: ClassVar[int] = 0
     """Of the pump, in all instances."""
@@ -562,35 +585,16 @@ class KafkaRounds(Operation):
         cls.broker.close()
         assert (cls.run_count > 0) is cls.is_pumped, f"{cls.run_count} calls of the pump sent something"
 
+    @property
+    def uri(self) -> str:
+        return f"kafka:{self.broker.bootstrap}"
+
     def prepare(self) -> None:
         self.topic = f"topic-{next(_numbers)}"
-        self.arena = Arena.create(self.name, **SMALL)
-        sink = open_sink(f"kafka:{self.broker.bootstrap}", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1)
-        self.sender = Sender(self.arena, sink, linger_ms=0, retry_backoff_ms=1)
-        self.sender.open()
-        self.accumulator = Accumulator(self.arena)
-        self._append(b"first")
-        self._deliver()
-        for value in self.values:
-            self._append(value)
+        super().prepare()
 
-    def _append(self, value: bytes) -> None:
-        self.accumulator.append(self.topic, 0, 1000, None, value)
-
-    def _deliver(self) -> None:
-        while self.arena.statistics().slots["FREE"] < self.arena.geometry["slot_count"]:
-            self.sender.run_once()
-
-    def run(self) -> None:
-        self.sender.run_once()
-        self.sender.run_once()
-
-    def settle(self) -> None:
-        self._deliver()
-        self.sender.close()
-        self.accumulator.close()
-        assert self.broker.values(self.topic) == [b"first", *self.values]
-        arena_end(self.arena, [])
+    def delivered(self) -> list[bytes | None]:
+        return self.broker.values(self.topic)
 
 
 class KafkaRoundsOfPython(KafkaRounds):
