@@ -99,8 +99,8 @@ class Served(NamedTuple):
 
 TYPES = (FetchRequest, Wanted, Found, FileRange, Served)
 Outcome = Served | bytes | OSError | None
-"""What C read of a client, and did: an ordinary fetch; other bytes, none at the end of the connection; the socket
-broke; or C did not look."""
+"""The find of C at a client: an ordinary fetch, which it answered; other bytes, none at the end of the connection; a
+socket that broke; or None, for C did not look."""
 Client = TypeVar("Client")
 
 

@@ -64,7 +64,7 @@ Note = Callable[[int, str], None]
 
 
 class Ledger:
-    """What the processes know, line by line."""
+    """The knowledge of the processes, line by line."""
 
     def __init__(self, folder: Path) -> None:
         self._sent, self._ended = folder / "sent", folder / "ended"

@@ -418,7 +418,7 @@ def _failing_on_errors() -> Iterator[None]:
     finally:
         gc.unfreeze()
         gc.collect()
-        gc.freeze()  # what lived before goes on out of sight (tests/conftest.py)
+        gc.freeze()  # older objects go on out of sight (tests/conftest.py)
         log.removeHandler(handler)
         log.setLevel(logging.NOTSET)
 

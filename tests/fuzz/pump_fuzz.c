@@ -136,7 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     uint32_t answered_before = drawn.link.answered;
     bool was_strange = drawn.link.is_strange;
-    pump_link_receive(&drawn.link, UINT64_MAX); /* once more: an end is found, and what is strange stays so */
+    pump_link_receive(&drawn.link, UINT64_MAX); /* once more: an end is found, and a strange link stays strange */
     link_check(&drawn.link, data + CHOICES_SIZE, answered_before, was_strange);
     pump_link_free(&drawn.link);
     return 0;

@@ -326,7 +326,7 @@ EXPECTED: dict[type, dict[int, str]] = {
 
 
 def expected_of(kind: type, code: int) -> str:
-    """What Java's handler of this request does with an error."""
+    """The deed of Java's handler of this request at an error."""
     if code in EXPECTED[kind]:
         return EXPECTED[kind][code]
     if code in RETRIABLE:

@@ -311,7 +311,7 @@ def test_a_server_sends_large_answers_without_a_step_of_python(path: Path, monke
     monkeypatch.setattr(LogServer, "_take_event", noted)
     with serving(path) as server, slow_client(server) as client:
         whole = ask(client)
-        while True:  # a call ends each second, and what is under way then goes by Python
+        while True:  # a call ends each second, and an answer that is under way then goes by Python
             before = len(events)
             assert ask(client) == whole
             if len(events) == before:

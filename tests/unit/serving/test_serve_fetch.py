@@ -99,7 +99,7 @@ def frame(version: int, topics: Topics, dice: random.Random, /, **more: Any) -> 
 
 
 def receive(ours: socket.socket, tables: Ordinary) -> Outcome:
-    """What C reads of a client, or does."""
+    """The find of C at a client."""
     found = ready([ours], [ours], tables)
     assert [source for source, _, _ in found] == [ours] * len(found)
     return found[0][2] if found else None

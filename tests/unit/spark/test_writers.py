@@ -289,7 +289,7 @@ def test_a_task_waits_for_a_finite_time(
         BatchWriter(plan(arena.name)).write(batches(3))
     if reason is not None:
         with running(arena, f"log:{log}"):
-            wait_until(lambda: arena.native.state_counts()["READY"] == 0, "what was left is delivered")
+            wait_until(lambda: arena.native.state_counts()["READY"] == 0, "the left batches are delivered")
         assert numbers(log) == [0, 1, 2]
 
 
