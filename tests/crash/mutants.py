@@ -908,6 +908,7 @@ MUTANTS = (
         "    return transaction_admits(arena, hold->joined);\n",
         (("close", "append-first"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "closer-seals-nothing",

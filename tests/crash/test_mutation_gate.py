@@ -60,6 +60,7 @@ def test_a_slow_mutant_is_killed(mutant: Mutant) -> None:
     check_is_killed(mutant, EVERY_POINT)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
 def test_the_core_itself_passes_the_runs_that_kill_mutants() -> None:
     """At every point, test_single_step does; the C tests, test_native."""

@@ -12,7 +12,8 @@ from tests.crash import single_step
 from tests.crash.single_step import EVERY_POINT, EXIT_UNTRACEABLE, MODES
 from tests.native import c_build
 
-SHORT_POINTS = {"copy": 5, "kill": 2, "stop": 2, "pass": 3, "seal": 3, "close": 4, "commit": 2, "renew": 2, "duel": 3}
+SHORT_POINTS = {"copy": 3, "kill": 1, "stop": 1, "pass": 2, "seal": 2, "close": 2, "commit": 2, "renew": 2, "duel": 2}
+MIDDLE_TIMES = 4
 APPENDS_INSIDE = {"append-inside", "append-joined", "append-chain-joined"}
 """In a short run they meet the end of their transaction alone. Elsewhere they go the way of other appends."""
 SHORT_SECONDS_MAX = 600  # a few seconds each on a machine that is not busy
@@ -33,13 +34,14 @@ def run_or_skip(program: Path, mode: str, point_count: int, phase: int, scenario
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("times", [1, pytest.param(MIDDLE_TIMES, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES)
-def test_some_instructions_of_every_operation(program: Path, mode: str) -> None:
+def test_some_instructions_of_every_operation(program: Path, mode: str, times: int) -> None:
     phase = random.SystemRandom().randrange(1000)
     print(f"phase {phase}")
     left_out = set() if mode in {"commit", "renew"} else APPENDS_INSIDE
     names = [name for name in single_step.scenario_names(mode) if name not in left_out]
-    run_or_skip(program, mode, SHORT_POINTS[mode], phase, names, SHORT_SECONDS_MAX)
+    run_or_skip(program, mode, SHORT_POINTS[mode] * times, phase, names, SHORT_SECONDS_MAX)
 
 
 @pytest.mark.exhaustive
