@@ -172,14 +172,14 @@ static void wake_up_sleep(struct arena *arena, uint32_t raised, uint64_t timeout
     syscall(SYS_futex, wait_futex(arena), FUTEX_WAIT, raised, &slice, NULL, 0);
 }
 
-void completion_wait_slice(struct arena *arena, uint64_t tail, uint64_t timeout_ns)
+void completion_wait_slice(struct arena *arena, const atomic_u64 *cell, uint64_t seen, uint64_t timeout_ns)
 {
     CHECK(arena->owner != 0);
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
     uint32_t raised = or_bits_u32(&arena->globals->completion_wait, COMPLETION_IS_AWAITED) | COMPLETION_IS_AWAITED;
     barrier_store_load(); /* C3 */
     POINT(completion_awaited);
-    if (load_acquire_u64(&arena->globals->completion_tail) == tail) {
+    if (load_acquire_u64(cell) == seen) {
         wake_up_sleep(arena, raised, timeout_ns);
     }
     if (arena->blocking.end != NULL) {

@@ -19,11 +19,11 @@
  *
  *   completion_wait   | wake-ups so far 31 | somebody waits 1 |
  *
- *   waiter   raise the flag and keep the word as it is now, full barrier (C3), completion_tail; as it was: sleep, at
- *            most a slice, unless the word is another one
- *   sender   results recorded, full barrier (C4), the word; flag up: CAS to the word + 1, which takes the flag down and
- *            counts, and wake all
- *   So either the sender sees somebody waiting, or the waiter sees the new tail. And the flag that the sender takes
+ *   waiter   raise the flag and keep the word as it is now, full barrier (C3), completion_tail or the word of the
+ *            transaction; as it was: sleep, at most a slice, unless the word is another one
+ *   sender   results recorded, or the transaction ended or failed, full barrier (C4), the word; flag up: CAS to the
+ *            word + 1, which takes the flag down and counts, and wake all
+ *   So either the sender sees somebody waiting, or the waiter sees the news. And the flag that the sender takes
  *   down for an earlier result is not taken from one who waits for the next: the word that it would sleep on is gone,
  *   so it does not sleep, looks, and raises the flag again (docs/decisions/0043).
  *   It is a flag and no count of waiters: one that dies leaves at most one wake-up for nobody. Killed between the CAS
@@ -81,12 +81,13 @@ enum status completion_find(const struct arena *arena, const struct record_token
 /* The result with this number in history. STATUS_PENDING: not recorded yet. STATUS_RESULT_EXPIRED: overwritten. */
 enum status completion_at(const struct arena *arena, uint64_t number, struct completion *completion) MUST_USE;
 
-/* Sleeps until completion_tail is not `tail` any more, at most timeout_ns and at most COMPLETION_SLICE_NS, within the
- * arena's blocking hooks. May return early: look, and wait again. Requires arena->owner != 0. */
+/* Sleeps until *cell is not `seen` any more, at most timeout_ns and at most COMPLETION_SLICE_NS, within the arena's
+ * blocking hooks. May return early: look, and wait again. `cell` is completion_tail or the word of the transaction.
+ * Requires arena->owner != 0. */
 #define COMPLETION_SLICE_NS (UINT64_C(50) * NS_PER_MS)
-void completion_wait_slice(struct arena *arena, uint64_t tail, uint64_t timeout_ns);
+void completion_wait_slice(struct arena *arena, const atomic_u64 *cell, uint64_t seen, uint64_t timeout_ns);
 
-/* Sender, once after one or more results: wakes whoever waits. */
+/* Sender, once after one or more results, and after the end or a failure of the transaction: wakes whoever waits. */
 void completion_wake(struct arena *arena);
 
 /* Sender take-over: raises completion_tail past cells that a dead sender finished without raising it. */

@@ -93,6 +93,7 @@ uint64_t layout_fingerprint(bool is_transactional)
     if (is_transactional) {
         MIX_FIELD(globals, transaction);
         MIX_NUMBER(TRANSACTION_ABORT_ONLY);
+        MIX_NUMBER(TRANSACTION_STATE_BITS);
     }
     return fingerprint_tables(fingerprint_globals(fingerprint_words(fingerprint)));
 }

@@ -95,6 +95,13 @@ enum transaction_state {
     TRANSACTION_ABORT_ONLY = 5, /* no more records, and no commit any more: the coordinator has to abort */
 };
 
+enum {
+    TRANSACTION_WHY_BITS = 16,
+    TRANSACTION_STATE_BITS = 7,
+    TRANSACTION_FLAG_BITS = 1,
+    TRANSACTION_NUMBER_BITS = 40,
+};
+
 /* How far an arena that lost its name has come with closing (closing.h). */
 enum closing {
     CLOSING_NOT = 0,

@@ -2,6 +2,7 @@
 #include "arena/transaction.h"
 
 #include "arena/batch_seal.h"
+#include "arena/completion.h"
 #include "arena/counters.h"
 #include "arena/process.h"
 #include "base/point.h"
@@ -71,13 +72,29 @@ enum status transaction_begin(struct arena *arena, uint64_t *number)
     return cas_u64(&arena->globals->transaction, &word, opened) ? STATUS_OK : STATUS_PENDING;
 }
 
+/* Nothing of a transaction without batches is in the arena or in a sink, so it needs no sender. */
+static bool transaction_commit_open(struct arena *arena, uint64_t word)
+{
+    CHECK(transaction_word_state(word) == TRANSACTION_OPEN);
+    if ((word & TRANSACTION_HAS_BATCHES) != 0) {
+        return transaction_change(arena, word, TRANSACTION_COMMITTING, TRANSACTION_WHY_NOT);
+    }
+    uint64_t ended = transaction_word(transaction_word_number(word), TRANSACTION_NONE, TRANSACTION_WHY_NOT);
+    POINT(empty_transaction_ends);
+    if (!cas_u64(&arena->globals->transaction, &word, ended)) {
+        return false;
+    }
+    counter_add(arena, COUNTER_TRANSACTIONS_COMMITTED, 1);
+    return true;
+}
+
 enum status transaction_commit(struct arena *arena, uint64_t number)
 {
     uint64_t word = transaction_read(arena);
     while (transaction_word_number(word) == number) {
         switch (transaction_word_state(word)) {
         case TRANSACTION_OPEN:
-            if (transaction_change(arena, word, TRANSACTION_COMMITTING, TRANSACTION_WHY_NOT)) {
+            if (transaction_commit_open(arena, word)) {
                 return STATUS_OK;
             }
             break;
@@ -150,6 +167,20 @@ enum status transaction_refusal(const struct arena *arena, uint64_t word, enum s
     return is_fenced ? STATUS_FENCED : otherwise;
 }
 
+enum status transaction_admit_batch(struct arena *arena, uint64_t joined)
+{
+    if (!arena_is_transactional(arena)) {
+        return STATUS_OK;
+    }
+    uint64_t word = transaction_read(arena);
+    enum status status = transaction_word_admits(arena, word, joined);
+    while (status == STATUS_OK && (word & TRANSACTION_HAS_BATCHES) == 0 &&
+           !cas_u64(&arena->globals->transaction, &word, word | TRANSACTION_HAS_BATCHES)) {
+        status = transaction_word_admits(arena, word, joined);
+    }
+    return status;
+}
+
 /* ---- the sender ---- */
 
 void transaction_fail(struct arena *arena, enum transaction_why why)
@@ -162,6 +193,7 @@ void transaction_fail(struct arena *arena, enum transaction_why why)
     uint64_t word = transaction_read(arena);
     while (transaction_word_state(word) == TRANSACTION_OPEN || transaction_word_state(word) == TRANSACTION_COMMITTING) {
         if (transaction_change(arena, word, TRANSACTION_ABORT_ONLY, why)) {
+            completion_wake(arena);
             return;
         }
         word = transaction_read(arena);

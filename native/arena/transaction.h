@@ -11,14 +11,15 @@
  *      │              end, by the sender            │                   end, by the sender                  │
  *      └────────────────────────────────────────────┴───────────────────────────────────────────────────────┘
  *
- *   word     63            24 23      16 15        0
- *           +----------------+----------+-----------+
- *           | number 40      | state 8  | why 16    |
- *           +----------------+----------+-----------+
+ *   word     63            24      23       22      16 15        0
+ *           +----------------+-------------+----------+-----------+
+ *           | number 40      | has batches | state 7  | why 16    |
+ *           +----------------+-------------+----------+-----------+
  *
  * RULES
  *   transaction              anyone, by cas from the value read, along an arrow above. NONE keeps the number of the
- *                            last transaction, and why it was aborted; `why` 0: it was committed.
+ *                            last transaction, and why it was aborted; `why` 0: it was committed. The first opener
+ *                            of a batch raises `has batches` of OPEN, by cas.
  *   transaction_coordinator  owner by cas from 0 or from a dead owner; the coordinator stores 0 when it has read the
  *                            outcome. So nobody begins before it has.
  *   transaction_begun_ns     coordinator, before OPEN
@@ -28,10 +29,12 @@
  *                            recovery, because the host crashed and the sink may have come further. 0: nothing is kept
  *
  * BEGIN    take the coordinator's role; abort what a dead coordinator left; when the word says NONE: OPEN, number + 1
- * COMMIT   COMMITTING by cas, full barrier (X1), then each OPEN slot is sealed
+ * COMMIT   has batches: COMMITTING by cas, full barrier (X1), then each OPEN slot is sealed
+ *          has none:    NONE by cas. The transaction is over, and no sender hears of it
  * ABORT, FAIL   likewise, with another state
- * OPEN A BATCH (producer_batch.h): slot word = OPEN, full barrier (X2), read the word. When it does not say OPEN, the
- *          opener takes its empty slot back before `open` names it.
+ * OPEN A BATCH (producer_batch.h): slot word = OPEN, full barrier (X2), read the word. When it says OPEN without
+ *          `has batches`, raise that by cas, and read again if it fails. When it does not say OPEN, the opener takes
+ *          its empty slot back before `open` names it.
  * APPEND to an open batch reads nothing here. An appender that joined a transaction reads the word behind the slot word
  *          and before its commit: it goes on only if the word says OPEN with its number.
  * OVERSIZED RECORD   its head is opened like a batch, empty, and then made READY with its record by cas. It fails if
@@ -45,6 +48,11 @@
  * that is still OPEN therefore belongs to the transaction that the word names, and a record that gets into it is in n:
  * DECIDED and NONE come behind the seal. No batch needs a number.
  *
+ * WHY NOTHING IS LOST WHEN A COMMIT FINDS NO BATCH. A record exists by a cas on a slot whose opener found `has
+ * batches`, or raised it by a cas from OPEN. The commit goes from OPEN without it to NONE by a cas on the same word. So
+ * one of the two comes first: behind the opener the commit finds `has batches`, and behind the commit the opener finds
+ * NONE or another number.
+ *
  * WHY A RECORD IS IN THE TRANSACTION THAT WAS JOINED. The appender saw the slot OPEN, then the word OPEN with its
  * number n. The opener's X2 stands before the store of `open` that led the appender to the slot, so it read n or an
  * older number, and with an older one the slot would be sealed. The commit fails once the slot is sealed.
@@ -55,9 +63,11 @@
  * DEATHS
  *   coordinator before OPEN      leaves its role to the next process that begins.
  *   coordinator while OPEN       the sender aborts at its next look, or the next process that begins does.
+ *   coordinator behind NONE      its transaction had no batch, and is committed.
  *   coordinator while COMMITTING batches may be OPEN still, and records go on being accepted there: they are in the
  *                                transaction. The sender seals them itself, delivers and decides.
- *   appender                     its committed records are in the transaction. Its empty slot becomes DONE.
+ *   appender                     its committed records are in the transaction. Its empty slot becomes DONE. `has
+ *                                batches` stays, and the sender finds no record.
  *   sender while COMMITTING      the next one seals, delivers again what was not acknowledged, and decides.
  *   sender in DECIDED, ABORTING  the next one ends the transaction again: the sink, or the standing, knows that it is
  *                                ended.
@@ -72,13 +82,11 @@
 
 #include "arena/arena.h"
 
-enum {
-    TRANSACTION_WHY_BITS = 16,
-    TRANSACTION_STATE_BITS = 8,
-    TRANSACTION_NUMBER_BITS = 40,
-};
-
 #define TRANSACTION_NUMBER_MAX LOW_BITS(TRANSACTION_NUMBER_BITS)
+#define TRANSACTION_NUMBER_SHIFT (TRANSACTION_FLAG_BITS + TRANSACTION_STATE_BITS + TRANSACTION_WHY_BITS)
+
+/* Of OPEN: a batch of the transaction was opened. Other states do not say it. */
+#define TRANSACTION_HAS_BATCHES (UINT64_C(1) << (TRANSACTION_STATE_BITS + TRANSACTION_WHY_BITS))
 
 /* Why a transaction is aborted. */
 enum transaction_why {
@@ -102,13 +110,12 @@ static inline uint64_t transaction_word(uint64_t number, enum transaction_state 
 {
     CHECK(number <= TRANSACTION_NUMBER_MAX);
     CHECK(state <= TRANSACTION_ABORT_ONLY);
-    return number << (TRANSACTION_STATE_BITS + TRANSACTION_WHY_BITS) | (uint64_t)state << TRANSACTION_WHY_BITS |
-           (uint64_t)why;
+    return number << TRANSACTION_NUMBER_SHIFT | (uint64_t)state << TRANSACTION_WHY_BITS | (uint64_t)why;
 }
 
 static inline uint64_t transaction_word_number(uint64_t word)
 {
-    return word >> (TRANSACTION_STATE_BITS + TRANSACTION_WHY_BITS);
+    return word >> TRANSACTION_NUMBER_SHIFT;
 }
 
 /* The word is input: the state may be none of the enumerators. */
@@ -136,15 +143,8 @@ static inline uint64_t transaction_read(const struct arena *arena)
  * transaction that takes no record. */
 enum status transaction_refusal(const struct arena *arena, uint64_t word, enum status otherwise) MUST_USE;
 
-/* Whether a record may be appended now. `joined` is the number of the transaction that the appender joined; 0: none.
- * STATUS_NO_TRANSACTION: none is open. STATUS_TRANSACTION_ENDED: the joined one is not. STATUS_FENCED: the same, and
- * none can be open before the transactional id is taken back. */
-static inline enum status transaction_admits(const struct arena *arena, uint64_t joined)
+static inline enum status transaction_word_admits(const struct arena *arena, uint64_t word, uint64_t joined)
 {
-    if (LIKELY(!arena_is_transactional(arena))) {
-        return STATUS_OK;
-    }
-    uint64_t word = transaction_read(arena);
     bool is_open = transaction_word_state(word) == TRANSACTION_OPEN;
     if (joined != 0) {
         bool is_joined = is_open && transaction_word_number(word) == joined;
@@ -153,6 +153,18 @@ static inline enum status transaction_admits(const struct arena *arena, uint64_t
     return is_open ? STATUS_OK : transaction_refusal(arena, word, STATUS_NO_TRANSACTION);
 }
 
+/* Whether a record may be appended now. `joined` is the number of the transaction that the appender joined; 0: none.
+ * STATUS_NO_TRANSACTION: none is open. STATUS_TRANSACTION_ENDED: the joined one is not. STATUS_FENCED: the same, and
+ * none can be open before the transactional id is taken back. */
+static inline enum status transaction_admits(const struct arena *arena, uint64_t joined)
+{
+    return LIKELY(!arena_is_transactional(arena)) ? STATUS_OK
+                                                  : transaction_word_admits(arena, transaction_read(arena), joined);
+}
+
+/* Behind X2: as transaction_admits, and the word says from then on that the transaction has batches. */
+enum status transaction_admit_batch(struct arena *arena, uint64_t joined) MUST_USE;
+
 /* ---- the coordinator ---- */
 
 /* `number` receives the number of the transaction, which is open. STATUS_INVALID: the arena is not transactional.
@@ -160,8 +172,8 @@ static inline enum status transaction_admits(const struct arena *arena, uint64_t
  * sender. This process has the coordinator's role then: call again, or give the role up (transaction_leave). */
 enum status transaction_begin(struct arena *arena, uint64_t *number) MUST_USE;
 
-/* STATUS_TRANSACTION_ENDED: the word names another transaction, or says that this one is aborted or may only be
- * aborted. */
+/* A transaction without batches is over when this comes back. STATUS_TRANSACTION_ENDED: the word names another
+ * transaction, or says that this one is over, is aborted or may only be aborted. */
 enum status transaction_commit(struct arena *arena, uint64_t number) MUST_USE;
 
 /* STATUS_TRANSACTION_ENDED: the transaction is being committed, is decided, or is over. A word with an impossible state

@@ -346,10 +346,10 @@ static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
 }
 
 /* Behind OPEN and X2. */
-static enum status opener_is_admitted(const struct arena *arena, const struct partition_hold *hold)
+static enum status opener_is_admitted(struct arena *arena, const struct partition_hold *hold)
 {
     CHECK(lock_word_owner(hold->lock) == arena->owner);
-    return arena_takes_records(arena) ? transaction_admits(arena, hold->joined) : STATUS_EXHAUSTED;
+    return arena_takes_records(arena) ? transaction_admit_batch(arena, hold->joined) : STATUS_EXHAUSTED;
 }
 
 enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
@@ -490,7 +490,7 @@ static enum status chain_become_ready_inside(struct arena *arena, const struct p
     store_seq_cst_u64(&head->word, opened); /* P3 */
     POINT(chain_opened);
     barrier_store_load(); /* X2 */
-    enum status admitted = transaction_admits(arena, hold->joined);
+    enum status admitted = transaction_admit_batch(arena, hold->joined);
     uint64_t next = admitted == STATUS_OK ? slot_word(SLOT_READY, generation, slot_payload_filled(1, size)) : owned;
     return cas_u64(&head->word, &opened, next) ? admitted : STATUS_STALE; /* P1 */
 }

@@ -48,10 +48,8 @@ if TYPE_CHECKING:
 
 COMMIT_TIMEOUT_S = 120.0
 """How long a commit waits for its outcome by default."""
-LOOK_MIN_NS, LOOK_MAX_NS = 50_000, 1_000_000
-"""The time between two looks at the transaction. A result ends it earlier; the end of a transaction is none."""
-LOOK_SHARE = 4
-"""A look comes when this part of the time that has passed is over once more, so no wait is longer by more than that."""
+LOOK_NS = 10_000_000
+"""The time between two looks at the transaction. The sender wakes those that wait for its end, unless it dies first."""
 Timed = Callable[[str], AbstractContextManager[None]]
 Waits = Generator[None, None, None]
 """A step of a transaction. It yields where it waits."""
@@ -147,12 +145,10 @@ class Transaction:
 
     def _rest_between(self, waits: Waits) -> None:
         """Goes through a step in this thread."""
-        begun_ns = time.monotonic_ns()
         with contextlib.closing(waits):
+            seen = self._native.transaction_word  # before the look, so a change behind the look ends the wait
             for _ in waits:
-                share_ns = (time.monotonic_ns() - begun_ns) // LOOK_SHARE
-                look_ns = min(max(share_ns, LOOK_MIN_NS), LOOK_MAX_NS)
-                self._native.wait_completion(self._native.completion_tail, look_ns)
+                seen = self._native.wait_transaction(seen, LOOK_NS)
 
     def _leave(self) -> None:
         """Gives the coordinator's role up."""
@@ -205,8 +201,9 @@ class Transaction:
                 self._native.commit_transaction(self.number)
             except TransactionEndedError:
                 self._is_committed()  # by a former call; else this raises
-            self._ring()
-            yield from self._outcome(time.monotonic() + timeout_s)
+            if not self._is_committed():
+                self._ring()
+                yield from self._outcome(time.monotonic() + timeout_s)
             self._leave()
 
     def _outcome(self, deadline_s: float) -> Waits:

@@ -71,6 +71,10 @@ BOUNDS = {
     "end before the broker": ONE,
     "begin beside another": TWO_COORDINATORS,
     "outcome not awaited": TWO_COORDINATORS,
+    "batch not told": ONE,
+    "batch told late": ONE,
+    "batch told by a store": ONE,
+    "empty commit by a store": ONE,
 }
 MARKS = {
     "join looked at first": [pytest.mark.exhaustive, pytest.mark.timeout(3600)],

@@ -5,13 +5,14 @@ One step of the model is one access to shared memory, as decision 0070 has it. T
 no producer lock: any appender may be passed at any time, so all of them run at once. The slots' bytes and hazards are
 left to ``lock_model.py``. A record is oversized where its appender is in ``oversized`` (its chain is one slot here).
 
-    word          (number, state, why)
+    word          (number, state, why), and whether OPEN has batches, which is changed together with it
     coordinator   the process that began the transaction; NOBODY: none
     open          (how often it was stored, slot)
     slot          word (state, generation, records, owner)
     broker        the records that the broker has of its open transaction
 
-A coordinator takes the role, begins, and then commits or aborts: both are tried in every state. The sender delivers
+A coordinator takes the role, begins, and then commits or aborts: both are tried in every state. It ends a transaction
+without batches itself. The sender delivers
 while a transaction is open, may be refused a batch for good (``failures``), and ends transactions. A sender that dies
 is followed by one that knows nothing. An appender that joined a transaction gives its number with the record.
 
@@ -60,6 +61,10 @@ MUTATIONS = {
     "no abort of the dead": "nobody aborts the transaction of a dead coordinator",
     "end before the broker": "the word says NONE before the broker has ended the transaction",
     "begin beside another": "a process takes the coordinator's role from a living one",
+    "batch not told": "an opener does not say that the transaction has a batch",
+    "batch told late": "an opener says so behind the name of its batch",
+    "batch told by a store": "an opener says so by a store of the word that it has read",
+    "empty commit by a store": "a transaction that had no batch is ended by a store",
     "outcome not awaited": "a coordinator gives its role up before it has read the outcome",
 }
 
@@ -91,6 +96,7 @@ class Appender(NamedTuple):
     open: Open = (0, NO_SLOT)
     word: Slot | None = None
     spare: int = NO_SLOT
+    seen: Word | None = None
 
 
 class Coordinator(NamedTuple):
@@ -123,6 +129,7 @@ class State(NamedTuple):
     sender: Sender
     deaths_left: int
     failures_left: int
+    has_batches: bool = False
     broker: tuple[Record, ...] = ()
     accepted: tuple[tuple[Record, int], ...] = ()
     refused: tuple[Record, ...] = ()
@@ -359,16 +366,34 @@ class TransactionModel:
         return self._accept(self._with_slot(state, state.appenders[p].spare, slot), p, appender)
 
     def _appender_look(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        if self._admits(state, p, appender):
-            place = "ready" if p in self.bounds.oversized else "name"
+        place = "ready" if p in self.bounds.oversized else "name"
+        if not self._admits(state, p, appender):
+            yield "finds the transaction ended", self._at(state, p, "take back refused")
+        elif state.has_batches or self.mutation in ("batch not told", "batch told late"):
             yield "finds the transaction open", self._at(state, p, place)
         else:
-            yield "finds the transaction ended", self._at(state, p, "take back refused")
+            yield "finds the transaction open, without batches", self._at(state, p, "tell", seen=state.word)
+
+    def _appender_tell(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        place = "ready" if p in self.bounds.oversized else "name"
+        assert appender.seen is not None
+        if self.mutation == "batch told by a store":
+            state = state._replace(word=appender.seen)
+        if state.word == appender.seen:
+            yield "tells of its batch", self._at(state._replace(has_batches=True), p, place, seen=None)
+        else:
+            yield "finds the word changed", self._at(state, p, "look", seen=None)
+
+    def _appender_late_tell(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        told = state._replace(has_batches=True) if state.word == appender.seen else state
+        yield "tells of its batch", self._at(told, p, "begin", seen=None)
 
     def _appender_name(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         if state.open == appender.open:
             named = self._named(state, appender.spare)
-            yield "names its batch", self._at(named, p, "begin", spare=NO_SLOT, word=None, open=(0, NO_SLOT))
+            is_late = self.mutation == "batch told late"
+            place, seen = ("late tell", state.word) if is_late else ("begin", None)
+            yield "names its batch", self._at(named, p, place, spare=NO_SLOT, word=None, open=(0, NO_SLOT), seen=seen)
         else:
             yield "finds another batch named", self._at(state, p, "take back")
 
@@ -439,7 +464,7 @@ class TransactionModel:
     def _coordinator_begin(self, state: State, c: int, _coordinator: Coordinator) -> Iterator[Step]:
         number, what, _why = state.word
         if what == NONE:
-            begun = state._replace(word=(number + 1, OPEN, ""))
+            begun = state._replace(word=(number + 1, OPEN, ""), has_batches=False)
             yield "begins", self._with_coordinator(begun, c, place="work", number=number + 1)
         elif what in (OPEN, ABORT_ONLY) and self.mutation != "no abort of the dead":
             yield "aborts what a dead one began", state._replace(word=(number, ABORTING, "dead"))
@@ -449,8 +474,23 @@ class TransactionModel:
             yield "aborts", self._with_coordinator(self._aborted(state, coordinator.number, "asked"), c, place="seal")
         if self.mutation == "seal before the word":
             yield "commits", self._with_coordinator(state, c, place="seal")
+        elif state.word[:2] == (coordinator.number, OPEN) and not state.has_batches:
+            is_stored = self.mutation == "empty commit by a store"
+            after = state if is_stored else self._ended_without_batches(state, coordinator.number)
+            yield "finds no batch", self._with_coordinator(after, c, place="store none" if is_stored else "wait")
         else:
             yield "commits", self._with_coordinator(self._committing(state, coordinator.number), c, place="seal")
+
+    @staticmethod
+    def _ended_without_batches(state: State, number: int) -> State:
+        if any(transaction == number for _, transaction in state.accepted):
+            state = state._replace(wrong="a transaction was ended without the records that it has")
+        numbers = tuple(sorted({*state.broker_committed, number}))
+        return state._replace(word=(number, NONE, ""), broker_committed=numbers)
+
+    def _coordinator_store_none(self, state: State, c: int, coordinator: Coordinator) -> Iterator[Step]:
+        ended = self._ended_without_batches(state, coordinator.number)
+        yield "stores NONE", self._with_coordinator(ended, c, place="wait")
 
     @staticmethod
     def _committing(state: State, number: int) -> State:

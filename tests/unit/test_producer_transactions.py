@@ -10,6 +10,7 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from shmaccum.observe.observation import Observer, Rates
 from shmaccum.observe.picture import Painter
 from shmaccum.observe.prometheus import ArenaCollector, exposition
 from shmaccum.producer import transaction as transaction_module
+from shmaccum.producer.transaction import LOOK_NS
 from shmaccum.segment_log.file_names import TRANSACTIONAL_ARENAS_FILE
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.reader import LogReader
@@ -440,17 +442,14 @@ def test_another_arena_with_the_id_fences_the_first_one(transactional: Arena, se
     producer.close(0)
 
 
-def test_a_commit_looks_soon_and_then_ever_more_rarely(transactional: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    rests_ns: list[int] = []
+def test_a_commit_sleeps_until_the_transaction_changes(transactional: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[tuple[int, int]] = []
 
     class Clock:
         """Time passes by rests alone, and by nothing of this machine."""
 
         def monotonic(self) -> float:
-            return sum(rests_ns) / 1e9
-
-        def monotonic_ns(self) -> int:
-            return sum(rests_ns)
+            return sum(rest_ns for _, rest_ns in rests) / 1e9
 
     class Native:
         """The core, in which a wait is over at once."""
@@ -458,21 +457,54 @@ def test_a_commit_looks_soon_and_then_ever_more_rarely(transactional: Arena, mon
         def __getattr__(self, name: str) -> Any:
             return getattr(transactional.native, name)
 
-        def wait_completion(self, tail: int, timeout_ns: int) -> int:
-            rests_ns.append(timeout_ns)
-            return tail
+        def wait_transaction(self, word: int, timeout_ns: int) -> int:
+            rests.append((word, timeout_ns))
+            return transactional.native.wait_transaction(word, 0)
 
     with Producer(transactional) as producer:
         transaction = producer.transaction()
+        producer.send(TOPIC, b"one", partition=0)
         monkeypatch.setattr(transaction_module, "time", Clock())
         monkeypatch.setattr(transaction, "_native", Native())
+        open_word = transactional.native.transaction_word
         with pytest.raises(TransactionOutcomeUnknownError):
             transaction.commit(0.1)
         monkeypatch.undo()
-    assert rests_ns == sorted(rests_ns)
-    assert (rests_ns[0], rests_ns[-1]) == (50_000, 1_000_000)
-    assert sum(rests_ns[:8]) < 1_000_000, "the first looks come within a millisecond"
-    assert len(rests_ns) < 200
+    committing_word = transactional.native.transaction_word
+    words = [word for word, _ in rests]
+    assert words == [open_word] + [committing_word] * (len(words) - 1), "the change to COMMITTING came behind a look"
+    assert {rest_ns for _, rest_ns in rests} == {LOOK_NS}
+
+
+def test_a_wait_for_the_transaction_ends_with_the_next_change(transactional: Arena) -> None:
+    native = transactional.native
+    word = native.transaction_word
+    assert native.wait_transaction(word, 0) == word
+    with Producer(transactional) as producer:
+        producer.begin_transaction()
+        begun_word = native.wait_transaction(word, 10**18)
+        assert begun_word == native.transaction_word != word
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(native.wait_transaction, begun_word, 10**18)
+            producer.commit_transaction()
+            assert waiting.result(WATCHDOG_S) == native.transaction_word
+    for wrong in ("1", -1, 2**64, None):
+        with pytest.raises((TypeError, OverflowError)):
+            native.wait_transaction(wrong, 0)  # type: ignore[arg-type]
+
+
+def test_an_empty_transaction_needs_no_sender(transactional: Arena) -> None:
+    with Producer(transactional) as producer:
+        for number in range(1, 4):
+            with producer.transaction() as transaction:
+                assert transaction.number == number
+            assert transaction.is_over
+            assert transactional.native.transaction == (number, "none", "")
+        assert transactional.native.counters()["transactions committed"] == 3
+        sink = MemorySink(partitions=4)
+        with sending(transactional, sink), producer.transaction():
+            producer.send(TOPIC, b"one", partition=0)
+    assert sink.values(TOPIC, 0) == [b"one"]
 
 
 def test_every_process_hears_of_a_fence_until_the_id_is_taken_back(transactional: Arena) -> None:

@@ -125,12 +125,12 @@ static uint64_t monotonic_ns(void)
 }
 
 /* The GIL is let go of in each slice; between two of them signals are looked for. */
-static bool tail_wait(struct arena *core, uint64_t tail, uint64_t timeout_ns)
+static bool change_wait(struct arena *core, const atomic_u64 *cell, uint64_t seen, uint64_t timeout_ns)
 {
     uint64_t begin_ns = monotonic_ns();
     uint64_t waited_ns = 0;
-    while (load_acquire_u64(&core->globals->completion_tail) == tail && waited_ns < timeout_ns) {
-        completion_wait_slice(core, tail, timeout_ns - waited_ns);
+    while (load_acquire_u64(cell) == seen && waited_ns < timeout_ns) {
+        completion_wait_slice(core, cell, seen, timeout_ns - waited_ns);
         if (PyErr_CheckSignals() < 0) {
             return false;
         }
@@ -155,10 +155,34 @@ PyObject *arena_completion_wait(PyObject *object, PyObject *const *args, Py_ssiz
         !integer_parse(self->state, bound[1], &timeout_range, &timeout_ns)) {
         return NULL;
     }
+    const atomic_u64 *cell = &self->core->globals->completion_tail;
     self->call_count++;
-    bool is_waited = tail_wait(self->core, (uint64_t)tail, (uint64_t)timeout_ns);
+    bool is_waited = change_wait(self->core, cell, (uint64_t)tail, (uint64_t)timeout_ns);
     self->call_count--;
-    return is_waited ? PyLong_FromUnsignedLongLong(load_acquire_u64(&self->core->globals->completion_tail)) : NULL;
+    return is_waited ? PyLong_FromUnsignedLongLong(load_acquire_u64(cell)) : NULL;
+}
+
+PyObject *arena_transaction_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "wait_transaction", .names = {"word", "timeout_ns"}, .required_count = 2, .count = 2};
+    static const struct integer_range timeout_range = {"timeout_ns", 0, INT64_MAX};
+    struct arena_object *self = (struct arena_object *)object;
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t timeout_ns;
+    if (!arguments_bind(&signature, args, count, names, bound) || !arena_object_attach(self) ||
+        !integer_parse(self->state, bound[1], &timeout_range, &timeout_ns)) {
+        return NULL;
+    }
+    unsigned long long word = PyLong_AsUnsignedLongLong(bound[0]);
+    if (PyErr_Occurred() != NULL) {
+        return NULL;
+    }
+    const atomic_u64 *cell = &self->core->globals->transaction;
+    self->call_count++;
+    bool is_waited = change_wait(self->core, cell, word, (uint64_t)timeout_ns);
+    self->call_count--;
+    return is_waited ? PyLong_FromUnsignedLongLong(load_acquire_u64(cell)) : NULL;
 }
 
 /* An event loop says so before it waits elsewhere. No tail has this number, so the slice sleeps not at all. */
@@ -170,7 +194,7 @@ PyObject *arena_completion_expect(PyObject *object, PyObject *unused)
         return NULL;
     }
     self->call_count++;
-    completion_wait_slice(self->core, UINT64_MAX, 0);
+    completion_wait_slice(self->core, &self->core->globals->completion_tail, UINT64_MAX, 0);
     self->call_count--;
     return PyLong_FromUnsignedLongLong(load_acquire_u64(&self->core->globals->completion_tail));
 }

@@ -19,6 +19,7 @@ PyObject *arena_look_at_name(PyObject *self, PyObject *unused);
 PyObject *arena_begin_closing(PyObject *self, PyObject *unused);
 PyObject *arena_end_closing(PyObject *self, PyObject *unused);
 PyObject *arena_get_transaction(PyObject *self, void *unused);
+PyObject *arena_get_transaction_word(PyObject *self, void *unused);
 PyObject *arena_get_transaction_begun_ns(PyObject *self, void *unused);
 PyObject *arena_begin_transaction(PyObject *self, PyObject *unused);
 PyObject *arena_commit_transaction(PyObject *self, PyObject *number);
@@ -30,6 +31,7 @@ PyObject *arena_get_transaction_standing(PyObject *self, void *unused);
 PyObject *arena_unfence_transactions(PyObject *self, PyObject *unused);
 PyObject *arena_completion_expect(PyObject *self, PyObject *unused);
 PyObject *arena_completion_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *arena_transaction_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* A function of the module. Region -> (name, offset, size, struct size) of the fields that an upgrade copies;
  * layout_fields.c. */

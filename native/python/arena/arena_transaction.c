@@ -44,6 +44,15 @@ PyObject *arena_get_transaction(PyObject *object, void *unused)
                          why < TRANSACTION_WHY_COUNT ? why_names[why] : "its word was damaged");
 }
 
+PyObject *arena_get_transaction_word(PyObject *object, void *unused)
+{
+    (void)unused;
+    if (!arena_object_is_open(arena_of(object))) {
+        return NULL;
+    }
+    return PyLong_FromUnsignedLongLong(transaction_read(arena_of(object)->core));
+}
+
 PyObject *arena_get_transaction_begun_ns(PyObject *object, void *unused)
 {
     (void)unused;

@@ -167,13 +167,13 @@ TEST(no_result_is_slept_through)
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(4, 512));
     interrupt_at("completion_awaited", 0, record_one, arena);
-    completion_wait_slice(arena, 0, 3600 * NS_PER_S);
+    completion_wait_slice(arena, &arena->globals->completion_tail, 0, 3600 * NS_PER_S);
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64(load_acquire_u64(&arena->globals->completion_tail), 1);
     EXPECT(!somebody_waits(arena));
-    completion_wait_slice(arena, 0, 3600 * NS_PER_S); /* has changed already */
+    completion_wait_slice(arena, &arena->globals->completion_tail, 0, 3600 * NS_PER_S); /* has changed already */
     EXPECT(somebody_waits(arena));
-    completion_wait_slice(arena, 1, 0); /* nothing comes: the slice ends */
+    completion_wait_slice(arena, &arena->globals->completion_tail, 1, 0); /* nothing comes: the slice ends */
     arena_end(arena, file);
 }
 
@@ -203,10 +203,10 @@ static void expect_no_sleep_over(void (*wake_up)(void *))
     struct arena *arena = arena_created(file, geometry_of(4, 512));
     uint64_t asleep = times_asleep();
     interrupt_at("completion_awaited", 0, wake_up, arena);
-    completion_wait_slice(arena, 0, 3600 * NS_PER_S);
+    completion_wait_slice(arena, &arena->globals->completion_tail, 0, 3600 * NS_PER_S);
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64(times_asleep(), asleep);
-    completion_wait_slice(arena, 0, 1);
+    completion_wait_slice(arena, &arena->globals->completion_tail, 0, 1);
     EXPECT(somebody_waits(arena)); /* a waiter that goes on waiting raises it again */
     arena_end(arena, file);
 }
@@ -228,7 +228,7 @@ static void wait_for_a_result(struct arena *arena, void *argument)
 {
     (void)argument;
     while (load_acquire_u64(&arena->globals->completion_tail) == 0) {
-        completion_wait_slice(arena, 0, COMPLETION_SLICE_NS);
+        completion_wait_slice(arena, &arena->globals->completion_tail, 0, COMPLETION_SLICE_NS);
     }
 }
 

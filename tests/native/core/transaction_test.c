@@ -96,10 +96,14 @@ static void begin(struct company *company)
     EXPECT_STATUS(transaction_begin(company->arena, &company->number), STATUS_OK);
 }
 
+/* A commit that was made before has perhaps found no batch, and the transaction is over then. */
 static void commit(struct company *company)
 {
-    EXPECT_STATUS(transaction_commit(company->arena, company->number), STATUS_OK);
+    enum status status = transaction_commit(company->arena, company->number);
+    EXPECT_EQ_U64(transaction_word_number(transaction_read(company->arena)), company->number);
+    EXPECT(status == STATUS_OK || (status == STATUS_TRANSACTION_ENDED && state_of(company) == TRANSACTION_NONE));
     sender_end_it(company);
+    sender_maintain(company->sender->sender, NULL); /* also where no round was needed */
     transaction_leave(company->arena);
 }
 
@@ -242,17 +246,99 @@ TEST(a_build_without_transactions_refuses_an_arena_that_has_them)
 TEST(a_batch_that_is_opened_while_its_transaction_ends_is_taken_back)
 {
     const char *const points[] = {"seq_taken", "slot_opened"}; /* before the slot says OPEN, and behind it */
-    for (uint32_t i = 0; i < COUNT_OF(points); i++) {
+    for (uint32_t i = 0; i < 2 * COUNT_OF(points); i++) {
         struct company company = company_met();
+        uint32_t other_count = i / COUNT_OF(points);
         begin(&company);
-        interrupt_at(points[i], 0, commit_in_between, &company);
+        for (uint32_t j = 0; j < other_count; j++) {
+            EXPECT_STATUS(append(&company, 1), STATUS_OK);
+        }
+        interrupt_at(points[i % COUNT_OF(points)], 0, commit_in_between, &company);
         EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
         EXPECT(interruption_is_over());
         EXPECT_EQ_U64(slots_in_state(company.arena, SLOT_OPEN), 0);
         commit(&company);
-        EXPECT_EQ_U64(company.sink.count, 0);
+        EXPECT_EQ_U64(company.sink.count, other_count);
         company_left(&company);
     }
+}
+
+/* ---- a transaction without batches ---- */
+
+static bool has_batches(const struct company *company)
+{
+    return (transaction_read(company->arena) & TRANSACTION_HAS_BATCHES) != 0;
+}
+
+TEST(a_commit_that_finds_no_batch_is_over_without_a_sender)
+{
+    struct company company = company_met();
+    for (uint32_t i = 1; i <= 3; i++) {
+        begin(&company);
+        EXPECT(!has_batches(&company));
+        EXPECT_STATUS(transaction_commit(company.arena, company.number), STATUS_OK);
+        EXPECT_EQ_U64(transaction_read(company.arena), transaction_word(i, TRANSACTION_NONE, TRANSACTION_WHY_NOT));
+        EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_COMMITTED), i);
+        EXPECT_STATUS(transaction_commit(company.arena, company.number), STATUS_TRANSACTION_ENDED);
+        transaction_leave(company.arena);
+    }
+    begin(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    EXPECT(has_batches(&company));
+    commit(&company);
+    begin(&company);
+    EXPECT_STATUS(append_chain(&company, 1), STATUS_OK);
+    EXPECT(has_batches(&company));
+    commit(&company);
+    expect_delivered_once(&company.sink, 0, 2);
+    company_left(&company);
+}
+
+TEST(a_batch_that_was_delivered_before_the_commit_is_a_batch)
+{
+    struct company company = company_met();
+    begin(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    (void)deliver_round(company.sender, &company.open);
+    sender_maintain(company.sender->sender, NULL);
+    EXPECT_STATUS(transaction_commit(company.arena, company.number), STATUS_OK);
+    EXPECT_EQ_U64(state_of(&company), TRANSACTION_COMMITTING);
+    commit(&company);
+    expect_delivered_once(&company.sink, 0, 1);
+    company_left(&company);
+}
+
+static void refuse_a_batch_in_between(void *context)
+{
+    struct company *company = context;
+    transaction_fail(company->survivor, TRANSACTION_WHY_FENCED);
+}
+
+static void append_in_between(void *context)
+{
+    struct company *company = context;
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+}
+
+/* The commit has read the word, and not changed it yet. */
+TEST(a_commit_without_batches_sees_what_came_in_between)
+{
+    struct company company = company_met();
+    begin(&company);
+    interrupt_at("empty_transaction_ends", 0, append_in_between, &company);
+    EXPECT_STATUS(transaction_commit(company.arena, company.number), STATUS_OK);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(state_of(&company), TRANSACTION_COMMITTING);
+    commit(&company);
+    expect_delivered_once(&company.sink, 0, 1);
+    begin(&company);
+    interrupt_at("empty_transaction_ends", 0, refuse_a_batch_in_between, &company);
+    EXPECT_STATUS(transaction_commit(company.arena, company.number), STATUS_TRANSACTION_ENDED);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(state_of(&company), TRANSACTION_ABORT_ONLY);
+    EXPECT_STATUS(transaction_abort(company.arena, company.number, TRANSACTION_WHY_ASKED), STATUS_OK);
+    sender_end_it(&company);
+    company_left(&company);
 }
 
 TEST(a_record_whose_batch_is_sealed_by_the_end_of_its_transaction_is_refused)
@@ -327,18 +413,24 @@ TEST(an_oversized_record_beside_the_end_of_its_transaction_gives_its_buffers_bac
     const struct {
         const char *point;
         enum status status;
-    } cases[] = {{"chain_piece_linked", STATUS_NO_TRANSACTION},
-                 {"chain_seq_taken", STATUS_NO_TRANSACTION},
-                 {"chain_opened", STATUS_EXHAUSTED}}; /* its head was sealed: other buffers are to be waited for */
+        uint32_t other_count; /* records in another batch of the transaction */
+    } cases[] = {{"chain_piece_linked", STATUS_NO_TRANSACTION, 0},
+                 {"chain_seq_taken", STATUS_NO_TRANSACTION, 0},
+                 {"chain_opened", STATUS_NO_TRANSACTION, 0}, /* nobody has sealed its head */
+                 {"chain_seq_taken", STATUS_NO_TRANSACTION, 1},
+                 {"chain_opened", STATUS_EXHAUSTED, 1}}; /* its head was sealed: other buffers are to be waited for */
     for (uint32_t i = 0; i < COUNT_OF(cases); i++) {
         struct company company = company_met();
         begin(&company);
+        for (uint32_t j = 0; j < cases[i].other_count; j++) {
+            EXPECT_STATUS(append(&company, 1), STATUS_OK);
+        }
         interrupt_at(cases[i].point, 0, commit_in_between, &company);
         EXPECT_STATUS(append_chain(&company, 0), cases[i].status);
         EXPECT(interruption_is_over());
         commit(&company);
         sender_maintain(company.sender->sender, NULL);
-        EXPECT_EQ_U64(company.sink.count, 0);
+        EXPECT_EQ_U64(company.sink.count, cases[i].other_count);
         company_left(&company);
     }
 }
@@ -354,6 +446,7 @@ TEST(one_process_coordinates_at_a_time)
     transaction_leave(company.survivor); /* it has no role to give up */
     EXPECT_STATUS(transaction_begin(company.survivor, &number), STATUS_BUSY);
     EXPECT_STATUS(transaction_begin(company.arena, &number), STATUS_BUSY);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
     EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
     EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK); /* again does nothing */
     EXPECT_STATUS(transaction_commit(company.arena, 2), STATUS_TRANSACTION_ENDED);
@@ -370,6 +463,35 @@ TEST(one_process_coordinates_at_a_time)
     sender_end_it(&company);
     EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_COMMITTED), 1);
     EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_ABORTED), 1);
+    company_left(&company);
+}
+
+static uint32_t wake_count(const struct company *company)
+{
+    return load_relaxed_u32(&company->arena->globals->completion_wait) >> 1;
+}
+
+/* A wait of no time raises the flag of those that wait. */
+TEST(a_process_that_waits_for_the_transaction_is_woken_by_its_failure_and_its_end)
+{
+    struct company company = company_met();
+    const atomic_u64 *cell = &company.arena->globals->transaction;
+    begin(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    completion_wait_slice(company.arena, cell, transaction_read(company.arena), 0);
+    EXPECT_EQ_U64(wake_count(&company), 0);
+    transaction_fail(company.survivor, TRANSACTION_WHY_REFUSED);
+    EXPECT_EQ_U64(wake_count(&company), 1);
+    EXPECT_STATUS(transaction_abort(company.arena, company.number, TRANSACTION_WHY_ASKED), STATUS_OK);
+    while (state_of(&company) != TRANSACTION_NONE) {
+        uint64_t number;
+        bool is_over = look(&company, &number) == TRANSACTION_TASK_ABORT;
+        completion_wait_slice(company.arena, cell, transaction_read(company.arena), 0);
+        uint32_t former_count = wake_count(&company);
+        EXPECT(!is_over || sender_end_transaction(company.sender->sender, number, TRANSACTION_WHY_NOT) == STATUS_OK);
+        EXPECT_EQ_U64(wake_count(&company), former_count + (is_over ? 1 : 0));
+    }
+    sender_maintain(company.sender->sender, NULL);
     company_left(&company);
 }
 
@@ -473,6 +595,9 @@ TEST(a_sink_that_does_not_commit_what_was_decided_gives_a_reason)
     struct company company = company_met();
     uint64_t number;
     begin(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    (void)deliver_round(company.sender, &company.open);
+    sender_maintain(company.sender->sender, NULL);
     EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
     EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_COMMIT);
     transaction_fail(company.survivor, TRANSACTION_WHY_FENCED); /* too late: the sink decides */

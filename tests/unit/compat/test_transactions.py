@@ -299,6 +299,7 @@ def test_confluent_is_told_what_to_do(outside: dict[str, Any]) -> None:
             producer.produce(TOPIC, b"outside", partition=0)
         assert code_of(refused) == KafkaError._STATE
         producer.begin_transaction()
+        producer.produce(TOPIC, b"inside", partition=0)
         with pytest.raises(KafkaException) as unknown:
             producer.commit_transaction(0.001)
         assert (code_of(unknown), unknown.value.args[0].retriable()) == (KafkaError._TIMED_OUT, True)
