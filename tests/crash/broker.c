@@ -2,7 +2,7 @@
 #include "broker.h"
 
 #include "base/bytes.h"
-#include "format/record_batch.h"
+#include "ledger.h"
 
 #include <errno.h>
 #include <string.h>
@@ -56,17 +56,6 @@ void broker_answer(const struct broker *broker, uint32_t correlation)
     REQUIRE(write(broker->socket, answer, sizeof answer) == (ssize_t)sizeof answer);
 }
 
-static void batch_take(struct arrived *arrived, const uint8_t *bytes, uint32_t size)
-{
-    struct record_batch_header header;
-    REQUIRE(arrived->count < ARRIVED_MAX && size <= ARRIVED_SIZE_MAX);
-    REQUIRE(record_batch_header_read(bytes, size, &header) == STATUS_OK);
-    struct arrived_batch *batch = &arrived->batches[arrived->count++];
-    batch->size = size;
-    batch->base_sequence = header.base_sequence;
-    memcpy(batch->bytes, bytes, size);
-}
-
 void broker_read(const struct broker *broker, struct arrived *arrived)
 {
     static uint8_t requests[REQUESTS_SIZE_MAX];
@@ -83,18 +72,8 @@ void broker_read(const struct broker *broker, struct arrived *arrived)
         }
         uint32_t batch_size = load_be32(request + BATCH_SIZE_AT + id_size);
         REQUIRE(BATCH_AT + id_size + batch_size == size);
-        batch_take(arrived, request + BATCH_AT + id_size, batch_size);
+        arrived_add(arrived, request + BATCH_AT + id_size, batch_size);
         request += size;
         left -= size;
     }
-}
-
-const struct arrived_batch *arrived_find(const struct arrived *arrived, int32_t base_sequence)
-{
-    for (uint32_t i = 0; i < arrived->count; i++) {
-        if (arrived->batches[i].base_sequence == base_sequence) {
-            return &arrived->batches[i];
-        }
-    }
-    return NULL;
 }

@@ -265,11 +265,15 @@ static uint32_t batch_wire_bytes(const struct world *world, const struct drained
     return size;
 }
 
-/* The broker's log begins with what arrived before the victim's death. */
+/* The sink begins with what arrived before the victim's death. */
 static void world_take_arrived(struct world *world)
 {
     char problem[PROBLEM_SIZE];
-    broker_read(&world->broker, &world->arrived);
+    if (world->has_broker) {
+        broker_read(&world->broker, &world->arrived);
+    } else {
+        WORLD_EXPECT(world, log_files_read(&world->log_files, &world->arrived, problem), "%s", problem);
+    }
     for (uint32_t i = 0; i < world->arrived.count; i++) {
         const struct arrived_batch *batch = &world->arrived.batches[i];
         WORLD_EXPECT(world, ledger_deliver(&world->shared->ledger, VICTIM_PARTITION, ARRIVED_SEQ_FIRST + i,
@@ -278,7 +282,7 @@ static void world_take_arrived(struct world *world)
     }
 }
 
-/* A batch that comes again is dropped by the broker, which knows its sequence. */
+/* A batch that comes again is dropped by the sink, which knows its sequence. */
 static bool world_knows(struct world *world, const struct drained_batch *batch, const uint8_t *bytes)
 {
     const struct arrived_batch *known = arrived_find(&world->arrived, batch->base_sequence);
@@ -546,7 +550,7 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
 {
     char problem[PROBLEM_SIZE];
     check_by_verify(world, scenario->is_alone); /* as the victim left it; recovery leaves an idle arena */
-    if (world->has_broker) {
+    if (world->has_broker || world->has_log) {
         world_take_arrived(world);
     }
     if (scenario->is_closing) {
@@ -870,13 +874,18 @@ void world_new(struct world *world, const struct scenario *scenario)
     world->shared = map_shared(-1, sizeof *world->shared);
     world->scenario_name = scenario->name;
     for (uint32_t i = 0; i < PARTITION_COUNT; i++) {
-        world->next_base_sequence[i] = scenario->is_completing || scenario->is_pumping ? -1 : 0;
+        bool is_ending = scenario->is_completing || scenario->is_pumping || scenario->is_logging;
+        world->next_base_sequence[i] = is_ending ? -1 : 0;
     }
     world->is_durable = scenario->is_durable;
     world->is_transactional = scenario->is_transactional;
     world->has_broker = scenario->is_pumping;
     if (world->has_broker) {
         broker_open(&world->broker, scenario->is_transactional);
+    }
+    world->has_log = scenario->is_logging;
+    if (world->has_log) {
+        log_files_open(&world->log_files);
     }
     world_create_arena(world, scenario);
     world->size = world->arena->size;
@@ -905,6 +914,9 @@ void world_free(struct world *world)
     world_leave(world);
     if (world->has_broker) {
         broker_close(&world->broker);
+    }
+    if (world->has_log) {
+        log_files_close(&world->log_files);
     }
     munmap(world->bytes, world->size);
     munmap(world->shared, sizeof *world->shared);

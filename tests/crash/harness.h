@@ -18,9 +18,9 @@
  *   victim's unreturned record is delivered 0 or 1 times. Every returned record has its result. Sequences have no gap.
  *   Then every slot is FREE, and verify finds nothing.
  *
- *   broker     the peer of a victim that pumps (broker.h). Its log has the batches that arrived before the death and
- *              those that the survivor sends, each batch once. Then every record has to be there once, also a record
- *              whose result is the victim's.
+ *   sink       the broker of a victim that pumps (broker.h), or the log of one that appends to it (log_files.h). It has
+ *              the batches that arrived before the death and those that the survivor sends, each batch once. Then every
+ *              record has to be there once, also a record whose result is the victim's.
  *
  *   rival      a second appender that takes the lock over from the stopped victim, and is stopped in turn
  *
@@ -48,6 +48,7 @@
 #include "broker.h"
 #include "core/accumulator.h"
 #include "ledger.h"
+#include "log_files.h"
 #include "arena/closing.h"
 
 enum { SLOT_COUNT = 6, BATCH_SIZE = 512, VALUE_SIZE = 100, CHAIN_VALUE_SIZE = 1200, RECORDS_PER_BATCH = 4 };
@@ -69,6 +70,7 @@ struct shared {
         bool is_over;
     } victim, rival;
     uint64_t sent_size; /* bytes that a victim has pumped */
+    struct log_numbers log_numbers; /* of a victim that appends to its log */
 };
 
 struct world {
@@ -96,6 +98,8 @@ struct world {
     bool is_transactional;                  /* records are appended inside transactions alone */
     bool has_broker;                        /* the victim pumps */
     struct broker broker;
+    bool has_log;                           /* the victim appends to a log */
+    struct log_files log_files;
     struct arrived arrived;                 /* when the victim was dead */
     struct delay delay;
     uint32_t problem_count;
@@ -120,6 +124,7 @@ struct scenario {
     bool is_closing;       /* the victim closes the arena */
     bool is_transactional; /* the arena has transactions, and one is open when the victim is born */
     bool is_pumping;       /* the victim sends to a broker, which keeps what arrived */
+    bool is_logging;       /* the victim appends to a log, which keeps what is whole in its file */
     bool is_joining;       /* the victim appends in the transaction that is open when it is born, and in no other */
     bool is_refusing;      /* records may have the result FAILED */
     bool is_shared;        /* one process may hold every slot, and is counted (process_share.h) */

@@ -1022,6 +1022,31 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
+        "log-round-completes-what-is-not-written",
+        "sender/log_run.c",
+        "    for (uint32_t i = 0; i < run->append.batch_count; i++) {\n        completions[i] =",
+        "    run->append.batch_count = run->fit_count;\n"
+        "    for (uint32_t i = 0; i < run->append.batch_count; i++) {\n        completions[i] =",
+        (("copy", "log-where-space-ends"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "log-has-entries-of-what-is-not-written",
+        "log/segment_end.c",
+        "    append.index_error = batches_note(log, batches, append.batch_count);\n",
+        "    append.index_error = batches_note(log, batches, count);\n",
+        (("copy", "log-where-space-ends"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "log-has-entries-of-what-comes-next",
+        "log/segment_end.c",
+        "        batch_index(log->position, &batches[i], end->size, next_offset - 1, &entries);\n",
+        "        batch_index(log->position, &batches[i], end->size, next_offset, &entries);\n",
+        (("copy", "log"),),
+        is_quick=True,
+    ),
+    Mutant(
         "sender-decides-without-a-look",
         "sender/ending.c",
         "    } else if (!arena_holds_records(arena)) {\n",

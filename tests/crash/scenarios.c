@@ -4,8 +4,11 @@
  */
 #include "harness.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "arena/attach.h"
@@ -13,6 +16,7 @@
 #include "arena/registry.h"
 #include "arena/transaction.h"
 #include "base/point.h"
+#include "sender/log_run.h"
 #include "sender/pump.h"
 
 /* ---- preparations ---- */
@@ -48,6 +52,12 @@ static void prepare_full_batch(struct world *world)
 static void prepare_two_batches(struct world *world)
 {
     append_many(world, SURVIVOR, RECORDS_PER_BATCH + 1);
+}
+
+/* Three that are sealed, and an open one. */
+static void prepare_four_batches(struct world *world)
+{
+    append_many(world, SURVIVOR, 3 * RECORDS_PER_BATCH + 1);
 }
 
 /* No room for one record more, and nobody is the sender yet. */
@@ -200,6 +210,7 @@ static void prepare_ruin_of_host(struct world *world)
 /* ---- how a victim gets ready ---- */
 
 enum { PUMP_ROUNDS = 6 };
+enum { LOG_SIZE_MAX = 2 * BATCH_SIZE + BATCH_SIZE / 8 };
 
 static void begin_record(struct world *world)
 {
@@ -353,6 +364,64 @@ static void begin_pumping(struct world *world)
                          .foreign_ns = UINT64_MAX,
                          .bell = bell[0]};
     REQUIRE(pump_make(&pump, sizeof BROKER_TOPIC));
+}
+
+/* The log of the victim, which has VICTIM_PARTITION. */
+static struct log_end log_end;
+static struct log_batch log_batches[SLOT_COUNT];
+static struct batch_completion log_completions[SLOT_COUNT];
+
+/* At most two sealed batches of a partition. */
+static void drain_two(struct world *world)
+{
+    static const uint32_t partitions[] = {VICTIM_PARTITION, VICTIM_PARTITION};
+    uint32_t ready[PARTITION_COUNT], seen;
+    uint64_t next_check_ns;
+    struct sender_half *half = world->accumulator->sender;
+    const struct ready_options options = {.now_ns = arena_now_ns(world->arena), .is_everything_ready = true};
+    (void)sender_ready(half, &options, ready, PARTITION_COUNT, &next_check_ns);
+    const struct drain_options drain = {.now_ns = options.now_ns, .size_max = 1 << 20, .in_flight_max = 5};
+    world->drained_count = sender_drain(half, &drain, partitions, 2, world->drained, &seen);
+}
+
+/* From ready to the results of what the log took, as SenderHalf.append_to_log goes. */
+static struct log_run append_to_log(struct world *world)
+{
+    struct wake_set wakes = {0};
+    struct sender_half *half = world->accumulator->sender;
+    drain_two(world);
+    struct log_run run = {
+        .log = &log_end, .drained = world->drained, .batches = log_batches, .count = world->drained_count};
+    uint32_t ordinary_count = log_run_describe(half, run.drained, run.count, log_batches);
+    run.fit_count = segment_fit(&log_end, log_batches, ordinary_count);
+    log_run_write(&run, 0);
+    log_run_complete(half, &run, log_completions, &wakes);
+    return run;
+}
+
+static void begin_logging(struct world *world)
+{
+    world_become_sender(world);
+    log_end = log_files_end(&world->log_files, &world->shared->log_numbers);
+}
+
+/* The first batch of a partition goes alone. */
+static void begin_logging_on(struct world *world)
+{
+    begin_logging(world);
+    REQUIRE(append_to_log(world).ended_count == 1);
+}
+
+/* A file takes a batch more and a part of the next one. The signal of a write beyond that stays blocked. */
+static void begin_logging_where_space_ends(struct world *world)
+{
+    sigset_t beyond;
+    const struct rlimit limit = {.rlim_cur = LOG_SIZE_MAX, .rlim_max = LOG_SIZE_MAX};
+    begin_logging_on(world);
+    sigemptyset(&beyond);
+    sigaddset(&beyond, SIGXFSZ);
+    REQUIRE(sigprocmask(SIG_BLOCK, &beyond, NULL) == 0);
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
 }
 
 /* The sender throws the records away. */
@@ -520,6 +589,24 @@ static enum status operate_pump(struct world *world)
     }
     bool is_over = pump.is_over || !world->is_transactional;
     return pump.tally.batch_count >= 2 && is_over ? STATUS_OK : STATUS_STALE;
+}
+
+static enum status operate_append_one_to_log(struct world *world)
+{
+    return append_to_log(world).ended_count == 1 ? STATUS_OK : STATUS_STALE;
+}
+
+static enum status operate_append_two_to_log(struct world *world)
+{
+    return append_to_log(world).ended_count == 2 ? STATUS_OK : STATUS_STALE;
+}
+
+/* The file ends with a whole batch again. */
+static enum status operate_append_where_space_ends(struct world *world)
+{
+    struct log_run run = append_to_log(world);
+    bool is_cut = !world->shared->log_numbers.segment.is_torn;
+    return run.ended_count == 1 && run.append.error == EFBIG && is_cut ? STATUS_OK : STATUS_STALE;
 }
 
 /* A batch that had to be split: its first record, then the rest. */
@@ -830,6 +917,24 @@ const struct scenario scenarios[] = {
      .is_sender = true,
      .is_pumping = true,
      .is_transactional = true},
+    {.name = "log",
+     .prepare = prepare_four_batches,
+     .begin = begin_logging_on,
+     .operate = operate_append_two_to_log,
+     .is_sender = true,
+     .is_logging = true},
+    {.name = "log-for-a-waiter",
+     .prepare = prepare_queued_survivor,
+     .begin = begin_logging,
+     .operate = operate_append_one_to_log,
+     .is_sender = true,
+     .is_logging = true},
+    {.name = "log-where-space-ends",
+     .prepare = prepare_four_batches,
+     .begin = begin_logging_where_space_ends,
+     .operate = operate_append_where_space_ends,
+     .is_sender = true,
+     .is_logging = true},
     {.name = "expire",
      .prepare = prepare_two_batches,
      .begin = begin_completing,

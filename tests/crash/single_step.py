@@ -13,9 +13,9 @@ from tests.native import c_build
 from tests.native.c_build import PLAIN, Variant
 
 FOLDER = ROOT / "tests" / "crash"
-SOURCES = tuple(
-    FOLDER / name for name in ("single_step.c", "path.c", "scenarios.c", "harness.c", "ledger.c", "broker.c")
-)
+HARNESS_FILES = ("single_step.c", "path.c", "scenarios.c", "harness.c", "ledger.c")
+SINK_FILES = ("broker.c", "log_files.c", "arrived.c")
+SOURCES = tuple(FOLDER / name for name in (*HARNESS_FILES, *SINK_FILES))
 MODES = ("copy", "kill", "stop", "pass", "seal", "close", "commit", "renew", "duel")
 EVERY_POINT = 0
 EXIT_UNTRACEABLE = 77

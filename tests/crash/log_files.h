@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The log of a victim whose sink is a segment log: the files of one partition, which outlive it.
+ *
+ *   victim ── pwritev, index entries ──> files in memory: the harness reads them after the victim's death
+ *
+ * A batch has arrived when its last byte is in the file. A recovery of the log cuts a batch behind those, and so does
+ * the reading here. The numbers of the log's end lie beside the ledger: each store to them is a change at which a
+ * victim dies or stops.
+ */
+#ifndef CRASH_LOG_FILES_H
+#define CRASH_LOG_FILES_H
+
+#include "arrived.h"
+#include "ledger.h"
+#include "log/segment_end.h"
+
+struct log_files {
+    int log;
+    int offset_index;
+    int time_index;
+};
+
+/* What the log's writer knows, and what dies with it. */
+struct log_numbers {
+    struct segment_end segment;
+    struct index_position position;
+    struct index_file_end offset_index;
+    struct index_file_end time_index;
+};
+
+void log_files_open(struct log_files *files);
+void log_files_close(struct log_files *files);
+
+/* The end of the log, which is empty. */
+struct log_end log_files_end(const struct log_files *files, struct log_numbers *numbers);
+
+/* Reads the batches that are whole in the log. False, with a sentence, if an offset is not the next one, or if an index
+ * entry is of no batch. */
+bool log_files_read(const struct log_files *files, struct arrived *arrived, char problem[PROBLEM_SIZE]);
+
+#endif
