@@ -250,8 +250,10 @@ class Director:
 
     def _is_enough(self, seconds: float) -> bool:
         """The time is over, and on however busy a machine everybody was killed once, the sender among them."""
-        are_all_hurt = set(self.tally.kills) == {seat.place for seat in self._seats} and self.tally.sender_kill_count
-        return seconds >= self.plan.seconds and (bool(are_all_hurt) or seconds > self.plan.seconds + PATIENCE_S)
+        plan, kills = self.plan, self.tally.kills
+        are_all_hurt = set(kills) == {seat.place for seat in self._seats} and self.tally.sender_kill_count
+        is_over = seconds >= plan.seconds and (bool(are_all_hurt) or seconds > plan.seconds + PATIENCE_S)
+        return is_over and (kills.total() >= plan.kill_count or seconds > 2 * plan.seconds)
 
     def _begin(self) -> None:
         """Nobody is hurt, and nobody appends, before there is a sender: waiting for the first is no delay."""

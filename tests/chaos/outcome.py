@@ -22,6 +22,8 @@ class Plan:
     path: str | None = None
     """Senders deliver over Kafka's protocol to a server of the log, which is hurt, too: by the "pump", or by "python".
     None: they append to the log."""
+    kill_count: int = 0
+    """It goes on until so many were killed, which a busy machine takes longer for, but for twice its time at most."""
 
 
 @dataclass
