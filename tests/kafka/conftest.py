@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from shmaccum.arena import Arena
 from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.sender.rounds import Rounds
 from shmaccum.sinks import open_sink
+from shmaccum.sinks.sink import Loan
 from tests.kafka.broker import LOOPBACK, Cluster, held_port, running_cluster
 from tests.kafka.distribution import require
 from tests.kafka.fake_broker import FakeCluster, fake_cluster
@@ -70,10 +71,13 @@ class Calls(list[Carried]):
 def carried(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """The outcomes of this test."""
     outcomes = Calls()
-    run = Pumping.run
+    run, plan = Pumping.run, Pumping._plan
+
+    def note_begin(self: Pumping, loans: Sequence[Loan]) -> tuple[Any, ...]:
+        outcomes.is_running = True
+        return plan(self, loans)
 
     def note(self: Pumping, ready: list[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
-        outcomes.is_running = True
         try:
             outcome = run(self, ready, due_ns, is_stuck=is_stuck)
         finally:
@@ -83,6 +87,7 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return outcome
 
     monkeypatch.setattr(Pumping, "run", note)
+    monkeypatch.setattr(Pumping, "_plan", note_begin)
     return outcomes
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from shmaccum._native import Token
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.sender import Sender
+from shmaccum.sender import sender as sender_module
 from shmaccum.sender.rounds import Rounds
 from shmaccum.sinks.kafka.errors import TREATMENTS, Action
 from shmaccum.sinks.memory import MemorySink
@@ -48,8 +50,9 @@ class Case:
         self.cluster = cluster
         self._arena = arena
         own: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, **options}
-        self.sender = Sender(arena, f"kafka:{cluster.bootstrap}", **own)
+        self._new_sender = partial(Sender, arena, f"kafka:{cluster.bootstrap}", **own)
         self._accumulator = Accumulator(arena)
+        self.sender = self._new_sender()
         self.sender.open()
         for partition in range(cluster.topics[TOPIC]):
             self.send(b"first", partition=partition)
@@ -58,6 +61,13 @@ class Case:
     def close(self) -> None:
         self._accumulator.close()
         self.sender.close()
+
+    def replace_sender(self, then: Callable[[], object]) -> None:
+        """Closes the sender, does something, and opens the next one."""
+        self.sender.close()
+        then()
+        self.sender = self._new_sender()
+        self.sender.open()
 
     def append(self, *values: bytes, partition: int = 0) -> list[Token]:
         """Values of one batch, or of as many as they need."""
@@ -333,6 +343,30 @@ def test_an_answer_that_cannot_be_read_is_not_waited_for(
 
 
 # --- the end
+
+
+def test_what_has_no_answer_is_left_to_the_next_sender(new_case: NewCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has the batch, and knows it when it comes again."""
+    monkeypatch.setattr(sender_module, "CLOSE_TIMEOUT_S", 0.05)
+    broker = MemorySink(partitions=PARTITIONS)
+    has_arrived, may_answer = threading.Event(), threading.Event()
+
+    def answer(arrived: Arrived) -> Reply:
+        (ack,) = broker.write([arrived.wire_batch()])
+        if values_of([arrived]) == [b"a"]:
+            has_arrived.set()
+            assert may_answer.wait(WATCHDOG_S)
+        return Reply(0 if ack.verdict is Verdict.DELIVERED else 45, ack.base_offset)
+
+    case = new_case(answer=answer)
+    tokens = case.append(b"a")
+    case.run_until(has_arrived.is_set, "the batch is at the broker")
+    case.replace_sender(then=may_answer.set)
+    assert case.results(tokens) == []
+    case.deliver()
+    assert [found.base_offset for found in case.results(tokens)] == [1]
+    assert [record.value for record in broker.records(TOPIC, 0)] == [b"first", b"a"]
+    assert len({one.wire_bytes for one in case.cluster.arrived}) == 1
 
 
 def test_a_stop_delivers_what_is_there(new_case: NewCase) -> None:

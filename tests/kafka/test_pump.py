@@ -23,7 +23,8 @@ from shmaccum.arena import Arena
 from shmaccum.sender import Sender
 from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.sink import Sink
+from shmaccum.sinks.kafka.sink import KafkaSink
+from shmaccum.sinks.sink import Loan, Repayment, Sink
 from tests.accumulator import Accumulator
 from tests.dying import dies_at_system_call
 from tests.kafka.conftest import Calls, OpenFake
@@ -35,6 +36,8 @@ PARTITIONS = 3
 PRODUCE = 0
 TOPIC_ID_SIZE = 16
 DELIVERY_TIMEOUT_MS = 4_000
+WHOLE_ANSWERS = 5
+"""One answer in so many is changed."""
 OUT_OF_ORDER, TIMED_OUT, NOT_LEADER, NOT_ENOUGH_REPLICAS = 45, 7, 6, 19
 
 
@@ -70,6 +73,20 @@ class Ledger:
 
     def _errs(self) -> bool:
         return self._chance.random() < self._error_share
+
+
+@pytest.fixture
+def repaid(monkeypatch: pytest.MonkeyPatch) -> list[Repayment]:
+    """What the sinks of this test got back from the pump."""
+    repayments: list[Repayment] = []
+    give_back = KafkaSink.give_back
+
+    def note(self: KafkaSink, loan: Loan, repayment: Repayment) -> None:
+        repayments.append(repayment)
+        give_back(self, loan, repayment)
+
+    monkeypatch.setattr(KafkaSink, "give_back", note)
+    return repayments
 
 
 @contextlib.contextmanager
@@ -340,26 +357,29 @@ def test_a_call_ends_before_a_batch_that_it_begins_with_expires(
 
 
 class Mangler:
-    """Changes answers to Produce requests once, after some that are whole.
+    """Changes an answer to Produce requests after some that are whole, and again until the pump has met one.
 
     Args:
         change: from an answer to the pieces that are sent in its place; may raise `Cut`.
     """
 
-    def __init__(self, change: Callable[[bytes], bytes], after: int = 8) -> None:
+    def __init__(self, change: Callable[[bytes], bytes], carried: Calls, repaid: list[Repayment]) -> None:
         self._change = change
-        self._left = after
-        self.is_done = False
+        self._carried = carried
+        self._repaid = repaid
+        self._whole_count = 0
+
+    @property
+    def is_met(self) -> bool:
+        """The pump gave a socket back that had come to its end, or with bytes of which it made nothing."""
+        return any(each.is_broken or each.received for each in self._repaid)
 
     def __call__(self, request: bytes, answer: bytes) -> bytes:
         (key,) = struct.unpack_from(">h", request)
-        if key != PRODUCE or self.is_done:
+        if key != PRODUCE or self.is_met or not self._carried.is_running:
             return answer
-        self._left -= 1
-        if self._left > 0:
-            return answer
-        self.is_done = True
-        return self._change(answer)
+        self._whole_count += 1
+        return answer if self._whole_count % WHOLE_ANSWERS else self._change(answer)
 
 
 def half(answer: bytes) -> bytes:
@@ -420,9 +440,10 @@ def test_a_hostile_answer_ends_its_connection_and_loses_nothing(
     arena_name: str,
     open_fake: OpenFake,
     carried: Calls,
+    repaid: list[Repayment],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mangler = Mangler(change)
+    mangler = Mangler(change, carried, repaid)
     answer_of = FakeBroker._answer
 
     def answer(self: FakeBroker, frame: bytes) -> bytes | None:
@@ -440,8 +461,7 @@ def test_a_hostile_answer_ends_its_connection_and_loses_nothing(
     ):
         send_in_turns(arena_name, values)
     assert ledger.values == by_partition(values)
-    assert mangler.is_done
-    assert carried
+    assert mangler.is_met
 
 
 def test_answers_in_another_order_lose_and_repeat_nothing(
@@ -510,23 +530,33 @@ def test_a_second_answer_to_an_earlier_request_acks_nothing(
     assert refused
 
 
-def test_a_late_answer_is_taken_by_the_sink(arena_name: str, open_fake: OpenFake, carried: Calls) -> None:
-    cluster = open_fake(topics={TOPIC: PARTITIONS})
+def test_a_late_answer_is_taken_by_the_sink(
+    arena_name: str, open_fake: OpenFake, carried: Calls, repaid: list[Repayment]
+) -> None:
+    """A batch that the pump does not carry ends its call, while the broker has not answered a request of it."""
+    has_arrived, may_answer = threading.Event(), threading.Event()
+    cluster = open_fake(topics={TOPIC: 2})
     ledger = Ledger()
-    counts = iter(range(1_000_000))
 
     def answer_late(arrived: Arrived) -> Reply:
-        if next(counts) % 10 == 9:
-            time.sleep(0.03)  # longer than a pump waits for its last answers
+        if [record[3] for record in decode_batch(arrived.wire_bytes)] == [b"late"]:
+            has_arrived.set()
+            assert may_answer.wait(WATCHDOG_S)
         return ledger(arrived)
 
     cluster.on_produce = answer_late
-    values = numbered(100)
     with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
-        send_in_turns(arena_name, values)
-    assert ledger.values == by_partition(values)
-    assert carried
-    assert len(cluster.arrived) == len({(one.partition, one.sequence) for one in cluster.arrived}), "none was resent"
+        send_in_turns(arena_name, [(0, b"first"), (0, b"second")], 1)
+        wait_until(lambda: carried.is_running, "the next batch is the pump's")
+        with Producer(arena_name, linger_ms=0) as producer:
+            late = producer.send(TOPIC, value=b"late", partition=0)
+            wait_until(has_arrived.is_set, "the batch is at the broker")
+            producer.send(TOPIC, value=b"other", partition=1)
+            wait_until(lambda: any(each.unanswered for each in repaid), "the sink has the request")
+            may_answer.set()
+            assert late.get(timeout=WATCHDOG_S).offset == 2
+    assert ledger.values == {(TOPIC, 0): [b"first", b"second", b"late"], (TOPIC, 1): [b"other"]}
+    assert len(cluster.arrived) == 4, "none was resent"
 
 
 # --- deaths
