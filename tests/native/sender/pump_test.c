@@ -629,13 +629,39 @@ TEST(correlation_ids_go_on_where_the_lender_ended)
 
 /* ---- a socket that is full ---- */
 
+/* The kernel makes of 1 the least that it allows. */
+static void pumping_begin_with_little_room(struct pumping *pumping)
+{
+    static const int room = 1;
+    pumping_begin(pumping);
+    EXPECT(setsockopt(pumping->link.socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
+}
+
+TEST(an_answer_to_a_request_that_is_half_written_stays_where_it_is)
+{
+    struct pumping pumping;
+    uint8_t bytes[ANSWER_ROOM];
+    pumping_begin_with_little_room(&pumping);
+    for (uint32_t i = 0; i < SLOT_COUNT / 2; i++) {
+        append_large(&pumping, i % 2);
+    }
+    while (!pumping.link.is_sending) {
+        round_and_exchange(&pumping);
+    }
+    for (uint32_t i = 0; i < pumping.link.end; i++) {
+        answer_send(&pumping, bytes, answer_of_both(bytes, i));
+    }
+    pump_exchange(&pumping.pump);
+    EXPECT(pumping.link.is_strange);
+    EXPECT_EQ_U64(pumping.link.answered, pumping.link.end - 1);
+    pumping_end(&pumping);
+}
+
 TEST(the_rest_of_a_request_follows_when_the_socket_has_room)
 {
     struct pumping pumping;
-    static const int room = 1; /* the kernel makes of it the least that it allows */
     uint64_t size = 0;
-    pumping_begin(&pumping);
-    EXPECT(setsockopt(pumping.link.socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
+    pumping_begin_with_little_room(&pumping);
     for (uint32_t i = 0; i < SLOT_COUNT / 2; i++) {
         append_large(&pumping, i % 2);
     }
