@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of sinks (shmaccum/sinks/sink.py), held against every sink there is by a sender and an arena.
 
-A sink that is not among `KINDS` is tried by adding a line there. The borrower of a socket here is Python. What a sink
-says of batches holds for those that the pump carries, too: `tests/kafka/test_paths.py` has each of these tests for both.
+A sink that is not among `KINDS` is tried by adding a line there. The borrower of a socket is Python here. The fate of
+batches is the same when the pump carries them: `tests/kafka/test_paths.py` holds both paths to it.
 """
 
 from __future__ import annotations
