@@ -31,6 +31,7 @@ ADDRESS = os.environ["JUDGED_ADDRESS"]
 NO_BROKER = "127.0.0.1:1"
 ABSENT_BROKER = "localhost:9092"
 KAFKA_VERSION = "4.1.1"
+TEST_WITHOUT_TOPIC = "test_producer_notopic"
 
 _arena_names: set[str] = set()
 _make = Settings.make
@@ -51,6 +52,19 @@ class JudgedProducer(Producer):
         super().__init__(*arguments, **options)
 
 
+class JudgedAIOKafkaProducer(AIOKafkaProducer):
+    """One of aiokafka's tests has no topic by stopping the metadata of a client in the process.
+
+    Ours are in the sender's process, and the judged server makes a topic when it is asked for one. So the server is
+    asked to make none.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        if TEST_WITHOUT_TOPIC in os.environ.get("PYTEST_CURRENT_TEST", ""):
+            options["shmaccum_allow_auto_create_topics"] = False
+        super().__init__(**options)
+
+
 class AbsentAvroProducer:
     """The producer with a schema registry needs packages that no other test needs."""
 
@@ -64,7 +78,7 @@ sys.modules["confluent_kafka.avro"] = avro
 Settings.make = _make_and_remember  # type: ignore[method-assign, assignment]
 kafka.KafkaProducer = KafkaProducer
 confluent_kafka.Producer = JudgedProducer  # type: ignore[misc, assignment]
-aiokafka.AIOKafkaProducer = aiokafka.producer.AIOKafkaProducer = AIOKafkaProducer
+aiokafka.AIOKafkaProducer = aiokafka.producer.AIOKafkaProducer = JudgedAIOKafkaProducer
 
 
 def pytest_unconfigure() -> None:
