@@ -91,13 +91,19 @@ def _execute(command: list[str], folder: Path, variables: Mapping[str, str], log
 
 
 def write_tools(folder: Path) -> None:
-    """Scripts by the names of Kafka's own, which librdkafka's tests run."""
+    """Scripts by the names of Kafka's, and its jars, for librdkafka's tests. One test compiles a program of Java."""
     scripts = folder / "bin"
     scripts.mkdir(parents=True)
+    (folder / "libs").symlink_to(distribution.find())
     for name, main_class in TOOLS.items():
-        script = scripts / name
-        script.write_text(f'#!/bin/sh\nexec {shlex.join(distribution.java_command(main_class))} "$@"\n')
-        script.chmod(0o755)
+        _write_script(scripts / name, shlex.join(distribution.java_command(main_class)))
+    java = shlex.join(["java", *distribution.short_lived_jvm()])
+    _write_script(scripts / "kafka-run-class.sh", f'{java} -cp "$CLASSPATH:{folder}/libs/*"')
+
+
+def _write_script(path: Path, command: str) -> None:
+    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    path.chmod(0o755)
 
 
 def _run_librdkafka(runner: Path, address: str, place: Path, *, protocol: str, name: str) -> Outcomes:

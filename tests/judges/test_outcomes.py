@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -74,10 +75,25 @@ def test_a_report_of_librdkafka_is_read() -> None:
 
 def test_kafkas_scripts_are_written_for_a_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distribution, "java_command", lambda main_class: ["echo", "jars/*", main_class])
-    write_tools(tmp_path)
-    script = tmp_path / "bin" / "kafka-topics.sh"
+    monkeypatch.setattr(distribution, "find", lambda: tmp_path)
+    write_tools(tmp_path / "tools")
+    script = tmp_path / "tools" / "bin" / "kafka-topics.sh"
     told = subprocess.run([script, "--topic", "a b"], capture_output=True, text=True, check=True).stdout
     assert told == "jars/* org.apache.kafka.tools.TopicCommand --topic a b\n"
+
+
+def test_a_class_of_the_suite_is_run_with_kafkas_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distribution, "find", lambda: tmp_path / "jars")
+    monkeypatch.setenv("CLASSPATH", "theirs")
+    java = tmp_path / "java"
+    java.write_text('#!/bin/sh\necho "$@"\n')
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    write_tools(tmp_path / "tools")
+    script = tmp_path / "tools" / "bin" / "kafka-run-class.sh"
+    told = subprocess.run([script, "TheirCli", "--topic"], capture_output=True, text=True, check=True).stdout
+    assert told.endswith(f"-cp theirs:{tmp_path}/tools/libs/* TheirCli --topic\n")
+    assert (tmp_path / "tools" / "libs").readlink() == tmp_path / "jars"
 
 
 def test_each_row_of_the_table_names_a_suite_and_a_reason() -> None:
