@@ -74,13 +74,13 @@ class GroupOffsets:
         Raises:
             InvalidArgumentError: the user may not read the group, or the broker is too old.
         """
-        asked = self._asked
-        if asked is None:
+        found = None
+        if self._asked is not None and self._asked.is_answered:
+            asked, self._asked = self._asked, None
+            found = self._take(asked)
+        if self._asked is None and found is None:
             self._ask()
-        elif asked.is_answered:
-            self._asked = None
-            return self._take(asked)
-        return None
+        return found
 
     def _ask(self) -> None:
         if self._client.is_bootstrapped and self._now_s() >= self._not_before_s:
