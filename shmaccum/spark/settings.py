@@ -73,6 +73,8 @@ STAGING_SUFFIX = "-staging"
 """Tasks stage for Kafka beside the checkpoint of their query, unless they are told where."""
 STAGING_MEMORY_DEFAULT = "8MiB"
 """The size of the arena that one task has for itself."""
+STAGING_WAITER_COUNT = 8
+"""One thread of the task waits for buffers. Each waiter has a semaphore to make and to remove."""
 OF_THEIR_OWN = "and tasks run in folders of their own: write the whole path"
 
 OptionsType = TypeVar("OptionsType", bound=Options)
@@ -258,10 +260,10 @@ def _exactly_once(own: SparkSinkOptions, rest: Mapping[str, Any], checkpoint: st
     if "idle_exit_ms" in spelled(rest, [SenderOptions]):
         raise InvalidArgumentError("idle_exit_ms has no effect with exactly_once, where a sender ends with its task")
     sender = {name: value for name, value in settings.sender_options.items() if name != "idle_exit_ms"}
-    arena = {"buffer_memory": STAGING_MEMORY_DEFAULT, **settings.arena_options}
+    small = {"buffer_memory": STAGING_MEMORY_DEFAULT, "waiter_count": STAGING_WAITER_COUNT}
     return replace(
         settings,
-        arena_options=arena,
+        arena_options={**small, **settings.arena_options},
         sender_options=sender,
         is_exactly_once=True,
         transaction=_transaction(own),

@@ -14,6 +14,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, final
 
 from shmaccum.arena import Arena
@@ -30,6 +31,10 @@ from shmaccum.spark.settings import SinkSettings
 from shmaccum.spark.task_writer import RowAppender
 
 ARENA_FILE = "arena"
+STAGED_BATCH_SIZE_MAX = 128 << 10
+"""Bytes of a staged batch, unless the user says so. Brokers take 1 MiB (message.max.bytes)."""
+BATCHES_PER_PARTITION = 4
+"""An arena with less room than for so many batches of each partition gets smaller ones."""
 OF_THE_STAGED_LOG = ("partitions", "segment_bytes", "index_interval_bytes")
 """The options of the directory that hold for a staged log, too. A staged log is neither retained nor synced."""
 
@@ -49,8 +54,14 @@ class StagedSink(LogSink):
 
     def wanted_count(self, topic: str) -> int | None:
         """The number of partitions of the topic in the directory; for a new topic that of the option `partitions`."""
-        known = [place.partition + 1 for place in partitions_of(self._target) if place.topic == topic]
-        return max(known) if known else super().wanted_count(topic)
+        return self._known_count(topic) or super().wanted_count(topic)
+
+    def count_before_open(self, topic: str) -> int:
+        """The same, before the log is open and knows its arena."""
+        return self._known_count(topic) or self._options.partitions
+
+    def _known_count(self, topic: str) -> int:
+        return max((place.partition + 1 for place in partitions_of(self._target) if place.topic == topic), default=0)
 
 
 class StagedForKafka(LogSink):
@@ -67,6 +78,10 @@ class StagedForKafka(LogSink):
 
     def wanted_count(self, topic: str) -> int | None:
         """The number of partitions of the topic in the cluster."""
+        return self._partition_count(topic)
+
+    def count_before_open(self, topic: str) -> int:
+        """The same, before the log is open."""
         return self._partition_count(topic)
 
 
@@ -139,22 +154,47 @@ def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 @contextlib.contextmanager
 def _appender(settings: SinkSettings, columns: Iterable[str], attempt: StagedAttempt) -> Iterator[RowAppender]:
     """The appender to the staged log; when the body ends, the log is closed and the arena gone."""
-    options = ArenaOptions.parse(settings.arena_options)
     path = os.path.join(attempt.path, ARENA_FILE)
     with contextlib.ExitStack() as exits:
+        sink = exits.enter_context(_staged_sink(settings, attempt))
+        options = _arena_options(settings, sink)
         arena = exits.enter_context(
             Arena.create(path, **{option: getattr(options, option) for option in ArenaOptions.table()})
         )
         exits.callback(Arena.remove, path, missing_ok=True)
-        sink = exits.enter_context(_staged_sink(settings, attempt))
-        producer = Producer(arena, **settings.producer_options)
+        producer = Producer(arena, is_kept=True, **settings.producer_options)
         exits.callback(producer.close, 0)  # records that are not delivered by then never will be
         sender = exits.enter_context(SenderThread(Sender(arena, sink, **settings.sender_options)))
         yield RowAppender(producer, settings.topic, columns, sender.check)
 
 
+def _arena_options(settings: SinkSettings, sink: StagedSink | StagedForKafka) -> ArenaOptions:
+    """The options of the attempt's arena; the size of a batch follows from the number of partitions.
+
+    Nobody waits for a record that is staged, so batches are large: brokers and commits have work for each batch.
+    """
+    options = ArenaOptions.parse(settings.arena_options)
+    if "batch_size" in settings.arena_options or settings.topic is None:
+        return options
+    return replace(options, batch_size=staged_batch_size(options, sink.count_before_open(settings.topic)))
+
+
+def staged_batch_size(options: ArenaOptions, partition_count: int) -> int:
+    """The size of staged batches in bytes: large, but each partition can have `BATCHES_PER_PARTITION` in the arena.
+
+    Args:
+        options: those of the arena; its batch size is the least.
+        partition_count: of the topic.
+    """
+    size_max = min(options.buffer_memory // (BATCHES_PER_PARTITION * partition_count), options.max_request_size)
+    size = STAGED_BATCH_SIZE_MAX
+    while size > max(size_max, options.batch_size):
+        size //= 2
+    return max(size, options.batch_size)
+
+
 @contextlib.contextmanager
-def _staged_sink(settings: SinkSettings, attempt: StagedAttempt) -> Iterator[LogSink]:
+def _staged_sink(settings: SinkSettings, attempt: StagedAttempt) -> Iterator[StagedSink | StagedForKafka]:
     """The sink of the staged log; for Kafka with a connection that asks for the partitions of topics."""
     if not settings.is_for_kafka:
         sink_options = {name: value for name, value in settings.sink_options.items() if name in OF_THE_STAGED_LOG}

@@ -139,6 +139,38 @@ def test_more_rows_than_the_arena_holds_and_more_partitions_than_it_has_buffers(
     assert min(counts) > 300
 
 
+def batch_sizes(log: Path) -> list[int]:
+    reader = LogReader(log)
+    partitions = [reader.partition("flights", number) for number in reader.partitions("flights")]
+    return [batch.size for partition in partitions for batch in partition.batches()]
+
+
+@pytest.mark.parametrize(
+    ("options", "least", "most"),
+    [
+        ({"bufferMemory": "8MiB"}, 100 << 10, 128 << 10),
+        ({"bufferMemory": "8MiB", "batchSize": "32KiB"}, 30 << 10, 32 << 10),
+        ({"bufferMemory": "256KiB"}, 60 << 10, 64 << 10),
+        ({"bufferMemory": "256KiB", "partitions": "2"}, 30 << 10, 32 << 10),
+        ({"bufferMemory": "256KiB", "partitions": "40"}, 0, 16 << 10),
+    ],
+)
+def test_staged_batches_are_as_large_as_the_arena_allows(
+    log: Path, options: dict[str, str], least: int, most: int
+) -> None:
+    writer = batch_writer(log, **options)
+    frame = pa.record_batch({"value": [b"x" * 1000] * 2000})
+    writer.commit([writer.write(iter([frame]))])
+    sizes = batch_sizes(log)
+    assert least <= max(sizes) <= most
+
+
+def test_a_task_that_ends_well_says_nothing(log: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer = batch_writer(log)
+    writer.commit([writer.write(batches(10))])
+    assert caplog.messages == []
+
+
 def test_a_topic_that_is_there_keeps_its_partitions(log: Path) -> None:
     with LogDirectory(log) as directory:
         directory.create_topic("flights", 3)
