@@ -108,6 +108,9 @@ class Ledger:
 
 # --- processes
 
+REFUSALS = (NoTransactionError, TransactionEndedError, ProducerFencedError, BufferExhaustedError)
+"""The reasons why a record of a worker is in no transaction."""
+
 
 def work(name: str, ledger: Ledger, seed: int) -> None:
     """Sends in whatever transaction is open, until it is killed."""
@@ -117,7 +120,7 @@ def work(name: str, ledger: Ledger, seed: int) -> None:
             number = producer.arena.native.transaction[0]
             value = f"{number}:{os.getpid()}:{place}"
             place += 1
-            with contextlib.suppress(NoTransactionError, TransactionEndedError, BufferExhaustedError):
+            with contextlib.suppress(*REFUSALS):
                 if number:
                     producer.join(number)
                     producer.send(TOPIC, value.encode(), partition=dice.randrange(PARTITIONS))
