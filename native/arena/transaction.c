@@ -137,13 +137,24 @@ enum status transaction_abort(struct arena *arena, uint64_t number, enum transac
     return STATUS_TRANSACTION_ENDED;
 }
 
-void transaction_unfence(struct arena *arena)
+/* A fence is in the word until its transaction is over, and in the standing until the id is taken back. */
+static bool is_fenced(uint64_t standing, uint64_t word)
 {
+    bool is_over = transaction_word_state(word) == TRANSACTION_NONE;
+    return (standing & TRANSACTION_STANDING_FENCED) != 0 ||
+           (!is_over && transaction_word_why(word) == TRANSACTION_WHY_FENCED);
+}
+
+enum status transaction_unfence(struct arena *arena)
+{
+    uint64_t word = transaction_read(arena);
     uint64_t standing = load_relaxed_u64(&arena->globals->transaction_standing);
-    bool is_fenced = (standing & TRANSACTION_STANDING_FENCED) != 0;
-    if (is_fenced && transaction_word_state(transaction_read(arena)) == TRANSACTION_NONE) {
-        (void)cas_u64(&arena->globals->transaction_standing, &standing, 0);
+    if (!is_fenced(standing, word)) {
+        return STATUS_OK;
     }
+    bool is_over = transaction_word_state(word) == TRANSACTION_NONE;
+    bool is_taken = is_over && cas_u64(&arena->globals->transaction_standing, &standing, 0);
+    return is_taken ? STATUS_OK : STATUS_PENDING;
 }
 
 void transaction_leave(struct arena *arena)
@@ -156,15 +167,11 @@ void transaction_leave(struct arena *arena)
 
 /* ---- appenders ---- */
 
-/* A fence is in the word until its transaction is over, and in the standing until the id is taken back. */
 enum status transaction_refusal(const struct arena *arena, uint64_t word, enum status otherwise)
 {
     CHECK(arena_is_transactional(arena));
     uint64_t standing = load_relaxed_u64(&arena->globals->transaction_standing);
-    bool is_over = transaction_word_state(word) == TRANSACTION_NONE;
-    bool is_fenced = (standing & TRANSACTION_STANDING_FENCED) != 0 ||
-                     (!is_over && transaction_word_why(word) == TRANSACTION_WHY_FENCED);
-    return is_fenced ? STATUS_FENCED : otherwise;
+    return is_fenced(standing, word) ? STATUS_FENCED : otherwise;
 }
 
 enum status transaction_admit_batch(struct arena *arena, uint64_t joined)

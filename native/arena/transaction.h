@@ -183,9 +183,9 @@ enum status transaction_abort(struct arena *arena, uint64_t number, enum transac
 /* The coordinator has read the outcome, or gives up. The sender aborts a transaction that is still open. */
 void transaction_leave(struct arena *arena);
 
-/* Takes the transactional id back from the producer that fenced the arena, as soon as a sender runs. Does nothing while
- * the arena is not fenced, or a transaction is not over. */
-void transaction_unfence(struct arena *arena);
+/* Takes the transactional id back from the producer that fenced the arena, as soon as a sender runs. STATUS_OK: the
+ * arena is not fenced. STATUS_PENDING: it is, and its last transaction is not over. */
+enum status transaction_unfence(struct arena *arena) MUST_USE;
 
 /* True while a living process has the coordinator's role. Costs a system call if there is one. */
 bool transaction_has_coordinator(const struct arena *arena);

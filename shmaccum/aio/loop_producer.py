@@ -240,6 +240,14 @@ class LoopProducer(kept_producer.Producer):
 
     # --- transactions
 
+    async def init_in_loop(self) -> None:
+        """Takes the transactional_id back as `init_transactions`, as a task.
+
+        Raises:
+            Exception: as `init_transactions`.
+        """
+        await self._rest_between(self._init_waits())
+
     async def begin_in_loop(self) -> Transaction:
         """Begins a transaction as `transaction`, as a task. A task that is cancelled has begun none.
 

@@ -229,9 +229,9 @@ class Producer(StoppedOnExit):
         """Takes the transactional_id for this arena, where another producer has taken it (Kafka: initTransactions).
 
         Raises:
-            InvalidArgumentError: the arena has no transactional_id.
+            Exception: as `shmaccum.Producer.init_transactions`.
         """
-        self._started().init_transactions()
+        await self._started().init_in_loop()
 
     def transaction(self) -> Transaction:
         """A transaction for an ``async with`` block, which begins it, and commits it or aborts it when it raises.

@@ -708,10 +708,12 @@ class Producer(ClosedOnExit):
         """Takes the ``transactional.id`` back, where another producer has it. It comes before the first transaction.
 
         Args:
-            timeout: of no use here, because nothing has to be waited for.
+            timeout: of no use here: the call waits for the end of the last transaction alone, where another producer
+                has the ``transactional.id``, and for ``transaction.timeout.ms`` at most.
 
         Raises:
-            KafkaException: with _NOT_CONFIGURED when the options have no ``transactional.id``.
+            KafkaException: with _NOT_CONFIGURED when the options have no ``transactional.id``; with _CONFLICT, which is
+                retriable, when the last transaction is not over.
         """
         producer = self._open()
         with translating(_translated_in_transactions):

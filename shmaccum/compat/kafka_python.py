@@ -340,6 +340,7 @@ class KafkaProducer(ClosedOnExit):
         """Takes the ``transactional_id`` back, where another producer has it. It comes before the first transaction.
 
         Raises:
+            ConcurrentTransactionsError: the last transaction is not over.
             IllegalStateError: the options have no ``transactional_id``.
         """
         with translating(_translated_in_transactions):

@@ -47,7 +47,7 @@ from shmaccum.producer.group_offsets import GroupOffsets, parse_group, parse_off
 from shmaccum.producer.notice import SenderNotice
 from shmaccum.producer.pipeline import Pipeline, RecordColumns
 from shmaccum.producer.serializers import Headers
-from shmaccum.producer.transaction import COMMIT_TIMEOUT_S, Transaction
+from shmaccum.producer.transaction import COMMIT_TIMEOUT_S, Transaction, Waits, rest_between, unfence_waits
 from shmaccum.units import format_count, parse_timeout_s
 
 if TYPE_CHECKING:
@@ -363,13 +363,20 @@ class Producer(_native.Producer):
     def init_transactions(self) -> None:
         """Takes the transactional_id for this arena, where another producer has taken it (Kafka: initTransactions).
 
-        The sender gets the producer id of the transactional_id, so nothing else is to be done here.
+        The sender gets the producer id of the transactional_id, so nothing else is to be done here. In an arena that is
+        fenced it waits until the last transaction is over, for ``max_block_ms`` at most; in any other it does nothing.
 
         Raises:
+            ArenaBusyError: this process has to abort its transaction first, or the last one did not end in time.
+            ArenaRemovedError: the arena is fenced, and was removed.
             InvalidArgumentError: the arena has no transactional_id.
         """
+        rest_between(self.arena.native, self._init_waits())
+
+    def _init_waits(self) -> Waits:
+        """The waits of `init_transactions`."""
         self.check_has_transactions()
-        self.arena.native.unfence_transactions()
+        yield from unfence_waits(self.arena, self._doorbell.ring_if_asleep, self._begin_timeout_s)
         self._doorbell.ring_if_asleep()
 
     def check_has_transactions(self) -> None:

@@ -46,6 +46,8 @@ from shmaccum.units import parse_timeout_s
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from shmaccum import _native
+
 COMMIT_TIMEOUT_S = 120.0
 """How long a commit waits for its outcome by default."""
 LOOK_NS = 10_000_000
@@ -58,6 +60,48 @@ ABORTED_STATES = ("abort only", "aborting")
 
 _coordinated: weakref.WeakKeyDictionary[Arena, Transaction] = weakref.WeakKeyDictionary()
 """The transactions that this process coordinates. The core knows one coordinator for each handle of an arena."""
+
+
+def rest_between(native: _native.Arena, waits: Waits) -> None:
+    """Goes through a step in this thread.
+
+    Args:
+        native: the core of the arena.
+        waits: those of the step.
+    """
+    with contextlib.closing(waits):
+        seen = native.transaction_word  # before the look, so a change behind the look ends the wait
+        for _ in waits:
+            seen = native.wait_transaction(seen, LOOK_NS)
+
+
+def unfence_waits(arena: Arena, ring: Callable[[], object], timeout_s: float) -> Waits:
+    """The waits of a process that takes the transactional_id back: the last transaction has to be over.
+
+    Args:
+        arena: attached; it has a transactional_id.
+        ring: wakes the sender.
+        timeout_s: how long to wait for the end of the last transaction.
+
+    Raises:
+        ArenaBusyError: the last transaction is not over, and this process has to abort it, or it did not end in time.
+        ArenaRemovedError: the arena was removed.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while not arena.native.unfence_transactions():
+        check_takes_records(arena)
+        if arena in _coordinated:
+            raise ArenaBusyError(
+                f"the transactional_id of {arena.name} cannot be taken back while the transaction of this process is "
+                "open: abort that one first"
+            )
+        if time.monotonic() >= deadline_s:
+            raise ArenaBusyError(
+                f"the last transaction of {arena.name} is not over, so its transactional_id cannot be taken back. "
+                f"{sender_state(arena)}"
+            )
+        ring()
+        yield
 
 
 @final
@@ -110,7 +154,7 @@ class Transaction:
             InvalidArgumentError: the arena has no transactional_id.
             ProducerFencedError: another producer has the transactional_id.
         """
-        self._rest_between(self.begin_waits(timeout_s))
+        rest_between(self._native, self.begin_waits(timeout_s))
 
     def begin_waits(self, timeout_s: float) -> Waits:
         """The waits of `begin`."""
@@ -142,13 +186,6 @@ class Transaction:
             yield
         self.number = number
         self._begun_ns = self._native.now_ns()
-
-    def _rest_between(self, waits: Waits) -> None:
-        """Goes through a step in this thread."""
-        with contextlib.closing(waits):
-            seen = self._native.transaction_word  # before the look, so a change behind the look ends the wait
-            for _ in waits:
-                seen = self._native.wait_transaction(seen, LOOK_NS)
 
     def _leave(self) -> None:
         """Gives the coordinator's role up."""
@@ -190,7 +227,7 @@ class Transaction:
                 learn the outcome. Or the transaction is over, and the brokers do not tell how it ended.
             NoTransactionError: it is over, or another process began it.
         """
-        self._rest_between(self.commit_waits(timeout))
+        rest_between(self._native, self.commit_waits(timeout))
 
     def commit_waits(self, timeout: float | None) -> Waits:
         """The waits of `commit`."""

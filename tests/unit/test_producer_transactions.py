@@ -521,6 +521,8 @@ def test_every_process_hears_of_a_fence_until_the_id_is_taken_back(transactional
                 one.send_offsets_to_transaction({TopicPartition(TOPIC, 0): 1}, "readers")
         with pytest.raises(ProducerFencedError):
             producer.commit_transaction()
+        with pytest.raises(ArenaBusyError, match="abort that one first"):
+            producer.init_transactions()
         producer.abort_transaction()
         with sending(transactional, MemorySink(partitions=4)):
             wait_until(lambda: state_of(transactional) == "none", "the transaction is over")
@@ -531,6 +533,26 @@ def test_every_process_hears_of_a_fence_until_the_id_is_taken_back(transactional
                 worker.send(TOPIC, b"again", partition=0)
                 with pytest.raises(TransactionEndedError):
                     joined.send(TOPIC, b"too late", partition=0)
+
+
+def test_an_id_is_taken_back_behind_the_end_of_the_last_transaction(transactional: Arena) -> None:
+    with Producer(transactional) as producer, Producer(transactional, max_block_ms=1) as hasty:
+        hasty.init_transactions()  # nobody has taken the id
+        producer.begin_transaction()
+        producer.send(TOPIC, b"before", partition=0)
+        fence(transactional)
+        producer.abort_transaction()
+        with pytest.raises(ArenaBusyError, match=r"not over, so its transactional_id.*No sender"):
+            hasty.init_transactions()
+        with pytest.raises(ProducerFencedError):
+            producer.begin_transaction()
+        with ThreadPoolExecutor(1) as pool:
+            taken_back = pool.submit(producer.init_transactions)
+            with sending(transactional, MemorySink(partitions=4)):
+                taken_back.result(WATCHDOG_S)
+                assert transactional.native.transaction_standing == 0
+                with producer.transaction():
+                    producer.send(TOPIC, b"again", partition=0)
 
 
 def test_a_removed_arena_aborts_its_open_transaction(arena_name: str, tmp_path: Path) -> None:

@@ -178,6 +178,5 @@ PyObject *arena_unfence_transactions(PyObject *object, PyObject *unused)
     if (!arena_object_attach(self)) {
         return NULL;
     }
-    transaction_unfence(self->core);
-    Py_RETURN_NONE;
+    return PyBool_FromLong(transaction_unfence(self->core) == STATUS_OK);
 }

@@ -573,7 +573,7 @@ static PyMethodDef arena_methods[] = {
     {"leave_transaction", arena_leave_transaction, METH_NOARGS,
      "Says that this process has read the outcome of its transaction: others may begin one."},
     {"unfence_transactions", arena_unfence_transactions, METH_NOARGS,
-     "Lets the sender take the transactional id back, when the arena is fenced and no transaction is open."},
+     "Lets the sender take the transactional id back, when the arena is fenced. False: its transaction is not over."},
     {"end_closing", arena_end_closing, METH_NOARGS,
      "Says that the sender has delivered all that it could, and leaves."},
     {"look_at_name", arena_look_at_name, METH_NOARGS,

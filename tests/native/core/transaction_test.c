@@ -623,7 +623,7 @@ TEST(every_send_says_that_its_arena_is_fenced_until_the_id_is_taken_back)
     EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
     sender_end_it(&company);
     EXPECT_STATUS(append(&company, 0), STATUS_FENCED);
-    transaction_unfence(company.arena);
+    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_OK);
     EXPECT_STATUS(append(&company, 0), STATUS_TRANSACTION_ENDED);
     company.producer->appender->joined = 0;
     EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
@@ -635,14 +635,21 @@ TEST(a_fenced_arena_takes_its_id_back_between_two_transactions)
     struct company company = company_met();
     begin(&company);
     transaction_standing_keep(company.survivor, TRANSACTION_STANDING_FENCED | 5);
-    transaction_unfence(company.arena); /* a transaction is open */
+    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_PENDING); /* a transaction is open */
     EXPECT_EQ_U64(standing_of(&company), TRANSACTION_STANDING_FENCED | 5);
     commit(&company);
-    transaction_unfence(company.arena);
+    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_OK);
     EXPECT_EQ_U64(standing_of(&company), 0);
     transaction_standing_keep(company.survivor, 5);
-    transaction_unfence(company.arena); /* it is not fenced */
+    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_OK); /* it is not fenced */
     EXPECT_EQ_U64(standing_of(&company), 5);
+    begin(&company);
+    transaction_fail(company.survivor, TRANSACTION_WHY_FENCED); /* the standing is stored later */
+    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_PENDING);
+    EXPECT_STATUS(transaction_abort(company.arena, company.number, TRANSACTION_WHY_ASKED), STATUS_OK);
+    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_PENDING);
+    sender_end_it(&company);
+    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_OK);
     company_left(&company);
 }
 
