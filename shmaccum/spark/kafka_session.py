@@ -7,8 +7,9 @@
        │ wait(condition)  ^
        └── deliver ───────┘ batches of staged logs, a lane for each partition
 
-A lane has at most as many batches in flight as the broker remembers of a producer. A batch that is to come again comes
-when nothing of its lane is in flight, and all batches behind it come after it. The broker drops those that it has.
+A lane has at most as many batches in flight as the broker remembers of a producer. The lanes of a broker go in step, so
+that each request has a batch of every lane. A batch that is to come again comes when nothing of its lane is in flight,
+and all batches behind it come after it. The broker drops those that it has.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -107,10 +108,15 @@ class Lane:
         self._read(1)
         return not self._unsent and not self._sent
 
-    def room(self, in_flight_max: int, now_s: float) -> int:
-        """The number of batches that may go now. A broker that does not know the producer gets one at first."""
+    def may_go(self, now_s: float) -> bool:
+        """True when a batch goes as soon as there is room for it."""
         if self._has_failed or now_s < self.resumes_at_s:
-            return 0
+            return False
+        self._read(1)
+        return bool(self._unsent)
+
+    def room(self, in_flight_max: int) -> int:
+        """The number of further batches that may be in flight. A broker that does not know the producer gets one."""
         self._read(in_flight_max)
         limit = in_flight_max if self._is_known else 1
         return max(min(limit - len(self._sent), len(self._unsent)), 0)
@@ -142,6 +148,24 @@ class Lane:
             self._has_failed = False
         while self._sent and self._sent[0] in self._acked:
             self._acked.discard(self._sent.pop(0))
+
+
+def in_step(lanes: Iterable[Lane], leader_of: Callable[[int], int | None], in_flight_max: int) -> list[int]:
+    """The lanes whose batches go now, by index: of each lane of a leader one, then of each the next one.
+
+    They go as far as the slowest of them may, so each request has a batch of every lane, as a sink wants it. Lanes that
+    went on with each ack would fall apart into requests of a single batch, and a broker has work for each request.
+
+    Args:
+        lanes: those that may go.
+        leader_of: from the number of a lane to its broker; None: nobody knows it.
+        in_flight_max: of a lane.
+    """
+    by_leader: dict[int | None, list[Lane]] = {}
+    for lane in lanes:
+        by_leader.setdefault(leader_of(lane.index), []).append(lane)
+    steps = [(its, min(lane.room(in_flight_max) for lane in its)) for its in by_leader.values()]
+    return [lane.index for its, count in steps for _ in range(count) for lane in its]
 
 
 class _Host:
@@ -289,7 +313,7 @@ class KafkaSession:
                 self._settle(lanes, ack)
 
     def _send(self, lanes: Sequence[Lane], now_s: float) -> None:
-        ready = [lane.index for lane in lanes for _ in range(lane.room(self.sink.in_flight_max, now_s))]
+        ready = in_step([lane for lane in lanes if lane.may_go(now_s)], self.sink.leader_of, self.sink.in_flight_max)
         for planned in self.sink.plan(ready) if ready else ():
             self.sink.deliver([lanes[index].take() for index in planned])
 

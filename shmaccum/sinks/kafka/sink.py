@@ -518,6 +518,10 @@ class KafkaSink(Sink):
         if treatment(error_code).action is Action.REFUSE:
             self._host.report(f"{topic} cannot be delivered to: {sentence(error_code)}")
 
+    def leader_of(self, partition_index: int) -> int | None:
+        """The broker to which batches of the partition went lately; None: nobody looked for one yet."""
+        return self._leaders.get(partition_index)
+
     def _can_take(self, node_id: int) -> bool:
         lane = self._lane(node_id)
         is_full = lane.count >= self._requests_max or lane.is_emptying(time.monotonic())

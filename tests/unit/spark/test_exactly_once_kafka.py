@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
@@ -30,6 +32,7 @@ from shmaccum.spark.exactly_once import (
     ExactlyOnceStreamWriter,
     StagedCommit,
 )
+from shmaccum.spark.kafka_session import in_step
 from shmaccum.spark.settings import sink_settings
 from shmaccum.spark.writers import HAS_ARROW_STREAMS, SinkPlan
 from tests.log_support import values_of
@@ -142,6 +145,52 @@ def test_a_job_without_rows_asks_no_broker(cluster: Cluster, staging: Path, monk
     message = writer.write(batches(0))
     writer.commit([message])
     assert cluster.numbers("read_uncommitted") == []
+
+
+def test_each_request_of_a_commit_has_a_batch_of_each_partition(
+    cluster: Cluster, staging: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pa.record_batch(
+        {
+            "value": [b"%d.%s" % (number, b"x" * 200) for number in range(10_000)],
+            "key": [b"%d" % n for n in range(10_000)],
+        }
+    )
+    keyed = SinkPlan.of(plan(cluster, staging, batchSize="16KiB").settings, schema("value:binary;key:binary"))
+    writer = ExactlyOnceBatchWriter(keyed)
+    message = writer.write(iter([frame]))
+    whole, requests = Client.produce, []
+
+    def produce(client: Client, node_id: int, delivery: Any, *given: Any, **named: Any) -> Any:
+        requests.append(delivery.partition_indices())
+        return whole(client, node_id, delivery, *given, **named)
+
+    monkeypatch.setattr(Client, "produce", produce)
+    writer.commit([message])
+    assert cluster.numbers() == list(range(10_000))
+    batch_count = sum(map(len, requests))
+    assert batch_count > 20 * PARTITION_COUNT
+    # A partition may have more batches than another one, and the first batches go before all partitions are added.
+    assert len(requests) < 1.5 * batch_count / PARTITION_COUNT
+
+
+@dataclass
+class Stepping:
+    """A lane as `in_step` sees it."""
+
+    index: int
+    free: int
+
+    def room(self, in_flight_max: int) -> int:
+        """As that of a lane."""
+        return min(self.free, in_flight_max)
+
+
+def test_lanes_of_a_leader_go_in_step_and_others_do_not_wait_for_them() -> None:
+    lanes: Any = [Stepping(0, 5), Stepping(1, 2), Stepping(2, 3), Stepping(3, 0), Stepping(4, 5)]
+    leaders = {0: 7, 1: 7, 2: 8, 3: 9, 4: 9}
+    assert in_step(lanes, leaders.get, 5) == [0, 1, 0, 1, 2, 2, 2]
+    assert in_step(lanes[:2], lambda _: None, 1) == [0, 1]
 
 
 # --- deaths
