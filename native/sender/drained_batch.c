@@ -6,7 +6,10 @@
 
 #include "arena/transaction.h"
 #include "format/crc32c.h"
+#include "format/record.h"
 #include "format/record_batch.h"
+
+enum { RECORD_SIZE_MIN = 7 };
 
 static void header_describe(const struct arena *arena, const struct slot_header *slot, uint64_t word,
                             struct record_batch_header *header)
@@ -83,4 +86,17 @@ bool drained_batch_is_sound(const struct drained_batch *drained, const uint8_t *
     CHECK(drained->size > RECORD_BATCH_HEADER_SIZE);
     uint32_t checksum = crc32c_extend(0, bytes + RECORD_BATCH_ATTRIBUTES, drained->size - RECORD_BATCH_ATTRIBUTES);
     return checksum == drained->crc;
+}
+
+/* Looks into a batch only where one of its records may be larger than those known. */
+uint32_t drained_batch_largest_record(const struct drained_batch *drained, const uint8_t *bytes, uint32_t known_largest)
+{
+    uint32_t records_size = drained->size - RECORD_BATCH_HEADER_SIZE;
+    uint64_t others_size = (uint64_t)RECORD_SIZE_MIN * (drained->record_count - 1);
+    CHECK(drained->record_count > 0);
+    if (records_size <= known_largest + others_size) {
+        return known_largest;
+    }
+    uint32_t largest = record_size_largest(bytes + RECORD_BATCH_HEADER_SIZE, bytes + drained->size);
+    return largest > known_largest ? largest : known_largest;
 }

@@ -22,4 +22,9 @@ bool drained_batch_is_whole(const struct sender_half *half, const struct drained
 /* False when `bytes`, those of a whole batch, contradict the checksum of what was appended. */
 bool drained_batch_is_sound(const struct drained_batch *drained, const uint8_t *bytes);
 
+/* Bytes of the largest record, or `known_largest` when none is larger. It looks at the head of each record, so it costs
+ * least where the bytes were just read. */
+uint32_t drained_batch_largest_record(const struct drained_batch *drained, const uint8_t *bytes,
+                                      uint32_t known_largest);
+
 #endif

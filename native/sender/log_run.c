@@ -3,14 +3,10 @@
 #include "sender/log_run.h"
 
 #include "base/point.h"
-#include "format/record.h"
-#include "format/record_batch.h"
 #include "sender/drained_batch.h"
 #include "sender/spill_row.h"
 
 #include <unistd.h>
-
-enum { RECORD_SIZE_MIN = 7 };
 
 uint32_t log_run_describe(const struct sender_half *half, const struct drained_batch *drained, uint32_t count,
                           struct log_batch *batches)
@@ -30,19 +26,6 @@ uint32_t log_run_describe(const struct sender_half *half, const struct drained_b
     return count;
 }
 
-/* Looks into a batch only where one of its records may be larger than those known. */
-static uint32_t larger_of(uint32_t known_largest, const struct log_batch *batch)
-{
-    uint32_t records_size = batch->size - RECORD_BATCH_HEADER_SIZE;
-    uint64_t others_size = (uint64_t)RECORD_SIZE_MIN * (batch->record_count - 1);
-    if (records_size <= known_largest + others_size) {
-        return known_largest;
-    }
-    uint32_t largest =
-        record_size_largest(batch->bytes + RECORD_BATCH_HEADER_SIZE, batch->bytes + batch->size);
-    return largest > known_largest ? largest : known_largest;
-}
-
 void log_run_write(struct log_run *run, uint32_t known_largest)
 {
     CHECK(run->fit_count <= run->count);
@@ -52,7 +35,8 @@ void log_run_write(struct log_run *run, uint32_t known_largest)
             run->fit_count = i;
             break;
         }
-        run->largest_record = larger_of(run->largest_record, &run->batches[i]);
+        run->largest_record =
+            drained_batch_largest_record(&run->drained[i], run->batches[i].bytes, run->largest_record);
     }
     run->base_offset = run->log->segment->next_offset;
     run->append = (struct log_append){0};

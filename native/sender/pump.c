@@ -7,7 +7,6 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/point.h"
-#include "format/record.h"
 #include "format/record_batch.h"
 #include "sender/drained_batch.h"
 #include "sender/sender_half.h"
@@ -17,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RECORD_SIZE_MIN = 7, RINGS_AT_ONCE = 512 };
+enum { RINGS_AT_ONCE = 512 };
 
 #define TICK_NS (100 * NS_PER_MS)
 #define BUSY_NS (10 * NS_PER_MS) /* a sender that sent nothing for so long is asleep, not napping */
@@ -61,23 +60,6 @@ void pump_free(struct pump *pump)
 
 /* ---- complete ---- */
 
-/* Looks into a batch only where one of its records may be larger than those known. */
-static void largest_record_note(struct pump *pump, const struct drained_batch *drained)
-{
-    uint32_t records_size = drained->size - RECORD_BATCH_HEADER_SIZE;
-    uint64_t others_size = (uint64_t)RECORD_SIZE_MIN * (drained->record_count - 1);
-    CHECK(drained->record_count > 0);
-    if (records_size <= pump->largest_record + others_size) {
-        return;
-    }
-    const uint8_t *bytes = arena_slot_data(pump->half->arena, drained->slot_index);
-    uint32_t largest = record_size_largest(bytes + RECORD_BATCH_HEADER_SIZE, bytes + drained->size);
-    if (largest > pump->largest_record) {
-        pump->largest_record = largest;
-        pump->tally.largest_record = largest;
-    }
-}
-
 static uint64_t larger(uint64_t one, uint64_t other)
 {
     return one > other ? one : other;
@@ -112,7 +94,6 @@ static void request_complete(struct pump *pump, const struct pump_request *reque
     for (uint32_t i = 0; i < request->produce.batch_count; i++) {
         const struct drained_batch *drained = &request->pieces[i].drained;
         const struct produce_result *result = &request->results[i];
-        largest_record_note(pump, drained);
         batch_tally(pump, drained, request);
         pump->completions[i] =
             (struct batch_completion){.seq = drained->seq,
@@ -417,11 +398,22 @@ static void pump_wait(struct pump *pump)
     }
 }
 
+static void link_send(struct pump *pump, struct pump_link *link)
+{
+    CHECK(link->end >= link->first);
+    link->largest_record = pump->largest_record;
+    pump_link_send(link);
+    if (link->largest_record > pump->largest_record) {
+        pump->largest_record = link->largest_record;
+        pump->tally.largest_record = link->largest_record;
+    }
+}
+
 void pump_exchange(struct pump *pump)
 {
     CHECK(pump->link_count > 0);
     for (uint32_t i = 0; i < pump->link_count; i++) {
-        pump_link_send(&pump->links[i]);
+        link_send(pump, &pump->links[i]);
     }
     if (!links_are_well(pump)) {
         return;

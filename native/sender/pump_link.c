@@ -190,13 +190,16 @@ bool pump_link_begin(struct pump_link *link, uint32_t piece_count, const struct 
 /* ---- to send it ---- */
 
 /* A batch that somebody scribbled on contradicts the checksum of what was appended. */
-static bool request_is_sound(const struct pump_request *request)
+static bool request_is_sound(const struct pump_request *request, uint32_t *largest_record)
 {
     CHECK(request->sent_size == 0);
     for (uint32_t i = 0; i < request->produce.batch_count; i++) {
-        if (!drained_batch_is_sound(&request->pieces[i].drained, request->iovecs[2 * i + 1].iov_base)) {
+        const struct drained_batch *drained = &request->pieces[i].drained;
+        const uint8_t *bytes = request->iovecs[2 * i + 1].iov_base;
+        if (!drained_batch_is_sound(drained, bytes)) {
             return false;
         }
+        *largest_record = drained_batch_largest_record(drained, bytes, *largest_record);
     }
     return true;
 }
@@ -219,7 +222,7 @@ void pump_link_send(struct pump_link *link)
 {
     struct pump_request *request = pump_link_request(link, link->end - 1);
     if (link->is_sending && !request->is_sound) {
-        request->is_sound = request_is_sound(request);
+        request->is_sound = request_is_sound(request, &link->largest_record);
         link->is_damaged = !request->is_sound;
     }
     while (link->is_sending && !link->is_broken && !link->is_damaged) {

@@ -74,6 +74,7 @@ struct pump_link {
     bool is_broken;  /* the socket is at its end */
     bool is_strange; /* an answer is not ordinary, and lies in `received` */
     int32_t throttle_ms;
+    uint32_t largest_record; /* bytes of the largest record that is known, those of the requests included */
     uint32_t request_count; /* answered */
     uint64_t sent_size;
     uint64_t received_total;
