@@ -17,11 +17,6 @@ static uint64_t ns_until(uint64_t when_ns, uint64_t now_ns)
     return when_ns > now_ns ? when_ns - now_ns : 0;
 }
 
-static uint64_t saturating_add(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 static uint64_t ns_between(uint64_t a_ns, uint64_t b_ns)
 {
     return a_ns > b_ns ? a_ns - b_ns : b_ns - a_ns;
@@ -70,7 +65,8 @@ static uint64_t batch_linger_left_ns(const struct sender_half *half, const struc
         return 0;
     }
     uint64_t linger_ns = batch_linger_ns(arena, options, slot_index);
-    return ns_until(saturating_add(arena->slots[slot_index].created_ns, linger_ns), options->now_ns);
+    uint64_t age_ns = ns_until(options->now_ns, arena->slots[slot_index].created_ns);
+    return ns_until(linger_ns, age_ns); /* opened after `now_ns`: all of its time is left, and no more */
 }
 
 /* How long until this batch may be drained; 0: now. */

@@ -117,6 +117,20 @@ TEST(a_batch_is_ready_when_it_has_lingered)
     sending_ended(&sending);
 }
 
+/* The sender reads its clock before it looks. */
+TEST(a_batch_that_was_opened_after_the_clock_was_read_lingers_no_longer)
+{
+    struct sending sending = sending_begun();
+    uint32_t partitions[8];
+    uint64_t next_check_ns = 0;
+    EXPECT_STATUS(append_number(sending.producer, 3, 0), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(&sending, 900, 500, partitions, &next_check_ns), 0);
+    EXPECT_EQ_U64(next_check_ns, 500);
+    EXPECT_EQ_U64(ready_at(&sending, 900, 0, partitions, &next_check_ns), 1);
+    EXPECT_EQ_U64(ready_at(&sending, 1500, 500, partitions, &next_check_ns), 1);
+    sending_ended(&sending);
+}
+
 TEST(who_opens_a_batch_says_how_long_it_lingers)
 {
     struct sending sending = sending_begun();
