@@ -144,6 +144,12 @@ enum status completion_find(const struct arena *arena, const struct record_token
     return status == STATUS_RESULT_EXPIRED && is_pending ? STATUS_PENDING : status;
 }
 
+bool completion_is_under_way(const struct arena *arena, const struct record_token *token)
+{
+    return token->slot_index < arena->geometry.slot_count && token_is_in_slot(arena, token) &&
+           load_relaxed_u32(&arena->slots[token->slot_index].attempt_count) > 0;
+}
+
 enum status completion_at(const struct arena *arena, uint64_t number, struct completion *completion)
 {
     uint64_t previous;

@@ -78,6 +78,10 @@ void completion_record(struct arena *arena, const struct completion *completion)
 enum status completion_find(const struct arena *arena, const struct record_token *token,
                             struct completion *completion) MUST_USE;
 
+/* True while a sender has taken the record's batch out and there is no result. The sender comes back to the batch by
+ * itself then, whether it waits for an answer or tries again. */
+bool completion_is_under_way(const struct arena *arena, const struct record_token *token);
+
 /* The result with this number in history. STATUS_PENDING: not recorded yet. STATUS_RESULT_EXPIRED: overwritten. */
 enum status completion_at(const struct arena *arena, uint64_t number, struct completion *completion) MUST_USE;
 

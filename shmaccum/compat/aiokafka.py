@@ -293,7 +293,7 @@ class AIOKafkaProducer(StoppedOnExit):
         """
         future = await self._send(topic, value, key, partition, timestamp_ms, headers)
         waiting = self._watch(future)
-        future.tracker.hurry()
+        future.tracker.hurry(future)
         return await waiting
 
     async def _send(self, topic: str, value: Any, key: Any, *rest: Any) -> DeliveryFuture:

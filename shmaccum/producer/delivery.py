@@ -135,19 +135,25 @@ class DeliveryTracker:
     def wait_for(self, future: DeliveryFuture, timeout: float | None) -> bool:
         """Waits for the result of a future; False when the time, in seconds, is over."""
         try:
-            return self.is_known(future) or self.wait_until(lambda: self.look_up(future), timeout)
+            return self.is_known(future) or self.wait_until(lambda: self.look_up(future), timeout, future)
         except _AbandonedError:
             future.completion = RESULT_ABANDONED
             return True
 
-    def wait_until(self, is_known: Callable[[], bool], timeout: float | None) -> bool:
-        """Waits for results until what one waits for is known; False when the time, in seconds, is over."""
+    def wait_until(
+        self, is_known: Callable[[], bool], timeout: float | None, future: DeliveryFuture | None = None
+    ) -> bool:
+        """Waits for results until what one waits for is known; False when the time, in seconds, is over.
+
+        Args:
+            future: as `hurry` takes it.
+        """
         native = self._native()
         watch = RemovalWatch(self._late or self.arena)
         timeout_s = parse_timeout_s(timeout)
         deadline_s = time.monotonic() + timeout_s
         if timeout_s > 0:
-            self.hurry()
+            self.hurry(future)
         while True:
             tail = native.completion_tail
             if is_known():
@@ -190,9 +196,14 @@ class DeliveryTracker:
             "its result cannot be known here any more. Ask futures before close()"
         )
 
-    def hurry(self) -> None:
-        """Wakes a napping sender, where records do not linger."""
-        if self._hurry is not None:
+    def hurry(self, future: DeliveryFuture | None = None) -> None:
+        """Wakes a napping sender, where records do not linger.
+
+        Args:
+            future: of the only record that is waited for. A sender that has taken it out already waits for the answer
+                of its sink, and a ring would wake it for nothing.
+        """
+        if self._hurry is not None and (future is None or not self._native().is_under_way(future)):
             self._hurry()
 
     @property

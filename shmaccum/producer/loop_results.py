@@ -163,7 +163,7 @@ def wait_in_loop(future: DeliveryFuture) -> Generator[Any, None, None]:
     task = TaskWaiter(asyncio.get_running_loop())
     with results.listening(tracker.tell):
         tracker.watch(future, task)
-        tracker.hurry()
+        tracker.hurry(future)
         try:
             yield from task.waiter
         except BaseException:

@@ -255,6 +255,8 @@ def test_the_result_of_a_token(arena: Arena, sender: Accumulator) -> None:
     assert (found.result, found.offset_of(token), found.log_append_time_ms) == (BatchResult.SUCCEEDED, 41, 99)
     with pytest.raises(TypeError, match=r"find\(\) takes a Token, not int"):
         arena.native.find(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"is_under_way\(\) takes a Token, not int"):
+        arena.native.is_under_way(5)  # type: ignore[arg-type]
 
 
 # --- append_many

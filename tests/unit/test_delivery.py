@@ -383,6 +383,30 @@ def test_who_waits_for_a_result_wakes_a_sender_that_naps_where_nothing_lingers(
         deliver_all(sender)
 
 
+ONE_RECORD_WAITS: dict[str, Callable[[DeliveryFuture], object]] = {
+    "get": _get_shortly,
+    "await": lambda future: asyncio.run(_await_shortly(future)),
+}
+
+
+@pytest.mark.parametrize("wait", ONE_RECORD_WAITS.values(), ids=ONE_RECORD_WAITS.keys())
+def test_a_wait_for_a_record_that_the_sender_has_taken_out_wakes_nobody(
+    arena: Arena, sender: Accumulator, wait: Callable[[DeliveryFuture], object]
+) -> None:
+    arena.native.set_topic_partition_count(TOPIC, 1)
+    with Producer(arena, linger_ms=0) as producer:
+        future = producer.send(TOPIC, b"v")
+        assert not arena.native.is_under_way(future)
+        (batch,) = drain(sender)
+        assert arena.native.is_under_way(future)
+        arena.native.set_sender_napping(0)
+        wait(future)
+        assert arena.native.take_doorbell()
+        sender.complete(batch, BatchResult.SUCCEEDED)
+        assert not arena.native.is_under_way(future)
+        assert future.succeeded()
+
+
 def test_who_only_asks_wakes_nobody(arena: Arena, sender: Accumulator) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
     with Producer(arena, linger_ms=0) as producer:

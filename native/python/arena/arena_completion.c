@@ -24,21 +24,30 @@ static PyObject *completion_to_tuple(const struct completion *completion)
                          completion->first_record, completion->record_count);
 }
 
+/* False with an exception set. */
+static bool token_take(const struct arena_object *self, PyObject *token, const char *function,
+                       struct record_token *key)
+{
+    if (!PyObject_TypeCheck(token, self->state->token_type)) {
+        PyErr_Format(PyExc_TypeError, "%s() takes a Token, not %.80s", function, Py_TYPE(token)->tp_name);
+        return false;
+    }
+    const struct token_object *named = (const struct token_object *)token;
+    *key = (struct record_token){.seq = named->seq,
+                                 .partition_index = named->partition_index,
+                                 .slot_index = named->slot_index,
+                                 .record_index = named->record_index};
+    return arena_object_is_open(self);
+}
+
 PyObject *arena_completion_find(PyObject *object, PyObject *token)
 {
     struct arena_object *self = arena_of(object);
     struct completion completion;
-    if (!PyObject_TypeCheck(token, self->state->token_type)) {
-        return PyErr_Format(PyExc_TypeError, "find() takes a Token, not %.80s", Py_TYPE(token)->tp_name);
-    }
-    if (!arena_object_is_open(self)) {
+    struct record_token key;
+    if (!token_take(self, token, "find", &key)) {
         return NULL;
     }
-    const struct token_object *named = (const struct token_object *)token;
-    const struct record_token key = {.seq = named->seq,
-                                     .partition_index = named->partition_index,
-                                     .slot_index = named->slot_index,
-                                     .record_index = named->record_index};
     switch (completion_find(self->core, &key, &completion)) {
     case STATUS_OK:
         return completion_to_tuple(&completion);
@@ -53,6 +62,14 @@ PyObject *arena_completion_find(PyObject *object, PyObject *token)
     default:
         return raise_status(self->state, STATUS_CORRUPT);
     }
+}
+
+PyObject *arena_completion_is_under_way(PyObject *object, PyObject *token)
+{
+    struct arena_object *self = arena_of(object);
+    struct record_token key;
+    return token_take(self, token, "is_under_way", &key) ? PyBool_FromLong(completion_is_under_way(self->core, &key))
+                                                         : NULL;
 }
 
 /* ---- list ---- */

@@ -9,6 +9,7 @@
 
 /* The results of records; arena_completion.c. */
 PyObject *arena_completion_find(PyObject *self, PyObject *token);
+PyObject *arena_completion_is_under_way(PyObject *self, PyObject *token);
 PyObject *arena_completion_list(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *arena_sync(PyObject *self, PyObject *timeout_ns);
 PyObject *arena_force_if_due(PyObject *self, PyObject *interval_ns);

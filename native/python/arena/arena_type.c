@@ -590,6 +590,8 @@ static PyMethodDef arena_methods[] = {
     {"completions", FAST(arena_completion_list), METH_FASTCALL | METH_KEYWORDS,
      "Results [first, last) as (number, partition_index, seq, result, ...); those overwritten are left out."},
     {"find", arena_completion_find, METH_O, "The result of a token's record, or None while it is pending."},
+    {"is_under_way", arena_completion_is_under_way, METH_O,
+     "True while a sender has taken a token's record out and its result is pending."},
     {"now_ns", arena_now, METH_NOARGS, "The arena's clock."},
     {"partitions", arena_report_partitions, METH_NOARGS, "(topic, partition) of each partition index."},
     {"processes", arena_report_processes, METH_NOARGS, "The process entries ever used."},
