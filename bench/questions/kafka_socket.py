@@ -6,19 +6,32 @@ without an answer; batches have 16 KiB (Kafka's batch.size) or 128 KiB. Each bat
 sent and completed, and its buffer is freed. The peer has the same batches drained when its clock begins. It sends their
 buffers by a bare ``sendmsg``, and reads the answers without looking at them. Two numbers are not the pump's: the first
 request, which goes by Python's path, and the 10 ms after which a pump that has nothing left to do ends.
+
+The floors are a plain C program (bench/native/socket_floor.c): ``sendmsg`` alone, with one checksum pass before it, and
+with zeroed buffers behind the answers. A sender that verifies what it sends cannot do less than the second, and one
+that leaves free buffers zeroed cannot do less than the third.
 """
 
 from __future__ import annotations
 
+import functools
+
 from bench.bare_socket import sent_bare
 from bench.draining_broker import draining_broker
 from bench.full_arenas import emptied, full_arena
+from bench.harness.native import native_program, run_program
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.stopwatch import Elapsed
 from shmaccum.sinks import open_sink
 
 OURS, PEER = "shmaccum, batches of 16 KiB", "bare sendmsg, batches of 16 KiB"
 PEER_OF_LARGE = "bare sendmsg, batches of 128 KiB"
+FLOORS = {
+    "floor in C: sendmsg": "send",
+    "floor in C: a checksum pass, sendmsg": "sum",
+    "floor in C: a checksum pass, sendmsg, zeroing": "sum-zero",
+    "floor in C: sendmsg with MSG_ZEROCOPY": "zerocopy",
+}
 SMALL, LARGE = 16 << 10, 128 << 10
 REQUEST_SIZE = 1 << 20
 BUFFER_MEMORY = 512 << 20
@@ -49,13 +62,20 @@ def _bare(batch_size: int) -> Measurement:
     return _measurement(batch_count, batch_size, elapsed)
 
 
+def _floor(mode: str) -> Measurement:
+    report = run_program(native_program("socket_floor"), mode, str(BUFFER_MEMORY >> 20))
+    cpu_us = report["cpu_s_per_byte"] * 1e6 * REQUEST_SIZE
+    return {"bytes_per_s": report["bytes_per_s"], "cpu_us_per_request": cpu_us}
+
+
 def contenders() -> list[Contender]:
-    """The sender and its peer, both with batches of two sizes."""
+    """The sender and its peer, both with batches of two sizes, and the floors in C."""
     return [
         Contender(OURS, lambda: _through_the_sender(SMALL)),
         Contender(PEER, lambda: _bare(SMALL)),
         Contender("shmaccum, batches of 128 KiB", lambda: _through_the_sender(LARGE), peer=PEER_OF_LARGE),
         Contender(PEER_OF_LARGE, lambda: _bare(LARGE)),
+        *[Contender(name, functools.partial(_floor, mode)) for name, mode in FLOORS.items()],
     ]
 
 
