@@ -75,7 +75,7 @@ class Arrivals:
 # --- workers
 
 
-def _produce(job: Job, send: Send) -> int:
+def produce(job: Job, send: Send) -> int:
     """The work, the same for every client. Returns the number of records."""
     if job.rate:
         return _produce_paced(job, send)
@@ -109,7 +109,7 @@ def serve_jobs(pipe: Connection, send: Send, flush: Callable[[], object]) -> Non
     pipe.send("warm")
     while (job := pipe.recv()) is not None:
         begin_cpu_s = time.process_time()
-        count = _produce(job, send)
+        count = produce(job, send)
         flush()
         pipe.send((count, time.process_time() - begin_cpu_s))
 
@@ -129,11 +129,15 @@ def through_the_arena(pipe: Connection, topic: str, arena: str) -> None:
 
 
 def by_its_own_client(pipe: Connection, topic: str, options: dict[str, Any]) -> None:
-    """A worker with confluent-kafka's producer, as its documentation says: poll, and poll longer when the queue is
-    full."""
+    """A worker with confluent-kafka's producer."""
     import confluent_kafka
 
     producer = confluent_kafka.Producer(options)
+    serve_jobs(pipe, send_by_client(producer, topic), producer.flush)
+
+
+def send_by_client(producer: Any, topic: str) -> Send:
+    """Sends as the documentation of confluent-kafka says: poll, and poll longer when the queue is full."""
 
     def send(key: bytes) -> None:
         while not is_queued(key):
@@ -147,10 +151,41 @@ def by_its_own_client(pipe: Connection, topic: str, options: dict[str, Any]) -> 
             return False
         return True
 
-    serve_jobs(pipe, send, producer.flush)
+    return send
 
 
 # --- a fleet
+
+
+class Workers:
+    """Processes that wait for jobs."""
+
+    def __init__(self, topic: str, worker_count: int, target: Callable[..., None], extra: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipes = []
+        self.processes = []
+        for _ in range(worker_count):
+            mine, theirs = context.Pipe()
+            worker = context.Process(target=target, args=(theirs, topic, extra), daemon=True)
+            worker.start()
+            self._pipes.append(mine)
+            self.processes.append(worker)
+        for pipe in self._pipes:
+            assert pipe.recv() == "warm"
+
+    def work(self, job: Job) -> list[tuple[Any, ...]]:
+        """The answer of each worker, when all of them are through with the job."""
+        for pipe in self._pipes:
+            pipe.send(job)
+        return [pipe.recv() for pipe in self._pipes]
+
+    def close(self) -> None:
+        """Sends everybody home."""
+        for pipe in self._pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(None)
+        for worker in self.processes:
+            worker.join(10)
 
 
 class Fleet:
@@ -158,18 +193,8 @@ class Fleet:
 
     def __init__(self, topic: str, worker_count: int, target: Callable[..., None], extra: Any) -> None:
         cluster().create_topic(topic, PARTITION_COUNT)
-        context = multiprocessing.get_context("spawn")
         self.helpers: list[psutil.Process] = []
-        self._pipes = []
-        self._workers = []
-        for _ in range(worker_count):
-            mine, theirs = context.Pipe()
-            worker = context.Process(target=target, args=(theirs, topic, extra), daemon=True)
-            worker.start()
-            self._pipes.append(mine)
-            self._workers.append(worker)
-        for pipe in self._pipes:
-            assert pipe.recv() == "warm"
+        self._workers = Workers(topic, worker_count, target, extra)
         self._arrivals = Arrivals(topic)
         self._arrivals.since_last()
 
@@ -181,9 +206,7 @@ class Fleet:
         """
         before_s = self._helpers_cpu_s()
         begin_s = time.perf_counter()
-        for pipe in self._pipes:
-            pipe.send(job)
-        told = [pipe.recv() for pipe in self._pipes]
+        told = self._workers.work(job)
         elapsed_s = time.perf_counter() - begin_s
         cpu_s = sum(worker_cpu_s for _, worker_cpu_s in told) + self._helpers_cpu_s() - before_s
         wanted = sum(count for count, _ in told)
@@ -204,24 +227,20 @@ class Fleet:
     def _connection_count(self) -> int:
         """Established ones to the broker, of all client processes."""
         port = int(cluster().bootstrap.rpartition(":")[2])
-        processes = [psutil.Process(worker.pid) for worker in self._workers] + self.helpers
+        processes = [psutil.Process(worker.pid) for worker in self._workers.processes] + self.helpers
         found = [connection for process in processes for connection in process.net_connections("tcp")]
         return sum(each.status == psutil.CONN_ESTABLISHED and each.raddr.port == port for each in found)
 
     def close(self) -> None:
         """Sends everybody home."""
-        for pipe in self._pipes:
-            with contextlib.suppress(OSError):
-                pipe.send(None)
-        for worker in self._workers:
-            worker.join(10)
+        self._workers.close()
 
 
 @contextlib.contextmanager
-def _sender_of(arena: str, *settings: str) -> Iterator[psutil.Process]:
+def sender_of(arena: str, bootstrap: str, *settings: str) -> Iterator[psutil.Process]:
+    """A sender in a process of its own, with the fleet's linger and these settings."""
     options = [part for setting in (f"linger_ms={LINGER_MS}ms", *settings) for part in ("--set", setting)]
-    sink = f"kafka:{cluster().bootstrap}"
-    command = [sys.executable, "-m", "shmaccum.sender", arena, "--sink", sink, *options]
+    command = [sys.executable, "-m", "shmaccum.sender", arena, "--sink", f"kafka:{bootstrap}", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as sender:
         assert sender.stdout is not None
         sender.stdout.read()  # closed when it is open
@@ -237,7 +256,7 @@ def arena_fleet(worker_count: int, batch_size: int = BATCH_SIZE, *settings: str)
     """Workers that share an arena; its sender has the connections, and these settings."""
     with (
         temporary_arena(buffer_memory="32MiB", batch_size=batch_size) as arena,
-        _sender_of(arena.name, *settings) as sender,
+        sender_of(arena.name, cluster().bootstrap, *settings) as sender,
     ):
         fleet = Fleet(f"arena-{worker_count}-{batch_size}", worker_count, through_the_arena, arena.name)
         fleet.helpers.append(sender)

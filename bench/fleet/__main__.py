@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.fleet.check import WORKER_COUNT
 from bench.fleet.costs import Prices, broker_prices, broker_seconds, client_prices, load
+from bench.fleet.mock import PARTITION_COUNT as MOCK_PARTITIONS
 from bench.fleet.shapes import ARENA, CLIENTS, DESIGNS, SEED, Load, Shape, load_of
 from bench.harness.results import load as load_answers
 from bench.questions.kafka_workers import OURS_PACED, PEER_PACED
@@ -87,6 +88,7 @@ def check_rows(kept: dict[str, Any]) -> Iterator[Row]:
         shape = replace(CHECK_SHAPE, rate=run["record_count"] / seconds / WORKER_COUNT)
         load = load_of(shape, designs[run["design"]])
         yield [
+            "Apache Kafka",
             designs[run["design"]].title,
             f"{spelled(run['record_count'] / seconds)}{'' if run['rate'] else ', flat out'}",
             f"{run['record_count'] / run['batch_count']:.1f}",
@@ -105,8 +107,28 @@ def quiet_rows() -> Iterator[Row]:
         fill = statistics.median(series[contender].values("records_per_batch"))
         rate = statistics.median(series[contender].values("records_per_s"))
         load = load_of(replace(CHECK_SHAPE, rate=rate / WORKER_COUNT), design)
-        row = [design.title, f"{spelled(rate)}, quiet", f"{fill:.1f}", f"{load.records_per_batch:.1f}"]
+        row = ["Apache Kafka", design.title, f"{spelled(rate)}, quiet", f"{fill:.1f}", f"{load.records_per_batch:.1f}"]
         yield [*row, "", spelled(load.requests), "", ""]
+
+
+def mock_rows(kept: dict[str, Any]) -> Iterator[Row]:
+    """A row for each real run on the mock cluster, beside the simulation of the same work."""
+    designs = {design.name: design for design in DESIGNS}
+    for run in kept["mock_runs"]:
+        rate = run["record_count"] / run["work_s"]
+        shape = replace(CHECK_SHAPE, rate=rate / WORKER_COUNT, partition_count=MOCK_PARTITIONS)
+        load = load_of(shape, designs[run["design"]])
+        yield [
+            "mock",
+            designs[run["design"]].title,
+            f"{spelled(rate)}{'' if run['rate'] else ', flat out'}",
+            f"{run['record_count'] / run['batch_count']:.1f}",
+            f"{load.records_per_batch:.1f}",
+            spelled(run["request_count"] / run["work_s"]),
+            spelled(load.requests),
+            "",
+            "",
+        ]
 
 
 def price_rows(kept: dict[str, Any]) -> Iterator[Row]:
@@ -182,7 +204,7 @@ def main() -> None:
     kept = load()
     prices = broker_prices(kept)
     print(f"seed {SEED}", flush=True)
-    write("fleet-check.csv", itertools.chain(quiet_rows(), check_rows(kept)))
+    write("fleet-check.csv", itertools.chain(mock_rows(kept), quiet_rows(), check_rows(kept)))
     write("fleet-prices.csv", price_rows(kept))
     write("fleet-hosts.csv", host_rows(prices))
     write("fleet-shapes.csv", shape_rows(prices))

@@ -3,23 +3,24 @@
 
 ``python -m bench.fleet.check`` runs both designs at several rates, and keeps what it measured in ``measured.json``. The
 records and batches are those of the broker's files, the requests those of the sender's metrics. The kernel tells the
-processor time of the broker's process and of the clients' processes.
+processor time of the broker's process and of the clients' processes. Runs on a mock cluster come first (`mock`); they
+have no costs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from bench.apache_kafka import LINGER_MS, cluster
+from bench.fleet import mock
 from bench.harness.machine import machine
 from bench.kafka_fleet import BATCH_SIZE, KEYS, Fleet, Job, arena_fleet, client_fleet
 from bench.mock_cluster import mock_cluster
@@ -34,7 +35,6 @@ SECONDS = 3
 FLAT_OUT = Job(40_000)
 STATISTICS_MS = 200
 STATISTICS_RECORDS = 1_000
-REQUESTS = re.compile(r"^\S*produce_request_total\S* (\S+)$", re.MULTILINE)
 
 CountRequests = Callable[[], float]
 
@@ -75,13 +75,8 @@ def arena() -> Iterator[tuple[Fleet, CountRequests]]:
     """Workers that share an arena, whose sender tells its requests as Prometheus asks for them."""
     place = f"127.0.0.1:{free_port()}"
 
-    def count() -> float:
-        with urllib.request.urlopen(f"http://{place}/metrics") as answer:
-            found = REQUESTS.search(answer.read().decode())
-        return float(found.group(1)) if found else 0.0
-
     with arena_fleet(WORKER_COUNT, BATCH_SIZE, f"metrics_listen={place}") as fleet:
-        yield fleet, count
+        yield fleet, partial(mock.requests_of, place)
 
 
 def _broker_s() -> float:
@@ -110,9 +105,24 @@ def run(design: str, rate: int, fleet: Fleet, count: CountRequests | None) -> di
     }
 
 
+def mock_runs(batches_per_request: float) -> list[dict[str, Any]]:
+    """Both designs in turn, on the mock cluster."""
+    found: list[dict[str, Any]] = []
+    with (
+        mock.clients(WORKER_COUNT, batches_per_request) as clients_run,
+        mock.arena(WORKER_COUNT) as arena_run,
+    ):
+        for rate in RATES:
+            for design, run_one in (("clients", clients_run), ("arena", arena_run)):
+                found.append({"design": design, "rate": rate, **run_one(job_of(rate))})
+                print(found[-1], flush=True)
+    return found
+
+
 def main() -> None:
     """Measures both designs in turn. A first run of each, flat out, warms the broker and is not kept."""
     batches_per_request = client_batches_per_request()
+    on_the_mock = mock_runs(batches_per_request)
     found: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         designs = {"clients": stack.enter_context(clients()), "arena": stack.enter_context(arena())}
@@ -126,7 +136,7 @@ def main() -> None:
         time.sleep(SECONDS)
         idle_share = (_broker_s() - broker_s) / (time.perf_counter() - begin_s)
     facts = {"client_batches_per_request": batches_per_request, "idle_share": idle_share}
-    text = json.dumps({"machine": machine(), **facts, "runs": found}, indent=1) + "\n"
+    text = json.dumps({"machine": machine(), **facts, "runs": found, "mock_runs": on_the_mock}, indent=1) + "\n"
     MEASURED.write_text(text, encoding="utf-8")
 
 

@@ -18,7 +18,12 @@ SEED = 20
 
 @dataclass(frozen=True)
 class Design:
-    """A way to connect workers to brokers."""
+    """A way to connect workers to brokers.
+
+    Attributes:
+        nap_s: the time that the sending thread looks later than a batch has lingered.
+        request_s: its time for a request: librdkafka's by the prices, the pump's by decision 0077.
+    """
 
     name: str
     title: str
@@ -26,10 +31,11 @@ class Design:
     is_shared: bool
     """True where the workers of a host share a producer."""
     nap_s: float
+    request_s: float
 
 
-CLIENTS = Design("clients", "a producer for each worker", along=None, is_shared=False, nap_s=0.0)
-ARENA = Design("arena", "an arena for each host", along=0.5, is_shared=True, nap_s=0.001)
+CLIENTS = Design("clients", "a producer for each worker", along=None, is_shared=False, nap_s=0.0, request_s=110e-6)
+ARENA = Design("arena", "an arena for each host", along=0.5, is_shared=True, nap_s=0.001, request_s=40e-6)
 DESIGNS = (CLIENTS, ARENA)
 
 
@@ -53,6 +59,7 @@ class Shape:
             partition_count=self.partition_count,
             node_count=self.broker_count,
             round_trip_s=self.round_trip_s,
+            request_s=design.request_s,
             nap_s=design.nap_s,
         )
 
