@@ -100,8 +100,15 @@ class PeerSource(DataSource):
 
 
 @cache
-def rows(count: int = ROW_COUNT) -> Any:
-    """A frame of a key and a value, `VALUE_SIZE` bytes, whose rows lie in Spark's memory."""
+def rows(count: int = ROW_COUNT, times: int = 1) -> Any:
+    """A frame of a key and a value, `VALUE_SIZE` bytes, whose rows lie in Spark's memory.
+
+    Args:
+        count: the number of rows that lie there.
+        times: so often the frame has each of them.
+    """
+    if times > 1:
+        return rows(count).selectExpr("key", "value", f"explode(sequence(1, {times})) number").drop("number")
     columns = ("concat('key-', id % 1000) key", f"cast(repeat('x', {VALUE_SIZE}) as binary) value")
     frame = session().range(count, numPartitions=TASK_COUNT).selectExpr(*columns).cache()
     frame.count()

@@ -89,5 +89,5 @@ QUESTION = Question(
     peer=PEER,
     repetitions=5,
     scope="full",
-    goals=(Goal("Spark source, of a source that gives prebuilt batches", OURS, "rows_per_s", 0.9, is_ratio=True),),
+    goals=(Goal("Spark source, of a source that gives prebuilt batches", OURS, "rows_per_s", 0.95, is_ratio=True),),
 )
