@@ -51,7 +51,10 @@
  * WHY NOTHING IS LOST WHEN A COMMIT FINDS NO BATCH. A record exists by a cas on a slot whose opener found `has
  * batches`, or raised it by a cas from OPEN. The commit goes from OPEN without it to NONE by a cas on the same word. So
  * one of the two comes first: behind the opener the commit finds `has batches`, and behind the commit the opener finds
- * NONE or another number.
+ * NONE or another number. A slot may be open again under an old `open` that names it, before its opener has raised the
+ * bit. No record gets in there: the opener has the partition's lock until it names its slot, an appender that was
+ * passed does not use the slot that it has read, and the process that passes an opener seals what `open` names and
+ * forgets it.
  *
  * WHY A RECORD IS IN THE TRANSACTION THAT WAS JOINED. The appender saw the slot OPEN, then the word OPEN with its
  * number n. The opener's X2 stands before the store of `open` that led the appender to the slot, so it read n or an

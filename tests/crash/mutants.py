@@ -1239,7 +1239,7 @@ MUTANTS = (
     Mutant(
         "opener-of-a-chain-does-not-look",
         "producer/producer_batch.c",
-        "    enum status admitted = transaction_admits(arena, hold->joined);\n",
+        "    enum status admitted = transaction_admit_batch(arena, hold->joined);\n",
         "    enum status admitted = hold == NULL ? STATUS_STALE : STATUS_OK;\n",
         (*TRANSACTION_TEST, ("renew", "append-chain-joined")),
         is_quick=True,

@@ -22,6 +22,7 @@ A_SENDER_DIES_AND_A_BATCH_FAILS = Bounds(records=((0,),), failures=1, deaths=1)
 A_CHAIN = Bounds(records=((0,),), oversized=(0,))
 A_CHAIN_DIES = Bounds(records=((0,),), oversized=(0,), deaths=1)
 ONE_JOINS_THE_FIRST = Bounds(records=((1,),), transactions=(2,), slot_count=1, aborts=False)
+TWO_IN_TWO = Bounds(records=((0,), (0,)), transactions=(2,), slot_count=1, aborts=False)
 TWO_COORDINATORS = Bounds(records=((0,),), transactions=(1, 1), slot_count=1, aborts=False)
 ONE_JOINS_BESIDE_ANOTHER = Bounds(records=((0,), (1,)), transactions=(2,), slot_count=1, aborts=False)
 
@@ -35,6 +36,7 @@ LONG = [
     Bounds(records=((0,), (0,)), aborts=False, oversized=(1,)),
     Bounds(records=((0,), (0,)), deaths=1),
     ONE_JOINS_BESIDE_ANOTHER,
+    TWO_IN_TWO,
 ]
 
 
@@ -74,9 +76,11 @@ BOUNDS = {
     "batch not told": ONE,
     "batch told late": ONE,
     "batch told by a store": ONE,
+    "batch of a passed appender": TWO_IN_TWO,
     "empty commit by a store": ONE,
 }
 MARKS = {
+    "batch of a passed appender": [pytest.mark.slow],
     "join looked at first": [pytest.mark.exhaustive, pytest.mark.timeout(3600)],
     "no abort of the dead": [pytest.mark.slow],
     "done before ABORT_ONLY": [pytest.mark.slow],

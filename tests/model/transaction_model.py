@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transaction word as a model: appenders, coordinators and senders that may die at any step.
 
-One step of the model is one access to shared memory, as decision 0070 has it. There is one partition and
-no producer lock: any appender may be passed at any time, so all of them run at once. The slots' bytes and hazards are
+One step of the model is one access to shared memory, as decision 0070 has it. There is one partition. Any appender may
+be passed at any time, so all of them run at once; the appender that passes another one seals what ``open`` names and
+forgets it, in one step here. An appender that was passed uses no batch that it has read, and takes no number for a new
+one. The slots' bytes and hazards are
 left to ``lock_model.py``. A record is oversized where its appender is in ``oversized`` (its chain is one slot here).
 
     word          (number, state, why), and whether OPEN has batches, which is changed together with it
     coordinator   the process that began the transaction; NOBODY: none
     open          (how often it was stored, slot)
+    holder        the appender that has the lock of the partition; NOBODY: none
     slot          word (state, generation, records, owner)
     broker        the records that the broker has of its open transaction
 
@@ -65,6 +68,7 @@ MUTATIONS = {
     "batch told late": "an opener says so behind the name of its batch",
     "batch told by a store": "an opener says so by a store of the word that it has read",
     "empty commit by a store": "a transaction that had no batch is ended by a store",
+    "batch of a passed appender": "an appender that was passed uses the batch that it has read",
     "outcome not awaited": "a coordinator gives its role up before it has read the outcome",
 }
 
@@ -130,6 +134,7 @@ class State(NamedTuple):
     deaths_left: int
     failures_left: int
     has_batches: bool = False
+    holder: int = NOBODY
     broker: tuple[Record, ...] = ()
     accepted: tuple[tuple[Record, int], ...] = ()
     refused: tuple[Record, ...] = ()
@@ -287,7 +292,8 @@ class TransactionModel:
         number = appender.number + 1
         is_over = number == len(self.bounds.records[p])
         fresh = Appender("leave" if is_over else "begin", number, spare=appender.spare)
-        return state._replace(appenders=_replace(state.appenders, p, fresh))
+        holder = NOBODY if state.holder == p else state.holder
+        return state._replace(appenders=_replace(state.appenders, p, fresh), holder=holder)
 
     def _refuse(self, state: State, p: int, appender: Appender) -> State:
         refused = tuple(sorted((*state.refused, (p, appender.number))))
@@ -304,13 +310,29 @@ class TransactionModel:
             yield "begins an oversized record", self._at(state, p, "allocate")
         elif self.mutation == "join looked at first" and not self._admits(state, p, appender):
             yield "is refused at once", self._refuse(state, p, appender)
+        elif self.mutation == "join looked at first":
+            yield "finds its transaction open", self._at(state, p, "lock")
         else:
-            yield "reads `open`", self._at(state, p, "read batch", open=state.open)
+            yield from self._appender_lock(state, p, appender)
+
+    def _appender_lock(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        if state.holder not in (NOBODY, p):
+            state = self._repaired(state)
+        state = state._replace(holder=p)
+        yield "takes the lock, and reads `open`", self._at(state, p, "read batch", open=state.open)
+
+    def _repaired(self, state: State) -> State:
+        count, index = state.open
+        if index != NO_SLOT and state.slots[index].state == FILLING:
+            state = self._with_slot(state, index, state.slots[index].sealed)
+        return state._replace(open=(count + 1, NO_SLOT))
 
     def _appender_read_batch(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         index = appender.open[1]
         slot = state.slots[index] if index != NO_SLOT else None
-        if slot is None or slot.state != FILLING:
+        if state.holder != p and self.mutation != "batch of a passed appender":
+            yield "finds that it was passed", self._at(state, p, "begin", open=(0, NO_SLOT))
+        elif slot is None or slot.state != FILLING:
             yield "finds no open batch", self._at(state, p, "allocate")
         elif self.bounds.records[p][appender.number] and self.mutation != "join looked at first":
             yield "reads the batch", self._at(state, p, "compare", word=slot)
@@ -339,16 +361,23 @@ class TransactionModel:
         if not self._admits(state, p, appender):
             yield "is refused", self._refuse(state, p, appender)
             return
+        place = "store open" if p in self.bounds.oversized else "take number"
         if appender.spare != NO_SLOT:
-            yield "has a slot, and reads `open`", self._at(state, p, "store open", open=state.open)
+            yield "has a slot, and reads `open`", self._at(state, p, place, open=state.open)
         for index, slot in enumerate(state.slots):
             if slot.state == FREE and appender.spare == NO_SLOT:
                 taken = self._with_slot(state, index, slot._replace(state=OWNED, owner=p))
                 yield (
                     f"takes slot {index}, and reads `open`",
-                    self._at(taken, p, "store open", spare=index, open=state.open),
+                    self._at(taken, p, place, spare=index, open=state.open),
                 )
                 return
+
+    def _appender_take_number(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        if state.holder == p:
+            yield "takes a number of a batch", self._at(state, p, "store open")
+        else:
+            yield "finds that it was passed", self._at(state, p, "begin", open=(0, NO_SLOT))
 
     def _appender_store_open(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         slot = state.slots[appender.spare]._replace(state=FILLING)
