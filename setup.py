@@ -18,11 +18,13 @@ import shlex
 import shutil
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
 
@@ -101,6 +103,21 @@ class BuildNative(build_ext):
         super().run()
 
 
+class StagedSource(sdist):
+    """Gathers a source distribution in a folder of its own.
+
+    setuptools gathers it below the project's root, where two builds would take each other's files away.
+    """
+
+    def make_distribution(self) -> None:
+        name = self.distribution.get_fullname()
+        target = Path(self.dist_dir).resolve() / name
+        with tempfile.TemporaryDirectory() as stage:
+            self.make_release_tree(os.path.join(stage, name), self.filelist.files)
+            kinds = self.formats or ["gztar"]
+            self.archive_files = [self.make_archive(str(target), kind, root_dir=stage, base_dir=name) for kind in kinds]
+
+
 def native_extension() -> Extension:
     """shmaccum._native, as the environment asks for it."""
     flags = variant_flags(os.environ)
@@ -123,5 +140,5 @@ if __name__ == "__main__":
         packages=[*find_packages(include=["shmaccum*"]), *SPARK_DISCOVERY],
         package_dir=SPARK_DISCOVERY,
         ext_modules=[native_extension()],
-        cmdclass={"build_ext": BuildNative},
+        cmdclass={"build_ext": BuildNative, "sdist": StagedSource},
     )

@@ -13,9 +13,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
+from setuptools import Distribution
+from setuptools.command.egg_info import FileList
 
 import shmaccum
-from setup import ROOT, warning_flags
+from setup import ROOT, StagedSource, warning_flags
 
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
 LINK = re.compile(r"<(https?://[^>]+|[\w./-]+)>`_|^\.\. _[\w ]+: (\S+)$|^\.\. image:: (\S+)$", re.MULTILINE)
@@ -54,7 +56,7 @@ def test_the_first_screen_of_the_readme_has_a_running_program() -> None:
     assert all(f"make {target}" in first_screen for target in ("run", "test", "spark-run"))
 
 
-# setuptools gathers a source distribution in the folder of the project itself.
+# One worker builds the source distribution once for both tests.
 in_one_worker = pytest.mark.xdist_group("source distribution")
 
 
@@ -68,9 +70,35 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         return {name.partition("/")[2] for name in archive.getnames()}
 
 
+class WatchedSource(StagedSource):
+    """Gathers nothing, and keeps the folder in which it would."""
+
+    stage: Path
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        self.stage = Path(base_dir).parent
+        Path(base_dir).mkdir()
+
+
+def staged_folder(target: Path) -> Path:
+    """The folder in which a build gathers its files; it leaves an empty archive in the target."""
+    target.mkdir()
+    build = WatchedSource(Distribution({"name": "shmaccum"}))
+    build.dist_dir, build.formats, build.filelist = str(target), ["gztar"], FileList()
+    build.make_distribution()
+    assert [path.suffix for path in target.iterdir()] == [".gz"]
+    return build.stage
+
+
 def kept(folder: str) -> set[str]:
     found = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {str(path.relative_to(ROOT)) for path in found}
+
+
+def test_two_builds_of_a_source_distribution_gather_in_folders_of_their_own(tmp_path: Path) -> None:
+    stages = [staged_folder(tmp_path / name) for name in ("one", "two")]
+    assert len({*stages}) == 2, "two builds would take each other's files away"
+    assert not any(stage.is_relative_to(ROOT) for stage in stages)
 
 
 @in_one_worker
@@ -97,7 +125,7 @@ def test_a_wheel_is_built_for_each_python_that_is_promised() -> None:
         re.findall(r'^(\S+) = "(.*)"$', (ROOT / ".ci" / "cibuildwheel.toml").read_text("utf-8"), re.MULTILINE)
     )
     assert settings["build"].split() == [f"cp3{minor}-*" for minor in promised]
-    assert "*t-*" in settings["skip"].split(), "the core is right with a GIL alone"
+    assert "*t-*" in settings["skip"].split(), "posix_ipc has no wheels for them"
 
 
 def test_a_workflow_starts_programs_that_are_there() -> None:
