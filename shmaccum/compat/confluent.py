@@ -489,14 +489,16 @@ class Producer(ClosedOnExit):
             TypeError: a part has a wrong type.
         """
         value_bytes: Any = value if type(value) is bytes else _as_bytes(value)
-        key_bytes = None if key is None else _as_bytes(key)
-        if headers is not None:
-            headers = _listed(headers)
+        key_bytes: Any = key if key is None or type(key) is bytes else _as_bytes(key)
         told = callback or on_delivery or self._on_delivery
+        send = self._send
         try:
-            future = self._send(
-                topic, value_bytes, key_bytes, headers, partition if partition >= 0 else None, timestamp or None
-            )
+            if headers is None and partition < 0 and not timestamp:
+                future = send(topic, value_bytes, key_bytes)
+            else:
+                headers = None if headers is None else _listed(headers)
+                chosen = partition if partition >= 0 else None
+                future = send(topic, value_bytes, key_bytes, headers, chosen, timestamp or None)
         except PartitionCountUnknownError as error:
             self._report_unknown(error, partition, _Sent(told, topic, key_bytes, value_bytes, headers, timestamp))
             return
