@@ -10,6 +10,7 @@
  *   store_seq_cst   store_release, and no later load of ours is performed before it (one side of a Dekker pair)
  *   cas             compare and swap, seq_cst on success, acquire on failure; on failure *expected is what was found
  *   exchange        swap, acq_rel
+ *   set_pointer_once   cas of an empty pointer, acq_rel
  *   add, or_bits, and_bits   fetch-and-..., acq_rel; answer the value before
  *   barrier_store_load   no later load is performed before an earlier store
  *   barrier_after_cas    the same, placed directly behind a successful cas: free on x86, where a locked instruction is
@@ -23,10 +24,13 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef _Atomic uint64_t atomic_u64;
 typedef _Atomic uint32_t atomic_u32;
+
+typedef _Atomic(void *) atomic_pointer; /* of this process */
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "atomics in shared memory must be lock-free");
 _Static_assert(sizeof(atomic_u64) == 8 && sizeof(atomic_u32) == 4, "atomics must have the size of their value");
@@ -76,6 +80,19 @@ _Static_assert(sizeof(atomic_u64) == 8 && sizeof(atomic_u32) == 4, "atomics must
 
 DEFINE_ATOMIC_OPERATIONS(u64, atomic_u64, uint64_t)
 DEFINE_ATOMIC_OPERATIONS(u32, atomic_u32, uint32_t)
+
+static inline void *load_acquire_pointer(const atomic_pointer *cell)
+{
+    return atomic_load_explicit(cell, memory_order_acquire);
+}
+
+/* False: somebody else has set it. */
+static inline bool set_pointer_once(atomic_pointer *cell, void *desired)
+{
+    void *expected = NULL;
+    return atomic_compare_exchange_strong_explicit(cell, &expected, desired, memory_order_acq_rel,
+                                                   memory_order_acquire);
+}
 
 #if defined(__SANITIZE_THREAD__)
 /* ThreadSanitizer does not model fences: a read-modify-write on a cell of our own gives it the same edge. */

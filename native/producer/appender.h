@@ -7,7 +7,7 @@
  *   flush    this process's batches are sealed, and their results awaited
  *
  * Each process has one, and any number of processes append at the same time. One thread of a process uses it at a time
- * (in Python: the thread with the GIL), and the caller holds no lock of the arena.
+ * (in Python: python/common/alone.h), and the caller holds no lock of the arena.
  *
  * A process may die anywhere in these calls: producer_batch.h says why that harms nobody.
  */

@@ -7,6 +7,7 @@
 #include "arena/process.h"
 #include "arena/producer_id.h"
 #include "python/arena/arena_methods.h"
+#include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/blocking.h"
 #include "python/common/errors.h"
@@ -38,7 +39,7 @@ PyObject *arena_object_new(struct module_state *state, struct arena *core)
     self->core = core;
     self->registry = registry;
     self->half_count = 0;
-    self->export_count = 0;
+    store_relaxed_u32(&self->export_count, 0);
     self->call_count = 0;
     return (PyObject *)self;
 }
@@ -93,13 +94,14 @@ bool arena_object_attach(struct arena_object *self)
 static bool arena_is_unused(struct arena_object *self)
 {
     uint32_t call_count = self->core->owner == 0 ? 0 : self->call_count;
-    if (call_count + self->half_count + self->export_count == 0) {
+    uint32_t export_count = load_acquire_u32(&self->export_count);
+    if (call_count + self->half_count + export_count == 0) {
         return true;
     }
     PyErr_Format(self->state->arena_in_use,
                  "the arena cannot be closed yet: open producers and senders: %u, exported buffers: %u, calls of other "
                  "threads: %u; close, release and join them first",
-                 self->half_count, self->export_count, call_count);
+                 self->half_count, export_count, call_count);
     return false;
 }
 
@@ -561,117 +563,200 @@ static PyObject *arena_region(PyObject *object, PyObject *name)
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
+ALONE(arena_available_partitions, itself)
+ALONE(arena_abort_transaction, itself)
+ALONE(arena_begin_closing, itself)
+ALONE(arena_begin_transaction, itself)
+ALONE(arena_commit_transaction, itself)
+ALONE(arena_leave_transaction, itself)
+ALONE(arena_unfence_transactions, itself)
+ALONE(arena_end_closing, itself)
+ALONE(arena_look_at_name, itself)
+ALONE(arena_census, itself)
+ALONE(arena_close, itself)
+ALONE(arena_attach_again, itself)
+ALONE_FAST(arena_count_transaction_time, itself)
+ALONE_FAST(arena_count_wait, itself)
+ALONE(arena_report_counters, itself)
+ALONE(arena_report_errors, itself)
+ALONE_FAST(arena_completion_list, itself)
+ALONE(arena_completion_find, itself)
+ALONE(arena_completion_is_under_way, itself)
+ALONE(arena_now, itself)
+ALONE(arena_report_partitions, itself)
+ALONE(arena_report_processes, itself)
+ALONE(arena_record_error, itself)
+ALONE(arena_report_recovery_plan, itself)
+ALONE(arena_region, itself)
+ALONE(arena_report_delivery_clock, itself)
+ALONE(arena_report_sender, itself)
+ALONE(arena_set_manual_clock, itself)
+ALONE(arena_set_sender_asleep, itself)
+ALONE(arena_set_sender_napping, itself)
+ALONE_FAST(arena_set_topic_partition_count, itself)
+ALONE(arena_report_spilled, itself)
+ALONE(arena_report_state_counts, itself)
+ALONE(arena_stand_by, itself)
+ALONE(arena_take_doorbell, itself)
+ALONE(arena_topic_partition_count, itself)
+ALONE(arena_report_topics, itself)
+ALONE(arena_sync, itself)
+ALONE(arena_force_if_due, itself)
+ALONE_FAST(arena_completion_wait, itself)
+ALONE_FAST(arena_transaction_wait, itself)
+ALONE(arena_completion_expect, itself)
+ALONE_FAST(arena_report_verify, itself)
+
 static PyMethodDef arena_methods[] = {
-    {"available_partitions", arena_available_partitions, METH_O,
+    {"available_partitions", alone_arena_available_partitions, METH_O,
      "The partitions of a topic that can be delivered to, in order."},
-    {"abort_transaction", arena_abort_transaction, METH_O, "Aborts the transaction with this number."},
-    {"begin_closing", arena_begin_closing, METH_NOARGS, "Closes the arena to further records, and seals open batches."},
-    {"begin_transaction", arena_begin_transaction, METH_NOARGS,
+    {"abort_transaction", alone_arena_abort_transaction, METH_O, "Aborts the transaction with this number."},
+    {"begin_closing", alone_arena_begin_closing, METH_NOARGS,
+     "Closes the arena to further records, and seals open batches."},
+    {"begin_transaction", alone_arena_begin_transaction, METH_NOARGS,
      "Begins a transaction; answers its number, or None while the last one is still being ended: call it again."},
-    {"commit_transaction", arena_commit_transaction, METH_O,
+    {"commit_transaction", alone_arena_commit_transaction, METH_O,
      "Lets the sender deliver and commit the transaction with this number, and takes no more records for it."},
-    {"leave_transaction", arena_leave_transaction, METH_NOARGS,
+    {"leave_transaction", alone_arena_leave_transaction, METH_NOARGS,
      "Says that this process has read the outcome of its transaction: others may begin one."},
-    {"unfence_transactions", arena_unfence_transactions, METH_NOARGS,
+    {"unfence_transactions", alone_arena_unfence_transactions, METH_NOARGS,
      "Lets the sender take the transactional id back, when the arena is fenced. False: its transaction is not over."},
-    {"end_closing", arena_end_closing, METH_NOARGS,
+    {"end_closing", alone_arena_end_closing, METH_NOARGS,
      "Says that the sender has delivered all that it could, and leaves."},
-    {"look_at_name", arena_look_at_name, METH_NOARGS,
+    {"look_at_name", alone_arena_look_at_name, METH_NOARGS,
      "Begins to close an arena that lost its name; answers `closing`."},
-    {"census", arena_census, METH_NOARGS,
+    {"census", alone_arena_census, METH_NOARGS,
      "What the slots hold, counted in one look: states, queues, damage, holders, processes that wait for a buffer."},
-    {"close", arena_close, METH_NOARGS, "Leaves the arena; raises ArenaInUseError while something of it is in use."},
-    {"attach", arena_attach_again, METH_NOARGS, "Attaches anew in the child of a fork; else does nothing."},
-    {"count_transaction_time", FAST(arena_count_transaction_time), METH_FASTCALL | METH_KEYWORDS,
+    {"close", alone_arena_close, METH_NOARGS,
+     "Leaves the arena; raises ArenaInUseError while something of it is in use."},
+    {"attach", alone_arena_attach_again, METH_NOARGS, "Attaches anew in the child of a fork; else does nothing."},
+    {"count_transaction_time", FAST(alone_arena_count_transaction_time), METH_FASTCALL | METH_KEYWORDS,
      "Counts the time of one step of a transaction."},
-    {"count_wait", FAST(arena_count_wait), METH_FASTCALL | METH_KEYWORDS, "Counts one wait for buffers."},
-    {"counters", arena_report_counters, METH_NOARGS, "Label -> value of the named counters."},
-    {"errors", arena_report_errors, METH_NOARGS, "The distinct errors the arena recorded."},
-    {"completions", FAST(arena_completion_list), METH_FASTCALL | METH_KEYWORDS,
+    {"count_wait", FAST(alone_arena_count_wait), METH_FASTCALL | METH_KEYWORDS, "Counts one wait for buffers."},
+    {"counters", alone_arena_report_counters, METH_NOARGS, "Label -> value of the named counters."},
+    {"errors", alone_arena_report_errors, METH_NOARGS, "The distinct errors the arena recorded."},
+    {"completions", FAST(alone_arena_completion_list), METH_FASTCALL | METH_KEYWORDS,
      "Results [first, last) as (number, partition_index, seq, result, ...); those overwritten are left out."},
-    {"find", arena_completion_find, METH_O, "The result of a token's record, or None while it is pending."},
-    {"is_under_way", arena_completion_is_under_way, METH_O,
+    {"find", alone_arena_completion_find, METH_O, "The result of a token's record, or None while it is pending."},
+    {"is_under_way", alone_arena_completion_is_under_way, METH_O,
      "True while a sender has taken a token's record out and its result is pending."},
-    {"now_ns", arena_now, METH_NOARGS, "The arena's clock."},
-    {"partitions", arena_report_partitions, METH_NOARGS, "(topic, partition) of each partition index."},
-    {"processes", arena_report_processes, METH_NOARGS, "The process entries ever used."},
-    {"record_error", arena_record_error, METH_VARARGS,
+    {"now_ns", alone_arena_now, METH_NOARGS, "The arena's clock."},
+    {"partitions", alone_arena_report_partitions, METH_NOARGS, "(topic, partition) of each partition index."},
+    {"processes", alone_arena_report_processes, METH_NOARGS, "The process entries ever used."},
+    {"record_error", alone_arena_record_error, METH_VARARGS,
      "Adds a text to the arena's error log, with a note of 24 bits that says what it is; 0: a sentence."},
-    {"recovery_plan", arena_report_recovery_plan, METH_NOARGS,
+    {"recovery_plan", alone_arena_report_recovery_plan, METH_NOARGS,
      "The report that a cold recovery would give now; changes nothing."},
-    {"region", arena_region, METH_O, "A read-only memoryview of a region of the arena."},
-    {"delivery_clock", arena_report_delivery_clock, METH_NOARGS,
+    {"region", alone_arena_region, METH_O, "A read-only memoryview of a region of the arena."},
+    {"delivery_clock", alone_arena_report_delivery_clock, METH_NOARGS,
      "The time in which somebody could deliver, the delivery timeout, and an outage's start and reason."},
-    {"sender", arena_report_sender, METH_NOARGS,
+    {"sender", alone_arena_report_sender, METH_NOARGS,
      "The last holder of the sender role, alive or not, and the facts that it published."},
-    {"set_manual_clock", arena_set_manual_clock, METH_O,
+    {"set_manual_clock", alone_arena_set_manual_clock, METH_O,
      "Sets the time of this handle, for tests; None: the kernel's clock."},
-    {"set_sender_asleep", arena_set_sender_asleep, METH_O, "Says whether the sender wants the doorbell."},
-    {"set_sender_napping", arena_set_sender_napping, METH_O,
+    {"set_sender_asleep", alone_arena_set_sender_asleep, METH_O, "Says whether the sender wants the doorbell."},
+    {"set_sender_napping", alone_arena_set_sender_napping, METH_O,
      "Says that only processes that wait for the sender ring, and those with a batch due in so many microseconds."},
-    {"set_topic_partition_count", FAST(arena_set_topic_partition_count), METH_FASTCALL | METH_KEYWORDS,
+    {"set_topic_partition_count", FAST(alone_arena_set_topic_partition_count), METH_FASTCALL | METH_KEYWORDS,
      "Sets the number of partitions that the sink reports for a topic."},
-    {"spilled", arena_report_spilled, METH_NOARGS,
+    {"spilled", alone_arena_report_spilled, METH_NOARGS,
      "What lies in the overflow, since when, and of which partitions."},
-    {"state_counts", arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
-    {"stand_by", arena_stand_by, METH_O, "Shows whether this process waits for the sender role."},
-    {"take_doorbell", arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
-    {"topic_partition_count", arena_topic_partition_count, METH_O,
+    {"state_counts", alone_arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
+    {"stand_by", alone_arena_stand_by, METH_O, "Shows whether this process waits for the sender role."},
+    {"take_doorbell", alone_arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
+    {"topic_partition_count", alone_arena_topic_partition_count, METH_O,
      "The number of partitions of a topic, as the sink reported; 0 when unknown."},
-    {"topics", arena_report_topics, METH_NOARGS, "The names of the topics, by topic index."},
-    {"sync", arena_sync, METH_O, "Waits until the records of this process are on disk. False: timeout_ns was over."},
-    {"force_if_due", arena_force_if_due, METH_O, "Forces the arena to disk if that was last done interval_ns ago."},
-    {"wait_completion", FAST(arena_completion_wait), METH_FASTCALL | METH_KEYWORDS,
+    {"topics", alone_arena_report_topics, METH_NOARGS, "The names of the topics, by topic index."},
+    {"sync", alone_arena_sync, METH_O,
+     "Waits until the records of this process are on disk. False: timeout_ns was over."},
+    {"force_if_due", alone_arena_force_if_due, METH_O,
+     "Forces the arena to disk if that was last done interval_ns ago."},
+    {"wait_completion", FAST(alone_arena_completion_wait), METH_FASTCALL | METH_KEYWORDS,
      "Waits until completion_tail has another value; returns that."},
-    {"wait_transaction", FAST(arena_transaction_wait), METH_FASTCALL | METH_KEYWORDS,
+    {"wait_transaction", FAST(alone_arena_transaction_wait), METH_FASTCALL | METH_KEYWORDS,
      "Waits until transaction_word has another value; returns that."},
-    {"expect_completion", arena_completion_expect, METH_NOARGS,
+    {"expect_completion", alone_arena_completion_expect, METH_NOARGS,
      "Says that somebody waits, so that the next result raises completion_wake_count; returns completion_tail."},
-    {"verify", FAST(arena_report_verify), METH_FASTCALL | METH_KEYWORDS,
+    {"verify", FAST(alone_arena_report_verify), METH_FASTCALL | METH_KEYWORDS,
      "Checks the invariants; a list of (slot index or None, finding)."},
     {NULL, NULL, 0, NULL},
 };
 
+ALONE_GET(arena_get_epoch, itself)
+ALONE_GET(arena_get_closed, itself)
+ALONE_GET(arena_get_closing, itself)
+ALONE_GET(arena_get_completion_tail, itself)
+ALONE_GET(arena_get_completion_wakes, itself)
+ALONE_GET(arena_get_created_ms, itself)
+ALONE_GET(arena_get_entry_index, itself)
+ALONE_GET(arena_get_file_id, itself)
+ALONE_GET(arena_report_geometry, itself)
+ALONE_GET(arena_get_has_lost_its_name, itself)
+ALONE_GET(arena_get_has_manual_clock, itself)
+ALONE_GET(arena_get_is_attached, itself)
+ALONE_GET(arena_get_is_clean, itself)
+ALONE_GET(arena_get_is_read_only, itself)
+ALONE_GET(arena_report_layout, itself)
+ALONE_GET(arena_get_options, itself)
+ALONE_GET(arena_get_owner, itself)
+ALONE_GET(arena_get_poisoned, itself)
+ALONE_GET(arena_get_producer_identity, itself)
+ALONE_GET(arena_get_registered_partition_count, itself)
+ALONE_GET(arena_get_registered_topic_count, itself)
+ALONE_GET(arena_get_sender_died, itself)
+ALONE_GET(arena_get_sender_is_alive, itself)
+ALONE_GET(arena_get_size, itself)
+ALONE_GET(arena_get_transaction, itself)
+ALONE_GET(arena_get_transaction_word, itself)
+ALONE_GET(arena_get_transaction_begun_ns, itself)
+ALONE_GET(arena_get_transaction_standing, itself)
+ALONE_GET(arena_get_transaction_why, itself)
+ALONE_GET(arena_get_uuid, itself)
+ALONE_GET(arena_get_was_recovered, itself)
+
 static PyGetSetDef arena_properties[] = {
-    {"arena_epoch", arena_get_epoch, NULL, "The number of recoveries of the arena.", NULL},
-    {"closed", arena_get_closed, NULL, "True after close().", NULL},
-    {"closing", arena_get_closing, NULL,
+    {"arena_epoch", alone_arena_get_epoch, NULL, "The number of recoveries of the arena.", NULL},
+    {"closed", alone_arena_get_closed, NULL, "True after close().", NULL},
+    {"closing", alone_arena_get_closing, NULL,
      "Whether the arena was removed: 'not'; 'begun': it takes no more records; 'done': its sender has left.", NULL},
-    {"completion_tail", arena_get_completion_tail, NULL, "The number of results ever recorded.", NULL},
-    {"completion_wake_count", arena_get_completion_wakes, NULL,
+    {"completion_tail", alone_arena_get_completion_tail, NULL, "The number of results ever recorded.", NULL},
+    {"completion_wake_count", alone_arena_get_completion_wakes, NULL,
      "How often processes that waited for results were woken; 31 bits.", NULL},
-    {"created_ms", arena_get_created_ms, NULL, "The time of its creation, wall clock.", NULL},
-    {"entry_index", arena_get_entry_index, NULL, "This process's entry, None when not attached.", NULL},
-    {"file_id", arena_get_file_id, NULL, "Device and inode of the arena's file.", NULL},
-    {"geometry", arena_report_geometry, NULL, "The numbers the creator chose.", NULL},
-    {"has_lost_its_name", arena_get_has_lost_its_name, NULL, "True when the arena's file has no name any more.", NULL},
-    {"has_manual_clock", arena_get_has_manual_clock, NULL, "True when its clock shows what it was set to.", NULL},
-    {"is_attached", arena_get_is_attached, NULL, "False when closed, read-only, or forked and not used since.", NULL},
-    {"is_clean", arena_get_is_clean, NULL, "True when the last process left in order.", NULL},
-    {"is_read_only", arena_get_is_read_only, NULL, "True when mapped without write permission.", NULL},
-    {"layout", arena_report_layout, NULL, "The start of each region, in bytes.", NULL},
-    {"options", arena_get_options, NULL, "The creator's options, msgpack.", NULL},
-    {"owner", arena_get_owner, NULL, "The number that names this process in the arena's words; 0: none.", NULL},
-    {"poisoned", arena_get_poisoned, NULL, "None, or the name of the status that poisoned the arena.", NULL},
-    {"producer_identity", arena_get_producer_identity, NULL,
+    {"created_ms", alone_arena_get_created_ms, NULL, "The time of its creation, wall clock.", NULL},
+    {"entry_index", alone_arena_get_entry_index, NULL, "This process's entry, None when not attached.", NULL},
+    {"file_id", alone_arena_get_file_id, NULL, "Device and inode of the arena's file.", NULL},
+    {"geometry", alone_arena_report_geometry, NULL, "The numbers the creator chose.", NULL},
+    {"has_lost_its_name", alone_arena_get_has_lost_its_name, NULL,
+     "True when the arena's file has no name any more.", NULL},
+    {"has_manual_clock", alone_arena_get_has_manual_clock, NULL, "True when its clock shows what it was set to.", NULL},
+    {"is_attached", alone_arena_get_is_attached, NULL,
+     "False when closed, read-only, or forked and not used since.", NULL},
+    {"is_clean", alone_arena_get_is_clean, NULL, "True when the last process left in order.", NULL},
+    {"is_read_only", alone_arena_get_is_read_only, NULL, "True when mapped without write permission.", NULL},
+    {"layout", alone_arena_report_layout, NULL, "The start of each region, in bytes.", NULL},
+    {"options", alone_arena_get_options, NULL, "The creator's options, msgpack.", NULL},
+    {"owner", alone_arena_get_owner, NULL, "The number that names this process in the arena's words; 0: none.", NULL},
+    {"poisoned", alone_arena_get_poisoned, NULL, "None, or the name of the status that poisoned the arena.", NULL},
+    {"producer_identity", alone_arena_get_producer_identity, NULL,
      "(producer id, epoch, identity of the sink that gave them); -1: none.", NULL},
-    {"registered_partition_count", arena_get_registered_partition_count, NULL, "Partitions ever appended to.", NULL},
-    {"registered_topic_count", arena_get_registered_topic_count, NULL, "Topics ever named.", NULL},
-    {"sender_died", arena_get_sender_died, NULL, "True when the last sender did not leave in order.", NULL},
-    {"sender_is_alive", arena_get_sender_is_alive, NULL, "True while a process holds the sender role.", NULL},
-    {"size", arena_get_size, NULL, "Bytes of the whole arena.", NULL},
-    {"transaction", arena_get_transaction, NULL,
+    {"registered_partition_count", alone_arena_get_registered_partition_count, NULL,
+     "Partitions ever appended to.", NULL},
+    {"registered_topic_count", alone_arena_get_registered_topic_count, NULL, "Topics ever named.", NULL},
+    {"sender_died", alone_arena_get_sender_died, NULL, "True when the last sender did not leave in order.", NULL},
+    {"sender_is_alive", alone_arena_get_sender_is_alive, NULL, "True while a process holds the sender role.", NULL},
+    {"size", alone_arena_get_size, NULL, "Bytes of the whole arena.", NULL},
+    {"transaction", alone_arena_get_transaction, NULL,
      "(number of the newest transaction, its state, why it was aborted).", NULL},
-    {"transaction_word", arena_get_transaction_word, NULL,
+    {"transaction_word", alone_arena_get_transaction_word, NULL,
      "A number that changes whenever the transaction does.", NULL},
-    {"transaction_begun_ns", arena_get_transaction_begun_ns, NULL,
+    {"transaction_begun_ns", alone_arena_get_transaction_begun_ns, NULL,
      "The time of the arena's clock when the newest transaction began; 0: none did.", NULL},
-    {"transaction_standing", arena_get_transaction_standing, NULL,
+    {"transaction_standing", alone_arena_get_transaction_standing, NULL,
      "How far the transaction has come in the sink, as the last sender packed it; 0: nothing is kept.", NULL},
-    {"transaction_why", arena_get_transaction_why, NULL,
+    {"transaction_why", alone_arena_get_transaction_why, NULL,
      "Why the newest transaction was aborted, as a number; 0: it was not.", NULL},
-    {"uuid", arena_get_uuid, NULL, "16 random bytes of its creation.", NULL},
-    {"was_recovered", arena_get_was_recovered, NULL, "True when this attach ran a cold recovery.", NULL},
+    {"uuid", alone_arena_get_uuid, NULL, "16 random bytes of its creation.", NULL},
+    {"was_recovered", alone_arena_get_was_recovered, NULL, "True when this attach ran a cold recovery.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

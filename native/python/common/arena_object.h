@@ -15,7 +15,7 @@ struct arena_object {
     struct arena *core; /* NULL once closed */
     struct registry *registry;
     uint32_t half_count;
-    uint32_t export_count;
+    atomic_u32 export_count;
     uint32_t call_count;
 };
 

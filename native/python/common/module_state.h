@@ -20,7 +20,7 @@
  *
  * The GIL is let go of only inside the arena's blocking hooks (a wait for a lock of the arena, a copy of a large
  * record) and around create and attach. A call that lets go of it keeps its Python arguments alive itself
- * (arguments.h).
+ * (arguments.h). Without a GIL, a call has its arena alone instead (alone.h), under the same rules.
  *
  * After fork the child's handle is not attached (owner 0) and none of its parent's calls go on in it: the first use
  * attaches anew and counts calls from the beginning.
@@ -31,6 +31,7 @@
 #include <Python.h>
 #include <stdbool.h>
 
+#include "base/atomic.h"
 #include "base/status.h"
 
 enum { SEND_ARGUMENT_COUNT = 6 }; /* topic, value, key, headers, partition, timestamp_ms */
@@ -45,7 +46,7 @@ struct module_state {
     PyObject *sender_busy;
     PyObject *unknown_partition;
     PyObject *send_names[SEND_ARGUMENT_COUNT]; /* interned: keywords are found by identity */
-    PyObject *future_functions; /* the module shmaccum.producer.future; NULL: no future was asked yet */
+    atomic_pointer future_functions; /* the module shmaccum.producer.future; NULL: no future was asked yet */
     PyTypeObject *appender_type;
     PyTypeObject *arena_type;
     PyTypeObject *batch_type;

@@ -16,12 +16,12 @@ struct view_object {
 
 static void counts_add(const struct view_counts *counts, uint32_t amount)
 {
-    *counts->arena += amount;
+    add_u32(counts->arena, amount);
     if (counts->half != NULL) {
-        *counts->half += amount;
+        add_u32(counts->half, amount);
     }
     if (counts->batch != NULL) {
-        *counts->batch += amount;
+        add_u32(counts->batch, amount);
     }
 }
 

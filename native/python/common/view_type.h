@@ -3,15 +3,16 @@
 #ifndef PYTHON_COMMON_VIEW_TYPE_H
 #define PYTHON_COMMON_VIEW_TYPE_H
 
+#include "base/atomic.h"
 #include "python/common/module_state.h"
 
 extern PyType_Spec view_spec;
 
-/* Each is raised while a memoryview of bytes of the mapping lives. */
+/* Each is raised while a memoryview of bytes of the mapping lives. Its last reference may go on any thread. */
 struct view_counts {
-    uint32_t *arena;
-    uint32_t *half;  /* or NULL */
-    uint32_t *batch;       /* or NULL */
+    atomic_u32 *arena;
+    atomic_u32 *half;  /* or NULL */
+    atomic_u32 *batch; /* or NULL */
 };
 
 /* A read-only memoryview; `owner`, which holds the counts, is kept alive. */

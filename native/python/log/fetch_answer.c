@@ -108,12 +108,12 @@ static bool found_read(PyObject *object, struct found *found)
 }
 
 /* An array of all partitions, and the most bytes that stand around their records; NULL with an exception set. */
-static struct found *all_found_read(PyObject *list, Py_ssize_t count, size_t *size_max)
+static struct found *all_found_read(PyObject *tuple, Py_ssize_t count, size_t *size_max)
 {
     struct found *found = PyMem_New(struct found, (size_t)count + 1);
     *size_max = FRAME_SIZE_MAX;
     for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
-        if (!found_read(PyList_GET_ITEM(list, i), &found[i])) {
+        if (!found_read(PyTuple_GET_ITEM(tuple, i), &found[i])) {
             PyMem_Free(found);
             return PyErr_Occurred() ? NULL : (void *)PyErr_Format(PyExc_TypeError, "item %zd is no Found", i);
         }
@@ -331,8 +331,12 @@ PyObject *fetch_answer_write(const struct fetch_answer *given)
     if (!PyList_Check(given->found)) {
         return PyErr_Format(PyExc_TypeError, "found must be a list");
     }
-    Py_ssize_t found_count = PyList_GET_SIZE(given->found);
-    struct found *found = all_found_read(given->found, found_count, &size_max);
+    PyObject *tuple = PyList_AsTuple(given->found); /* `found` points into its items */
+    if (tuple == NULL) {
+        return NULL;
+    }
+    Py_ssize_t found_count = PyTuple_GET_SIZE(tuple);
+    struct found *found = all_found_read(tuple, found_count, &size_max);
     uint8_t *bytes = found != NULL ? PyMem_Malloc(size_max) : NULL;
     PyObject *pieces = NULL;
     if (bytes != NULL) {
@@ -343,6 +347,7 @@ PyObject *fetch_answer_write(const struct fetch_answer *given)
     }
     PyMem_Free(bytes);
     PyMem_Free(found);
+    Py_DECREF(tuple);
     return pieces;
 }
 

@@ -3,7 +3,9 @@
 #include "python/log/log_end_type.h"
 
 #include "format/sequence.h"
+#include "python/common/alone.h"
 #include "python/common/arguments.h"
+#include "python/common/items.h"
 #include "python/log/log.h"
 
 #include <stddef.h>
@@ -204,47 +206,80 @@ PyType_Spec log_end_spec = {
     .slots = log_end_slots,
 };
 
+/* ---- calls ---- */
+
+bool log_end_take(struct log_end_object *log)
+{
+    bool is_free;
+    ALONE_BEGIN((PyObject *)log);
+    is_free = !log->is_in_call;
+    log->is_in_call = true;
+    ALONE_END();
+    return is_free;
+}
+
+void log_end_leave(struct log_end_object *log)
+{
+    ALONE_BEGIN((PyObject *)log);
+    log->is_in_call = false;
+    ALONE_END();
+}
+
 /* ---- the producers' table ---- */
 
 enum row_field { ROW_EPOCH, ROW_FIRST_SEQUENCE, ROW_LAST_SEQUENCE, ROW_BASE_OFFSET, ROW_LAST_OFFSET, ROW_TIMESTAMP,
                  ROW_FIELD_COUNT };
 
-/* The rows of a producer, borrowed; NULL: the producer is unknown. */
+/* The rows of a producer, a new reference; NULL: the producer is unknown. */
 static PyObject *rows_of(const struct log_end_object *log, int64_t producer_id)
 {
     PyObject *key = PyLong_FromLongLong(producer_id);
-    PyObject *rows = key == NULL ? NULL : PyDict_GetItemWithError(log->known, key);
+    PyObject *rows = key == NULL ? NULL : dict_item(log->known, key);
     Py_XDECREF(key);
     PyErr_Clear();
-    return rows != NULL && PyList_CheckExact(rows) ? rows : NULL;
+    if (rows != NULL && !PyList_CheckExact(rows)) {
+        Py_CLEAR(rows);
+    }
+    return rows;
 }
 
-/* A number of the newest row; -1 where it has none. */
-static long long newest_number(PyObject *rows, enum row_field field)
+/* The newest row of a producer, a new reference; NULL: there is none. */
+static PyObject *newest_row(const struct log_end_object *log, int64_t producer_id)
 {
-    Py_ssize_t count = PyList_GET_SIZE(rows);
-    PyObject *row = count == 0 ? NULL : PyList_GET_ITEM(rows, count - 1);
-    if (row == NULL || !PyTuple_Check(row) || PyTuple_GET_SIZE(row) != ROW_FIELD_COUNT) {
-        return -1;
+    PyObject *rows = rows_of(log, producer_id);
+    Py_ssize_t count = rows == NULL ? 0 : PyList_GET_SIZE(rows);
+    PyObject *row = count == 0 ? NULL : list_item(rows, count - 1);
+    Py_XDECREF(rows);
+    PyErr_Clear();
+    if (row != NULL && (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) != ROW_FIELD_COUNT)) {
+        Py_CLEAR(row);
     }
+    return row;
+}
+
+/* -1: it is no number. */
+static long long row_number(PyObject *row, enum row_field field)
+{
     long long number = PyLong_AsLongLong(PyTuple_GET_ITEM(row, field));
     PyErr_Clear();
     return number;
+}
+
+/* The sequence behind the newest batch that is known of the producer; -1: the producer, or its epoch, is unknown. */
+static int32_t next_sequence(const struct log_end_object *log, const struct log_batch *batch)
+{
+    PyObject *row = newest_row(log, batch->producer_id);
+    long long epoch = row == NULL ? -1 : row_number(row, ROW_EPOCH);
+    long long last = row == NULL ? -1 : row_number(row, ROW_LAST_SEQUENCE);
+    Py_XDECREF(row);
+    return epoch != batch->producer_epoch || last < 0 || last > INT32_MAX ? -1 : sequence_increment((int32_t)last, 1);
 }
 
 /* The first batch follows the newest that is known of its producer, and each other one follows that before it. */
 static uint32_t in_sequence_count(const struct log_end_object *log, const struct log_batch *batches, uint32_t count)
 {
     const struct log_batch *first = &batches[0];
-    PyObject *rows = rows_of(log, first->producer_id);
-    if (rows == NULL || newest_number(rows, ROW_EPOCH) != first->producer_epoch) {
-        return 0;
-    }
-    long long last_sequence = newest_number(rows, ROW_LAST_SEQUENCE);
-    if (last_sequence < 0 || last_sequence > INT32_MAX) {
-        return 0;
-    }
-    int32_t sequence = sequence_increment((int32_t)last_sequence, 1);
+    int32_t sequence = next_sequence(log, first);
     for (uint32_t i = 0; i < count; i++) {
         if (batches[i].producer_id != first->producer_id || batches[i].producer_epoch != first->producer_epoch ||
             batches[i].base_sequence != sequence) {
@@ -315,10 +350,12 @@ bool log_end_remember(struct log_end_object *log, const struct log_batch *batche
         Py_XDECREF(row);
         if (!is_added) {
             rows_delete(rows, known_count, PyList_GET_SIZE(rows));
+            Py_DECREF(rows);
             return false;
         }
         offset += batches[i].record_count;
     }
+    Py_XDECREF(rows);
     return true;
 }
 
@@ -332,4 +369,5 @@ void log_end_settle(struct log_end_object *log, const struct log_batch *batches,
     Py_ssize_t row_count = PyList_GET_SIZE(rows);
     rows_delete(rows, row_count - (Py_ssize_t)(count - written_count), row_count);
     rows_delete(rows, 0, PyList_GET_SIZE(rows) - PRODUCER_ROWS_KEPT);
+    Py_DECREF(rows);
 }

@@ -35,6 +35,10 @@ struct log_end_object {
     bool is_in_call; /* a call has planned an append already */
 };
 
+/* False: a call has it already. One that took it leaves it. */
+bool log_end_take(struct log_end_object *log);
+void log_end_leave(struct log_end_object *log);
+
 /* How many of the batches, from the first on, are ordinary. */
 uint32_t log_end_fit(const struct log_end_object *log, const struct log_batch *batches, uint32_t count);
 

@@ -19,6 +19,7 @@
  */
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "python/common/items.h"
 #include "python/log/fetch.h"
 #include "python/log/log.h"
 
@@ -122,12 +123,22 @@ static PyObject *window_in(PyObject *windows, int64_t offset)
 static PyObject *window_of(const struct fetch *fetch, PyObject *wanted)
 {
     PyObject *key = PyTuple_Pack(2, PyTuple_GET_ITEM(wanted, WANTED_TOPIC), PyTuple_GET_ITEM(wanted, WANTED_PARTITION));
-    PyObject *head = key == NULL ? NULL : PyDict_GetItemWithError(fetch->given->heads, key);
+    PyObject *head = key == NULL ? NULL : dict_item(fetch->given->heads, key);
     PyObject *windows = head == NULL ? NULL : PyObject_GetAttrString(head, "windows");
     PyObject *window = windows == NULL ? NULL : Py_XNewRef(window_in(windows, number_at(wanted, WANTED_OFFSET)));
     Py_XDECREF(key);
+    Py_XDECREF(head);
     Py_XDECREF(windows);
     return window;
+}
+
+/* A number of a list that another thread may append to. -1: an exception is set. */
+static int64_t list_number(PyObject *list, Py_ssize_t index)
+{
+    PyObject *item = list_item(list, index);
+    int64_t number = item == NULL ? -1 : PyLong_AsLongLong(item);
+    Py_XDECREF(item);
+    return number;
 }
 
 /* Where the walk to an offset begins: offsets and positions of some batches ascend. -1: an exception is set. */
@@ -143,13 +154,17 @@ static int64_t position_before(PyObject *window, int64_t offset)
     Py_ssize_t end = PyList_GET_SIZE(offsets);
     while (first < end) {
         Py_ssize_t middle = first + (end - first) / 2;
-        if (PyLong_AsLongLong(PyList_GET_ITEM(offsets, middle)) <= offset) {
+        int64_t number = list_number(offsets, middle);
+        if (number == -1 && PyErr_Occurred() != NULL) {
+            return -1;
+        }
+        if (number <= offset) {
             first = middle + 1;
         } else {
             end = middle;
         }
     }
-    return first == 0 ? 0 : PyLong_AsLongLong(PyList_GET_ITEM(positions, first - 1));
+    return first == 0 ? 0 : list_number(positions, first - 1);
 }
 
 /* ---- records ---- */

@@ -29,6 +29,7 @@
 #include "base/clock.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/items.h"
 #include "python/log/fetch.h"
 #include "python/log/log.h"
 
@@ -185,7 +186,7 @@ static bool other_note(struct loop *loop, PyObject *descriptor, uint32_t events)
 /* The value of a descriptor, as a new reference; NULL: there is none, or an exception is set. */
 static PyObject *value_of(PyObject *dict, PyObject *descriptor)
 {
-    return Py_XNewRef(PyDict_GetItemWithError(dict, descriptor));
+    return dict_item(dict, descriptor);
 }
 
 static bool descriptor_take(struct loop *loop, PyObject *descriptor, uint32_t events)

@@ -8,6 +8,7 @@
 #include "python/producer/appender_type.h"
 
 #include "arena/transaction.h"
+#include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 #include "python/producer/flush_ticket_type.h"
@@ -28,7 +29,7 @@ static bool callable_check(PyObject *object, const char *name)
     return true;
 }
 
-static bool core_open(struct appender_object *self)
+static bool core_open(struct appender_object *self, int64_t linger_ns)
 {
     struct error error;
     if (!arena_object_attach(self->arena)) {
@@ -38,6 +39,7 @@ static bool core_open(struct appender_object *self)
         raise_error(self->state, &error);
         return false;
     }
+    self->core->linger = (uint64_t)(linger_ns + 1);
     self->arena->half_count++;
     self->call_owner = self->arena->core->owner;
     return true;
@@ -61,11 +63,13 @@ static PyObject *appender_create(PyTypeObject *type, struct arena_object *arena,
     self->wake = Py_NewRef(callables[1]);
     self->ring = Py_NewRef(callables[2]);
     self->max_block_ms = times->max_block_ms;
-    if (!core_open(self)) {
-        Py_DECREF(self);
-        return NULL;
+    bool is_open;
+    ALONE_BEGIN(arena);
+    is_open = core_open(self, times->linger_ns);
+    ALONE_END();
+    if (!is_open) {
+        Py_CLEAR(self);
     }
-    self->core->linger = (uint64_t)(times->linger_ns + 1);
     return (PyObject *)self;
 }
 
@@ -152,7 +156,9 @@ static void appender_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     if (self->core != NULL) {
+        ALONE_BEGIN(arena_of_appender(object));
         appender_release(self);
+        ALONE_END();
     }
     (void)appender_clear(object);
     Py_XDECREF(self->arena);
@@ -201,11 +207,15 @@ static PyObject *appender_join(PyObject *object, PyObject *given)
     Py_RETURN_NONE;
 }
 
+ALONE(appender_close_call, arena_of_appender)
+ALONE(flush_ticket_begin, arena_of_appender)
+ALONE(appender_join, arena_of_appender)
+
 static PyMethodDef appender_methods[] = {
-    {"close", appender_close_call, METH_NOARGS, "Ends appending."},
-    {"flush_begin", flush_ticket_begin, METH_NOARGS,
+    {"close", alone_appender_close_call, METH_NOARGS, "Ends appending."},
+    {"flush_begin", alone_flush_ticket_begin, METH_NOARGS,
      "Seals the batches that this process appended to; returns a FlushTicket."},
-    {"join", appender_join, METH_O,
+    {"join", alone_appender_join, METH_O,
      "From now on each record belongs to the transaction with this number, or is refused; 0: to the open one."},
     {NULL, NULL, 0, NULL},
 };
@@ -227,9 +237,12 @@ static PyObject *appender_get_incomplete_count(PyObject *object, void *unused)
     return PyLong_FromUnsignedLongLong(appender_incomplete_count(self->core));
 }
 
+ALONE_GET(appender_get_closed, arena_of_appender)
+ALONE_GET(appender_get_incomplete_count, arena_of_appender)
+
 static PyGetSetDef appender_properties[] = {
-    {"closed", appender_get_closed, NULL, "True after close().", NULL},
-    {"incomplete_count", appender_get_incomplete_count, NULL,
+    {"closed", alone_appender_get_closed, NULL, "True after close().", NULL},
+    {"incomplete_count", alone_appender_get_incomplete_count, NULL,
      "The number of records of this process that have no result yet. A partition with records in the overflow counts "
      "as one more.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -24,6 +24,11 @@ struct appender_object {
     uint32_t call_owner; /* the process that call_count counts for: after fork it starts anew */
 };
 
+static inline PyObject *arena_of_appender(PyObject *self)
+{
+    return (PyObject *)((struct appender_object *)self)->arena;
+}
+
 /* False, with an exception set, when it is closed. */
 bool appender_object_is_open(const struct appender_object *self);
 

@@ -10,6 +10,7 @@
 
 #include "arena/process_share.h"
 #include "producer/producer_batch.h"
+#include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 #include "python/common/wakes.h"
@@ -20,6 +21,11 @@
 static struct buffer_wait_object *wait_of(PyObject *self)
 {
     return (struct buffer_wait_object *)self;
+}
+
+static PyObject *arena_of_wait(PyObject *self)
+{
+    return (PyObject *)wait_of(self)->arena;
 }
 
 /* Not after close, and not in the child of a fork: there the place in the queue is the parent's. */
@@ -61,23 +67,13 @@ static PyObject *raise_enqueue(const struct arena_object *arena, enum status sta
     return raise_status(arena->state, status);
 }
 
-static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t count, PyObject *names)
+/* NULL with an exception set. */
+static PyObject *arena_join(struct arena_object *arena, PyObject *given)
 {
-    static const struct signature signature = {
-        .function = "join", .names = {"arena", "need"}, .required_count = 2, .count = 2};
     static const struct integer_range range = {"need", 1, SLOT_COUNT_MAX};
-    const struct module_state *state = PyType_GetModuleState((PyTypeObject *)type);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
     struct wake_set wakes = {0};
     int64_t need;
-    if (!arguments_bind(&signature, args, count, names, bound)) {
-        return NULL;
-    }
-    if (!Py_IS_TYPE(bound[0], state->arena_type)) {
-        return PyErr_Format(PyExc_TypeError, "an Arena is needed, not %.80s", Py_TYPE(bound[0])->tp_name);
-    }
-    struct arena_object *arena = (struct arena_object *)bound[0];
-    if (!arena_object_attach(arena) || !integer_parse(state, bound[1], &range, &need)) {
+    if (!arena_object_attach(arena) || !integer_parse(arena->state, given, &range, &need)) {
         return NULL;
     }
     struct buffer_wait_object *self = wait_new(arena, (uint32_t)need);
@@ -99,6 +95,25 @@ static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t cou
     PyObject *pair = indices == NULL ? NULL : PyTuple_Pack(2, self, indices);
     Py_XDECREF(indices);
     Py_DECREF(self);
+    return pair;
+}
+
+static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "join", .names = {"arena", "need"}, .required_count = 2, .count = 2};
+    const struct module_state *state = PyType_GetModuleState((PyTypeObject *)type);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    PyObject *pair;
+    if (!arguments_bind(&signature, args, count, names, bound)) {
+        return NULL;
+    }
+    if (!Py_IS_TYPE(bound[0], state->arena_type)) {
+        return PyErr_Format(PyExc_TypeError, "an Arena is needed, not %.80s", Py_TYPE(bound[0])->tp_name);
+    }
+    ALONE_BEGIN(bound[0]);
+    pair = arena_join((struct arena_object *)bound[0], bound[1]);
+    ALONE_END();
     return pair;
 }
 
@@ -135,7 +150,9 @@ static void wait_dealloc(PyObject *object)
     struct buffer_wait_object *self = wait_of(object);
     PyTypeObject *type = Py_TYPE(object);
     struct wake_set wakes = {0};
+    ALONE_BEGIN(arena_of_wait(object));
     buffer_wait_finish(self, &wakes);
+    ALONE_END();
     Py_DECREF(self->arena);
     PyObject_Free(object);
     Py_DECREF(type);
@@ -212,13 +229,18 @@ static PyObject *wait_take(PyObject *object, PyObject *unused)
 
 /* ---- the type ---- */
 
+ALONE(wait_cancel, arena_of_wait)
+ALONE(wait_help, arena_of_wait)
+ALONE(wait_poll, arena_of_wait)
+ALONE(wait_take, arena_of_wait)
+
 static PyMethodDef wait_methods[] = {
-    {"cancel", wait_cancel, METH_NOARGS, "Leaves the queue, or gives the slots back; waiter indices to wake."},
+    {"cancel", alone_wait_cancel, METH_NOARGS, "Leaves the queue, or gives the slots back; waiter indices to wake."},
     {"join", (PyCFunction)(void (*)(void))wait_join, METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
      "Joins the queue for that many slots: (BufferWait, waiter indices to wake)."},
-    {"help", wait_help, METH_NOARGS, "Repairs the pool and serves waiters; waiter indices to wake."},
-    {"poll", wait_poll, METH_NOARGS, "True when the slots are granted: take()."},
-    {"take", wait_take, METH_NOARGS, "Makes the granted slots ours."},
+    {"help", alone_wait_help, METH_NOARGS, "Repairs the pool and serves waiters; waiter indices to wake."},
+    {"poll", alone_wait_poll, METH_NOARGS, "True when the slots are granted: take()."},
+    {"take", alone_wait_take, METH_NOARGS, "Makes the granted slots ours."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -4,6 +4,7 @@
  */
 #include "python/producer/flush_ticket_type.h"
 
+#include "python/common/alone.h"
 #include "python/common/errors.h"
 #include "python/producer/appender_type.h"
 
@@ -16,6 +17,11 @@ struct flush_ticket_object {
 static struct flush_ticket_object *ticket_of(PyObject *self)
 {
     return (struct flush_ticket_object *)self;
+}
+
+static PyObject *arena_of_ticket(PyObject *self)
+{
+    return arena_of_appender((PyObject *)ticket_of(self)->appender);
 }
 
 PyObject *flush_ticket_begin(PyObject *object, PyObject *unused)
@@ -80,9 +86,12 @@ static void ticket_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+ALONE(ticket_record_count, arena_of_ticket)
+ALONE(ticket_remaining, arena_of_ticket)
+
 static PyMethodDef ticket_methods[] = {
-    {"record_count", ticket_record_count, METH_NOARGS, "The number of records in the batches, of all processes."},
-    {"remaining", ticket_remaining, METH_NOARGS, "The number of batches that are not complete yet."},
+    {"record_count", alone_ticket_record_count, METH_NOARGS, "The number of records in the batches, of all processes."},
+    {"remaining", alone_ticket_remaining, METH_NOARGS, "The number of batches that are not complete yet."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -7,6 +7,8 @@
  */
 #include "python/producer/future_type.h"
 
+#include "python/common/alone.h"
+
 #include <stddef.h>
 #include <structmember.h>
 
@@ -80,8 +82,12 @@ static void future_dealloc(PyObject *object)
 static PyObject *future_get_completion(PyObject *object, void *unused)
 {
     (void)unused;
-    PyObject *completion = future_of(object)->completion;
-    return Py_NewRef(completion == NULL ? Py_None : completion);
+    PyObject *completion;
+    ALONE_BEGIN(object);
+    completion = future_of(object)->completion;
+    completion = Py_NewRef(completion == NULL ? Py_None : completion);
+    ALONE_END();
+    return completion;
 }
 
 /* Only a tuple: an object that refers back to the future would be a cycle that nobody collects. */
@@ -92,8 +98,11 @@ static int future_set_completion(PyObject *object, PyObject *completion, void *u
         PyErr_SetString(PyExc_TypeError, "a completion is a tuple as Arena.find() answers it");
         return -1;
     }
-    PyObject *former = future_of(object)->completion;
+    PyObject *former;
+    ALONE_BEGIN(object);
+    former = future_of(object)->completion;
     future_of(object)->completion = Py_NewRef(completion);
+    ALONE_END();
     Py_XDECREF(former);
     return 0;
 }
@@ -104,10 +113,15 @@ static int future_set_completion(PyObject *object, PyObject *completion, void *u
 static PyObject *functions_of(PyObject *self)
 {
     struct module_state *state = PyType_GetModuleState(Py_TYPE(self));
-    if (state->future_functions == NULL) {
-        state->future_functions = PyImport_ImportModule("shmaccum.producer.future");
+    PyObject *functions = load_acquire_pointer(&state->future_functions);
+    if (LIKELY(functions != NULL)) {
+        return functions;
     }
-    return state->future_functions;
+    functions = PyImport_ImportModule("shmaccum.producer.future");
+    if (functions != NULL && !set_pointer_once(&state->future_functions, functions)) {
+        Py_DECREF(functions); /* another thread has set the same */
+    }
+    return functions;
 }
 
 enum { DELEGATE_ARGUMENT_COUNT_MAX = 16 };

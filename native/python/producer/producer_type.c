@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "python/common/alone.h"
 #include "python/common/errors.h"
 #include "python/producer/append.h"
 #include "python/producer/future_type.h"
@@ -432,7 +433,18 @@ static inline PyObject *send_given(struct producer_object *self, PyObject *const
     return future;
 }
 
-/* The pipeline is the user's code. It runs outside a counted call, so it may take long, and may close the producer. */
+static inline PyObject *send_alone(struct producer_object *self, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *names)
+{
+    PyObject *future;
+    ALONE_BEGIN(arena_of_producer((PyObject *)self));
+    future = send_given(self, args, count, names);
+    ALONE_END();
+    return future;
+}
+
+/* The pipeline is the user's code. It runs outside a counted call, so it may take long, and may close the producer;
+ * without the GIL it runs beside other threads. */
 static PyObject *send_prepared(struct producer_object *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     PyObject *record = PyObject_Vectorcall(self->prepare, args, (size_t)count, names);
@@ -443,7 +455,7 @@ static PyObject *send_prepared(struct producer_object *self, PyObject *const *ar
     if (record == NULL) {
         return NULL;
     }
-    PyObject *future = send_given(self, ((PyTupleObject *)record)->ob_item, PyTuple_GET_SIZE(record), NULL);
+    PyObject *future = send_alone(self, ((PyTupleObject *)record)->ob_item, PyTuple_GET_SIZE(record), NULL);
     Py_DECREF(record);
     return future;
 }
@@ -464,12 +476,21 @@ static PyObject *send_conclude(const struct producer_object *self, PyObject *fut
     return future;
 }
 
+static bool producer_is_open_alone(struct producer_object *self)
+{
+    bool is_open;
+    ALONE_BEGIN(arena_of_producer((PyObject *)self));
+    is_open = producer_is_open(self);
+    ALONE_END();
+    return is_open;
+}
+
 static COLD PyObject *send_piped(struct producer_object *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    if (!producer_is_open(self)) {
+    if (!producer_is_open_alone(self)) {
         return NULL;
     }
-    PyObject *future = self->prepare == NULL ? send_given(self, args, count, names)
+    PyObject *future = self->prepare == NULL ? send_alone(self, args, count, names)
                                              : send_prepared(self, args, count, names);
     return self->conclude == NULL ? future : send_conclude(self, future);
 }
@@ -480,7 +501,7 @@ static PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize
     if (UNLIKELY(self->prepare != NULL || self->conclude != NULL)) {
         return send_piped(self, args, count, names);
     }
-    return send_given(self, args, count, names);
+    return send_alone(self, args, count, names);
 }
 
 /* ---- the type ---- */
@@ -511,14 +532,18 @@ static const char send_text[] =
     "    ProducerClosedError: after close.\n"
     "    SyncTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but is not known to be on disk.";
 
+ALONE_FAST(producer_append_columns, arena_of_producer)
+ALONE_FAST(producer_append_rows, arena_of_producer)
+ALONE(producer_refuse_sends, arena_of_producer)
+
 static PyMethodDef producer_methods[] = {
-    {"append_columns", FAST(producer_append_columns), METH_FASTCALL | METH_KEYWORDS,
+    {"append_columns", FAST(alone_producer_append_columns), METH_FASTCALL | METH_KEYWORDS,
      "append_columns($self, topic, values, keys=None, headers=None, timestamps_ms=None, partition=None)\n--\n\n"
      "Appends records given as sequences of their parts; returns a Receipt. `send_many` is made of it."},
-    {"append_rows", FAST(producer_append_rows), METH_FASTCALL | METH_KEYWORDS,
+    {"append_rows", FAST(alone_producer_append_rows), METH_FASTCALL | METH_KEYWORDS,
      "append_rows($self, batch, topic=None)\n--\n\n"
      "Appends the rows of an Arrow batch, table or stream; returns a Receipt. `append_arrow` is made of it."},
-    {"refuse_sends", producer_refuse_sends, METH_NOARGS, "Makes every later send() raise ProducerClosedError."},
+    {"refuse_sends", alone_producer_refuse_sends, METH_NOARGS, "Makes every later send() raise ProducerClosedError."},
     {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS,
      send_text},
     {NULL, NULL, 0, NULL},
@@ -549,11 +574,16 @@ static PyObject *producer_get_tracker(PyObject *object, void *unused)
     return Py_NewRef(tracker == NULL ? Py_None : tracker);
 }
 
+ALONE_GET(producer_get_is_open, arena_of_producer)
+ALONE_GET(producer_get_record_count, arena_of_producer)
+ALONE_GET(producer_get_tracker, arena_of_producer)
+ALONE_GET(producer_get_record_bytes, arena_of_producer)
+
 static PyGetSetDef producer_properties[] = {
-    {"is_open", producer_get_is_open, NULL, "False after refuse_sends().", NULL},
-    {"record_count", producer_get_record_count, NULL, "The number of records sent through it.", NULL},
-    {"tracker", producer_get_tracker, NULL, "The object that looks up the results of its futures.", NULL},
-    {"record_bytes", producer_get_record_bytes, NULL,
+    {"is_open", alone_producer_get_is_open, NULL, "False after refuse_sends().", NULL},
+    {"record_count", alone_producer_get_record_count, NULL, "The number of records sent through it.", NULL},
+    {"tracker", alone_producer_get_tracker, NULL, "The object that looks up the results of its futures.", NULL},
+    {"record_bytes", alone_producer_get_record_bytes, NULL,
      "The bytes of the sent records in batches, by the upper bound of each.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -42,6 +42,13 @@ struct producer_object {
     struct topic_cell cells[TOPIC_CELL_COUNT];
 };
 
+/* Itself before __init__: nothing of an arena is touched then. */
+static inline PyObject *arena_of_producer(PyObject *self)
+{
+    struct appender_object *appender = ((struct producer_object *)self)->appender;
+    return appender == NULL ? self : (PyObject *)appender->arena;
+}
+
 /* Around a call of many records. False, with an exception set, when the producer is closed. */
 bool producer_begin(struct producer_object *self);
 void producer_end(struct producer_object *self);

@@ -3,6 +3,7 @@
  * Receipt: the answer of a call that appended many records. Records are counted in the order they were given; those
  * that a failed call did not append are left out.
  */
+#include "python/common/alone.h"
 #include "python/common/errors.h"
 #include "python/producer/future_type.h"
 #include "python/producer/producer_many.h"
@@ -10,6 +11,11 @@
 static struct receipt_object *receipt_of(PyObject *self)
 {
     return (struct receipt_object *)self;
+}
+
+static PyObject *arena_of_receipt(PyObject *self)
+{
+    return (PyObject *)receipt_of(self)->arena;
 }
 
 struct receipt_object *receipt_object_new(const struct producer_object *producer)
@@ -78,10 +84,9 @@ static bool future_fill(struct future_object *future, const struct receipt *rece
     return !run->is_resolved || future->completion != NULL;
 }
 
-static PyObject *receipt_item(PyObject *object, Py_ssize_t index)
+static PyObject *receipt_at(const struct receipt_object *self, Py_ssize_t index)
 {
-    const struct receipt_object *self = receipt_of(object);
-    if (index < 0 || index >= receipt_length(object)) {
+    if (index < 0 || index >= (Py_ssize_t)self->receipt.appended_count) {
         PyErr_SetString(PyExc_IndexError, "there is no such record in the receipt");
         return NULL;
     }
@@ -90,6 +95,15 @@ static PyObject *receipt_item(PyObject *object, Py_ssize_t index)
         Py_CLEAR(future);
     }
     return (PyObject *)future;
+}
+
+static PyObject *receipt_item(PyObject *object, Py_ssize_t index)
+{
+    PyObject *future;
+    ALONE_BEGIN(arena_of_receipt(object));
+    future = receipt_at(receipt_of(object), index);
+    ALONE_END();
+    return future;
 }
 
 static PyObject *receipt_row(PyObject *object, PyObject *index)
@@ -219,18 +233,26 @@ static PyObject *receipt_first_failed(PyObject *object, PyObject *unused)
 
 /* ---- the type ---- */
 
+ALONE(receipt_first_failed, arena_of_receipt)
+ALONE(receipt_resolve_call, arena_of_receipt)
+ALONE(receipt_row, arena_of_receipt)
+ALONE(receipt_totals_call, arena_of_receipt)
+
 static PyMethodDef receipt_methods[] = {
-    {"first_failed", receipt_first_failed, METH_NOARGS,
+    {"first_failed", alone_receipt_first_failed, METH_NOARGS,
      "Index of the first record known to have failed or to be lost; None."},
-    {"resolve", receipt_resolve_call, METH_NOARGS, "Looks for results: True when every record has one."},
-    {"row", receipt_row, METH_O, "The place of record i among those that were given."},
-    {"totals", receipt_totals_call, METH_NOARGS,
+    {"resolve", alone_receipt_resolve_call, METH_NOARGS, "Looks for results: True when every record has one."},
+    {"row", alone_receipt_row, METH_O, "The place of record i among those that were given."},
+    {"totals", alone_receipt_totals_call, METH_NOARGS,
      "List of (partition index, result or None, error code, count, first offset, last offset)."},
     {NULL, NULL, 0, NULL},
 };
 
+ALONE_GET(receipt_get_row_count, arena_of_receipt)
+
 static PyGetSetDef receipt_properties[] = {
-    {"row_count", receipt_get_row_count, NULL, "The number of records that were looked at, appended or not.", NULL},
+    {"row_count", alone_receipt_get_row_count, NULL,
+     "The number of records that were looked at, appended or not.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

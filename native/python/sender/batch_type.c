@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "format/record.h"
 #include "format/record_batch.h"
+#include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 #include "python/common/record_decode.h"
@@ -20,6 +21,11 @@
 static struct batch_object *batch_of(PyObject *self)
 {
     return (struct batch_object *)self;
+}
+
+static PyObject *arena_of_batch(PyObject *self)
+{
+    return (PyObject *)batch_of(self)->half->arena;
 }
 
 /* ---- birth and death ---- */
@@ -36,7 +42,7 @@ PyObject *batch_object_new(struct sender_half_object *half, const struct drained
     self->half = (struct sender_half_object *)Py_NewRef((PyObject *)half);
     self->facts = *facts;
     self->stint = half->stint;
-    self->export_count = 0;
+    store_relaxed_u32(&self->export_count, 0);
     self->is_over = false;
     self->slot_count = slot_chain_walk(arena, facts->slot_index, self->slots, slot_count);
     PyObject_GC_Track(self);
@@ -86,7 +92,9 @@ static void batch_dealloc(PyObject *object)
     struct batch_object *self = batch_of(object);
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
+    ALONE_BEGIN(arena_of_batch(object));
     batch_abandon(self);
+    ALONE_END();
     Py_DECREF(self->half);
     PyObject_GC_Del(object);
     Py_DECREF(type);
@@ -330,24 +338,38 @@ static PyMemberDef batch_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+ALONE(batch_decode, arena_of_batch)
+ALONE_FAST(batch_part, arena_of_batch)
+ALONE(batch_to_bytes, arena_of_batch)
+
 static PyMethodDef batch_methods[] = {
-    {"decode", batch_decode, METH_NOARGS,
+    {"decode", alone_batch_decode, METH_NOARGS,
      "List of (offset delta, timestamp_ms, key, value, headers); CorruptArenaError when the bytes are damaged."},
-    {"part", (PyCFunction)(void (*)(void))batch_part, METH_FASTCALL | METH_KEYWORDS,
+    {"part", (PyCFunction)(void (*)(void))alone_batch_part, METH_FASTCALL | METH_KEYWORDS,
      "Wire bytes of a batch of records [first_record, first_record + record_count) alone."},
-    {"tobytes", batch_to_bytes, METH_NOARGS, "A copy of the wire bytes."},
+    {"tobytes", alone_batch_to_bytes, METH_NOARGS, "A copy of the wire bytes."},
     {NULL, NULL, 0, NULL},
 };
 
+ALONE_GET(batch_get_buffers, arena_of_batch)
+ALONE_GET(batch_get_is_ended, arena_of_batch)
+ALONE_GET(batch_get_is_oldest, arena_of_batch)
+ALONE_GET(batch_get_is_over, arena_of_batch)
+ALONE_GET(batch_get_partition, arena_of_batch)
+ALONE_GET(batch_get_record_size_max, arena_of_batch)
+ALONE_GET(batch_get_topic, arena_of_batch)
+
 static PyGetSetDef batch_properties[] = {
-    {"buffers", batch_get_buffers, NULL, "Read-only memoryviews of the wire bytes, in order; release them.", NULL},
-    {"is_ended", batch_get_is_ended, NULL,
+    {"buffers", alone_batch_get_buffers, NULL,
+     "Read-only memoryviews of the wire bytes, in order; release them.", NULL},
+    {"is_ended", alone_batch_get_is_ended, NULL,
      "True when its result is recorded (it expired or was aborted) while it is in flight.", NULL},
-    {"is_oldest", batch_get_is_oldest, NULL, "True when no older batch of its partition is left.", NULL},
-    {"is_over", batch_get_is_over, NULL, "True when it was completed or requeued, or its sender role ended.", NULL},
-    {"partition", batch_get_partition, NULL, "Kafka's partition number.", NULL},
-    {"record_size_max", batch_get_record_size_max, NULL, "Bytes of its largest record, counted now.", NULL},
-    {"topic", batch_get_topic, NULL, "The topic's name.", NULL},
+    {"is_oldest", alone_batch_get_is_oldest, NULL, "True when no older batch of its partition is left.", NULL},
+    {"is_over", alone_batch_get_is_over, NULL,
+     "True when it was completed or requeued, or its sender role ended.", NULL},
+    {"partition", alone_batch_get_partition, NULL, "Kafka's partition number.", NULL},
+    {"record_size_max", alone_batch_get_record_size_max, NULL, "Bytes of its largest record, counted now.", NULL},
+    {"topic", alone_batch_get_topic, NULL, "The topic's name.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

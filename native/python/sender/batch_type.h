@@ -12,7 +12,7 @@ struct batch_object {
     struct sender_half_object *half;
     struct drained_batch facts;
     uint64_t stint;
-    uint32_t export_count;
+    atomic_u32 export_count;
     uint32_t slot_count;
     bool is_over; /* completed, requeued or quarantined */
     uint32_t slots[]; /* head first */

@@ -14,6 +14,7 @@
  */
 #include "python/sender/produce_request_type.h"
 
+#include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 
@@ -593,22 +594,35 @@ static PyObject *request_repr(PyObject *object)
                                 self->request.batch_count, (unsigned long long)self->size);
 }
 
+ALONE(request_begin, itself)
+ALONE(request_peek, itself)
+ALONE(request_read_answer, itself)
+ALONE(request_release, itself)
+ALONE(request_send, itself)
+ALONE(request_skip, itself)
+
 static PyMethodDef request_methods[] = {
-    {"begin", request_begin, METH_O, "Gives the request its correlation id."},
-    {"peek", request_peek, METH_NOARGS, "A copy of the next bytes, as many as a record of TLS holds."},
-    {"read_answer", request_read_answer, METH_O,
+    {"begin", alone_request_begin, METH_O, "Gives the request its correlation id."},
+    {"peek", alone_request_peek, METH_NOARGS, "A copy of the next bytes, as many as a record of TLS holds."},
+    {"read_answer", alone_request_read_answer, METH_O,
      "(throttle_time_ms, base offsets, log append times) of an answer in which all is well; None of any other."},
-    {"release", request_release, METH_NOARGS, "Lets go of its buffers; nothing is written any more."},
-    {"send", request_send, METH_O, "Writes to a socket the bytes that it takes at once; returns their number."},
-    {"skip", request_skip, METH_O, "Counts so many bytes as written."},
+    {"release", alone_request_release, METH_NOARGS, "Lets go of its buffers; nothing is written any more."},
+    {"send", alone_request_send, METH_O, "Writes to a socket the bytes that it takes at once; returns their number."},
+    {"skip", alone_request_skip, METH_O, "Counts so many bytes as written."},
     {NULL, NULL, 0, NULL},
 };
 
+ALONE_GET(request_get_is_touched, itself)
+ALONE_GET(request_get_is_written, itself)
+ALONE_GET(request_get_size, itself)
+ALONE_GET(request_get_version, itself)
+
 static PyGetSetDef request_properties[] = {
-    {"is_touched", request_get_is_touched, NULL, "True when a byte of it was written, or given out by `peek`.", NULL},
-    {"is_written", request_get_is_written, NULL, "True when nothing of it is left, or it was released.", NULL},
-    {"size", request_get_size, NULL, "Bytes of all of it, the frame's size included.", NULL},
-    {"version", request_get_version, NULL, "The version of the protocol.", NULL},
+    {"is_touched", alone_request_get_is_touched, NULL,
+     "True when a byte of it was written, or given out by `peek`.", NULL},
+    {"is_written", alone_request_get_is_written, NULL, "True when nothing of it is left, or it was released.", NULL},
+    {"size", alone_request_get_size, NULL, "Bytes of all of it, the frame's size included.", NULL},
+    {"version", alone_request_get_version, NULL, "The version of the protocol.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

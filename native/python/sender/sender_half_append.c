@@ -15,7 +15,9 @@
  */
 #include <string.h>
 
+#include "python/common/alone.h"
 #include "python/common/errors.h"
+#include "python/common/items.h"
 #include "python/log/log_end_type.h"
 #include "python/sender/batch_type.h"
 #include "sender/log_run.h"
@@ -86,11 +88,11 @@ static void call_free(struct append_call *call)
 
 /* ---- planning ---- */
 
-/* An object of a dict, borrowed; NULL without an exception: there is none, or no memory to look for it. */
+/* An object of a dict, a new reference; NULL without an exception: there is none, or no memory to look for it. */
 static PyObject *partition_find(PyObject *dict, uint32_t partition_index)
 {
     PyObject *key = PyLong_FromUnsignedLong(partition_index);
-    PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(dict, key);
+    PyObject *found = key == NULL ? NULL : dict_item(dict, key);
     Py_XDECREF(key);
     PyErr_Clear(); /* then the batches are left, and nothing is lost */
     return found;
@@ -100,7 +102,10 @@ static PyObject *partition_find(PyObject *dict, uint32_t partition_index)
 static PyObject *log_end_find(const struct append_call *call, uint32_t partition_index)
 {
     PyObject *log = partition_find(call->log_ends, partition_index);
-    return log != NULL && Py_IS_TYPE(log, call->half->state->log_end_type) ? Py_NewRef(log) : NULL;
+    if (log != NULL && !Py_IS_TYPE(log, call->half->state->log_end_type)) {
+        Py_CLEAR(log);
+    }
+    return log;
 }
 
 /* How many batches of a run may go to the overflow by their row in its spill file; all, where the log is the sink. */
@@ -116,9 +121,11 @@ static uint32_t run_spill_fit(const struct append_call *call, const struct log_r
     unsigned long long arena;
     if (given == NULL || !PyTuple_CheckExact(given) ||
         !PyArg_ParseTuple(given, "iKKK", &spill->file, &row_count, &end_seq, &arena)) {
+        Py_XDECREF(given);
         PyErr_Clear();
         return 0;
     }
+    Py_DECREF(given);
     spill->row_count = row_count;
     spill->end_seq = end_seq;
     spill->arena = arena;
@@ -130,10 +137,9 @@ static uint32_t run_fit(const struct append_call *call, struct log_run *run, str
                         uint32_t count)
 {
     struct log_batch *batches = &call->batches[run->drained - call->drained];
-    if (log == NULL || log->is_in_call) {
+    if (log == NULL || !log_end_take(log)) {
         return 0;
     }
-    log->is_in_call = true;
     run->log = &log->core;
     uint32_t fit_count =
         log_end_fit(log, batches, log_run_describe(call->half->core, run->drained, count, batches));
@@ -204,7 +210,7 @@ static void runs_complete(struct append_call *call, const uint32_t *remembered_c
             run_end(call, i);
         }
         if (run->log != NULL) {
-            log->is_in_call = false;
+            log_end_leave(log);
         }
     }
 }

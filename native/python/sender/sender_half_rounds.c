@@ -270,9 +270,10 @@ static struct batch_object *batch_parse(struct sender_half_object *self, PyObjec
     if (!batch_object_is_current(batch)) {
         return NULL;
     }
-    if (batch->export_count > 0) {
+    uint32_t export_count = load_acquire_u32(&batch->export_count);
+    if (export_count > 0) {
         PyErr_Format(self->state->batch_in_use, "buffers of the batch are still in use, %u of them: release its "
-                     "memoryviews before it is completed or requeued", batch->export_count);
+                     "memoryviews before it is completed or requeued", export_count);
         return NULL;
     }
     return batch;
@@ -392,7 +393,7 @@ PyObject *half_complete_part(PyObject *object, PyObject *const *args, Py_ssize_t
 
 /* Four sequences of one length, one call's worth of work. */
 struct many {
-    PyObject *columns[4]; /* batches, record counts, base offsets, log append times; as tuples or lists */
+    PyObject *columns[4]; /* batches, record counts, base offsets, log append times; as tuples of our own */
     Py_ssize_t count;
     struct batch_completion *completions;
     struct batch_object **batches; /* of the completions */
@@ -403,16 +404,16 @@ struct many {
 static bool many_begin(struct many *many, PyObject *const *bound)
 {
     for (int i = 0; i < 4; i++) {
-        many->columns[i] = PySequence_Fast(bound[i], "complete_many takes four sequences");
+        many->columns[i] = PySequence_Tuple(bound[i]);
         if (many->columns[i] == NULL) {
             return false;
         }
-        if (PySequence_Fast_GET_SIZE(many->columns[i]) != PySequence_Fast_GET_SIZE(many->columns[0])) {
+        if (PyTuple_GET_SIZE(many->columns[i]) != PyTuple_GET_SIZE(many->columns[0])) {
             PyErr_SetString(PyExc_ValueError, "complete_many takes four sequences of one length");
             return false;
         }
     }
-    many->count = PySequence_Fast_GET_SIZE(many->columns[0]);
+    many->count = PyTuple_GET_SIZE(many->columns[0]);
     many->completions = PyMem_Malloc(((size_t)many->count + 1) * sizeof *many->completions);
     many->batches = PyMem_Malloc(((size_t)many->count + 1) * sizeof *many->batches);
     many->left = PyList_New(0);
@@ -437,7 +438,7 @@ static void many_end(struct many *many)
 static bool batch_is_ordinary(const struct sender_half_object *self, const struct batch_object *batch,
                               int64_t record_count)
 {
-    return batch->export_count == 0 && batch->facts.acked_record_count == 0 &&
+    return load_acquire_u32(&batch->export_count) == 0 && batch->facts.acked_record_count == 0 &&
            record_count == batch->facts.record_count && !self->core->notes[batch->facts.slot_index].is_ended;
 }
 
@@ -454,7 +455,7 @@ static bool many_take(struct sender_half_object *self, struct many *many, Py_ssi
     static const struct integer_range count_range = {"record_count", 1, BATCH_RECORD_COUNT_MAX};
     static const struct integer_range offset_range = {"base_offset", -1, INT64_MAX};
     static const struct integer_range time_range = {"log_append_time_ms", -1, INT64_MAX};
-    struct batch_object *batch = (struct batch_object *)PySequence_Fast_GET_ITEM(many->columns[0], place);
+    struct batch_object *batch = (struct batch_object *)PyTuple_GET_ITEM(many->columns[0], place);
     struct batch_completion *completion = &many->completions[many->completion_count];
     int64_t record_count;
     if (!Py_IS_TYPE(batch, self->state->batch_type) || batch->half != self ||
@@ -464,10 +465,10 @@ static bool many_take(struct sender_half_object *self, struct many *many, Py_ssi
     }
     *completion = (struct batch_completion){.seq = batch->facts.seq, .slot_index = batch->facts.slot_index};
     completion->outcome.result = RESULT_SUCCEEDED;
-    if (!integer_parse(self->state, PySequence_Fast_GET_ITEM(many->columns[1], place), &count_range, &record_count) ||
-        !integer_parse(self->state, PySequence_Fast_GET_ITEM(many->columns[2], place), &offset_range,
+    if (!integer_parse(self->state, PyTuple_GET_ITEM(many->columns[1], place), &count_range, &record_count) ||
+        !integer_parse(self->state, PyTuple_GET_ITEM(many->columns[2], place), &offset_range,
                        &completion->outcome.base_offset) ||
-        !integer_parse(self->state, PySequence_Fast_GET_ITEM(many->columns[3], place), &time_range,
+        !integer_parse(self->state, PyTuple_GET_ITEM(many->columns[3], place), &time_range,
                        &completion->outcome.log_append_time_ms)) {
         return false;
     }

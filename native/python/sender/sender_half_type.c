@@ -2,15 +2,16 @@
  *
  * SenderHalf: the role, and the beginning and end of every call of its holder.
  *
- * One thread at a time: the core may let go of the GIL while it waits for the pool's lock, and its private queues are
- * half changed then. A second thread that comes in is refused. Every call hands the waiters it served to `wake` before
- * it returns.
+ * One thread at a time: the core may let other threads run while it waits for the pool's lock, and its private queues
+ * are half changed then. A second thread that comes in is refused. Every call hands the waiters it served to `wake`
+ * before it returns.
  *
  * A Batch that nobody refers to any more before it was completed cannot be put back at that moment (its last reference
  * may go on any thread, in the middle of any call): it is noted, and requeued by the next call of the sender.
  */
 #include "python/sender/sender_half_type.h"
 
+#include "python/common/alone.h"
 #include "python/common/errors.h"
 #include "python/common/wakes.h"
 
@@ -139,9 +140,10 @@ static bool role_may_be_left(const struct sender_half_object *self)
     if (!half_has_role(self)) {
         return true;
     }
-    if (self->export_count > 0) {
+    uint32_t export_count = load_acquire_u32(&self->export_count);
+    if (export_count > 0) {
         PyErr_Format(self->state->batch_in_use, "buffers of drained batches are still in use, %u of them: release "
-                     "them before the sender role is left", self->export_count);
+                     "them before the sender role is left", export_count);
         return false;
     }
     if (self->is_in_call) {
@@ -167,6 +169,21 @@ static PyObject *half_resign(PyObject *object, PyObject *unused)
 
 /* ---- open and close ---- */
 
+static PyObject *half_open(PyTypeObject *type, struct arena_object *arena, PyObject *wake)
+{
+    if (!arena_object_attach(arena)) {
+        return NULL;
+    }
+    struct sender_half_object *self = (struct sender_half_object *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->arena = (struct arena_object *)Py_NewRef((PyObject *)arena);
+        self->state = arena->state;
+        self->wake = Py_NewRef(wake);
+        arena->half_count++;
+    }
+    return (PyObject *)self;
+}
+
 static PyObject *half_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"arena", "wake", NULL};
@@ -179,17 +196,11 @@ static PyObject *half_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     if (!PyCallable_Check(wake)) {
         return PyErr_Format(PyExc_TypeError, "wake must be callable, not %.80s", Py_TYPE(wake)->tp_name);
     }
-    if (!arena_object_attach((struct arena_object *)arena)) {
-        return NULL;
-    }
-    struct sender_half_object *self = (struct sender_half_object *)type->tp_alloc(type, 0);
-    if (self != NULL) {
-        self->arena = (struct arena_object *)Py_NewRef(arena);
-        self->state = self->arena->state;
-        self->wake = Py_NewRef(wake);
-        self->arena->half_count++;
-    }
-    return (PyObject *)self;
+    PyObject *half;
+    ALONE_BEGIN(arena);
+    half = half_open(type, (struct arena_object *)arena, wake);
+    ALONE_END();
+    return half;
 }
 
 static void half_release(struct sender_half_object *self)
@@ -233,7 +244,9 @@ static void half_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
+    ALONE_BEGIN(arena_of_half(object));
     half_release(half_of(object));
+    ALONE_END();
     (void)half_clear(object);
     Py_DECREF((PyObject *)half_of(object)->arena);
     type->tp_free(object);
@@ -244,78 +257,122 @@ static void half_dealloc(PyObject *object)
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
+ALONE_FAST(half_abort, arena_of_half)
+ALONE_FAST(half_append_to_log, arena_of_half)
+ALONE(half_become_sender, arena_of_half)
+ALONE(half_close, arena_of_half)
+ALONE_FAST(half_complete, arena_of_half)
+ALONE_FAST(half_complete_many, arena_of_half)
+ALONE_FAST(half_complete_part, arena_of_half)
+ALONE_FAST(half_complete_spilled, arena_of_half)
+ALONE(half_dead_letters, arena_of_half)
+ALONE_FAST(half_decide, arena_of_half)
+ALONE_FAST(half_drain, arena_of_half)
+ALONE(half_end_backoff, arena_of_half)
+ALONE_FAST(half_expire, arena_of_half)
+ALONE(half_interrupt, arena_of_half)
+ALONE(half_maintain, arena_of_half)
+ALONE_FAST(half_mute, arena_of_half)
+ALONE_FAST(half_partition_index, arena_of_half)
+ALONE_FAST(half_pump, arena_of_half)
+ALONE_FAST(half_publish_outage, arena_of_half)
+ALONE(half_publish_queues, arena_of_half)
+ALONE_FAST(half_publish_spilled, arena_of_half)
+ALONE(half_quarantine, arena_of_half)
+ALONE_FAST(half_ready, arena_of_half)
+ALONE_FAST(half_requeue, arena_of_half)
+ALONE_FAST(half_resequence, arena_of_half)
+ALONE(half_resign, arena_of_half)
+ALONE_FAST(half_set_available, arena_of_half)
+ALONE_FAST(half_set_producer_id, arena_of_half)
+ALONE(half_set_sink_name, arena_of_half)
+ALONE_FAST(half_set_spilled, arena_of_half)
+ALONE_FAST(half_ship_overflow, arena_of_half)
+ALONE(half_show_life, arena_of_half)
+ALONE(half_spill, arena_of_half)
+ALONE(half_statistics, arena_of_half)
+ALONE(half_look_at_transaction, arena_of_half)
+ALONE_FAST(half_end_transaction, arena_of_half)
+ALONE(half_fail_transaction, arena_of_half)
+ALONE(half_keep_transaction_standing, arena_of_half)
+ALONE(half_run_delivery_clock, arena_of_half)
+ALONE_FAST(half_tell_delivery_timeout, arena_of_half)
+ALONE(half_take_expired, arena_of_half)
+ALONE(half_want_dead_letters, arena_of_half)
+
 static PyMethodDef half_methods[] = {
-    {"abort", FAST(half_abort), METH_FASTCALL | METH_KEYWORDS, "Fails every batch: how many."},
-    {"append_to_log", FAST(half_append_to_log), METH_FASTCALL | METH_KEYWORDS,
+    {"abort", FAST(alone_half_abort), METH_FASTCALL | METH_KEYWORDS, "Fails every batch: how many."},
+    {"append_to_log", FAST(alone_half_append_to_log), METH_FASTCALL | METH_KEYWORDS,
      "Drains, and appends ordinary batches to their logs: (batches that were left, how many partitions were looked at, "
      "numbers of what was appended or None)."},
-    {"become_sender", half_become_sender, METH_NOARGS, "Takes the sender role or raises SenderBusyError."},
-    {"close", half_close, METH_NOARGS, "Gives up the sender role, as a death does: resign() leaves it in order."},
-    {"complete", FAST(half_complete), METH_FASTCALL | METH_KEYWORDS, "Ends a drained batch."},
-    {"complete_many", FAST(half_complete_many), METH_FASTCALL | METH_KEYWORDS,
+    {"become_sender", alone_half_become_sender, METH_NOARGS, "Takes the sender role or raises SenderBusyError."},
+    {"close", alone_half_close, METH_NOARGS, "Gives up the sender role, as a death does: resign() leaves it in order."},
+    {"complete", FAST(alone_half_complete), METH_FASTCALL | METH_KEYWORDS, "Ends a drained batch."},
+    {"complete_many", FAST(alone_half_complete_many), METH_FASTCALL | METH_KEYWORDS,
      "Ends batches that have all succeeded. Answers the places of those that are no ordinary ones, and leaves them as "
      "they are."},
-    {"complete_part", FAST(half_complete_part), METH_FASTCALL | METH_KEYWORDS,
+    {"complete_part", FAST(alone_half_complete_part), METH_FASTCALL | METH_KEYWORDS,
      "Records the result of the next records of a batch that was split."},
-    {"complete_spilled", FAST(half_complete_spilled), METH_FASTCALL | METH_KEYWORDS,
+    {"complete_spilled", FAST(alone_half_complete_spilled), METH_FASTCALL | METH_KEYWORDS,
      "Records the result of records of a batch that lies in the overflow."},
-    {"dead_letters", half_dead_letters, METH_NOARGS,
+    {"dead_letters", alone_half_dead_letters, METH_NOARGS,
      "Failed batches whose bytes are still to be written: list of (Batch, result, error code)."},
-    {"decide", FAST(half_decide), METH_FASTCALL | METH_KEYWORDS,
+    {"decide", FAST(alone_half_decide), METH_FASTCALL | METH_KEYWORDS,
      "Notes the result of a batch before its end: no sender sends it any more."},
-    {"drain", FAST(half_drain), METH_FASTCALL | METH_KEYWORDS,
+    {"drain", FAST(alone_half_drain), METH_FASTCALL | METH_KEYWORDS,
      "A batch for each time a partition is given: (batches, how many partitions were looked at)."},
-    {"end_backoff", half_end_backoff, METH_O, "Retried batches of a partition need not wait any longer."},
-    {"expire", FAST(half_expire), METH_FASTCALL | METH_KEYWORDS,
+    {"end_backoff", alone_half_end_backoff, METH_O, "Retried batches of a partition need not wait any longer."},
+    {"expire", FAST(alone_half_expire), METH_FASTCALL | METH_KEYWORDS,
      "Fails batches that are too old: (how many, nanoseconds until the next or None)."},
-    {"interrupt", half_interrupt, METH_NOARGS, "Ends a running pump soon; from any thread."},
-    {"maintain", half_maintain, METH_NOARGS, "Clears up after dead processes."},
-    {"mute", FAST(half_mute), METH_FASTCALL | METH_KEYWORDS, "Keeps a partition from being drained."},
-    {"partition_index", FAST(half_partition_index), METH_FASTCALL | METH_KEYWORDS,
+    {"interrupt", alone_half_interrupt, METH_NOARGS, "Ends a running pump soon; from any thread."},
+    {"maintain", alone_half_maintain, METH_NOARGS, "Clears up after dead processes."},
+    {"mute", FAST(alone_half_mute), METH_FASTCALL | METH_KEYWORDS, "Keeps a partition from being drained."},
+    {"partition_index", FAST(alone_half_partition_index), METH_FASTCALL | METH_KEYWORDS,
      "The index of a partition in the arena's table, which gets it where it has none."},
-    {"pump", FAST(half_pump), METH_FASTCALL | METH_KEYWORDS,
+    {"pump", FAST(alone_half_pump), METH_FASTCALL | METH_KEYWORDS,
      "Runs ordinary rounds by lent sockets, and adds the outcome to a list."},
-    {"publish_outage", FAST(half_publish_outage), METH_FASTCALL | METH_KEYWORDS,
+    {"publish_outage", FAST(alone_half_publish_outage), METH_FASTCALL | METH_KEYWORDS,
      "Tells every observer since when the sink does not work, and why, as bytes; 0: it works."},
-    {"publish_queues", half_publish_queues, METH_NOARGS,
+    {"publish_queues", alone_half_publish_queues, METH_NOARGS,
      "Tells producers how many batches wait in each partition."},
-    {"publish_spilled", FAST(half_publish_spilled), METH_FASTCALL | METH_KEYWORDS,
+    {"publish_spilled", FAST(alone_half_publish_spilled), METH_FASTCALL | METH_KEYWORDS,
      "Tells every observer what lies in the overflow, and since when; 0: nothing does."},
-    {"quarantine", half_quarantine, METH_O, "Ends a batch whose bytes are damaged and keeps them."},
-    {"ready", FAST(half_ready), METH_FASTCALL | METH_KEYWORDS,
+    {"quarantine", alone_half_quarantine, METH_O, "Ends a batch whose bytes are damaged and keeps them."},
+    {"ready", FAST(alone_half_ready), METH_FASTCALL | METH_KEYWORDS,
      "(partitions that may be drained now, nanoseconds until the next or None)."},
-    {"requeue", FAST(half_requeue), METH_FASTCALL | METH_KEYWORDS, "Puts a batch back to be sent again."},
-    {"resequence", FAST(half_resequence), METH_FASTCALL | METH_KEYWORDS,
+    {"requeue", FAST(alone_half_requeue), METH_FASTCALL | METH_KEYWORDS, "Puts a batch back to be sent again."},
+    {"resequence", FAST(alone_half_resequence), METH_FASTCALL | METH_KEYWORDS,
      "Takes the sequences back of batches that are not in flight, of one partition or of all."},
-    {"resign", half_resign, METH_NOARGS, "Leaves the sender role in order; the next sender resends what is in flight."},
-    {"set_available", FAST(half_set_available), METH_FASTCALL | METH_KEYWORDS,
+    {"resign", alone_half_resign, METH_NOARGS,
+     "Leaves the sender role in order; the next sender resends what is in flight."},
+    {"set_available", FAST(alone_half_set_available), METH_FASTCALL | METH_KEYWORDS,
      "Tells producers without a key whether a partition can be delivered to."},
-    {"set_producer_id", FAST(half_set_producer_id), METH_FASTCALL | METH_KEYWORDS,
+    {"set_producer_id", FAST(alone_half_set_producer_id), METH_FASTCALL | METH_KEYWORDS,
      "Kafka's idempotence pair, (-1, -1): none, and the 16 bytes of the sink that gave it."},
-    {"set_sink_name", half_set_sink_name, METH_O,
+    {"set_sink_name", alone_half_set_sink_name, METH_O,
      "The name of this sender's sink for the arena, as bytes; said before the role is taken."},
-    {"set_spilled", FAST(half_set_spilled), METH_FASTCALL | METH_KEYWORDS,
+    {"set_spilled", FAST(alone_half_set_spilled), METH_FASTCALL | METH_KEYWORDS,
      "Which batches of a partition lie in the overflow: from a number on, below another one."},
-    {"ship_overflow", FAST(half_ship_overflow), METH_FASTCALL | METH_KEYWORDS,
+    {"ship_overflow", FAST(alone_half_ship_overflow), METH_FASTCALL | METH_KEYWORDS,
      "The ordinary rounds of an overflow on its way to brokers."},
-    {"show_life", half_show_life, METH_NOARGS, "Shows the sender's sign of life, as each drain does."},
-    {"spill", half_spill, METH_O, "Frees a drained batch that lies in the overflow now; its result is to come."},
-    {"statistics", half_statistics, METH_NOARGS, "The sender's own counts."},
-    {"look_at_transaction", half_look_at_transaction, METH_O,
+    {"show_life", alone_half_show_life, METH_NOARGS, "Shows the sender's sign of life, as each drain does."},
+    {"spill", alone_half_spill, METH_O, "Frees a drained batch that lies in the overflow now; its result is to come."},
+    {"statistics", alone_half_statistics, METH_NOARGS, "The sender's own counts."},
+    {"look_at_transaction", alone_half_look_at_transaction, METH_O,
      "Goes on with the end of the arena's transaction; answers (is it a commit, number) for the sink, or None."},
-    {"end_transaction", FAST(half_end_transaction), METH_FASTCALL | METH_KEYWORDS,
+    {"end_transaction", FAST(alone_half_end_transaction), METH_FASTCALL | METH_KEYWORDS,
      "The sink is done with the transaction of this number; with a reason, a decided one was not committed."},
-    {"fail_transaction", half_fail_transaction, METH_O,
+    {"fail_transaction", alone_half_fail_transaction, METH_O,
      "An open or committing transaction may only be aborted from now on, for this reason."},
-    {"keep_transaction_standing", half_keep_transaction_standing, METH_O,
+    {"keep_transaction_standing", alone_half_keep_transaction_standing, METH_O,
      "Keeps how far the transaction has come in the sink, for the next sender."},
-    {"run_delivery_clock", half_run_delivery_clock, METH_O,
+    {"run_delivery_clock", alone_half_run_delivery_clock, METH_O,
      "Adds nanoseconds in which the sink worked to the delivery clock."},
-    {"tell_delivery_timeout", FAST(half_tell_delivery_timeout), METH_FASTCALL | METH_KEYWORDS,
+    {"tell_delivery_timeout", FAST(alone_half_tell_delivery_timeout), METH_FASTCALL | METH_KEYWORDS,
      "The delivery timeout of this sender, and whether it counts the time in which no sink worked."},
-    {"take_expired", half_take_expired, METH_NOARGS,
+    {"take_expired", alone_half_take_expired, METH_NOARGS,
      "The number of records that expired since the last call: {partition index: count}."},
-    {"want_dead_letters", half_want_dead_letters, METH_O,
+    {"want_dead_letters", alone_half_want_dead_letters, METH_O,
      "Says whether the bytes of failed batches are kept for dead_letters(), before the role is taken."},
     {NULL, NULL, 0, NULL},
 };
@@ -332,10 +389,14 @@ static PyObject *half_get_is_sender(PyObject *object, void *unused)
     return PyBool_FromLong(half_has_role(half_of(object)));
 }
 
+ALONE_GET(half_get_closed, arena_of_half)
+ALONE_GET(half_get_is_sender, arena_of_half)
+ALONE_GET(half_get_oldest_created_ns, arena_of_half)
+
 static PyGetSetDef half_properties[] = {
-    {"closed", half_get_closed, NULL, "True after close().", NULL},
-    {"is_sender", half_get_is_sender, NULL, "True while this object holds the sender role.", NULL},
-    {"oldest_created_ns", half_get_oldest_created_ns, NULL,
+    {"closed", alone_half_get_closed, NULL, "True after close().", NULL},
+    {"is_sender", alone_half_get_is_sender, NULL, "True while this object holds the sender role.", NULL},
+    {"oldest_created_ns", alone_half_get_oldest_created_ns, NULL,
      "The time at which the oldest batch without a result was opened, as of the last expire(); or None.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -24,7 +24,7 @@ struct sender_half_object {
     struct sender_half *core; /* NULL without the role */
     PyObject *wake;           /* wake(waiter indices) */
     struct wake_set wakes;    /* waiters that the running call has served */
-    uint32_t export_count;    /* buffers over batches */
+    atomic_u32 export_count;  /* buffers over batches */
     bool is_closed;
     bool is_in_call;
     bool is_interrupted; /* the running call of `pump` is to end */
@@ -34,6 +34,11 @@ struct sender_half_object {
     struct abandoned_batch *abandoned; /* room for every slot; NULL before the first stint */
     uint32_t abandoned_count;
 };
+
+static inline PyObject *arena_of_half(PyObject *self)
+{
+    return (PyObject *)((struct sender_half_object *)self)->arena;
+}
 
 /* False without the role, and in the child of a fork: it inherits the queues, not the role. */
 bool half_has_role(const struct sender_half_object *self);

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls that have an object alone.
+ *
+ * The code of this extension relies on one thread at a time: what it changes is whole again wherever it lets go of the
+ * GIL. A Python without the GIL has critical sections instead. Each of our entries takes that of one object, its owner:
+ * the Arena for everything that works on an arena, else the object itself. A critical section is let go of wherever the
+ * GIL would be, when a thread blocks or lets others run, and it ends when another thread holds the next one too long to
+ * spin for. So a call must not rely on what it read of its owner before it called Python, or took another section.
+ *
+ * With the GIL, nothing is left of this.
+ */
+#ifndef PYTHON_COMMON_ALONE_H
+#define PYTHON_COMMON_ALONE_H
+
+#include <Python.h>
+
+/* In pairs, in one block; nothing jumps out between them. */
+#ifdef Py_GIL_DISABLED
+#define ALONE_BEGIN(object) Py_BEGIN_CRITICAL_SECTION(object)
+#define ALONE_END() Py_END_CRITICAL_SECTION()
+#else
+#define ALONE_BEGIN(object) { (void)(object);
+#define ALONE_END() }
+#endif
+
+static inline PyObject *itself(PyObject *self)
+{
+    return self;
+}
+
+#define ALONE_CALL(name, owner, parameters, arguments) \
+    static PyObject *alone_##name parameters           \
+    {                                                  \
+        PyObject *answer;                              \
+        ALONE_BEGIN(owner(self));                      \
+        answer = name arguments;                       \
+        ALONE_END();                                   \
+        return answer;                                 \
+    }
+
+/* alone_NAME for a method that takes one argument, or none. */
+#define ALONE(name, owner) ALONE_CALL(name, owner, (PyObject *self, PyObject *argument), (self, argument))
+
+/* alone_NAME for a property. */
+#define ALONE_GET(name, owner) ALONE_CALL(name, owner, (PyObject *self, void *unused), (self, unused))
+
+/* alone_NAME for a method of METH_FASTCALL | METH_KEYWORDS. */
+#define ALONE_FAST(name, owner)                                                                          \
+    ALONE_CALL(name, owner, (PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names), \
+               (self, args, count, names))
+
+#endif
