@@ -322,10 +322,10 @@ class TransactionModel:
         yield "takes the lock, and reads `open`", self._at(state, p, "read batch", open=state.open)
 
     def _repaired(self, state: State) -> State:
-        count, index = state.open
+        index = state.open[1]
         if index != NO_SLOT and state.slots[index].state == FILLING:
             state = self._with_slot(state, index, state.slots[index].sealed)
-        return state._replace(open=(count + 1, NO_SLOT))
+        return state if index == NO_SLOT else self._named(state, NO_SLOT)
 
     def _appender_read_batch(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         index = appender.open[1]
