@@ -470,6 +470,7 @@ def test_a_commit_sleeps_until_the_transaction_changes(transactional: Arena, mon
         with pytest.raises(TransactionOutcomeUnknownError):
             transaction.commit(0.1)
         monkeypatch.undo()
+        producer.close(0)
     committing_word = transactional.native.transaction_word
     words = [word for word, _ in rests]
     assert words == [open_word] + [committing_word] * (len(words) - 1), "the change to COMMITTING came behind a look"

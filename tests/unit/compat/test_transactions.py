@@ -306,6 +306,8 @@ def test_confluent_is_told_what_to_do(outside: dict[str, Any]) -> None:
         with pytest.raises(KafkaException, match="commit has begun") as late:
             producer.abort_transaction()
         assert code_of(late) == KafkaError._STATE
+        with Arena.attach(outside["shmaccum_arena"]) as arena, sending(arena, MemorySink(partitions=1)):
+            producer.commit_transaction(WATCHDOG_S)
 
 
 def test_confluent_hears_that_a_transaction_has_to_be_aborted(outside: dict[str, Any]) -> None:

@@ -307,11 +307,11 @@ def test_every_sync_of_a_batch_is_done_by_the_writer_in_python(tmp_path: Path, a
 def test_a_sender_that_dies_at_any_system_call_loses_and_repeats_nothing(
     tmp_path: Path, arena_name: str, seeded: Callable[[], random.Random]
 ) -> None:
-    """Each child has appended once in Python. It dies in the rounds that append in C, before every third call or so."""
+    """Each child has appended once in Python. It dies in the rounds that append in C, before every second call or so."""
     steps = seeded()
     death_count = number = 0
     while True:
-        number += steps.randint(1, 5)
+        number += steps.randint(1, 3)
         folder = tmp_path / f"log{number}"
         with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB") as arena:
             is_dead = dies_at_system_call(functools.partial(about_to_append, arena_name, folder), number)
