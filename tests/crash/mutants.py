@@ -962,7 +962,7 @@ MUTANTS = (
         "chain-does-not-say-that-it-is-there",
         "producer/producer_batch.c",
         "    enum status admitted = transaction_admit_batch(arena, hold->joined);\n",
-        "    enum status admitted = transaction_admit_batch(arena, hold->joined);\n",
+        "    enum status admitted = transaction_admits(arena, hold->joined);\n",
         TRANSACTION_TEST,
         is_quick=True,
         is_slow=True,
