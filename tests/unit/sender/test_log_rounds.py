@@ -307,7 +307,7 @@ def test_every_sync_of_a_batch_is_done_by_the_writer_in_python(tmp_path: Path, a
 def test_a_sender_that_dies_at_any_system_call_loses_and_repeats_nothing(
     tmp_path: Path, arena_name: str, seeded: Callable[[], random.Random]
 ) -> None:
-    """Each child has appended once in Python. It dies in the rounds that append in C, before every second call or so."""
+    """A child has appended once in Python. It dies in the rounds that append in C, before each second call or so."""
     steps = seeded()
     death_count = number = 0
     while True:
