@@ -60,7 +60,8 @@ def test_nothing_is_lost_where_memory_is_short_and_process_ids_mean_nothing(
     assert any("namespace" in place for place in outcome.tally.kills)
 
 
-@pytest.mark.parametrize("path", ["pump", pytest.param("python", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["pump", "python"])
 def test_nothing_is_lost_and_nothing_comes_twice_behind_a_broker(
     path: str, arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
 ) -> None:

@@ -36,12 +36,13 @@ def run_or_skip(program: Path, mode: str, point_count: int, phase: int, scenario
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("times", [1, pytest.param(MIDDLE_TIMES, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES)
-def test_some_instructions_of_every_operation(program: Path, mode: str, times: int) -> None:
+def test_some_instructions_of_many_operations(program: Path, mode: str, times: int) -> None:
     phase = random.SystemRandom().randrange(1000)
     print(f"phase {phase}")
     left_out = set() if mode in {"commit", "renew"} else APPENDS_INSIDE
     names = [name for name in single_step.scenario_names(mode) if name not in left_out]
-    run_or_skip(program, mode, SHORT_POINTS[mode] * times, phase, names, SHORT_SECONDS_MAX)
+    chosen = names[phase % 2 :: 2] if times == 1 else names  # a short run has every other operation
+    run_or_skip(program, mode, SHORT_POINTS[mode] * times, phase, chosen, SHORT_SECONDS_MAX)
 
 
 @pytest.mark.exhaustive
