@@ -483,7 +483,7 @@ TEST(a_process_that_waits_for_the_transaction_is_woken_by_its_failure_and_its_en
     transaction_fail(company.survivor, TRANSACTION_WHY_REFUSED);
     EXPECT_EQ_U64(wake_count(&company), 1);
     EXPECT_STATUS(transaction_abort(company.arena, company.number, TRANSACTION_WHY_ASKED), STATUS_OK);
-    while (state_of(&company) != TRANSACTION_NONE) {
+    for (uint32_t round = 0; round < company.rounds_max && state_of(&company) != TRANSACTION_NONE; round++) {
         uint64_t number;
         bool is_over = look(&company, &number) == TRANSACTION_TASK_ABORT;
         completion_wait_slice(company.arena, cell, transaction_read(company.arena), 0);
@@ -491,6 +491,7 @@ TEST(a_process_that_waits_for_the_transaction_is_woken_by_its_failure_and_its_en
         EXPECT(!is_over || sender_end_transaction(company.sender->sender, number, TRANSACTION_WHY_NOT) == STATUS_OK);
         EXPECT_EQ_U64(wake_count(&company), former_count + (is_over ? 1 : 0));
     }
+    EXPECT_EQ_U64(state_of(&company), TRANSACTION_NONE);
     sender_maintain(company.sender->sender, NULL);
     company_left(&company);
 }
