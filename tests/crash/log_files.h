@@ -21,7 +21,7 @@ struct log_files {
     int time_index;
 };
 
-/* What the log's writer knows, and what dies with it. */
+/* The knowledge of the log's writer, which dies with it. */
 struct log_numbers {
     struct segment_end segment;
     struct index_position position;

@@ -77,7 +77,7 @@ class Ledger:
 
 @pytest.fixture
 def repaid(monkeypatch: pytest.MonkeyPatch) -> list[Repayment]:
-    """What the sinks of this test got back from the pump."""
+    """The loans that the sinks of this test got back from the pump."""
     repayments: list[Repayment] = []
     give_back = KafkaSink.give_back
 

@@ -31,7 +31,7 @@ ALONE_BY_THEMSELVES = {"producer_send", "wait_join"}
 
 
 def at_once(work: Callable[[int], object], count: int = THREAD_COUNT) -> list[object]:
-    """Runs the work in threads that begin together; what each returned. Raises what one of them raised."""
+    """Runs the work in threads that begin together, and returns their answers. Raises what one of them raised."""
     gate = threading.Barrier(count)
 
     def run(number: int) -> object:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arena, its transaction: what the word says, and the calls of a coordinator (arena/transaction.h).
+ * Arena, its transaction: the meaning of the word, and the calls of a coordinator (arena/transaction.h).
  */
 #include "arena/counters.h"
 #include "arena/transaction.h"

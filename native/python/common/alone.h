@@ -2,7 +2,7 @@
  *
  * Calls that have an object alone.
  *
- * The code of this extension relies on one thread at a time: what it changes is whole again wherever it lets go of the
+ * The code of this extension relies on one thread at a time: its changes are whole again wherever it lets go of the
  * GIL. A Python without the GIL has critical sections instead. Each of our entries takes that of one object, its owner:
  * the Arena for everything that works on an arena, else the object itself. A critical section is let go of wherever the
  * GIL would be, when a thread blocks or lets others run, and it ends when another thread holds the next one too long to
