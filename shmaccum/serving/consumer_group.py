@@ -17,7 +17,10 @@ another one has to be the member's own. Nothing here reads a clock or knows a so
 Rules:
 
 * A place (a partition) has one owner at a time. A member owns a place from the moment in which an answer gives it until
-  the member reports its places without it, leaves, or is removed. So two members never consume the same place.
+  the member reports its places without it, leaves, or is removed. So two members that act on the last answer never
+  consume the same place. A report counts as it stands, as in Kafka: a member that reports itself without a place, loses
+  the answer that takes the place away, and takes the place over by an older answer, consumes it until its next
+  heartbeat.
 * A member stays at its epoch while it has to give places up. It has its rebalance time-out for that, and is removed
   then. It goes to the target's epoch when it owns nothing that is not in its target.
 * A heartbeat with another epoch is fenced (FENCED_MEMBER_EPOCH): the member drops its places and joins again. The

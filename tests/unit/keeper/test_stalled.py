@@ -256,16 +256,17 @@ def test_a_sender_in_another_pid_namespace_is_only_reported(arena: Arena, watche
 def test_a_sender_that_the_kernel_holds_keeps_the_role_and_that_is_told(
     arena: Arena, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """State D cannot be made at will: here the kill does nothing."""
+    """State D cannot be made at will: here the kill does nothing, and the state is said."""
     monkeypatch.setattr(stalled, "END_TIMEOUT_S", 0.0)
     monkeypatch.setattr(Victim, "kill", lambda _: None)
+    monkeypatch.setattr(Victim, "state", "D")
     with running(be_present, arena.name):
         watched.connect()
         watched.look(20)
         assert arena.native.sender_is_alive
     told = watched.errors()
     assert len(told) == 2
-    assert "was killed and does not end: the kernel holds it" in told[1]
+    assert "was killed and does not end: the kernel holds it (state D)" in told[1]
 
 
 # --- together

@@ -157,6 +157,19 @@ def test_another_epoch_is_fenced_and_the_former_one_is_taken_for_a_lost_answer()
     assert simulation.beat("a", owned=places(0, 1, 2), epoch=1) == HeartbeatAnswer("a", 2, places(0, 1, 2, 3))
 
 
+def test_a_member_that_acts_on_an_old_answer_is_told_with_its_next_heartbeat() -> None:
+    """It reported itself without the places, then lost the answer that took one of them away, then took them over."""
+    simulation = Simulation()
+    simulation.join("a")
+    simulation.join("b")
+    simulation.beat("a", owned=NO_PLACES)
+    taken = simulation.beat("b").assignment
+    assert taken
+    left = places(0, 1, 2) - taken
+    full = Heartbeat("a", 2, rebalance_timeout_ms=1, topic_names=frozenset([TOPIC]), owned=places(0, 1, 2))
+    assert simulation.send(full) == HeartbeatAnswer("a", 2, left)
+
+
 def test_a_member_whose_first_answer_was_lost_joins_again_under_its_id() -> None:
     simulation = Simulation()
     simulation.join("a")
@@ -337,6 +350,7 @@ class Client:
     epoch: int = 0
     owned: Places = NO_PLACES
     told: Places = NO_PLACES
+    hears: bool = True
     news: dict[str, object] = field(default_factory=dict)
 
     def request(self) -> Heartbeat:
@@ -348,17 +362,20 @@ class Client:
         return Heartbeat(self.member_id, self.epoch, self.instance_id, owned=owned, **values)  # type: ignore[arg-type]
 
     def begin_again(self) -> None:
-        self.epoch, self.owned, self.told = 0, NO_PLACES, NO_PLACES
+        self.epoch, self.owned, self.told, self.hears = 0, NO_PLACES, NO_PLACES, True
 
     def take(self, answer: HeartbeatAnswer) -> None:
         self.epoch = answer.member_epoch
-        self.news = {}
+        self.news, self.hears = {}, True
         if answer.assignment is not None:
             self.told = answer.assignment
 
+    def lose_answer(self) -> None:
+        self.news, self.hears = {"rebalance_timeout_ms": REBALANCE_MS, "topic_names": self.topics}, False
+
     def act(self) -> None:
-        """Gives up and takes over, and tells that with the next heartbeat."""
-        if self.owned != self.told:
+        """Gives up and takes over, and tells that with the next heartbeat; not while an answer is missing."""
+        if self.hears and self.owned != self.told:
             self.owned = self.told
             self.news = {"rebalance_timeout_ms": REBALANCE_MS, "topic_names": self.topics}
 
@@ -408,7 +425,7 @@ class AnyOrder(RuleBasedStateMachine):
         if not is_lost:
             client.take(answer)
         else:
-            client.news = {"rebalance_timeout_ms": REBALANCE_MS, "topic_names": client.topics}
+            client.lose_answer()
 
     @rule(slot=CLIENTS)
     def act(self, slot: int) -> None:
