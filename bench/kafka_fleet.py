@@ -3,8 +3,8 @@
 
 A fleet is started once and asked for many runs, so that interpreters, connections and metadata are warm. A run is the
 same for everybody: keyed records of 100 bytes to one topic, then a flush. Time is taken from the first go to the last
-flush, and processor time (user and system) from every process of the client's side, the sender included. The broker's
-own files tell the numbers of records and batches of the topic.
+flush, and processor time (user and system) from every process of the client's side, the sender included, and from the
+broker by itself. The broker's own files tell the numbers of records and batches of the topic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -43,11 +43,13 @@ class Job:
         record_count: the number of records; 0: as many as it can send in `seconds`.
         rate: records a second; 0: as fast as it can.
         seconds: the time for which it sends where there is no number of records.
+        is_dry: a worker does everything but send.
     """
 
     record_count: int = 0
     rate: int = 0
     seconds: float = 0.0
+    is_dry: bool = False
 
 
 # --- Apache Kafka
@@ -102,6 +104,10 @@ def _produce_paced(job: Job, send: Send) -> int:
     return job.record_count
 
 
+def send_nothing(_key: bytes) -> None:
+    """The send of a dry job."""
+
+
 def serve_jobs(pipe: Connection, send: Send, flush: Callable[[], object]) -> None:
     """Works for each job that comes through the pipe, and tells the number of records and the processor time."""
     send(KEYS[0])
@@ -109,7 +115,7 @@ def serve_jobs(pipe: Connection, send: Send, flush: Callable[[], object]) -> Non
     pipe.send("warm")
     while (job := pipe.recv()) is not None:
         begin_cpu_s = time.process_time()
-        count = produce(job, send)
+        count = produce(job, send_nothing if job.is_dry else send)
         flush()
         pipe.send((count, time.process_time() - begin_cpu_s))
 
@@ -155,6 +161,16 @@ def send_by_client(producer: Any, topic: str) -> Send:
 
 
 # --- a fleet
+
+
+def _brokers() -> list[psutil.Process]:
+    return [psutil.Process(broker.process.pid) for broker in cluster().brokers]
+
+
+def cpu_s_of(processes: list[psutil.Process]) -> float:
+    """User and system time of processes since they began."""
+    times = [process.cpu_times() for process in processes]
+    return sum(time.user + time.system for time in times)
 
 
 class Workers:
@@ -204,11 +220,12 @@ class Fleet:
         Raises:
             RuntimeError: a record is missing, or came twice.
         """
-        before_s = self._helpers_cpu_s()
+        before_s, broker_before_s = cpu_s_of(self.helpers), cpu_s_of(_brokers())
         begin_s = time.perf_counter()
         told = self._workers.work(job)
         elapsed_s = time.perf_counter() - begin_s
-        cpu_s = sum(worker_cpu_s for _, worker_cpu_s in told) + self._helpers_cpu_s() - before_s
+        cpu_s = sum(worker_cpu_s for _, worker_cpu_s in told) + cpu_s_of(self.helpers) - before_s
+        broker_cpu_s = cpu_s_of(_brokers()) - broker_before_s
         wanted = sum(count for count, _ in told)
         records, batches = self._arrivals.since_last()
         if records != wanted:
@@ -216,13 +233,17 @@ class Fleet:
         return {
             "records_per_s": records / elapsed_s,
             "cpu_us_per_record": cpu_s * 1e6 / records,
+            "cores": cpu_s / elapsed_s,
+            "broker_cpu_us_per_record": broker_cpu_s * 1e6 / records,
+            "broker_cores": broker_cpu_s / elapsed_s,
             "connections": float(self._connection_count()),
             "records_per_batch": records / batches,
         }
 
-    def _helpers_cpu_s(self) -> float:
-        times = [helper.cpu_times() for helper in self.helpers]
-        return sum(time.user + time.system for time in times)
+    def pacing_cpu_us(self, job: Job) -> float:
+        """The processor time that a paced job costs its workers for each record, when nothing is sent."""
+        told = self._workers.work(replace(job, is_dry=True))
+        return sum(cpu_s for _, cpu_s in told) * 1e6 / sum(count for count, _ in told)
 
     def _connection_count(self) -> int:
         """Established ones to the broker, of all client processes."""

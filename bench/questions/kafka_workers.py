@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What do eight workers gain that share one connection to Apache Kafka, beside eight that have a producer each?
 
-Everybody on the same cores, the broker too; keyed records of 100 bytes, six partitions, acks=all, idempotence, linger
-5 ms. Both have Kafka's batch.size of 16 KiB, and once what is best for their throughput: 1 MB for the peer, which is
-its default, 128 KiB for us. "Flat out" is as fast as the workers can; "paced" is what workers mostly do: 1,000 records
-a second each, five at a time, at moments of their own. A run takes five seconds, in the short form half a second. In
-the normal form the broker writes about 7 GB into the folder for temporary files, and removes them at the end.
+Everybody on the same cores, the broker too; keyed records of 100 bytes, six partitions, acks=all, idempotence, linger 5
+ms. Both have Kafka's batch.size of 16 KiB, and once what is best for their throughput: 1 MB for the peer, which is its
+default, 128 KiB for us. "Flat out" is as fast as the workers can; "paced" is what workers mostly do: 1,000 records a
+second each, five at a time, at moments of their own. The same workers do each paced job once more and send nothing, and
+what this costs is subtracted: the sleeps, and the waking from them. The cores that the clients and the broker keep busy
+tell who is full: where both together have every core, a client that takes less leaves more to the broker. A run takes
+five seconds, in the short form half a second. In the normal form the broker writes about 7 GB into the folder for
+temporary files, and removes them at the end.
 """
 
 from __future__ import annotations
@@ -55,6 +58,16 @@ def _run(fleet: Callable[[], Fleet], job: Job) -> Callable[[], Measurement]:
     return lambda: fleet().run(job)
 
 
+def _run_paced(fleet: Callable[[], Fleet]) -> Callable[[], Measurement]:
+    def measure() -> Measurement:
+        measurement = fleet().run(PACED)
+        pacing_us = fleet().pacing_cpu_us(PACED)
+        net_us = measurement["cpu_us_per_record"] - pacing_us
+        return {**measurement, "pacing_us_per_record": pacing_us, "net_cpu_us_per_record": net_us}
+
+    return measure
+
+
 def _version() -> str:
     import confluent_kafka
 
@@ -69,8 +82,8 @@ def contenders() -> list[Contender]:
         Contender(PEER, _run(_clients, FLAT_OUT), version=_version),
         Contender(OURS_LARGE, _run(_arena_of_large_batches, FLAT_OUT), peer=PEER_LARGE),
         Contender(PEER_LARGE, _run(_clients_with_their_own_batches, FLAT_OUT), version=_version),
-        Contender(OURS_PACED, _run(_arena, PACED), peer=PEER_PACED),
-        Contender(PEER_PACED, _run(_clients, PACED), version=_version),
+        Contender(OURS_PACED, _run_paced(_arena), peer=PEER_PACED),
+        Contender(PEER_PACED, _run_paced(_clients), version=_version),
     ]
 
 
@@ -79,6 +92,11 @@ QUESTION = Question(
     figures=(
         Figure("records_per_s", "k records/s", 1e-3, "higher", "delivered, from the first send to the last flush"),
         Figure("cpu_us_per_record", "us CPU/record", 1, "lower", "user and system, of all client processes"),
+        Figure("cores", "cores", 1, "lower", "that the client processes keep busy"),
+        Figure("broker_cores", "cores of the broker", 1, "lower", "that it keeps busy"),
+        Figure("broker_cpu_us_per_record", "us CPU/record of the broker", 1, "lower"),
+        Figure("pacing_us_per_record", "us CPU/record of pacing", 1, "lower", "of workers that send nothing"),
+        Figure("net_cpu_us_per_record", "us CPU/record without pacing", 1, "lower", "of all client processes"),
         Figure("connections", "connections", 1, "lower", "to the broker"),
         Figure("records_per_batch", "records/batch", 1, "higher", "as they lie in the broker's log"),
     ),
@@ -88,16 +106,22 @@ QUESTION = Question(
     limit_s=600,
     scope="full",
     goals=(
-        Goal("8 workers to Kafka, of the peer's delivered records/s", OURS, "records_per_s", 2.0, is_ratio=True),
-        Goal("8 workers to Kafka, of the peer's CPU per record", OURS, "cpu_us_per_record", 1 / 3, is_ratio=True),
+        Goal("8 workers to Kafka, of the peer's delivered records/s", OURS, "records_per_s", 2.5, is_ratio=True),
+        Goal("8 workers to Kafka, of the peer's CPU per record", OURS, "cpu_us_per_record", 0.2, is_ratio=True),
         Goal(
             "8 workers to Kafka, each side's best batches, of the peer's CPU per record",
             OURS_LARGE,
             "cpu_us_per_record",
+            0.2,
+            is_ratio=True,
+        ),
+        Goal(
+            "8 paced workers, without pacing, of the peer's CPU per record",
+            OURS_PACED,
+            "net_cpu_us_per_record",
             1 / 3,
             is_ratio=True,
         ),
-        Goal("8 paced workers, of the peer's CPU per record", OURS_PACED, "cpu_us_per_record", 1 / 3, is_ratio=True),
         Goal("8 workers to Kafka, of the peer's connections", OURS, "connections", 1 / 8, is_ratio=True),
     ),
 )

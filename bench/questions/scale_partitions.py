@@ -63,7 +63,7 @@ QUESTION = Question(
             "append record by record to 10,000 partitions, of private buffers",
             SINGLES.format(count=10_000),
             "cpu_ns_per_record",
-            1.1,
+            1.5,
             is_ratio=True,
         ),
     ),

@@ -41,6 +41,10 @@ def test_a_worker_that_is_told_a_time_counts_its_records() -> None:
     assert len(sent) % len(KEYS) == 0, "each key as often as the others"
 
 
+def test_a_dry_job_counts_records_and_sends_none() -> None:
+    assert served(Job(300, 1_000_000, is_dry=True)) == ([], 300)
+
+
 def test_jobs_are_short_where_they_are_asked_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert job_seconds(5) == 5
