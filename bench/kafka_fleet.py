@@ -243,7 +243,7 @@ class Fleet:
     def pacing_cpu_us(self, job: Job) -> float:
         """The processor time that a paced job costs its workers for each record, when nothing is sent."""
         told = self._workers.work(replace(job, is_dry=True))
-        return sum(cpu_s for _, cpu_s in told) * 1e6 / sum(count for count, _ in told)
+        return float(sum(cpu_s for _, cpu_s in told) * 1e6 / sum(count for count, _ in told))
 
     def _connection_count(self) -> int:
         """Established ones to the broker, of all client processes."""
