@@ -19,6 +19,7 @@
 #include "arena/lock.h"
 #include "arena/process.h"
 #include "arena/registry.h"
+#include "arena/spilled.h"
 #include "arena/transaction.h"
 #include "arena/verify.h"
 #include "run_queue.h"
@@ -282,6 +283,36 @@ static void world_take_arrived(struct world *world)
     }
 }
 
+/* A batch that is still in its slot is sent from there, and gets its result there. */
+static bool row_is_in_slot(const struct world *world, const struct spill_row *row)
+{
+    const struct slot_header *slot = &world->arena->slots[row->slot_index];
+    return slot_word_state(load_acquire_u64(&slot->word)) == SLOT_READY && load_relaxed_u64(&slot->seq) == row->seq;
+}
+
+/* What has arrived in the overflow is shipped by its rows: the results, and then the range. */
+static void world_ship(struct world *world)
+{
+    char problem[PROBLEM_SIZE];
+    uint32_t count;
+    struct spill_row rows[ARRIVED_MAX];
+    bool is_right = log_files_read_rows(&world->log_files, &world->arrived, rows, &count, problem);
+    WORLD_EXPECT(world, is_right, "%s", problem);
+    for (uint32_t i = 0; i < count && is_right; i++) {
+        const struct completion result = {.seq = rows[i].seq,
+                                          .slot_index = rows[i].slot_index,
+                                          .partition_index = VICTIM_PARTITION,
+                                          .record_count = rows[i].record_count,
+                                          .result = RESULT_SUCCEEDED,
+                                          .base_offset = rows[i].base_offset,
+                                          .log_append_time_ms = -1};
+        if (!row_is_in_slot(world, &rows[i])) {
+            REQUIRE(sender_complete_spilled(world->accumulator->sender, &result) == STATUS_OK);
+        }
+    }
+    spilled_set(world->arena, VICTIM_PARTITION, 0, 0);
+}
+
 /* A batch that comes again is dropped by the sink, which knows its sequence. */
 static bool world_knows(struct world *world, const struct drained_batch *batch, const uint8_t *bytes)
 {
@@ -385,6 +416,21 @@ static void check_sync_records(struct world *world)
     }
 }
 
+/* A reader that looked now would never be told that a result was overwritten. */
+static void check_nothing_is_forgotten(struct world *world)
+{
+    for (uint32_t producer = 0; producer < PRODUCER_COUNT; producer++) {
+        const struct ledger_producer *entry = &world->shared->ledger.producers[producer];
+        for (uint32_t sequence = 0; sequence < entry->returned_count; sequence++) {
+            struct completion completion;
+            enum status status = completion_find(world->arena, &entry->tokens[sequence], &completion);
+            WORLD_EXPECT(world, status == STATUS_OK || status == STATUS_PENDING,
+                         "record %u of producer %u has no result and none to come: %s", sequence, producer,
+                         status_name(status));
+        }
+    }
+}
+
 void check_always(struct world *world)
 {
     const struct arena *arena = world->arena;
@@ -396,6 +442,7 @@ void check_always(struct world *world)
     uint32_t waiting_count = load_acquire_u32(&arena->globals->waiting_count);
     WORLD_EXPECT(world, waiting_count >= wait_word_count(arena), "%u wait and waiting_count is %u",
                  wait_word_count(arena), waiting_count);
+    check_nothing_is_forgotten(world);
     if (world->is_durable) {
         check_sync_records(world);
     }
@@ -558,6 +605,9 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
     }
     if (world->accumulator->sender == NULL) {
         world_become_sender(world);
+    }
+    if (world->is_spilling) {
+        world_ship(world);
     }
     if (world->is_durable) {
         enum status status = world_sync(world);
@@ -884,6 +934,7 @@ void world_new(struct world *world, const struct scenario *scenario)
         broker_open(&world->broker, scenario->is_transactional);
     }
     world->has_log = scenario->is_logging;
+    world->is_spilling = scenario->is_spilling;
     if (world->has_log) {
         log_files_open(&world->log_files);
     }

@@ -9,8 +9,9 @@
  *   survivor   appends to the victim's partition, sends and completes everything, clears up; every single operation
  *              must end within DELAY_MAX_NS
  *
- * RULES at every instant: a free slot is all zeros. waiting_count is never below the number of waiters. Where sync_done
- * says that an open batch was forced, a sync record of it agrees with its bytes.
+ * RULES at every instant: a free slot is all zeros. waiting_count is never below the number of waiters. Every record
+ * whose append returned has its result, or is pending. Where sync_done says that an open batch was forced, a sync record
+ * of it agrees with its bytes.
  *
  * RULES after a kill at any instruction
  *   verify (deep) finds only faults that the living repair.
@@ -99,6 +100,7 @@ struct world {
     bool has_broker;                        /* the victim pumps */
     struct broker broker;
     bool has_log;                           /* the victim appends to a log */
+    bool is_spilling;                       /* that log is an overflow: a record in it has no result yet */
     struct log_files log_files;
     struct arrived arrived;                 /* when the victim was dead */
     struct delay delay;
@@ -125,6 +127,7 @@ struct scenario {
     bool is_transactional; /* the arena has transactions, and one is open when the victim is born */
     bool is_pumping;       /* the victim sends to a broker, which keeps what arrived */
     bool is_logging;       /* the victim appends to a log, which keeps what is whole in its file */
+    bool is_spilling;      /* that log is an overflow, and the survivor ships what is there */
     bool is_joining;       /* the victim appends in the transaction that is open when it is born, and in no other */
     bool is_refusing;      /* records may have the result FAILED */
     bool is_shared;        /* one process may hold every slot, and is counted (process_share.h) */

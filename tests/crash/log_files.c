@@ -19,7 +19,8 @@ void log_files_open(struct log_files *files)
     files->log = memfd_create("log", MFD_CLOEXEC);
     files->offset_index = memfd_create("index", MFD_CLOEXEC);
     files->time_index = memfd_create("timeindex", MFD_CLOEXEC);
-    REQUIRE(files->log >= 0 && files->offset_index >= 0 && files->time_index >= 0);
+    files->rows = memfd_create("spill", MFD_CLOEXEC);
+    REQUIRE(files->log >= 0 && files->offset_index >= 0 && files->time_index >= 0 && files->rows >= 0);
 }
 
 void log_files_close(struct log_files *files)
@@ -27,6 +28,7 @@ void log_files_close(struct log_files *files)
     close(files->log);
     close(files->offset_index);
     close(files->time_index);
+    close(files->rows);
 }
 
 struct log_end log_files_end(const struct log_files *files, struct log_numbers *numbers)
@@ -122,6 +124,30 @@ bool log_files_read(const struct log_files *files, struct arrived *arrived, char
         !entries_are_right(files->time_index, TIME_ENTRY_SIZE, 8, &places)) {
         snprintf(problem, PROBLEM_SIZE, "an index entry is of no batch of the log");
         return false;
+    }
+    return true;
+}
+
+static bool row_is_right(const struct spill_row *row, const struct arrived_batch *batch, int64_t base_offset)
+{
+    struct record_batch_header header;
+    REQUIRE(record_batch_header_read(batch->bytes, batch->size, &header) == STATUS_OK);
+    return row->base_offset == base_offset && row->record_count == (uint32_t)header.record_count;
+}
+
+bool log_files_read_rows(const struct log_files *files, const struct arrived *arrived,
+                         struct spill_row rows[ARRIVED_MAX], uint32_t *count, char problem[PROBLEM_SIZE])
+{
+    int64_t base_offset = 0;
+    ssize_t size = pread(files->rows, rows, ARRIVED_MAX * SPILL_ROW_SIZE, SPILL_ROWS_BEGIN);
+    REQUIRE(size >= 0 && size < ARRIVED_MAX * SPILL_ROW_SIZE);
+    *count = (uint32_t)size / SPILL_ROW_SIZE;
+    for (uint32_t i = 0; i < *count; i++) {
+        if (i == arrived->count || !row_is_right(&rows[i], &arrived->batches[i], base_offset)) {
+            snprintf(problem, PROBLEM_SIZE, "row %u of the spill file is of no batch of the log", i);
+            return false;
+        }
+        base_offset += rows[i].record_count;
     }
     return true;
 }

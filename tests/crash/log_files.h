@@ -7,6 +7,8 @@
  * A batch has arrived when its last byte is in the file. A recovery of the log cuts a batch behind those, and so does
  * the reading here. The numbers of the log's end lie beside the ledger: each store to them is a change at which a
  * victim dies or stops.
+ *
+ * Where the log is an overflow, the spill file lies beside it: a row for each batch that may leave the arena.
  */
 #ifndef CRASH_LOG_FILES_H
 #define CRASH_LOG_FILES_H
@@ -14,11 +16,13 @@
 #include "arrived.h"
 #include "ledger.h"
 #include "log/segment_end.h"
+#include "sender/spill_row.h"
 
 struct log_files {
     int log;
     int offset_index;
     int time_index;
+    int rows; /* the spill file */
 };
 
 /* The knowledge of the log's writer, which dies with it. */
@@ -38,5 +42,10 @@ struct log_end log_files_end(const struct log_files *files, struct log_numbers *
 /* Reads the batches that are whole in the log. False, with a sentence, if an offset is not the next one, or if an index
  * entry is of no batch. */
 bool log_files_read(const struct log_files *files, struct arrived *arrived, char problem[PROBLEM_SIZE]);
+
+/* Reads the rows of the spill file; batches get rows in the order of the log. False, with a sentence, if a row tells
+ * anything else than the batch of the log does that `arrived` has in its place. */
+bool log_files_read_rows(const struct log_files *files, const struct arrived *arrived,
+                         struct spill_row rows[ARRIVED_MAX], uint32_t *count, char problem[PROBLEM_SIZE]);
 
 #endif

@@ -1047,6 +1047,55 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
+        "spill-lets-go-before-its-rows-are-there",
+        "sender/log_run.c",
+        "    if (run->append.batch_count == 0 || !rows_write(run, spill)) {\n"
+        "        return;\n"
+        "    }\n"
+        "    POINT(log_run_rows_written);\n"
+        "    for (uint32_t i = 0; i < run->append.batch_count; i++) {\n"
+        "        (void)!sender_spill(half, run->drained[i].slot_index, run->drained[i].seq, wakes); "
+        "/* they are in flight */\n"
+        "    }\n",
+        "    for (uint32_t i = 0; i < run->append.batch_count; i++) {\n"
+        "        (void)!sender_spill(half, run->drained[i].slot_index, run->drained[i].seq, wakes);\n"
+        "    }\n"
+        "    if (run->append.batch_count == 0 || !rows_write(run, spill)) {\n"
+        "        return;\n"
+        "    }\n"
+        "    POINT(log_run_rows_written);\n",
+        (("copy", "spill"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "spill-lets-go-without-rows",
+        "sender/log_run.c",
+        "    if (run->append.batch_count == 0 || !rows_write(run, spill)) {\n",
+        "    if (run->append.batch_count == 0 || (rows_write(run, spill), false)) {\n",
+        (("copy", "spill-where-space-ends"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "spill-has-rows-of-one-place",
+        "sender/log_run.c",
+        "batch->record_count, spill->arena};\n        offset += batch->record_count;\n",
+        "batch->record_count, spill->arena};\n",
+        (("copy", "spill"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "spill-lets-go-before-the-range-has-it",
+        "sender/complete.c",
+        "    spilled_take_in(half->arena, partition_index, seq);\n"
+        "    half->queues[partition_index].is_established = true;\n"
+        "    batch_become_done(half, slot_index, wakes);\n",
+        "    half->queues[partition_index].is_established = true;\n"
+        "    batch_become_done(half, slot_index, wakes);\n"
+        "    spilled_take_in(half->arena, partition_index, seq);\n",
+        (("copy", "spill"),),
+        is_quick=True,
+    ),
+    Mutant(
         "pump-takes-the-answer-to-another-request",
         "format/produce.c",
         "    return take_32(reader, &answered) && answered == correlation &&",

@@ -18,6 +18,7 @@
 #include "base/point.h"
 #include "sender/log_run.h"
 #include "sender/pump.h"
+#include "sender/spill_row.h"
 
 /* ---- preparations ---- */
 
@@ -211,6 +212,7 @@ static void prepare_ruin_of_host(struct world *world)
 
 enum { PUMP_ROUNDS = 6 };
 enum { LOG_SIZE_MAX = 2 * BATCH_SIZE + BATCH_SIZE / 8 };
+enum { SPILL_ARENA = 99 };
 
 static void begin_record(struct world *world)
 {
@@ -370,6 +372,7 @@ static void begin_pumping(struct world *world)
 static struct log_end log_end;
 static struct log_batch log_batches[SLOT_COUNT];
 static struct batch_completion log_completions[SLOT_COUNT];
+static struct log_run_spill_file spill_file;
 
 /* At most two sealed batches of a partition. */
 static void drain_two(struct world *world)
@@ -384,18 +387,35 @@ static void drain_two(struct world *world)
     world->drained_count = sender_drain(half, &drain, partitions, 2, world->drained, &seen);
 }
 
-/* From ready to the results of what the log took, as SenderHalf.append_to_log goes. */
-static struct log_run append_to_log(struct world *world)
+/* Of drained batches, what SenderHalf.append_to_log writes. */
+static struct log_run log_write(struct world *world, const struct log_run_spill_file *spill)
 {
-    struct wake_set wakes = {0};
     struct sender_half *half = world->accumulator->sender;
     drain_two(world);
     struct log_run run = {
         .log = &log_end, .drained = world->drained, .batches = log_batches, .count = world->drained_count};
-    uint32_t ordinary_count = log_run_describe(half, run.drained, run.count, log_batches);
+    uint32_t fit_count = spill == NULL ? run.count : log_run_fit_spill(&run, spill);
+    uint32_t ordinary_count = log_run_describe(half, run.drained, fit_count, log_batches);
     run.fit_count = segment_fit(&log_end, log_batches, ordinary_count);
     log_run_write(&run, 0);
-    log_run_complete(half, &run, log_completions, &wakes);
+    return run;
+}
+
+/* From ready to the results of what the log took, as SenderHalf.append_to_log goes. */
+static struct log_run append_to_log(struct world *world)
+{
+    struct wake_set wakes = {0};
+    struct log_run run = log_write(world, NULL);
+    log_run_complete(world->accumulator->sender, &run, log_completions, &wakes);
+    return run;
+}
+
+/* The same where the log is an overflow: from ready to free slots. */
+static struct log_run spill_to_log(struct world *world)
+{
+    struct wake_set wakes = {0};
+    struct log_run run = log_write(world, &spill_file);
+    log_run_spill(world->accumulator->sender, &run, &spill_file, &wakes);
     return run;
 }
 
@@ -412,16 +432,44 @@ static void begin_logging_on(struct world *world)
     REQUIRE(append_to_log(world).ended_count == 1);
 }
 
-/* A file takes a batch more and a part of the next one. The signal of a write beyond that stays blocked. */
-static void begin_logging_where_space_ends(struct world *world)
+/* A file grows no further. The signal of a write beyond that stays blocked. */
+static void file_size_limit(rlim_t size)
 {
     sigset_t beyond;
-    const struct rlimit limit = {.rlim_cur = LOG_SIZE_MAX, .rlim_max = LOG_SIZE_MAX};
-    begin_logging_on(world);
+    const struct rlimit limit = {.rlim_cur = size, .rlim_max = size};
     sigemptyset(&beyond);
     sigaddset(&beyond, SIGXFSZ);
     REQUIRE(sigprocmask(SIG_BLOCK, &beyond, NULL) == 0);
     REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
+/* A file takes a batch more and a part of the next one. */
+static void begin_logging_where_space_ends(struct world *world)
+{
+    begin_logging_on(world);
+    file_size_limit(LOG_SIZE_MAX);
+}
+
+static void begin_spilling(struct world *world)
+{
+    begin_logging(world);
+    spill_file = (struct log_run_spill_file){.file = world->log_files.rows, .arena = SPILL_ARENA};
+}
+
+/* The first batch of a partition goes alone. */
+static void begin_spilling_on(struct world *world)
+{
+    begin_spilling(world);
+    REQUIRE(spill_to_log(world).ended_count == 1);
+    spill_file.row_count = 1;
+    spill_file.end_seq = world->drained[0].seq + 1;
+}
+
+/* A file takes a row more and a part of the next one: the log is shorter than that. */
+static void begin_spilling_where_space_ends(struct world *world)
+{
+    begin_spilling_on(world);
+    file_size_limit((rlim_t)spill_row_place(2) + SPILL_ROW_SIZE / 2);
 }
 
 /* The sender throws the records away. */
@@ -607,6 +655,23 @@ static enum status operate_append_where_space_ends(struct world *world)
     struct log_run run = append_to_log(world);
     bool is_cut = !world->shared->log_numbers.segment.is_torn;
     return run.ended_count == 1 && run.append.error == EFBIG && is_cut ? STATUS_OK : STATUS_STALE;
+}
+
+static enum status operate_spill_one(struct world *world)
+{
+    return spill_to_log(world).ended_count == 1 ? STATUS_OK : STATUS_STALE;
+}
+
+static enum status operate_spill_two(struct world *world)
+{
+    return spill_to_log(world).ended_count == 2 ? STATUS_OK : STATUS_STALE;
+}
+
+/* The log has both batches, the spill file neither, and the arena lets none go. */
+static enum status operate_spill_where_space_ends(struct world *world)
+{
+    struct log_run run = spill_to_log(world);
+    return run.ended_count == 0 && run.append.batch_count == 2 ? STATUS_OK : STATUS_STALE;
 }
 
 /* A batch that had to be split: its first record, then the rest. */
@@ -935,6 +1000,27 @@ const struct scenario scenarios[] = {
      .operate = operate_append_where_space_ends,
      .is_sender = true,
      .is_logging = true},
+    {.name = "spill",
+     .prepare = prepare_four_batches,
+     .begin = begin_spilling_on,
+     .operate = operate_spill_two,
+     .is_sender = true,
+     .is_logging = true,
+     .is_spilling = true},
+    {.name = "spill-for-a-waiter",
+     .prepare = prepare_queued_survivor,
+     .begin = begin_spilling,
+     .operate = operate_spill_one,
+     .is_sender = true,
+     .is_logging = true,
+     .is_spilling = true},
+    {.name = "spill-where-space-ends",
+     .prepare = prepare_four_batches,
+     .begin = begin_spilling_where_space_ends,
+     .operate = operate_spill_where_space_ends,
+     .is_sender = true,
+     .is_logging = true,
+     .is_spilling = true},
     {.name = "expire",
      .prepare = prepare_two_batches,
      .begin = begin_completing,
