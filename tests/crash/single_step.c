@@ -492,7 +492,10 @@ static void victim_step_to(struct world *world, pid_t pid, const struct place *p
         step = victim_step(world, pid);
         bool arena_changed = remembers_change(arena, world->bytes, world->size);
         bool shared_changed = remembers_change(shared, world->shared, sizeof *world->shared);
-        seen += arena_changed || shared_changed;
+        if (arena_changed || shared_changed) {
+            seen++;
+            alarm(WATCHDOG_S); /* a victim that gets on is not stuck, however slow the machine is */
+        }
     }
     if (step == STEP_MADE) {
         (void)victim_step_many(world, pid, place->offset);
