@@ -10,8 +10,8 @@
  *              must end within DELAY_MAX_NS
  *
  * RULES at every instant: a free slot is all zeros. waiting_count is never below the number of waiters. Every record
- * whose append returned has its result, or is pending. Where sync_done says that an open batch was forced, a sync record
- * of it agrees with its bytes.
+ * whose append returned has its result, or is pending. Where sync_done says that an open batch was forced, a sync
+ * record of it agrees with its bytes.
  *
  * RULES after a kill at any instruction
  *   verify (deep) finds only faults that the living repair.
