@@ -13,6 +13,7 @@ CC                  the C compiler; without it, the one Python was built with
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import shutil
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.egg_info import egg_info
 from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
@@ -103,6 +105,23 @@ class BuildNative(build_ext):
         super().run()
 
 
+@functools.cache
+def own_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder that ends with this process."""
+    return tempfile.TemporaryDirectory()
+
+
+class OwnInfo(egg_info):
+    """Notes what is known of the package in a folder of this build's own, which ends with its process.
+
+    setuptools notes it below the project's root, where two builds would write over each other's files.
+    """
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.egg_base = own_folder().name
+
+
 class StagedSource(sdist):
     """Gathers a source distribution in a folder of its own.
 
@@ -112,8 +131,9 @@ class StagedSource(sdist):
     def make_distribution(self) -> None:
         name = self.distribution.get_fullname()
         target = Path(self.dist_dir).resolve() / name
+        files = [path for path in self.filelist.files if not os.path.isabs(path)]  # without those of egg_info
         with tempfile.TemporaryDirectory() as stage:
-            self.make_release_tree(os.path.join(stage, name), self.filelist.files)
+            self.make_release_tree(os.path.join(stage, name), files)
             kinds = self.formats or ["gztar"]
             self.archive_files = [self.make_archive(str(target), kind, root_dir=stage, base_dir=name) for kind in kinds]
 
@@ -140,5 +160,5 @@ if __name__ == "__main__":
         packages=[*find_packages(include=["shmaccum*"]), *SPARK_DISCOVERY],
         package_dir=SPARK_DISCOVERY,
         ext_modules=[native_extension()],
-        cmdclass={"build_ext": BuildNative, "sdist": StagedSource},
+        cmdclass={"build_ext": BuildNative, "egg_info": OwnInfo, "sdist": StagedSource},
     )

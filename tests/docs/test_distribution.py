@@ -17,7 +17,7 @@ from setuptools import Distribution
 from setuptools.command.egg_info import FileList
 
 import shmaccum
-from setup import ROOT, StagedSource, warning_flags
+from setup import ROOT, OwnInfo, StagedSource, warning_flags
 
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
 LINK = re.compile(r"<(https?://[^>]+|[\w./-]+)>`_|^\.\. _[\w ]+: (\S+)$|^\.\. image:: (\S+)$", re.MULTILINE)
@@ -101,12 +101,22 @@ def test_two_builds_of_a_source_distribution_gather_in_folders_of_their_own(tmp_
     assert not any(stage.is_relative_to(ROOT) for stage in stages)
 
 
+def test_a_build_notes_what_it_knows_of_the_package_outside_of_the_project() -> None:
+    noted = [OwnInfo(Distribution({"name": "shmaccum"})) for _ in range(2)]
+    for command in noted:
+        command.ensure_finalized()
+    (folder,) = {Path(command.egg_info).parent for command in noted}
+    assert folder.is_dir()
+    assert not folder.is_relative_to(ROOT), "two builds would write over each other's files"
+
+
 @in_one_worker
 def test_the_documentation_is_in_the_source_distribution(sdist: set[str]) -> None:
     assert (kept("docs") | kept("examples")) - sdist == set(), "MANIFEST.in leaves these out"
     pages = {"README.rst", "CONTRIBUTING.rst", "CHANGELOG.rst", "SECURITY.rst", "LICENSE", "Makefile", "pyproject.toml"}
     assert pages <= sdist
     assert any(name.endswith(".png") for name in sdist), "no picture"
+    assert [name for name in sdist if name.endswith("SOURCES.txt")] == [], "a note of the build"
 
 
 @in_one_worker
