@@ -1047,6 +1047,16 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
+        "recovery-forgets-the-transaction",
+        "arena/transaction.c",
+        "    if (is_possible && (is_same_boot || state == TRANSACTION_DECIDED)) {\n",
+        "    if (is_possible && (is_same_boot || state == TRANSACTION_DECIDED)) {\n"
+        "        store_release_u64(&arena->globals->transaction,\n"
+        "                          transaction_word(transaction_word_number(word), TRANSACTION_NONE, 0));\n",
+        (("copy", "cold-recovery-inside"), ("copy", "cold-recovery-of-open")),
+        is_quick=True,
+    ),
+    Mutant(
         "spill-lets-go-before-its-rows-are-there",
         "sender/log_run.c",
         "    if (run->append.batch_count == 0 || !rows_write(run, spill)) {\n"

@@ -208,6 +208,27 @@ static void prepare_ruin_of_host(struct world *world)
     world->arena->globals->boot_id[0] ^= 1;
 }
 
+/* The same in a transaction that is being committed. Its coordinator leaves. */
+static void prepare_ruin_inside(struct world *world)
+{
+    prepare_ruin(world);
+    REQUIRE(transaction_commit(world->arena, transaction_word_number(transaction_read(world->arena))) == STATUS_OK);
+}
+
+/* The same in one that is open still. */
+static void prepare_ruin_of_open(struct world *world)
+{
+    prepare_ruin(world);
+    REQUIRE(transaction_word_state(transaction_read(world->arena)) == TRANSACTION_OPEN);
+}
+
+/* Two batches of a transaction that is being committed, the first one in flight. */
+static void prepare_dead_sender_inside(struct world *world)
+{
+    prepare_commit(world);
+    world_let_die(world, send_and_die);
+}
+
 /* ---- how a victim gets ready ---- */
 
 enum { PUMP_ROUNDS = 6 };
@@ -937,6 +958,11 @@ const struct scenario scenarios[] = {
      .prepare = prepare_dead_sender,
      .operate = operate_become_sender,
      .is_sender = true},
+    {.name = "take-sender-role-inside",
+     .prepare = prepare_dead_sender_inside,
+     .operate = operate_become_sender,
+     .is_sender = true,
+     .is_transactional = true},
     {.name = "drain", .prepare = prepare_two_batches, .begin = begin_sending, .operate = operate_drain,
      .is_sender = true},
     {.name = "complete",
@@ -1043,6 +1069,18 @@ const struct scenario scenarios[] = {
      .operate = operate_attach,
      .is_attaching = true,
      .is_alone = true},
+    {.name = "cold-recovery-inside",
+     .prepare = prepare_ruin_inside,
+     .operate = operate_attach,
+     .is_attaching = true,
+     .is_alone = true,
+     .is_transactional = true},
+    {.name = "cold-recovery-of-open",
+     .prepare = prepare_ruin_of_open,
+     .operate = operate_attach,
+     .is_attaching = true,
+     .is_alone = true,
+     .is_transactional = true},
     {.name = "host-recovery",
      .prepare = prepare_ruin_of_host,
      .operate = operate_attach,
