@@ -105,14 +105,15 @@ static bool token_is_in_slot(const struct arena *arena, const struct record_toke
            load_relaxed_u32(&slot->partition_index) == token->partition_index;
 }
 
-/* The slot first, then the overflow (spilled.h). */
-static bool token_is_pending(const struct arena *arena, const struct record_token *token)
+/* A partition numbers its batches as it opens them. */
+static bool completion_is_before(const struct completion *completion, const struct record_token *token)
 {
-    return token_is_in_slot(arena, token) || spilled_has(arena, token->partition_index, token->seq);
+    return completion->partition_index == token->partition_index && completion->seq < token->seq;
 }
 
-/* Back in time over the results of the slot. Numbers only fall, so it ends; the ring bounds how far it can go. */
-static enum status completion_walk(const struct arena *arena, const struct record_token *token,
+/* Back in time over the results of the slot. Numbers only fall, so it ends; the ring bounds how far it can go. A batch
+ * that is in its slot has no result behind that of a batch which was opened earlier. */
+static enum status completion_walk(const struct arena *arena, const struct record_token *token, bool is_in_slot,
                                    struct completion *completion)
 {
     CHECK(token->slot_index < arena->geometry.slot_count);
@@ -127,20 +128,24 @@ static enum status completion_walk(const struct arena *arena, const struct recor
         if (completion_is_of(completion, token)) {
             return (uint32_t)completion->result < RESULT_COUNT ? STATUS_OK : STATUS_CORRUPT;
         }
+        if (is_in_slot && completion_is_before(completion, token)) {
+            return STATUS_RESULT_EXPIRED;
+        }
         next = previous;
     }
     return STATUS_RESULT_EXPIRED;
 }
 
-/* The state is read first: a batch found to be over has its result recorded already. A batch whose result was decided
+/* The slot first, then the overflow (spilled.h). The state is read first: a batch found to be over has its result recorded already. A batch whose result was decided
  * in flight is still READY, so its result is looked for as well. */
 enum status completion_find(const struct arena *arena, const struct record_token *token, struct completion *completion)
 {
     if (token->slot_index >= arena->geometry.slot_count) {
         return STATUS_INVALID;
     }
-    bool is_pending = token_is_pending(arena, token);
-    enum status status = completion_walk(arena, token, completion);
+    bool is_in_slot = token_is_in_slot(arena, token);
+    bool is_pending = is_in_slot || spilled_has(arena, token->partition_index, token->seq);
+    enum status status = completion_walk(arena, token, is_in_slot, completion);
     return status == STATUS_RESULT_EXPIRED && is_pending ? STATUS_PENDING : status;
 }
 
@@ -161,7 +166,7 @@ enum status completion_at(const struct arena *arena, uint64_t number, struct com
 
 /* ---- wait ---- */
 
-enum { COMPLETION_IS_AWAITED = 1 };
+enum { COMPLETION_IS_AWAITED = 1, COMPLETION_IS_LISTENED_FOR = 2, COMPLETION_WAKE_UP = 4 };
 
 /* Not FUTEX_PRIVATE: sleeper and waker live in different processes. */
 static uint32_t *wait_futex(struct arena *arena)
@@ -193,14 +198,45 @@ void completion_wait_slice(struct arena *arena, const atomic_u64 *cell, uint64_t
     }
 }
 
+/* Takes the flag down, and counts a wake-up; false when nobody waits. Meanwhile a loop may raise its own flag. */
+static bool wake_up_count(struct arena *arena)
+{
+    CHECK(!arena->is_read_only);
+    uint32_t wait = load_relaxed_u32(&arena->globals->completion_wait);
+    while (UNLIKELY((wait & COMPLETION_IS_AWAITED) != 0)) {
+        if (cas_u32(&arena->globals->completion_wait, &wait, wait - COMPLETION_IS_AWAITED + COMPLETION_WAKE_UP)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void completion_wake(struct arena *arena)
 {
     CHECK(!arena->is_read_only);
     barrier_store_load(); /* C4 */
-    uint32_t wait = load_relaxed_u32(&arena->globals->completion_wait);
-    if (LIKELY((wait & COMPLETION_IS_AWAITED) == 0) || !cas_u32(&arena->globals->completion_wait, &wait, wait + 1)) {
-        return;
+    if (wake_up_count(arena)) {
+        POINT(completion_wake_counted);
+        syscall(SYS_futex, wait_futex(arena), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     }
-    POINT(completion_wake_counted);
-    syscall(SYS_futex, wait_futex(arena), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- listen ---- */
+
+void completion_listen(struct arena *arena)
+{
+    CHECK(arena->owner != 0);
+    (void)or_bits_u32(&arena->globals->completion_wait, COMPLETION_IS_LISTENED_FOR);
+    barrier_store_load(); /* C3 */
+}
+
+bool completion_take_listening(struct arena *arena)
+{
+    CHECK(!arena->is_read_only);
+    barrier_store_load(); /* C4 */
+    if (LIKELY((load_relaxed_u32(&arena->globals->completion_wait) & COMPLETION_IS_LISTENED_FOR) == 0)) {
+        return false;
+    }
+    (void)and_bits_u32(&arena->globals->completion_wait, ~(uint32_t)COMPLETION_IS_LISTENED_FOR);
+    return true;
 }

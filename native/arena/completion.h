@@ -14,20 +14,24 @@
  *                   fields, number again (C1): changed = overwritten. The batch's own cell not found: the result has
  *                   expired. A batch that lies in the sender's overflow (spilled.h) is in no slot, and pending too.
  *
- * WAITING for results: completion_wait, one word that is a count of wake-ups, a flag and a futex. The word is a hint,
- * and the truth is found again.
+ * WAITING for results: completion_wait, one word that is a count of wake-ups, two flags and a futex. The word is a
+ * hint, and the truth is found again.
  *
- *   completion_wait   | wake-ups so far 31 | somebody waits 1 |
+ *   completion_wait   | wake-ups so far 30 | a loop listens 1 | somebody waits 1 |
  *
  *   waiter   raise the flag and keep the word as it is now, full barrier (C3), completion_tail or the word of the
  *            transaction; as it was: sleep, at most a slice, unless the word is another one
  *   sender   results recorded, or the transaction ended or failed, full barrier (C4), the word; flag up: CAS to the
- *            word + 1, which takes the flag down and counts, and wake all
+ *            word with the flag down and one wake-up more, and wake all
  *   So either the sender sees somebody waiting, or the waiter sees the news. And the flag that the sender takes
  *   down for an earlier result is not taken from one who waits for the next: the word that it would sleep on is gone,
  *   so it does not sleep, looks, and raises the flag again (docs/decisions/0043).
  *   It is a flag and no count of waiters: one that dies leaves at most one wake-up for nobody. Killed between the CAS
  *   and the wake, the sender costs the sleepers the rest of their slice.
+ *
+ *   An event loop cannot sleep on a futex, and hears the results bell (shmaccum/arena/results_bell.py). It raises the
+ *   other flag (C3) and looks. The sender takes that flag down behind its results (C4), and rings. Where no loop
+ *   listens, the bell costs a load.
  *
  * A batch may have several results, one per part, if it was split; the parts are contiguous and in order.
  *
@@ -93,6 +97,12 @@ void completion_wait_slice(struct arena *arena, const atomic_u64 *cell, uint64_t
 
 /* Sender, once after one or more results, and after the end or a failure of the transaction: wakes whoever waits. */
 void completion_wake(struct arena *arena);
+
+/* Says that an event loop listens to the results bell from now on. */
+void completion_listen(struct arena *arena);
+
+/* Sender, behind completion_wake: true when a loop said so since the last call; the caller rings the bell. */
+bool completion_take_listening(struct arena *arena);
 
 /* Sender take-over: raises completion_tail past cells that a dead sender finished without raising it. */
 void completion_repair(struct arena *arena);

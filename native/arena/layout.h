@@ -181,7 +181,7 @@ struct globals {
                                           is another one was left by a death */
 
     ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded */
-    atomic_u32 completion_wait;         /* a futex: completion.h has it. waiter: odd before each sleep; sender: even */
+    atomic_u32 completion_wait;         /* a futex: completion.h has it. waiters and loops: raise flags; sender */
 
     ALIGNED atomic_u64 sync_wanted; /* anyone, add: tickets of those who want their appends on disk */
     ALIGNED atomic_u64 sync_done;   /* sync leader, release: tickets up to here are on disk; its low half is a futex */

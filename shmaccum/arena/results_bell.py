@@ -4,8 +4,9 @@
 ::
 
     loop (a process)                                      sender
-    opens the FIFO, in an epoll by edges (B1)             records results, wakes sleepers, counts that (completion.h)
-    says that somebody waits, looks at the tail           sees the count move: empties the FIFO, writes a byte (B2)
+    opens the FIFO, in an epoll by edges (B1)             records results
+    says that it listens, looks at the tail               sees that, takes the word back (completion.h),
+                                                          empties the FIFO, writes a byte (B2)
     waits for the epoll's descriptor, with all others ──> every epoll that holds the FIFO has an edge
     takes its edge, looks at the results, says it again
 
@@ -13,12 +14,12 @@ One byte wakes every loop of the host, because an epoll by edges keeps an edge o
 the FIFO, so none takes the byte from another. The sender empties it before it writes, so a write is always an edge, and
 a FIFO is never full.
 
-Why no wake-up is lost. The loop is listed in the epoll (B1) before it says that it waits. The sender records, then
-counts, then writes (B2). A loop that said it too late for this count sees the new tail, and one that said it in time
-has an edge, which stays until the loop takes it. The loop takes its edge before it looks.
+Why no wake-up is lost. The loop is listed in the epoll (B1) before it says that it listens. The sender records, then
+takes the word back, then writes (B2). A loop that said it too late sees the new tail, and one that said it in time has
+an edge, which stays until the loop takes it. The loop takes its edge before it says it again, and then looks.
 
 Deaths
-    A loop dies: the kernel forgets its epoll. The sender dies between the count and the byte: the next one rings when
+    A loop dies: the kernel forgets its epoll. The sender dies between the word and the byte: the next one rings when
     it takes the role, and a loop that waits looks once a second. The FIFO is missing (only loops make it): the sender
     rings nobody. Somebody empties it, fills it or removes it: a ring is late by a second at most.
 """
@@ -45,13 +46,10 @@ class ResultsBell:
         self._arena = arena
         self._path = ArenaFile.parse(arena.name).results_bell(arena.uuid)
         self._descriptor: int | None = None
-        self._wake_count: int | None = None
 
     def ring_if_awaited(self) -> None:
-        """Rings when waiters were woken since the last call; the first call rings always."""
-        count = self._arena.native.completion_wake_count
-        if count != self._wake_count:
-            self._wake_count = count
+        """Rings when a loop has said that it listens since the last call. For the sender alone, behind its results."""
+        if self._arena.native.take_listening():
             self.ring()
 
     def ring(self) -> None:

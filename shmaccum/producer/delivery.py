@@ -49,6 +49,7 @@ logger = logging.getLogger(__name__)
 
 TRACKER_SLICE_NS = 50_000_000
 TRACKER_IDLE_S = 2.0
+FIRST_SLICE_NS = 10**7
 GET_SLICE_NS = 10**9
 RESULT_LOST = (0, 0, -1, -1, 0, 0)
 """A completion whose result is none: it was overwritten before it was read."""
@@ -135,7 +136,7 @@ class DeliveryTracker:
     def wait_for(self, future: DeliveryFuture, timeout: float | None) -> bool:
         """Waits for the result of a future; False when the time, in seconds, is over."""
         try:
-            return self.is_known(future) or self.wait_until(lambda: self.look_up(future), timeout, future)
+            return future.completion is not None or self.wait_until(lambda: self.look_up(future), timeout, future)
         except _AbandonedError:
             future.completion = RESULT_ABANDONED
             return True
@@ -149,21 +150,24 @@ class DeliveryTracker:
             future: as `hurry` takes it.
         """
         native = self._native()
-        watch = RemovalWatch(self._late or self.arena)
         timeout_s = parse_timeout_s(timeout)
+        tail = native.completion_tail
+        if is_known():
+            return True
         deadline_s = time.monotonic() + timeout_s
         if timeout_s > 0:
             self.hurry(future)
-        while True:
-            tail = native.completion_tail
+        watch: RemovalWatch | None = None  # most results come before the first look
+        slice_ns = FIRST_SLICE_NS
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            tail = _wait_for_results(native, tail, int(min(left_s * 10**9, slice_ns)))
             if is_known():
                 return True
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                return False
+            slice_ns = GET_SLICE_NS
+            watch = watch or RemovalWatch(self._late or self.arena)
             if watch.is_abandoned():
                 raise _AbandonedError(str(removed_error(watch.arena)))
-            _wait_for_results(native, tail, int(min(left_s * 10**9, GET_SLICE_NS)))
+        return False
 
     def let_go(self) -> None:
         """The process leaves the arena: from now on each result is looked for in a mapping that is only read."""

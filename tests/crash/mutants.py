@@ -880,8 +880,8 @@ MUTANTS = (
     Mutant(
         "wake-up-not-counted",
         "arena/completion.c",
-        "!cas_u32(&arena->globals->completion_wait, &wait, wait + 1)",
-        "!cas_u32(&arena->globals->completion_wait, &wait, wait & ~1u)",
+        "wait - COMPLETION_IS_AWAITED + COMPLETION_WAKE_UP",
+        "wait - COMPLETION_IS_AWAITED",
         (("test", "arena/completion_test"),),
         is_quick=True,
     ),

@@ -202,7 +202,7 @@ PyObject *arena_transaction_wait(PyObject *object, PyObject *const *args, Py_ssi
     return is_waited ? PyLong_FromUnsignedLongLong(load_acquire_u64(cell)) : NULL;
 }
 
-/* An event loop says so before it waits elsewhere. No tail has this number, so the slice sleeps not at all. */
+/* An event loop says so before it waits elsewhere. */
 PyObject *arena_completion_expect(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -210,8 +210,6 @@ PyObject *arena_completion_expect(PyObject *object, PyObject *unused)
     if (!arena_object_attach(self)) {
         return NULL;
     }
-    self->call_count++;
-    completion_wait_slice(self->core, &self->core->globals->completion_tail, UINT64_MAX, 0);
-    self->call_count--;
+    completion_listen(self->core);
     return PyLong_FromUnsignedLongLong(load_acquire_u64(&self->core->globals->completion_tail));
 }

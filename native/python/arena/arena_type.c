@@ -3,6 +3,7 @@
  * Arena: the mapping of one process. Opened by the module's functions from two descriptors (module.c), closed once.
  */
 #include "arena/attach.h"
+#include "arena/completion.h"
 #include "arena/counters.h"
 #include "arena/process.h"
 #include "arena/producer_id.h"
@@ -269,13 +270,6 @@ static PyObject *arena_get_completion_tail(PyObject *object, void *unused)
     return core == NULL ? NULL : PyLong_FromUnsignedLongLong(load_acquire_u64(&core->globals->completion_tail));
 }
 
-static PyObject *arena_get_completion_wakes(PyObject *object, void *unused)
-{
-    (void)unused;
-    const struct arena *core = arena_core(object);
-    return core == NULL ? NULL : PyLong_FromUnsignedLong(load_acquire_u32(&core->globals->completion_wait) >> 1);
-}
-
 static PyObject *arena_get_options(PyObject *object, void *unused)
 {
     (void)unused;
@@ -377,6 +371,13 @@ static PyObject *arena_take_doorbell(PyObject *object, PyObject *unused)
     (void)unused;
     struct arena *core = arena_core_for_writing(arena_of(object));
     return core == NULL ? NULL : PyBool_FromLong(exchange_u32(&core->globals->sender_sleep, SENDER_AWAKE));
+}
+
+static PyObject *arena_take_listening(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct arena *core = arena_core_for_writing(arena_of(object));
+    return core == NULL ? NULL : PyBool_FromLong(completion_take_listening(core));
 }
 
 /* ---- counters, topics ---- */
@@ -598,6 +599,7 @@ ALONE(arena_report_spilled, itself)
 ALONE(arena_report_state_counts, itself)
 ALONE(arena_stand_by, itself)
 ALONE(arena_take_doorbell, itself)
+ALONE(arena_take_listening, itself)
 ALONE(arena_topic_partition_count, itself)
 ALONE(arena_report_topics, itself)
 ALONE(arena_sync, itself)
@@ -664,6 +666,8 @@ static PyMethodDef arena_methods[] = {
     {"state_counts", alone_arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
     {"stand_by", alone_arena_stand_by, METH_O, "Shows whether this process waits for the sender role."},
     {"take_doorbell", alone_arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
+    {"take_listening", alone_arena_take_listening, METH_NOARGS,
+     "True when a loop listens, so that the sender is to ring the results bell."},
     {"topic_partition_count", alone_arena_topic_partition_count, METH_O,
      "The number of partitions of a topic, as the sink reported; 0 when unknown."},
     {"topics", alone_arena_report_topics, METH_NOARGS, "The names of the topics, by topic index."},
@@ -676,7 +680,7 @@ static PyMethodDef arena_methods[] = {
     {"wait_transaction", FAST(alone_arena_transaction_wait), METH_FASTCALL | METH_KEYWORDS,
      "Waits until transaction_word has another value; returns that."},
     {"expect_completion", alone_arena_completion_expect, METH_NOARGS,
-     "Says that somebody waits, so that the next result raises completion_wake_count; returns completion_tail."},
+     "Says that a loop listens to the results bell, so that the next result rings it; returns completion_tail."},
     {"verify", FAST(alone_arena_report_verify), METH_FASTCALL | METH_KEYWORDS,
      "Checks the invariants; a list of (slot index or None, finding)."},
     {NULL, NULL, 0, NULL},
@@ -686,7 +690,6 @@ ALONE_GET(arena_get_epoch, itself)
 ALONE_GET(arena_get_closed, itself)
 ALONE_GET(arena_get_closing, itself)
 ALONE_GET(arena_get_completion_tail, itself)
-ALONE_GET(arena_get_completion_wakes, itself)
 ALONE_GET(arena_get_created_ms, itself)
 ALONE_GET(arena_get_entry_index, itself)
 ALONE_GET(arena_get_file_id, itself)
@@ -720,8 +723,6 @@ static PyGetSetDef arena_properties[] = {
     {"closing", alone_arena_get_closing, NULL,
      "Whether the arena was removed: 'not'; 'begun': it takes no more records; 'done': its sender has left.", NULL},
     {"completion_tail", alone_arena_get_completion_tail, NULL, "The number of results ever recorded.", NULL},
-    {"completion_wake_count", alone_arena_get_completion_wakes, NULL,
-     "How often processes that waited for results were woken; 31 bits.", NULL},
     {"created_ms", alone_arena_get_created_ms, NULL, "The time of its creation, wall clock.", NULL},
     {"entry_index", alone_arena_get_entry_index, NULL, "This process's entry, None when not attached.", NULL},
     {"file_id", alone_arena_get_file_id, NULL, "Device and inode of the arena's file.", NULL},

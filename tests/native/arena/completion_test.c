@@ -82,6 +82,29 @@ TEST(a_batch_that_is_still_in_its_slot_is_pending)
     arena_end(arena, file);
 }
 
+/* Such a list never comes about: it shows where the look ends. */
+TEST(the_look_for_a_pending_result_ends_at_a_batch_that_was_opened_earlier)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512));
+    struct slot_header *slot = &arena->slots[3];
+    struct completion own = completion_of(3, 9, 0, 1, 0);
+    struct completion earlier = completion_of(3, 8, 0, 1, 0);
+    struct completion of_another = completion_of(3, 1, 0, 1, 0);
+    struct record_token token = token_of(3, 9, 0);
+    struct completion found;
+    of_another.partition_index = 0;
+    store_relaxed_u32(&slot->partition_index, 1);
+    store_relaxed_u64(&slot->seq, 9);
+    store_relaxed_u64(&slot->word, slot_word(SLOT_READY, 0, slot_payload_filled(1, 100)));
+    completion_record(arena, &own);
+    completion_record(arena, &of_another);
+    EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_OK); /* partitions number their own batches */
+    completion_record(arena, &earlier);
+    EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
+    arena_end(arena, file);
+}
+
 TEST(a_cell_that_is_being_written_is_not_read)
 {
     int file = arena_file_new();
@@ -174,6 +197,27 @@ TEST(no_result_is_slept_through)
     completion_wait_slice(arena, &arena->globals->completion_tail, 0, 3600 * NS_PER_S); /* has changed already */
     EXPECT(somebody_waits(arena));
     completion_wait_slice(arena, &arena->globals->completion_tail, 1, 0); /* nothing comes: the slice ends */
+    arena_end(arena, file);
+}
+
+/* Each flag is taken down by its own reader. */
+TEST(a_loop_that_listens_is_told_once)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512));
+    completion_wait_slice(arena, &arena->globals->completion_tail, UINT64_MAX, 0);
+    EXPECT(!completion_take_listening(arena));
+    completion_listen(arena);
+    EXPECT(somebody_waits(arena));
+    completion_wake(arena);
+    EXPECT(!somebody_waits(arena));
+    EXPECT(completion_take_listening(arena));
+    EXPECT(!completion_take_listening(arena));
+    EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_wait) >> 2, 1);
+    completion_listen(arena);
+    completion_wake(arena); /* nobody sleeps: no wake-up is counted */
+    EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_wait) >> 2, 1);
+    EXPECT(completion_take_listening(arena));
     arena_end(arena, file);
 }
 

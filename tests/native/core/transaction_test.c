@@ -468,7 +468,7 @@ TEST(one_process_coordinates_at_a_time)
 
 static uint32_t wake_count(const struct company *company)
 {
-    return load_relaxed_u32(&company->arena->globals->completion_wait) >> 1;
+    return load_relaxed_u32(&company->arena->globals->completion_wait) >> 2;
 }
 
 /* A wait of no time raises the flag of those that wait. */

@@ -433,6 +433,30 @@ async def _awaited(future: Any) -> Any:
     return await future
 
 
+def test_a_process_that_sleeps_on_the_results_rings_no_bell(arena: Arena, sender: RunningSender) -> None:
+    rings: list[int] = []
+    bell = sender._sender._results_bell
+    ring = bell.ring
+
+    def counted() -> None:
+        rings.append(1)
+        ring()
+
+    with shmaccum.Producer(arena, linger_ms=0) as producer:
+        assert producer.send(TOPIC, b"v").get(60).offset == 0  # the sender has begun, and has rung for that
+        bell.ring = counted  # type: ignore[method-assign]
+        for offset in range(1, 4):
+            assert producer.send(TOPIC, b"v").get(60).offset == offset
+    assert rings == []
+
+    async def main() -> None:
+        async with Producer(arena, linger_ms=0) as producer:
+            await producer.send_and_wait(TOPIC, b"v")
+
+    run(main())
+    assert rings
+
+
 def test_another_sender_goes_on_where_a_dead_one_left(
     arena: Arena, sender: RunningSender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
