@@ -4,7 +4,11 @@
  *
  *   drain → runs of one partition → what fits, entered into the producers' tables
  *         → WITHOUT THE GIL: checksums, pwritev, index entries
- *         → completed, tables settled → numbers, and Batches of what is left
+ *         → completed, tables settled → again, while more is sealed → numbers, and Batches of what is left
+ *
+ * A partition has at most in_flight_max batches in flight, so one pass takes no more of it. A pass that left nothing is
+ * followed by another one for what is sealed in the queues, within size_max and PASSES_NS: the rest of a round, in
+ * Python, costs as much as a dozen full batches.
  *
  * With `spills` the log is an overflow: batches get rows in spill files in place of results (log_run_spill).
  *
@@ -22,6 +26,8 @@
 #include "python/sender/batch_type.h"
 #include "sender/log_run.h"
 
+enum { PASSES_NS = 4000000 }; /* how long those who look for news behind the call wait for it, and one pass more */
+
 struct append_arguments {
     PyObject *log_ends; /* {partition index: LogEnd} */
     PyObject *partitions;
@@ -37,6 +43,7 @@ struct append_call {
     PyObject *log_ends;
     PyObject *spills;
     uint32_t *partitions;
+    uint32_t *remembered_counts; /* of the runs: batches that were entered into the producers' table */
     struct drained_batch *drained;
     struct log_batch *batches;
     struct batch_completion *completions;
@@ -52,15 +59,16 @@ struct append_call {
 static bool call_allocate(struct append_call *call, size_t count)
 {
     call->partitions = PyMem_Calloc(count + 1, sizeof *call->partitions);
+    call->remembered_counts = PyMem_Calloc(count + 1, sizeof *call->remembered_counts);
     call->drained = PyMem_Calloc(count + 1, sizeof *call->drained);
     call->batches = PyMem_Calloc(count + 1, sizeof *call->batches);
     call->completions = PyMem_Calloc(count + 1, sizeof *call->completions);
     call->runs = PyMem_Calloc(count + 1, sizeof *call->runs);
     call->spill_files = PyMem_Calloc(count + 1, sizeof *call->spill_files);
     call->log_end_objects = PyMem_Calloc(count + 1, sizeof *call->log_end_objects);
-    bool is_allocated = call->partitions != NULL && call->drained != NULL && call->batches != NULL &&
-                        call->completions != NULL && call->runs != NULL && call->spill_files != NULL &&
-                        call->log_end_objects != NULL;
+    bool is_allocated = call->partitions != NULL && call->remembered_counts != NULL && call->drained != NULL &&
+                        call->batches != NULL && call->completions != NULL && call->runs != NULL &&
+                        call->spill_files != NULL && call->log_end_objects != NULL;
     if (!is_allocated) {
         PyErr_NoMemory();
     }
@@ -72,12 +80,19 @@ static struct log_end_object *log_end_at(const struct append_call *call, uint32_
     return (struct log_end_object *)call->log_end_objects[run];
 }
 
-static void call_free(struct append_call *call)
+static void runs_forget(struct append_call *call)
 {
     for (uint32_t i = 0; i < call->run_count; i++) {
         Py_XDECREF(call->log_end_objects[i]);
     }
+    call->run_count = 0;
+}
+
+static void call_free(struct append_call *call)
+{
+    runs_forget(call);
     PyMem_Free(call->partitions);
+    PyMem_Free(call->remembered_counts);
     PyMem_Free(call->drained);
     PyMem_Free(call->batches);
     PyMem_Free(call->completions);
@@ -178,6 +193,9 @@ static void runs_plan(struct append_call *call)
 static void runs_write(struct append_call *call)
 {
     uint32_t largest_record = call->largest_record;
+    for (uint32_t i = 0; i < call->run_count; i++) {
+        call->remembered_counts[i] = call->runs[i].fit_count; /* a damaged batch makes it less */
+    }
     Py_BEGIN_ALLOW_THREADS
     for (uint32_t i = 0; i < call->run_count; i++) {
         struct log_run *run = &call->runs[i];
@@ -200,13 +218,13 @@ static void run_end(struct append_call *call, uint32_t index)
     }
 }
 
-static void runs_complete(struct append_call *call, const uint32_t *remembered_counts)
+static void runs_complete(struct append_call *call)
 {
     for (uint32_t i = 0; i < call->run_count; i++) {
         const struct log_run *run = &call->runs[i];
         struct log_end_object *log = log_end_at(call, i);
-        if (remembered_counts[i] > 0) {
-            log_end_settle(log, run->batches, remembered_counts[i], run->append.batch_count);
+        if (call->remembered_counts[i] > 0) {
+            log_end_settle(log, run->batches, call->remembered_counts[i], run->append.batch_count);
             run_end(call, i);
         }
         if (run->log != NULL) {
@@ -255,38 +273,37 @@ static PyObject *run_row(const struct log_run *run)
                          run->append.index_error);
 }
 
-static PyObject *runs_rows(const struct append_call *call, struct tally *tally, uint64_t now_ns)
+/* Adds the rows and numbers of a pass. False, with an exception: there was no memory. */
+static bool runs_tally(const struct append_call *call, struct tally *tally, PyObject *rows, uint64_t now_ns)
 {
-    PyObject *rows = PyList_New(0);
-    for (uint32_t i = 0; i < call->run_count && rows != NULL; i++) {
+    for (uint32_t i = 0; i < call->run_count; i++) {
         const struct log_run *run = &call->runs[i];
-        PyObject *row = run->ended_count == 0 ? NULL : run_row(run);
         for (uint32_t j = 0; j < run->ended_count; j++) {
             batch_tally(tally, &run->drained[j], now_ns);
         }
         if (run->largest_record > call->largest_record && run->largest_record > tally->largest_record) {
             tally->largest_record = run->largest_record;
         }
-        if (run->ended_count > 0 && (row == NULL || PyList_Append(rows, row) < 0)) {
-            Py_CLEAR(rows);
-        }
+        PyObject *row = run->ended_count == 0 ? NULL : run_row(run);
+        bool is_added = run->ended_count == 0 || (row != NULL && PyList_Append(rows, row) == 0);
         Py_XDECREF(row);
+        if (!is_added) {
+            return false;
+        }
     }
-    return rows;
+    return true;
 }
 
-static PyObject *appended_numbers(const struct append_call *call, uint64_t now_ns)
+static PyObject *appended_numbers(const struct tally *tally, PyObject *rows)
 {
-    struct tally tally = {.linger_min_ns = -1};
-    PyObject *rows = runs_rows(call, &tally, now_ns);
-    if (rows == NULL || tally.batch_count == 0) {
-        Py_XDECREF(rows);
-        return rows == NULL ? NULL : Py_NewRef(Py_None);
+    if (tally->batch_count == 0) {
+        return Py_NewRef(Py_None);
     }
-    return Py_BuildValue("(KKKKKKKLN)", (unsigned long long)tally.batch_count, (unsigned long long)tally.record_count,
-                         (unsigned long long)tally.size, (unsigned long long)tally.size_largest,
-                         (unsigned long long)tally.age_sum_ns, (unsigned long long)tally.age_max_ns,
-                         (unsigned long long)tally.largest_record, (long long)tally.linger_min_ns, rows);
+    return Py_BuildValue("(KKKKKKKLO)", (unsigned long long)tally->batch_count,
+                         (unsigned long long)tally->record_count, (unsigned long long)tally->size,
+                         (unsigned long long)tally->size_largest, (unsigned long long)tally->age_sum_ns,
+                         (unsigned long long)tally->age_max_ns, (unsigned long long)tally->largest_record,
+                         (long long)tally->linger_min_ns, rows);
 }
 
 /* Moves the batches that did not end to the front of `drained`; answers how many they are. */
@@ -304,19 +321,63 @@ static uint32_t left_gather(struct append_call *call)
 
 /* ---- the call ---- */
 
-static PyObject *call_run(struct append_call *call, const struct drain_options *options, uint32_t partition_count)
+/* Drains, appends and completes once; answers how many batches left the arena. */
+static uint32_t call_pass(struct append_call *call, const struct drain_options *options, uint32_t partition_count)
 {
+    uint32_t ended_count = 0;
+    runs_forget(call);
     call->drained_count = sender_drain(call->half->core, options, call->partitions, partition_count, call->drained,
                                        &call->seen_count);
     runs_plan(call);
-    for (uint32_t i = 0; i < call->run_count; i++) {
-        call->partitions[i] = call->runs[i].fit_count; /* a damaged batch makes it less */
-    }
     runs_write(call);
-    runs_complete(call, call->partitions);
-    PyObject *numbers = appended_numbers(call, options->now_ns);
-    PyObject *left = half_batches_to_list(call->half, call->drained, left_gather(call));
-    return Py_BuildValue("(NIN)", left, call->seen_count, numbers);
+    runs_complete(call);
+    for (uint32_t i = 0; i < call->run_count; i++) {
+        ended_count += call->runs[i].ended_count;
+    }
+    return ended_count;
+}
+
+/* All that was drained is gone, and nothing but in_flight_max ended the drain. The rows of a spill file are counted in
+ * Python, so an overflow has one pass. */
+static bool call_may_go_on(const struct append_call *call, uint32_t partition_count, uint32_t ended_count)
+{
+    return ended_count > 0 && ended_count == call->drained_count && call->seen_count == partition_count &&
+           call->spills == Py_None;
+}
+
+/* False, with an exception: there was no memory for the rows. */
+static bool call_run(struct append_call *call, const struct append_arguments *given, uint32_t partition_count,
+                     struct tally *tally, PyObject *rows)
+{
+    const struct arena *arena = call->half->arena->core;
+    uint64_t begin_ns = arena_now_ns(arena);
+    uint64_t size_max = (uint64_t)given->size_max;
+    struct drain_options options = {.now_ns = half_now_or(call->half, given->now_ns),
+                                    .in_flight_max = (uint32_t)given->in_flight_max};
+    bool goes_on = true;
+    while (goes_on && tally->size < size_max) {
+        options.size_max = (uint32_t)(size_max - tally->size);
+        uint32_t ended_count = call_pass(call, &options, partition_count);
+        if (!runs_tally(call, tally, rows, options.now_ns)) {
+            return false;
+        }
+        goes_on = call_may_go_on(call, partition_count, ended_count) && arena_now_ns(arena) - begin_ns < PASSES_NS;
+        options.goes_on = true;
+    }
+    return true;
+}
+
+static PyObject *call_answer(struct append_call *call, const struct append_arguments *given, uint32_t partition_count)
+{
+    struct tally tally = {.linger_min_ns = -1};
+    PyObject *rows = PyList_New(0);
+    PyObject *answer = NULL;
+    if (rows != NULL && call_run(call, given, partition_count, &tally, rows)) {
+        PyObject *left = half_batches_to_list(call->half, call->drained, left_gather(call));
+        answer = Py_BuildValue("(NIN)", left, call->seen_count, appended_numbers(&tally, rows));
+    }
+    Py_XDECREF(rows);
+    return answer;
 }
 
 static PyObject *append_tuple(struct sender_half_object *self, const struct append_arguments *given, PyObject *tuple)
@@ -328,13 +389,10 @@ static PyObject *append_tuple(struct sender_half_object *self, const struct appe
         .largest_record = (uint32_t)given->largest_record};
     size_t count = (size_t)PyTuple_GET_SIZE(tuple);
     PyObject *result = NULL;
-    const struct drain_options options = {.now_ns = half_now_or(self, given->now_ns),
-                                          .size_max = (uint32_t)given->size_max,
-                                          .in_flight_max = (uint32_t)given->in_flight_max};
     if (count > UINT32_MAX) {
         PyErr_NoMemory();
     } else if (call_allocate(&call, count) && half_partitions_parse(self, tuple, call.partitions)) {
-        result = call_run(&call, &options, (uint32_t)count);
+        result = call_answer(&call, given, (uint32_t)count);
     }
     call_free(&call);
     return result;

@@ -541,6 +541,32 @@ TEST(a_partition_that_is_given_again_gives_what_is_sealed_already)
     sending_ended(&sending);
 }
 
+TEST(a_drain_that_goes_on_cuts_no_batch_short)
+{
+    struct sending sending = sending_begun();
+    static const uint32_t partition = 0;
+    struct drain_options options = {.now_ns = 1000, .size_max = UINT32_MAX, .in_flight_max = 1};
+    uint32_t partitions[8];
+    uint64_t next_check_ns;
+    struct drained_batch batch;
+    uint32_t seen;
+    fill_batch(&sending, 0);
+    fill_batch(&sending, 0);
+    EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK); /* begins a third one */
+    (void)ready_at(&sending, 1000, 0, partitions, &next_check_ns);
+    for (uint64_t seq = 0; seq < 2; seq++) {
+        EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, &partition, 1, &batch, &seen), 1);
+        EXPECT_EQ_U64(batch.seq, seq);
+        complete(&sending, &batch);
+        options.goes_on = true;
+    }
+    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, &partition, 1, &batch, &seen), 0);
+    options.goes_on = false;
+    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, &partition, 1, &batch, &seen), 1);
+    complete(&sending, &batch);
+    sending_ended(&sending);
+}
+
 TEST(a_partition_with_enough_in_flight_is_not_ready)
 {
     struct sending sending = sending_begun();

@@ -9,6 +9,7 @@ import os
 import random
 import resource
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -164,6 +165,54 @@ def test_all_batches_but_the_first_of_a_partition_are_appended_in_c(tmp_path: Pa
         assert metrics["batch-size-max"] > 0
         assert metrics["request-latency-max"] >= 0
     assert values_in(tmp_path / "log") == [b"%03d" % number for number in range(20)]
+
+
+def full_of_one_partition(arena: Arena, tmp_path: Path, sink: LogSink) -> list[int]:
+    """Fills an arena once the partition has a log end; answers how many batches each later round delivered.
+
+    The clock stands still, so a slow machine ends no call between two passes.
+    """
+    counts = []
+    with Accumulator(arena) as accumulator, Sender(arena, sink, linger_ms=0) as sender:
+        sender.open()
+        append(accumulator, [(0, START_MS, b"first")])
+        deliver_all(sender, arena)
+        arena.native.set_manual_clock(time.monotonic_ns())
+        append(accumulator, [(0, START_MS, b"%03d" % number * 1000) for number in range(100)])
+        while arena.statistics().slots["FREE"] < arena.geometry["slot_count"]:
+            counts.append(sender.run_once())
+    expected = [b"first", *(b"%03d" % number * 1000 for number in range(100))]
+    assert [record.value for batch in batches_in(tmp_path / "log") for record in batch.records()] == expected
+    return counts
+
+
+@pytest.fixture
+def long_queue(arena_name: str) -> Iterator[Arena]:
+    """128 buffers, of which 100 hold a batch of one record each."""
+    with Arena.create(arena_name, buffer_memory="512KiB", batch_size="4KiB") as arena:
+        yield arena
+
+
+def test_a_round_takes_more_of_a_partition_than_may_be_in_flight_at_once(tmp_path: Path, long_queue: Arena) -> None:
+    sink = CountingSink(str(tmp_path / "log"))
+    counts = full_of_one_partition(long_queue, tmp_path, sink)
+    assert max(counts) > sink.in_flight_max
+    assert sink.delivered_count == 1
+
+
+def test_passes_of_a_round_end_where_the_delivery_has_its_size(tmp_path: Path, long_queue: Arena) -> None:
+    sink = CountingSink(str(tmp_path / "log"))
+    sink.request_size_max = 40 * 4096
+    counts = full_of_one_partition(long_queue, tmp_path, sink)
+    assert sink.in_flight_max < max(counts) <= 40 * 4096 // 3000 + 1
+
+
+def test_a_segment_that_ends_between_two_passes_is_rolled_in_order(tmp_path: Path, long_queue: Arena) -> None:
+    sink = CountingSink(str(tmp_path / "log"), segment_bytes=40 * 3100)
+    full_of_one_partition(long_queue, tmp_path, sink)
+    assert sink.delivered_count > 1
+    assert len(list((tmp_path / "log" / f"{TOPIC}-0").glob("*.log"))) == 3
+    assert check_log(tmp_path / "log") == []
 
 
 def test_a_damaged_batch_is_quarantined_and_those_around_it_are_delivered(
