@@ -29,7 +29,7 @@ from tests.accumulator import Accumulator
 from tests.kafka.broker import LOOPBACK
 from tests.kafka.conftest import OpenFake, OpenLoop
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply, Silence, bound_socket
-from tests.kafka.loop import Loop
+from tests.kafka.loop import Loop, wire_of
 from tests.kafka.scripting import HOSTILE, RawAnswer, Script, values_of
 from tests.support import WATCHDOG_S, wait_until
 
@@ -427,6 +427,34 @@ def test_at_most_so_many_requests_are_under_way_to_a_broker(
     may_go.set()
     loop.run_until_idle()
     assert sorted(map(str, values_of(cluster.arrived))) == [f"b'{partition}'" for partition in range(6)]
+
+
+def test_a_delivery_that_no_plan_asked_for_waits_for_room_among_the_requests(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    """As the batches do that a pump leaves beside its own requests."""
+    cluster = open_fake(topics={TOPIC: 6})
+    may_go = threading.Event()
+
+    def answer(arrived: Arrived) -> Reply:
+        assert may_go.wait(WATCHDOG_S)
+        return Reply()
+
+    loop = open_loop(cluster.bootstrap, {"max_in_flight_requests_per_connection": 2})
+    append(arena, b"first")
+    loop.run_until_idle()
+    cluster.on_produce = answer
+    for partition in range(6):
+        append(arena, b"%d" % partition, partition=partition)
+        ready, _ = loop.accumulator.ready(0, True)
+        batches, _ = loop.accumulator.drain(ready, 1 << 20, 5)
+        loop.sink.deliver([wire_of(batch) for batch in batches])
+    for _ in range(20):
+        loop.run_once(0.001)
+        assert loop.sink.metrics()["requests-in-flight"] == 2
+    may_go.set()
+    loop.run_until_idle()
+    assert [one.partition for one in cluster.arrived[1:]] == list(range(6))
 
 
 # --- leaders

@@ -149,7 +149,7 @@ class _Lane:
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Delivery, list[Future[bytes | None]]]] = deque()
-        """Being compressed; the first one goes first."""
+        """Those that are being compressed, or wait for room in the lane; the first one goes first."""
         self.sent: dict[Delivery, None] = {}
 
         self._emptying_s = 0.0
@@ -551,10 +551,12 @@ class KafkaSink(Sink):
                     self._end(None, wire, no_answer(LEADER_NOT_AVAILABLE, "no leader is known"))
                 continue
             delivery = Delivery(node_id, wires, tuple(self._in_flight()))
-            if self._compression is None:
+            if self._compression is not None:
+                self._compress(delivery, self._compression)
+            elif self._lane(node_id).count < self._requests_max:
                 self._send(delivery)
             else:
-                self._compress(delivery, self._compression)
+                self._lane(node_id).waiting.append((delivery, []))
 
     def _requests(self, wires: Sequence[WireBatch]) -> Sequence[tuple[int | None, Sequence[WireBatch]]]:
         """By leader; the short way is for what comes of one plan, and goes to one topic."""
@@ -717,10 +719,21 @@ class KafkaSink(Sink):
             jobs.append(job)
         self._lane(delivery.node_id).waiting.append((delivery, jobs))
 
-    def _send_compressed(self) -> None:
-        """Sends each delivery that heads its lane and is compressed, without batches that expired meanwhile."""
+    # --- wait
+
+    def _may_send(self, lane: _Lane) -> bool:
+        """True when the delivery that heads a lane is compressed, if it has to be, and has room among the requests."""
+        has_room = len(lane.sent) < self._requests_max
+        return has_room and bool(lane.waiting) and all(job.done() for job in lane.waiting[0][1])
+
+    def _send_waiting(self) -> None:
+        """Sends each delivery that heads its lane and may go, without batches that expired meanwhile.
+
+        `plan` names no node whose lane is full. A delivery that comes without a plan may find one: batches that the
+        pump left for us come beside its requests.
+        """
         for lane in list(self._lanes.values()):
-            while lane.waiting and all(job.done() for job in lane.waiting[0][1]):
+            while self._may_send(lane):
                 delivery, jobs = lane.waiting.popleft()
                 delivery.compressed = [compressed(job, self._host.report) for job in jobs]
                 self._leave_out_ended(delivery)
@@ -730,14 +743,14 @@ class KafkaSink(Sink):
     # --- poll
 
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
-        self._send_compressed()
+        self._send_waiting()
         self._step()
         if self._transaction is not None:
             timeout_s = min(timeout_s, self._transaction.rest_s)
         for outcome in self._client.poll(0 if self._acks else timeout_s, doorbell):
             self._finish(outcome)
         self._step()
-        self._send_compressed()
+        self._send_waiting()
         if self._client.metadata_count != self._metadata_count:
             self._metadata_count = self._client.metadata_count
             self._take_news()
