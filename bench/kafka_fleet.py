@@ -14,9 +14,10 @@ import multiprocessing
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -72,6 +73,21 @@ class Arrivals:
                 batches += 1
                 self._offsets[partition] = batch.next_offset
         return records, batches
+
+
+# --- waits for a core
+
+
+def core_wait_s(processes: Iterable[Any]) -> float:
+    """Seconds for which threads of these processes were ready and had no core; 0 where the kernel does not count."""
+    return sum(_thread_wait_s(thread) for each in processes for thread in Path(f"/proc/{each.pid}/task").glob("*"))
+
+
+def _thread_wait_s(thread: Path) -> float:
+    try:
+        return int((thread / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except OSError:  # it has ended meanwhile, or the kernel does not count
+        return 0.0
 
 
 # --- workers
@@ -231,6 +247,7 @@ class Fleet:
         if records != wanted:
             raise RuntimeError(f"{wanted} records were flushed, and the broker has {records} of them")
         return {
+            "record_count": float(records),
             "records_per_s": records / elapsed_s,
             "cpu_us_per_record": cpu_s * 1e6 / records,
             "cores": cpu_s / elapsed_s,
@@ -244,6 +261,10 @@ class Fleet:
         """The processor time that a paced job costs its workers for each record, when nothing is sent."""
         told = self._workers.work(replace(job, is_dry=True))
         return float(sum(cpu_s for _, cpu_s in told) * 1e6 / sum(count for count, _ in told))
+
+    def core_wait_s(self) -> float:
+        """Seconds for which threads of the client's side were ready and had no core, so far."""
+        return core_wait_s([*self._workers.processes, *self.helpers])
 
     def _connection_count(self) -> int:
         """Established ones to the broker, of all client processes."""

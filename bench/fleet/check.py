@@ -3,8 +3,9 @@
 
 ``python -m bench.fleet.check`` runs both designs at several rates, and keeps what it measured in ``measured.json``. The
 records and batches are those of the broker's files, the requests those of the sender's metrics. The kernel tells the
-processor time of the broker's process and of the clients' processes. Runs on a mock cluster come first (`mock`); they
-have no costs.
+processor time of the broker's process and of the clients' processes, and how long their threads waited for a core: a
+scheduler shares cores by threads, and the designs have different numbers of them. Runs on a mock cluster come first
+(`mock`); they have no costs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import psutil
 from bench.apache_kafka import LINGER_MS, cluster
 from bench.fleet import mock
 from bench.harness.machine import machine
-from bench.kafka_fleet import BATCH_SIZE, KEYS, Fleet, Job, arena_fleet, client_fleet
+from bench.kafka_fleet import BATCH_SIZE, KEYS, Fleet, Job, arena_fleet, client_fleet, core_wait_s
 from bench.mock_cluster import mock_cluster
 from bench.sending import VALUE
 from tests.kafka.broker import free_port
@@ -32,7 +33,7 @@ WORKER_COUNT = 8
 RATES = (250, 1_000, 4_000, 0)
 """Records a second of each worker; 0 is as fast as it can."""
 SECONDS = 3
-FLAT_OUT = Job(40_000)
+FLAT_OUT = Job(seconds=5)
 STATISTICS_MS = 200
 STATISTICS_RECORDS = 1_000
 
@@ -84,12 +85,19 @@ def _broker_s() -> float:
     return times.user + times.system
 
 
+def _waits_s(fleet: Fleet) -> tuple[float, float]:
+    """Of the threads of the clients' side and of the broker."""
+    return fleet.core_wait_s(), core_wait_s([cluster().brokers[0].process])
+
+
 def run(design: str, rate: int, fleet: Fleet, count: CountRequests | None) -> dict[str, Any]:
     """One run. A client of which nobody counts the requests makes one for each batch (`client_batches_per_request`)."""
+    waits_s = _waits_s(fleet)
     begin_s, broker_s, requests = time.perf_counter(), _broker_s(), count() if count else 0.0
     measured = fleet.run(job_of(rate))
     seconds = time.perf_counter() - begin_s
-    record_count = job_of(rate).record_count * WORKER_COUNT
+    client_wait_s, broker_wait_s = (now - then for now, then in zip(_waits_s(fleet), waits_s, strict=True))
+    record_count = round(measured["record_count"])
     batch_count = record_count / measured["records_per_batch"]
     return {
         "design": design,
@@ -101,6 +109,8 @@ def run(design: str, rate: int, fleet: Fleet, count: CountRequests | None) -> di
         "request_count": count() - requests if count else batch_count,
         "broker_s": _broker_s() - broker_s,
         "client_s": measured["cpu_us_per_record"] * record_count / 1e6,
+        "broker_wait_s": broker_wait_s,
+        "client_wait_s": client_wait_s,
         "connection_count": measured["connections"],
     }
 
