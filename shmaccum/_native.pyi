@@ -277,6 +277,21 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> DeliveryFuture: ...
 
+# The produce() of shmaccum.compat.confluent.
+class ConfluentProducer:
+    def _produce_through(self, producer: Producer) -> None: ...
+    def produce(
+        self,
+        topic: str,
+        value: str | Buffer | None = None,
+        key: str | Buffer | None = None,
+        partition: int = -1,
+        callback: Callable[..., object] | None = None,
+        on_delivery: Callable[..., object] | None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None: ...
+
 # One process's mapping of an arena.
 @final
 class Arena:

@@ -20,6 +20,7 @@
 #include "python/log/log.h"
 #include "python/log/log_end_type.h"
 #include "python/producer/buffer_wait_type.h"
+#include "python/producer/confluent_type.h"
 #include "python/producer/flush_ticket_type.h"
 #include "python/producer/future_type.h"
 #include "python/producer/producer_many.h"
@@ -275,6 +276,7 @@ static bool types_add(PyObject *module, struct module_state *state)
            type_add(module, &appender_spec, true, &state->appender_type) &&
            type_add(module, &batch_spec, true, &state->batch_type) &&
            type_add(module, &buffer_wait_spec, true, &state->buffer_wait_type) &&
+           type_add(module, &confluent_spec, true, &state->confluent_type) &&
            type_add(module, &consumer_record_spec, true, &state->consumer_record_type) &&
            consumer_record_finish(state->consumer_record_type) &&
            type_add(module, &flush_ticket_spec, true, &state->flush_ticket_type) &&
@@ -308,23 +310,37 @@ static bool constants_add(PyObject *module)
            PyModule_AddIntMacro(module, TRANSACTION_WHY_UNKNOWN) == 0;
 }
 
-static bool names_intern(struct module_state *state)
+static bool name_intern(const char *name, PyObject **interned)
 {
-    static const char *const names[SEND_ARGUMENT_COUNT] = {"topic",   "value",     "key",
-                                                           "headers", "partition", "timestamp_ms"};
-    for (int i = 0; i < SEND_ARGUMENT_COUNT; i++) {
-        state->send_names[i] = PyUnicode_InternFromString(names[i]);
-        if (state->send_names[i] == NULL) {
-            return false;
-        }
+    *interned = PyUnicode_InternFromString(name);
+    return *interned != NULL;
+}
+
+static bool names_intern(const char *const *names, int count, PyObject **interned)
+{
+    int i = 0;
+    while (i < count && name_intern(names[i], &interned[i])) {
+        i++;
     }
-    return true;
+    return i == count;
+}
+
+static bool names_add(struct module_state *state)
+{
+    static const char *const send[SEND_ARGUMENT_COUNT] = {"topic",   "value",     "key",
+                                                          "headers", "partition", "timestamp_ms"};
+    static const char *const produce[PRODUCE_ARGUMENT_COUNT] = {"topic",    "value",       "key",       "partition",
+                                                                "callback", "on_delivery", "timestamp", "headers"};
+    return names_intern(send, SEND_ARGUMENT_COUNT, state->send_names) &&
+           names_intern(produce, PRODUCE_ARGUMENT_COUNT, state->produce_names) &&
+           name_intern("_produce_any", &state->produce_any) &&
+           name_intern("_produce_refused", &state->produce_refused);
 }
 
 static int module_exec(PyObject *module)
 {
     struct module_state *state = PyModule_GetState(module);
-    return errors_load(state) && names_intern(state) && types_add(module, state) && constants_add(module) ? 0 : -1;
+    return errors_load(state) && names_add(state) && types_add(module, state) && constants_add(module) ? 0 : -1;
 }
 
 /* Every member of the state, as one list, for traverse and clear. */
@@ -337,10 +353,13 @@ static int module_exec(PyObject *module)
     X(sender_busy)            \
     X(unknown_partition)      \
     X(future_functions)       \
+    X(produce_any)            \
+    X(produce_refused)        \
     X(appender_type)          \
     X(arena_type)             \
     X(batch_type)             \
     X(buffer_wait_type)       \
+    X(confluent_type)         \
     X(consumer_record_type)   \
     X(flush_ticket_type)      \
     X(future_type)            \
@@ -364,6 +383,9 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     for (int i = 0; i < SEND_ARGUMENT_COUNT; i++) {
         Py_VISIT(state->send_names[i]);
     }
+    for (int i = 0; i < PRODUCE_ARGUMENT_COUNT; i++) {
+        Py_VISIT(state->produce_names[i]);
+    }
 #define STATE_VISIT(member) Py_VISIT(state->member);
     STATE_MEMBERS(STATE_VISIT)
 #undef STATE_VISIT
@@ -378,6 +400,9 @@ static int module_clear(PyObject *module)
     }
     for (int i = 0; i < SEND_ARGUMENT_COUNT; i++) {
         Py_CLEAR(state->send_names[i]);
+    }
+    for (int i = 0; i < PRODUCE_ARGUMENT_COUNT; i++) {
+        Py_CLEAR(state->produce_names[i]);
     }
 #define STATE_CLEAR(member) Py_CLEAR(state->member);
     STATE_MEMBERS(STATE_CLEAR)

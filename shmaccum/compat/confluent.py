@@ -3,7 +3,8 @@
 
 ::
 
-    produce   appends to the arena; a record with a callback is watched, any other is counted by the core
+    produce   appends to the arena, in C where nobody is told (native/python/producer/confluent_type.c); a record with
+              a callback is watched, any other is counted by the core
     poll      looks results up, and calls callbacks of deliveries, errors and statistics in the caller's thread
     flush     hurries the sender, and polls until everything has its result
 
@@ -22,13 +23,13 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, final
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
 
 from shmaccum import kept_producer
-from shmaccum._native import BufferWait, DeliveryFuture
+from shmaccum._native import BufferWait, ConfluentProducer, DeliveryFuture
 from shmaccum.arena.reports import Kind, Report, read_reports
 from shmaccum.closing import ClosedOnExit
 from shmaccum.compat.confluent_options import ROWS
@@ -399,12 +400,7 @@ def _code_of(report: Report) -> int:
     return report.error_code if report.error_code > 0 else int(KafkaError._TRANSPORT)
 
 
-def _send_of_nobody(*_: object) -> NoReturn:
-    """The send of a subclass that never began its producer."""
-    raise RuntimeError("Producer has been closed")
-
-
-class Producer(ClosedOnExit):
+class Producer(ConfluentProducer, ClosedOnExit):
     """Sends records through the arena that belongs to these settings, in confluent-kafka's words.
 
     ::
@@ -426,7 +422,6 @@ class Producer(ClosedOnExit):
     """
 
     _producer: _Producer | None = None
-    _send: Callable[..., DeliveryFuture] = _send_of_nobody
     _on_delivery: Callback | None = None
     _is_initialized = False
 
@@ -444,11 +439,12 @@ class Producer(ClosedOnExit):
         self._times_out_first = timeout_ms <= own.propagation_ms
         self._flush_s = min(timeout_ms, TIMEOUT_DEFAULT_MS) / 1000
         producer.patience_ms = min(timeout_ms, own.propagation_ms)
-        self._send = producer.send
         self._deliveries = producer.deliveries()
         self._looks = _Looks(producer, own) if own.is_told_of_the_arena else None
         self.start_anew()
         self._producer = producer
+        if own.on_delivery is None:
+            self._produce_through(producer)
         _producers.add(self)
 
     def start_anew(self) -> None:
@@ -463,49 +459,45 @@ class Producer(ClosedOnExit):
 
     # --- produce
 
-    def produce(
+    def _produce_any(
         self,
         topic: str,
-        value: str | bytes | None = None,
-        key: str | bytes | None = None,
-        partition: int = ANY_PARTITION,
-        callback: Callback | None = None,
-        on_delivery: Callback | None = None,
-        timestamp: int = 0,
-        headers: Any = None,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        callback: Callback | None,
+        on_delivery: Callback | None,
+        timestamp: int | None,
+        headers: Any,
     ) -> None:
-        """Puts a record into the arena; a sender delivers it.
+        """Takes each record of `produce` that does not go into the arena in C: it has a callback, or more than a key.
 
         Args:
-            partition: -1: the partitioner's.
-            callback, on_delivery: called by `poll` or `flush` with an error or None, and with the message.
-            timestamp: milliseconds since 1970; 0: now.
-            headers: a dict, or a list of pairs.
-
-        Raises:
-            BufferError: the arena is full: poll, and try again.
-            KafkaException: the record is too large, or there is no such partition.
-            RuntimeError: the producer is closed.
-            TypeError: a part has a wrong type.
+            partition: None or -1: the partitioner's. The others are those of `produce`.
         """
-        value_bytes: Any = value if type(value) is bytes else _as_bytes(value)
-        key_bytes: Any = key if key is None or type(key) is bytes else _as_bytes(key)
+        send = self._open().send
+        value_bytes, key_bytes = _as_bytes(value), _as_bytes(key)
+        headers = None if headers is None else _listed(headers)
+        partition = ANY_PARTITION if partition is None else partition
+        chosen = partition if partition >= 0 else None
         told = callback or on_delivery or self._on_delivery
-        send = self._send
         try:
-            if headers is None and partition < 0 and not timestamp:
-                future = send(topic, value_bytes, key_bytes)
-            else:
-                headers = None if headers is None else _listed(headers)
-                chosen = partition if partition >= 0 else None
-                future = send(topic, value_bytes, key_bytes, headers, chosen, timestamp or None)
+            future = send(topic, value_bytes, key_bytes, headers, chosen, timestamp or None)
         except PartitionCountUnknownError as error:
-            self._report_unknown(error, partition, _Sent(told, topic, key_bytes, value_bytes, headers, timestamp))
-            return
+            self._report_unknown(error, partition, _Sent(told, topic, key_bytes, value_bytes, headers, timestamp or 0))
         except ShmaccumError as error:
             raise translated(error) from None
-        if told is not None:
-            self._watch(future, _Sent(told, topic, key_bytes, value_bytes, headers, future.timestamp_ms))
+        else:
+            if told is not None:
+                self._watch(future, _Sent(told, topic, key_bytes, value_bytes, headers, future.timestamp_ms))
+
+    def _produce_refused(self, error: BaseException) -> None:
+        """Raises what `produce` raises for a record that did not go into the arena in C.
+
+        It has no callback to tell of a topic that stays unknown.
+        """
+        if not isinstance(error, PartitionCountUnknownError):
+            raise translated(error) if isinstance(error, ShmaccumError) else error
 
     def _report_unknown(self, error: PartitionCountUnknownError, partition: int, sent: _Sent) -> None:
         """A topic that stays unknown is told as librdkafka tells it: by the callback of the record."""

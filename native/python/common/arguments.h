@@ -42,6 +42,43 @@ static inline bool arguments_bind(const struct signature *signature, PyObject *c
     return true;
 }
 
+/* Names in a call are interned, and so are those of the signature. False: something is wrong or unusual. */
+static inline bool keywords_bind(const struct signature *signature, PyObject *const *interned, PyObject *const *values,
+                                 PyObject *names, PyObject **bound)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        const PyObject *name = PyTuple_GET_ITEM(names, i);
+        int position = 0;
+        while (position < signature->count && interned[position] != name) {
+            position++;
+        }
+        if (UNLIKELY(position == signature->count || bound[position] != NULL)) {
+            return false;
+        }
+        bound[position] = values[i];
+    }
+    return true;
+}
+
+/* The same for a call that comes once per record, with keywords or without; its first argument is required. */
+static inline bool arguments_bind_interned(const struct signature *signature, PyObject *const *interned,
+                                           PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **bound)
+{
+    if (UNLIKELY(count > signature->count)) {
+        return arguments_bind_slow(signature, args, count, names, bound);
+    }
+    for (Py_ssize_t i = 0; i < signature->count; i++) {
+        bound[i] = NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        bound[i] = args[i];
+    }
+    if (names != NULL && !keywords_bind(signature, interned, args + count, names, bound)) {
+        return arguments_bind_slow(signature, args, count, names, bound);
+    }
+    return LIKELY(bound[0] != NULL) || arguments_bind_slow(signature, args, count, names, bound);
+}
+
 struct integer_range {
     const char *name; /* as in messages */
     int64_t min;

@@ -5,6 +5,7 @@
  *   View ──> Batch ──> SenderHalf ──> Arena ──> struct arena (the mapping)
  *   FlushTicket ─────> Appender ────> Arena
  *   Producer ────────> Appender
+ *   ConfluentProducer ─────────────> Producer
  *   BufferWait ─────────────────────> Arena
  *   Receipt ────────────────────────> Arena, tracker
  *   ProduceRequest: buffers it was given, until it is written
@@ -34,7 +35,10 @@
 #include "base/atomic.h"
 #include "base/status.h"
 
-enum { SEND_ARGUMENT_COUNT = 6 }; /* topic, value, key, headers, partition, timestamp_ms */
+enum {
+    SEND_ARGUMENT_COUNT = 6,    /* topic, value, key, headers, partition, timestamp_ms */
+    PRODUCE_ARGUMENT_COUNT = 8, /* topic, value, key, partition, callback, on_delivery, timestamp, headers */
+};
 
 struct module_state {
     PyObject *exceptions[STATUS_COUNT]; /* errors.c: one per status */
@@ -46,11 +50,15 @@ struct module_state {
     PyObject *sender_busy;
     PyObject *unknown_partition;
     PyObject *send_names[SEND_ARGUMENT_COUNT]; /* interned: keywords are found by identity */
+    PyObject *produce_names[PRODUCE_ARGUMENT_COUNT];
+    PyObject *produce_any; /* names of methods that ConfluentProducer calls */
+    PyObject *produce_refused;
     atomic_pointer future_functions; /* the module shmaccum.producer.future; NULL: no future was asked yet */
     PyTypeObject *appender_type;
     PyTypeObject *arena_type;
     PyTypeObject *batch_type;
     PyTypeObject *buffer_wait_type;
+    PyTypeObject *confluent_type;
     PyTypeObject *consumer_record_type;
     PyTypeObject *flush_ticket_type;
     PyTypeObject *future_type;

@@ -316,42 +316,6 @@ static const struct signature send_signature = {
     .required_count = 1,
     .count = SEND_ARGUMENT_COUNT};
 
-/* Names in a call are interned, and so are ours. False: something is wrong or unusual, let arguments_bind_slow say. */
-static inline bool keywords_bind(const struct module_state *state, PyObject *const *values, PyObject *names,
-                                 PyObject **bound)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
-        const PyObject *name = PyTuple_GET_ITEM(names, i);
-        int position = 0;
-        while (position < SEND_ARGUMENT_COUNT && state->send_names[position] != name) {
-            position++;
-        }
-        if (UNLIKELY(position == SEND_ARGUMENT_COUNT || bound[position] != NULL)) {
-            return false;
-        }
-        bound[position] = values[i];
-    }
-    return true;
-}
-
-static inline bool send_bind(const struct module_state *state, PyObject *const *args, Py_ssize_t count,
-                             PyObject *names, PyObject **bound)
-{
-    if (UNLIKELY(count > SEND_ARGUMENT_COUNT)) {
-        return arguments_bind_slow(&send_signature, args, count, names, bound);
-    }
-    for (Py_ssize_t i = 0; i < SEND_ARGUMENT_COUNT; i++) {
-        bound[i] = NULL;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        bound[i] = args[i];
-    }
-    if (names != NULL && !keywords_bind(state, args + count, names, bound)) {
-        return arguments_bind_slow(&send_signature, args, count, names, bound);
-    }
-    return LIKELY(bound[TOPIC] != NULL) || arguments_bind_slow(&send_signature, args, count, names, bound);
-}
-
 static COLD int32_t headers_size(const struct record *record)
 {
     int64_t size = 0;
@@ -428,7 +392,9 @@ static inline PyObject *send_given(struct producer_object *self, PyObject *const
     if (UNLIKELY(!producer_call_begin(self))) {
         return NULL;
     }
-    PyObject *future = send_bind(self->state, args, count, names, bound) ? send_bound(self, bound) : NULL;
+    PyObject *future = arguments_bind_interned(&send_signature, self->state->send_names, args, count, names, bound)
+                           ? send_bound(self, bound)
+                           : NULL;
     producer_call_end(self);
     return future;
 }
@@ -495,7 +461,7 @@ static COLD PyObject *send_piped(struct producer_object *self, PyObject *const *
     return self->conclude == NULL ? future : send_conclude(self, future);
 }
 
-static PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     struct producer_object *self = producer_of(object);
     if (UNLIKELY(self->prepare != NULL || self->conclude != NULL)) {

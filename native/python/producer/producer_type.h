@@ -68,6 +68,9 @@ static inline bool partition_find(struct producer_object *self, struct topic_not
     return LIKELY(status == STATUS_OK) || partition_find_slow(self->appender, topic_index, partition, partition_index);
 }
 
+/* send(). */
+PyObject *producer_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
 /* Many records in one call; producer_columns.c, producer_arrow.c. */
 PyObject *producer_append_rows(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *producer_append_columns(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);

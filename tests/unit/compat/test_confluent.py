@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
 import json
 import logging
 import os
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +128,68 @@ def test_wrong_records_are_refused_as_by_the_library(unkept: dict[str, Any], uns
     for call in producer.poll, producer.flush, producer.purge, lambda: producer.produce(TOPIC):
         with pytest.raises(RuntimeError, match="Producer has been closed"):
             call()
+
+
+def test_an_ordinary_record_is_the_same_in_each_spelling(unkept: dict[str, Any], unsent: Arena) -> None:
+    with Producer(dotted(unkept)) as producer, Drainer(unsent) as drainer:
+        producer.produce(TOPIC, b"v\xc3\xa9", b"k")
+        producer.produce(TOPIC, "vé", "k")
+        producer.produce(topic=TOPIC, value="vé", key="k")
+        producer.produce(TOPIC, key=memoryview(b"k"), value=bytearray("vé".encode()))
+        producer.produce(TOPIC, "vé", "k", -1, None, None, 0, None)
+        producer.produce(TOPIC, "vé", "k", headers={}, on_delivery=lambda _error, _message: None)
+        assert producer.flush(WATCHDOG_S) == 0
+    assert drainer.records[TOPIC, 0] == [(b"k", "vé".encode())] * 6
+
+
+def test_a_call_that_is_no_produce_is_a_type_error(unkept: dict[str, Any], unsent: Arena) -> None:
+    assert list(inspect.signature(Producer.produce).parameters)[:3] == ["self", "topic", "value"]
+    with Producer(dotted(unkept)) as producer, Drainer(unsent):
+        wrong: list[tuple[Any, ...]] = [
+            ((), {}),
+            ((TOPIC,), {"topic": TOPIC}),
+            ((TOPIC,), {"valeu": 1}),
+            ((TOPIC,) * 9, {}),
+        ]
+        for arguments, names in wrong:
+            with pytest.raises(TypeError, match=r"produce\(\)"):
+                producer.produce(*arguments, **names)
+        for value, key in (3, None), (None, 3):
+            with pytest.raises(TypeError, match="bytes-like"):
+                producer.produce(TOPIC, value, key)  # type: ignore[arg-type]
+        with pytest.raises(UnicodeEncodeError):
+            producer.produce(TOPIC, "\ud800")
+        assert len(producer) == 0
+
+
+def test_a_subclass_may_override_produce(unkept: dict[str, Any], unsent: Arena) -> None:
+    class Loud(Producer):
+        def produce(self, topic: str, value: Any = None, *arguments: Any, **names: Any) -> None:
+            super().produce(topic, value.upper(), *arguments, **names)
+
+    heard = Heard()
+    with Loud(dotted(unkept)) as producer, Drainer(unsent) as drainer:
+        producer.produce(TOPIC, "plain")
+        producer.produce(TOPIC, "told", on_delivery=heard)
+        assert producer.produce_batch(TOPIC, [{"value": "batch"}]) == 1
+        assert producer.flush(WATCHDOG_S) == 0
+    assert [value for _, value in drainer.records[TOPIC, 0]] == [b"PLAIN", b"TOLD", b"BATCH"]
+    assert [message.value() for message in heard.messages] == [b"TOLD"]
+
+
+def test_a_topic_that_stays_unknown_is_told_to_nobody_without_a_callback(unkept: dict[str, Any], unsent: Arena) -> None:
+    with Producer(dotted(unkept, **{"message.timeout.ms": 10})) as producer:
+        producer.produce("unknown", b"v")
+        assert (len(producer), producer.poll(0)) == (0, 0)
+
+
+def test_a_producer_that_nobody_keeps_is_collected_with_its_cycle(unkept: dict[str, Any], unsent: Arena) -> None:
+    producer = Producer(dotted(unkept))
+    producer.itself = producer  # type: ignore[attr-defined]
+    gone = weakref.ref(producer)
+    del producer
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_subclass_that_never_began_is_closed() -> None:

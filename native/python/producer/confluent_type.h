@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef PYTHON_PRODUCER_CONFLUENT_TYPE_H
+#define PYTHON_PRODUCER_CONFLUENT_TYPE_H
+
+#include "python/common/module_state.h"
+
+extern PyType_Spec confluent_spec;
+
+#endif
