@@ -136,8 +136,8 @@ static enum status completion_walk(const struct arena *arena, const struct recor
     return STATUS_RESULT_EXPIRED;
 }
 
-/* The slot first, then the overflow (spilled.h). The state is read first: a batch found to be over has its result recorded already. A batch whose result was decided
- * in flight is still READY, so its result is looked for as well. */
+/* The slot first, then the overflow (spilled.h). The state is read first: a batch found to be over has its result
+ * recorded already. A batch whose result was decided in flight is still READY, so its result is looked for as well. */
 enum status completion_find(const struct arena *arena, const struct record_token *token, struct completion *completion)
 {
     if (token->slot_index >= arena->geometry.slot_count) {
