@@ -26,7 +26,7 @@ ROUND_COUNT = 60
 
 TABLE = re.compile(r"^static Py(?:MethodDef|GetSetDef) \w+\[\] = \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
 ENTRY = re.compile(r'^ +\{"\w+", (?:FAST\(|\(PyCFunction\)\(void \(\*\)\(void\)\))?(\w+)', re.MULTILINE)
-ALONE_BY_THEMSELVES = {"producer_send", "wait_join"}
+ALONE_BY_THEMSELVES = {"confluent_produce", "producer_send", "wait_join"}
 """Methods that take the critical section themselves, because not all of them belongs into it."""
 
 

@@ -96,12 +96,14 @@ TEST(the_look_for_a_pending_result_ends_at_a_batch_that_was_opened_earlier)
     of_another.partition_index = 0;
     store_relaxed_u32(&slot->partition_index, 1);
     store_relaxed_u64(&slot->seq, 9);
+    uint64_t free_word = load_relaxed_u64(&slot->word);
     store_relaxed_u64(&slot->word, slot_word(SLOT_READY, 0, slot_payload_filled(1, 100)));
     completion_record(arena, &own);
     completion_record(arena, &of_another);
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_OK); /* partitions number their own batches */
     completion_record(arena, &earlier);
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
+    store_relaxed_u64(&slot->word, free_word);
     arena_end(arena, file);
 }
 
