@@ -31,6 +31,8 @@ README = ROOT / "README.rst"
 KAFKA_PAGE = ROOT / "docs" / "how-to" / "kafka.rst"
 BEGIN = ".. figures: python -m bench.page writes what stands between this line and the next comment\n"
 END = ".. end of figures\n"
+PICTURE_COLOURS = 32
+"""A picture in true colour would take four times the bytes in the repository."""
 LOAD_MAX = 3.0
 """Programs that want each core; a question's own servers and clients are a few."""
 NOT_OF_THE_MACHINE = ("revision", "load before", "day")
@@ -327,6 +329,7 @@ def draw(answers: Mapping[str, Answer], path: Path) -> None:
     """The page's picture. Raises ModuleNotFoundError without matplotlib."""
     import matplotlib as mpl
     from matplotlib import pyplot
+    from PIL import Image  # matplotlib depends on it
 
     mpl.use("agg")
     found = [(answer, *headlined) for answer in answers.values() if (headlined := answer.headline())]
@@ -344,6 +347,8 @@ def draw(answers: Mapping[str, Answer], path: Path) -> None:
     panel.grid(axis="x", alpha=0.3)
     drawing.savefig(path, dpi=80)
     pyplot.close(drawing)
+    with Image.open(path) as picture:
+        picture.quantize(PICTURE_COLOURS).save(path, optimize=True)
 
 
 # --- the command
