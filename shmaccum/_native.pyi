@@ -279,7 +279,7 @@ class Producer:
 
 # The produce() of shmaccum.compat.confluent.
 class ConfluentProducer:
-    def _produce_through(self, producer: Producer) -> None: ...
+    def _produce_through(self, producer: Producer | None) -> None: ...
     def produce(
         self,
         topic: str,

@@ -418,6 +418,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
 
     Raises:
         KafkaException: an option is unknown, refused or wrong, or no sender could be started.
+        RuntimeError: the producer is open already.
         TypeError: that is no configuration, or a callback is no function.
     """
 
@@ -426,6 +427,8 @@ class Producer(ConfluentProducer, ClosedOnExit):
     _is_initialized = False
 
     def __init__(self, *arguments: Mapping[str, Any], **options: Any) -> None:
+        if self._producer is not None:
+            raise RuntimeError("Producer already __init__:ialized")
         config = _configuration(arguments, options)
         own = _Own.of(config)
         self._on_delivery = own.on_delivery
@@ -443,8 +446,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         self._looks = _Looks(producer, own) if own.is_told_of_the_arena else None
         self.start_anew()
         self._producer = producer
-        if own.on_delivery is None:
-            self._produce_through(producer)
+        self._produce_through(producer if own.on_delivery is None else None)
         _producers.add(self)
 
     def start_anew(self) -> None:
@@ -657,6 +659,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 self.flush()
             finally:
                 self._producer = None
+                self._produce_through(None)
                 _producers.discard(self)
                 with translating(translated):
                     producer.close(0)

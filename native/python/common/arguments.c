@@ -179,6 +179,16 @@ bool loans_keep(struct loans *loans, PyObject *object)
 
 /* ---- bytes ---- */
 
+/* Kept apart from a BufferError of ours, which says that memory is full. */
+static bool buffer_refuse(const char *name)
+{
+    if (PyErr_ExceptionMatches(PyExc_BufferError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "%s must be bytes in one piece: copy it first", name);
+    }
+    return false;
+}
+
 bool bytes_parse_slow(const struct module_state *state, PyObject *object, const char *name, const void **start,
                       int32_t *size, struct loans *loans)
 {
@@ -188,8 +198,11 @@ bool bytes_parse_slow(const struct module_state *state, PyObject *object, const 
         return false;
     }
     struct loan *loan = loan_add(loans, 0);
-    if (loan == NULL || PyObject_GetBuffer(object, &loan->buffer, PyBUF_SIMPLE) < 0) {
+    if (loan == NULL) {
         return false;
+    }
+    if (PyObject_GetBuffer(object, &loan->buffer, PyBUF_SIMPLE) < 0) {
+        return buffer_refuse(name);
     }
     if (loan->buffer.len > INT32_MAX) {
         raise_format(state, STATUS_RECORD_TOO_LARGE, "the %s has %zd bytes, a record takes at most %d", name,

@@ -130,11 +130,11 @@ static PyObject *confluent_produce(PyObject *object, PyObject *const *args, Py_s
 static PyObject *confluent_produce_through(PyObject *object, PyObject *producer)
 {
     struct confluent_object *self = confluent_of(object);
-    if (!PyObject_TypeCheck(producer, self->state->producer_type)) {
-        PyErr_Format(PyExc_TypeError, "a Producer is expected, not %.80s", Py_TYPE(producer)->tp_name);
+    if (producer != Py_None && !PyObject_TypeCheck(producer, self->state->producer_type)) {
+        PyErr_Format(PyExc_TypeError, "a Producer or None is expected, not %.80s", Py_TYPE(producer)->tp_name);
         return NULL;
     }
-    Py_XSETREF(self->producer, (struct producer_object *)Py_NewRef(producer));
+    Py_XSETREF(self->producer, producer == Py_None ? NULL : (struct producer_object *)Py_NewRef(producer));
     Py_RETURN_NONE;
 }
 
@@ -206,7 +206,7 @@ ALONE(confluent_produce_through, itself)
 static PyMethodDef confluent_methods[] = {
     {"produce", FAST(confluent_produce), METH_FASTCALL | METH_KEYWORDS, produce_text},
     {"_produce_through", alone_confluent_produce_through, METH_O,
-     "Sends ordinary records through this producer from now on, without _produce_any()."},
+     "Sends ordinary records through this producer from now on, without _produce_any(); None: through none."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import gc
 import inspect
 import json
 import logging
 import os
+import pickle
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -25,6 +29,8 @@ from shmaccum.exceptions import BufferExhaustedError, UnknownPartitionError
 from shmaccum.segment_log import LogReader
 from tests.support import WATCHDOG_S, Child, Drainer
 from tests.unit.compat.conftest import TOPIC
+
+THREAD_COUNT = 4
 
 
 def dotted(own: dict[str, Any], **config: Any) -> dict[str, Any]:
@@ -190,6 +196,72 @@ def test_a_producer_that_nobody_keeps_is_collected_with_its_cycle(unkept: dict[s
     del producer
     gc.collect()
     assert gone() is None
+
+
+def test_a_producer_begins_once_and_again_after_its_close(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard = Heard()
+    with Drainer(unsent):
+        producer = Producer(dotted(unkept))
+        with pytest.raises(RuntimeError, match="already"):
+            producer.__init__(dotted(unkept, on_delivery=heard))  # type: ignore[misc]
+        producer.close()
+        producer.__init__(dotted(unkept, on_delivery=heard))  # type: ignore[misc]
+        producer.produce(TOPIC, b"v")
+        producer.close()
+    assert [message.value() for message in heard.messages] == [b"v"]
+
+
+def test_bytes_in_pieces_are_no_full_queue(unkept: dict[str, Any], unsent: Arena) -> None:
+    pieces: Any = memoryview(b"abcd")[::2]
+    with Producer(dotted(unkept)) as producer:
+        for heard in None, Heard():
+            with pytest.raises(TypeError, match="in one piece"):
+                producer.produce(TOPIC, pieces, on_delivery=heard)
+            with pytest.raises(TypeError, match="in one piece"):
+                producer.produce(TOPIC, None, pieces, on_delivery=heard)
+
+
+def test_a_producer_is_neither_copied_nor_pickled(unkept: dict[str, Any], unsent: Arena) -> None:
+    with Producer(dotted(unkept)) as producer:
+        for make in copy.copy, copy.deepcopy, pickle.dumps:
+            with pytest.raises(TypeError, match="cannot pickle"):
+                make(producer)
+
+
+def test_a_class_of_a_program_goes_with_its_producers(unkept: dict[str, Any], unsent: Arena) -> None:
+    class Own(Producer):
+        __slots__ = ("itself",)
+
+    producer = Own(dotted(unkept))
+    producer.itself = producer  # type: ignore[attr-defined]
+    gone = weakref.ref(producer), weakref.ref(Own)
+    del producer, Own
+    gc.collect()
+    assert [one() for one in gone] == [None, None]
+
+
+def test_a_close_ends_produce_in_all_threads(unkept: dict[str, Any], unsent: Arena) -> None:
+    with Producer(dotted(unkept)) as producer, Drainer(unsent):
+        begun = threading.Barrier(THREAD_COUNT + 1)
+        refused: list[BaseException] = []
+
+        def produce() -> None:
+            begun.wait()
+            try:
+                while True:
+                    with contextlib.suppress(BufferError):
+                        producer.produce(TOPIC, b"v")
+            except RuntimeError as error:
+                refused.append(error)
+
+        threads = [threading.Thread(target=produce) for _ in range(THREAD_COUNT)]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        producer.close()
+        for thread in threads:
+            thread.join(WATCHDOG_S)
+        assert len(refused) == THREAD_COUNT
 
 
 def test_a_subclass_that_never_began_is_closed() -> None:
