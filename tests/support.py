@@ -7,6 +7,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sysconfig
 import threading
 import time
 import traceback
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SHARED_MEMORY = Path("/dev/shm")
+HAS_NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+"""True for a free-threaded Python, also where its GIL is turned on."""
 WATCHDOG_S = 60.0
 LOOK_S_MIN, LOOK_S_MAX = 0.001, 0.05
 """Pauses between two looks of a test that waits. A look may cost more than what is waited for."""

@@ -26,7 +26,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.producer.appender import Appender, flush_rest
 from tests.accumulator import Accumulator
-from tests.support import deliver_all, drain
+from tests.support import HAS_NO_GIL, deliver_all, drain
 
 
 def delivered(sender: Accumulator) -> list[Any]:
@@ -411,6 +411,7 @@ LARGE = 4 * 1024 * 1024
 TRIES_MAX = 200  # the other thread must also be given a core while the copy lasts
 
 
+@pytest.mark.skipif(HAS_NO_GIL, reason="without a GIL the other thread may close before the copy begins")
 def test_other_threads_run_while_a_large_record_is_copied(arena_name: str, uninterrupted: None) -> None:
     refused: list[ArenaInUseError] = []
     may_close = threading.Lock()

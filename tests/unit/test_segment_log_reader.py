@@ -426,12 +426,12 @@ def test_decoding_any_cut_of_records_raises_and_never_reads_beyond() -> None:
 
 def test_decoding_makes_only_tuples() -> None:
     class WithDict(tuple[object, ...]):
-        """Its instances have a dict, so are not laid out as a tuple."""
+        """Until Python 3.11 the dict of its instances lies behind the fields; later it lies before the object."""
 
     records = make_batch([b"a"]).wire[HEADER_SIZE:]
     assert type(decoded(records, 1)[0]) is LogRecord
     assert decoded(records, 1, tuple) == [(100, START_MS, None, b"a", ())]
-    for wrong in (list, WithDict):
+    for wrong in (list, WithDict) if sys.version_info < (3, 12) else (list,):
         with pytest.raises(TypeError, match="subclass of tuple"):
             decoded(records, 1, wrong)  # type: ignore[arg-type]
 

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,18 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from setup import ROOT
-from shmaccum._native import Batch, DeliveryFuture
+from shmaccum._native import Batch, ConfluentProducer, DeliveryFuture
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import ArenaClosedError, ArenaInUseError, BatchInUseError, ProducerClosedError
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries
 from tests.accumulator import Accumulator
-from tests.support import Drainer, drain, wait_until
+from tests.support import HAS_NO_GIL, Drainer, drain, wait_until
 
 THREAD_COUNT = 6
 RECORD_COUNT = 2000
 ROUND_COUNT = 60
+BATCH_COUNT = 80
 
 TABLE = re.compile(r"^static Py(?:MethodDef|GetSetDef) \w+\[\] = \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
 ENTRY = re.compile(r'^ +\{"\w+", (?:FAST\(|\(PyCFunction\)\(void \(\*\)\(void\)\))?(\w+)', re.MULTILINE)
@@ -58,6 +62,16 @@ def of_each_thread(values: list[bytes | None]) -> list[list[bytes]]:
 EXPECTED = [[numbered(thread, number) for number in range(RECORD_COUNT)] for thread in range(THREAD_COUNT)]
 
 
+@pytest.mark.skipif(not HAS_NO_GIL, reason="every module may be imported with a GIL")
+def test_the_extension_leaves_the_gil_off() -> None:
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import shmaccum._native; print(sys._is_gil_enabled())"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHON_GIL"}
+    answer = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (answer.stdout, answer.stderr) == ("False\n", "")
+
+
 def test_every_method_of_an_arena_has_it_alone() -> None:
     sources = [path for room in ("arena", "producer", "sender") for path in (ROOT / "native/python" / room).glob("*.c")]
     tables = [table for path in sources for table in TABLE.findall(path.read_text(encoding="utf-8"))]
@@ -81,13 +95,28 @@ def test_records_of_threads_are_delivered_once_and_in_order(arena: Arena) -> Non
     assert of_each_thread(drainer.values()) == EXPECTED
 
 
+def test_records_in_the_words_of_confluent_are_delivered_once_and_in_order(arena: Arena) -> None:
+    arena.native.set_topic_partition_count("flights", 1)
+    with Drainer(arena) as drainer, Producer(arena) as producer:
+        confluent = ConfluentProducer()
+        confluent._produce_through(producer)
+
+        def produce(thread: int) -> None:
+            for number in range(RECORD_COUNT):
+                confluent.produce("flights", f"{thread}:{number}", key=b"k")
+
+        at_once(produce)
+        producer.flush(60)
+    assert of_each_thread(drainer.values()) == EXPECTED
+
+
 def test_many_records_of_threads_are_delivered_once_and_in_order(arena: Arena) -> None:
     arena.native.set_topic_partition_count("flights", 1)
     with Drainer(arena) as drainer, Producer(arena) as producer:
 
         def send(thread: int) -> None:
-            for first in range(0, RECORD_COUNT, 100):
-                producer.send_many("flights", EXPECTED[thread][first : first + 100])
+            for first in range(0, RECORD_COUNT, 4):
+                producer.send_many("flights", EXPECTED[thread][first : first + 4])
 
         at_once(send)
         producer.flush(60)
@@ -106,6 +135,22 @@ def test_threads_ask_the_same_futures(arena: Arena) -> None:
 
             offsets = at_once(ask)
             assert all(found == offsets[0] for found in offsets)
+
+
+def test_threads_note_and_ask_the_result_of_one_future(arena: Arena) -> None:
+    arena.native.set_topic_partition_count("flights", 1)
+    with Drainer(arena), Producer(arena) as producer:
+        future = producer.send("flights", b"v")
+        future.get(60)
+        known = future.completion
+        assert known is not None
+
+        def work(_: int) -> None:
+            for _ in range(RECORD_COUNT):
+                future.completion = (*known,)  # another object each time
+                assert future.completion == known
+
+        at_once(work)
 
 
 def test_threads_ask_the_same_receipt(arena: Arena) -> None:
@@ -184,22 +229,36 @@ def test_buffers_of_a_batch_are_let_go_by_threads(sender: Accumulator) -> None:
         sender.complete(batch, BatchResult.SUCCEEDED, 0)
 
 
-def test_batches_that_nobody_refers_to_any_more_go_back(sender: Accumulator) -> None:
-    for partition in range(THREAD_COUNT):
-        sender.append("flights", partition, 1, None, b"%d" % partition)
-    for _ in range(ROUND_COUNT):
-        batches = drain(sender)
-        assert len(batches) == THREAD_COUNT
-        kept = [[batch] for batch in batches]
-        del batches
+def drained_elsewhere(sender: Accumulator) -> list[Batch]:
+    """Batches of a thread that has ended: without a GIL, an object otherwise goes in the thread that made it."""
+    found: list[Batch] = []
+    thread = threading.Thread(target=lambda: found.extend(drain(sender)))
+    thread.start()
+    thread.join()
+    return found
 
-        def forget(thread: int, kept: list[list[Batch]] = kept) -> None:
-            kept[thread].clear()
 
-        at_once(forget)
-        sender.flush_begin()
-    for batch in drain(sender):
-        sender.complete(batch, BatchResult.SUCCEEDED, 0)
+def test_batches_that_nobody_refers_to_any_more_go_back(arena_name: str) -> None:
+    with (
+        Arena.create(arena_name, buffer_memory="2MiB", batch_size="4KiB") as arena,
+        Accumulator(arena) as sender,
+    ):
+        sender.become_sender()
+        for partition in range(THREAD_COUNT * BATCH_COUNT):
+            sender.append("flights", partition, 1, None, b"%d" % partition)
+        for _ in range(ROUND_COUNT // 3):
+            batches = drained_elsewhere(sender)
+            assert len(batches) == THREAD_COUNT * BATCH_COUNT
+            kept = [batches[first::THREAD_COUNT] for first in range(THREAD_COUNT)]
+            del batches
+
+            def forget(thread: int, kept: list[list[Batch]] = kept) -> None:
+                kept[thread].clear()
+
+            at_once(forget)
+            sender.flush_begin()
+        for batch in drain(sender):
+            sender.complete(batch, BatchResult.SUCCEEDED, 0)
 
 
 def refused(call: Callable[[], object]) -> bool:
