@@ -57,6 +57,7 @@ class Left(NamedTuple):
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("former")
     with tarfile.open(ARCHIVE) as tar:
+        tar.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # Python 3.12 warns without one
         tar.extractall(folder)
     return folder
 
