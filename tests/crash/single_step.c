@@ -471,6 +471,7 @@ struct place {
     uint32_t index;
     uint32_t change_index;
     uint64_t offset; /* instructions behind that change */
+    uint64_t instruction; /* the first victim's, there */
     uint64_t rival_instruction;
 };
 
@@ -480,7 +481,8 @@ static struct place place_at(const struct changes *changes, uint64_t instruction
     while (changes->instructions[i] > instruction) {
         i--;
     }
-    return (struct place){.change_index = i, .offset = instruction - changes->instructions[i]};
+    return (struct place){
+        .change_index = i, .offset = instruction - changes->instructions[i], .instruction = instruction};
 }
 
 static void victim_step_to(struct world *world, pid_t pid, const struct place *place)
@@ -492,8 +494,9 @@ static void victim_step_to(struct world *world, pid_t pid, const struct place *p
         step = victim_step(world, pid);
         bool arena_changed = remembers_change(arena, world->bytes, world->size);
         bool shared_changed = remembers_change(shared, world->shared, sizeof *world->shared);
-        if (arena_changed || shared_changed) {
-            seen++;
+        bool is_change = arena_changed || shared_changed;
+        seen += is_change;
+        if (is_change || world->instruction < place->instruction) {
             alarm(WATCHDOG_S); /* a victim that gets on is not stuck, however slow the machine is */
         }
     }
