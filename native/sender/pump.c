@@ -321,16 +321,32 @@ static uint64_t until(uint64_t when_ns, uint64_t now_ns)
     return when_ns > now_ns ? when_ns - now_ns : 0;
 }
 
-/* Begins what may begin; `wait_ns` receives how long nothing can be done, when that is known. */
-static void requests_begin_or_rest(struct pump *pump)
+static uint64_t smaller(uint64_t one, uint64_t other)
+{
+    return one < other ? one : other;
+}
+
+static void wait_at_most(struct pump *pump, uint64_t wait_ns)
+{
+    CHECK(!pump->is_over);
+    pump->wait_ns = smaller(wait_ns, until(smaller(pump->due_ns, pump->tick_at_ns), pump->now_ns));
+}
+
+static bool links_have_room(const struct pump *pump)
+{
+    for (uint32_t i = 0; i < pump->link_count; i++) {
+        if (pump_link_has_room(&pump->links[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Says that the sender rests, and looks once more. */
+static void begin_or_rest_heard(struct pump *pump, bool is_busy)
 {
     uint64_t next_check_ns;
     CHECK(!pump->is_over);
-    pump->wait_ns = 0;
-    if (requests_begin(pump, &next_check_ns)) {
-        return;
-    }
-    bool is_busy = pump->now_ns - pump->last_begun_ns < BUSY_NS;
     sleep_flag_set(pump, is_busy ? pump->nap_flag : SENDER_ASLEEP);
     bool is_ending = !is_busy || transaction_state(pump) != TRANSACTION_OPEN;
     bool has_begun = requests_begin(pump, &next_check_ns);
@@ -341,10 +357,24 @@ static void requests_begin_or_rest(struct pump *pump)
         sleep_flag_set(pump, SENDER_AWAKE);
         return;
     }
-    uint64_t wait_ns = is_busy ? pump->nap_ns : TICK_NS;
-    uint64_t due_ns = until(pump->due_ns < pump->tick_at_ns ? pump->due_ns : pump->tick_at_ns, pump->now_ns);
-    wait_ns = wait_ns < next_check_ns ? wait_ns : next_check_ns;
-    pump->wait_ns = wait_ns < due_ns ? wait_ns : due_ns;
+    wait_at_most(pump, smaller(is_busy ? pump->nap_ns : TICK_NS, next_check_ns));
+}
+
+/* Begins what may begin; `wait_ns` receives how long nothing can be done, when that is known. */
+static void requests_begin_or_rest(struct pump *pump)
+{
+    uint64_t next_check_ns;
+    CHECK(!pump->is_over);
+    pump->wait_ns = 0;
+    if (requests_begin(pump, &next_check_ns) || pump->is_over) {
+        return;
+    }
+    bool is_busy = pump->now_ns - pump->last_begun_ns < BUSY_NS;
+    if (is_busy && !links_have_room(pump)) {
+        wait_at_most(pump, pump->nap_ns);
+    } else {
+        begin_or_rest_heard(pump, is_busy);
+    }
 }
 
 bool pump_round(struct pump *pump, struct wake_set *wakes)

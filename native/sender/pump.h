@@ -25,7 +25,9 @@
  * of it. So pump_round runs under the lock that all users of the handle hold, and pump_exchange does not.
  *
  * SLEEP. The flag that producers look at is set, with a full barrier, before the last look for batches (D2). A round
- * that finds nothing with the flag set is followed by a wait; any other round by a look at the sockets.
+ * that finds nothing with the flag set is followed by a wait; any other round by a look at the sockets. Where no link
+ * has room for a request, the sender can do nothing with news before an answer comes, which ends the wait. So the flag
+ * says that it is awake, and no process rings. A commit that is asked for meanwhile is seen when the nap is over.
  *
  * TRANSACTIONS. A link may name the transaction's producer. Its partitions are those that the coordinator has, so the
  * pump adds none. Each round reads the word of the arena (transaction.h). The last look for a commit comes behind the

@@ -242,6 +242,42 @@ TEST(a_stopped_pump_begins_nothing)
     pumping_end(&pumping);
 }
 
+/* Nothing can be sent before an answer comes, which ends the wait: no ring is wanted. */
+TEST(a_sender_without_room_for_a_request_is_not_rung)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    pumping.link.requests_max = 1;
+    atomic_u32 *sleep = &pumping.arena->globals->sender_sleep;
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT_EQ_U64(load_relaxed_u32(sleep), SENDER_AWAKE);
+    EXPECT(pumping.pump.wait_ns > 0);
+    EXPECT(pumping.pump.wait_ns <= NS_PER_MS);
+    append_large(&pumping, 1);
+    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT_EQ_U64(pumping.link.end, 1);
+    EXPECT_EQ_U64(load_relaxed_u32(sleep), SENDER_AWAKE);
+    answer(&pumping, 0, 0, 42);
+    pump_exchange(&pumping.pump);
+    begin_requests(&pumping, 2);
+    pumping_end(&pumping);
+}
+
+TEST(a_sender_with_room_for_a_request_is_rung)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    atomic_u32 *sleep = &pumping.arena->globals->sender_sleep;
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT_EQ_U64(load_relaxed_u32(sleep), SENDER_NAPPING);
+    EXPECT(pumping.pump.wait_ns > 0);
+    pumping_end(&pumping);
+}
+
 TEST(a_partition_without_a_link_ends_the_pump_in_its_time)
 {
     struct pumping pumping;
