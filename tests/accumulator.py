@@ -82,7 +82,7 @@ class Accumulator:
         self._appender.native = self._native(max_block_ms)[0]
         flush_begin: Any = self.flush_begin
         self._appender.flush_begin = flush_begin
-        half = SenderHalf(arena.native, self.buffer_pool.wake)
+        half = SenderHalf(arena.native)
         self.half = half
         self.become_sender = half.become_sender
         self.set_sink_name = half.set_sink_name
@@ -118,7 +118,7 @@ class Accumulator:
         wanted = self._max_block_ms if max_block_ms is None else max_block_ms
         if wanted not in self._natives:
             pool = self.buffer_pool
-            appender = _native.Appender(self.arena.native, pool.wait, pool.wake, self._ring, wanted, self._linger_ns)
+            appender = _native.Appender(self.arena.native, pool.wait, self._ring, wanted, self._linger_ns)
             tracker: Any = None
             producer = _native.Producer(appender, tracker, lambda *_: PARTITION_COUNT)
             self._natives[wanted] = (appender, producer)

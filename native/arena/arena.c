@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "arena/waiter_semaphores.h"
 #include "base/bytes.h"
 
 /* ---- the handle ---- */
@@ -35,6 +36,7 @@ void arena_free(struct arena *arena)
     if (arena->lock_descriptor >= 0) {
         close(arena->lock_descriptor);
     }
+    waiter_semaphores_close(arena);
     free(arena->chain_scratch);
     free(arena);
 }

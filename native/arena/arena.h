@@ -9,6 +9,7 @@
 #ifndef ARENA_ARENA_H
 #define ARENA_ARENA_H
 
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -65,6 +66,7 @@ struct arena {
     bool was_recovered; /* this attach found the arena alone and ran cold recovery */
     uint32_t *chain_scratch; /* room for the longest chain, for the one thread that frees or verifies */
     uint32_t chain_slot_count_max;
+    sem_t **semaphores; /* by waiter index, those that were opened; NULL: none was (waiter_semaphores.h) */
     struct clock clock;
     struct blocking_hooks blocking;
     struct arena *next_attached; /* list for the fork handler */

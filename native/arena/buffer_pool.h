@@ -52,6 +52,17 @@ struct wake_set {
     uint32_t count;
 };
 
+/* A process does not wake itself: it looks before it sleeps. */
+static inline void wake_set_remove(struct wake_set *wakes, uint32_t waiter_index)
+{
+    uint64_t bit = UINT64_C(1) << (waiter_index % 64);
+    CHECK(waiter_index < WAITER_COUNT_MAX);
+    if ((wakes->bits[waiter_index / 64] & bit) != 0) {
+        wakes->bits[waiter_index / 64] ^= bit;
+        wakes->count--;
+    }
+}
+
 struct buffer_wait {
     uint32_t waiter_index;
     uint32_t need;

@@ -51,17 +51,20 @@ class WouldWaitError(Exception):
 class LoopBufferPool(BufferPool):
     """Waits for buffers as a task, in the same queue as the threads of all processes."""
 
+    sleeps_in_append = False
     loop_thread: int | None = None
     _granted: _native.BufferWait | None = None
 
-    def wait(self, need: int, max_block_ms: int, deadline_ns: int) -> _native.BufferWait:
+    def wait(
+        self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None
+    ) -> _native.BufferWait:
         """In the thread of the loop: the buffers that its task was granted.
 
         Raises:
             WouldWaitError: it was granted none yet.
         """
         if threading.get_ident() != self.loop_thread:
-            return super().wait(need, max_block_ms, deadline_ns)
+            return super().wait(need, max_block_ms, deadline_ns, place)
         granted, self._granted = self._granted, None
         if granted is None:
             raise WouldWaitError(need)
@@ -76,9 +79,8 @@ class LoopBufferPool(BufferPool):
         started_ns = time.monotonic_ns()
         is_granted = False
         with Rings(results) as rings:
-            place, served = await self._join_in_loop(rings, need, deadline_ns)
+            place = await self._join_in_loop(rings, need, deadline_ns)
             try:
-                self._semaphores.wake(served)
                 self._doorbell.ring_if_asleep()  # somebody waits: nothing lingers any more
                 is_granted = await self._poll_in_loop(rings, place, deadline_ns)
                 if not is_granted:
@@ -86,13 +88,11 @@ class LoopBufferPool(BufferPool):
                 place.take()
             finally:
                 if not is_granted:
-                    self._semaphores.wake(place.cancel())
+                    place.cancel()
                 self._arena.native.count_wait(time.monotonic_ns() - started_ns, not is_granted)
         self._granted = place
 
-    async def _join_in_loop(
-        self, rings: Rings, need: int, deadline_ns: int
-    ) -> tuple[_native.BufferWait, tuple[int, ...]]:
+    async def _join_in_loop(self, rings: Rings, need: int, deadline_ns: int) -> _native.BufferWait:
         """A place in the queue, as soon as the share of this process has room for it."""
         while True:
             check_takes_records(self._arena)
@@ -112,7 +112,7 @@ class LoopBufferPool(BufferPool):
             await rings.next(min(left_s, SLICE_S))
             self.check_not_refused()
             check_takes_records(self._arena)
-            self._semaphores.wake(place.help())
+            place.help()
         return True
 
 

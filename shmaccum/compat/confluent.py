@@ -202,9 +202,9 @@ class _PatientPool(BufferPool):
         finally:
             del self._own.limit
 
-    def wait(self, need: int, max_block_ms: int, deadline_ns: int) -> BufferWait:
+    def wait(self, need: int, max_block_ms: int, deadline_ns: int, place: BufferWait | None) -> BufferWait:
         max_block_ms, deadline_ns = getattr(self._own, "limit", (max_block_ms, deadline_ns))
-        return super().wait(need, max_block_ms, deadline_ns)
+        return super().wait(need, max_block_ms, deadline_ns, place)
 
 
 @final

@@ -71,10 +71,10 @@ class Appender:
         self.native = _native.Appender(
             arena.native,
             self.buffer_pool.wait,
-            self.buffer_pool.wake,
             ring or doorbell.ring,
             max_block_ms,
             None if linger_ms is None else linger_ms * 10**6,
+            sleeps=pool_type.sleeps_in_append,
         )
         self.flush_begin = self.native.flush_begin
 

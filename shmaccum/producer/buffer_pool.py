@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a buffer: the part of the buffer pool that sleeps (native/arena/buffer_pool.h has the rest).
+"""Waiting for a buffer: what is rare of it (native/python/producer/append.c has an ordinary wait).
+
+An append that finds no buffer joins the queue in C, rings for a sender that sleeps, and sleeps for the first slice. A
+buffer that comes meanwhile ends the wait there. `BufferPool.wait` goes on where none came, where a signal came, where
+the waiter's semaphore has to be made, and where the queue cannot be joined.
 
 A process that holds its share of the arena (max_process_share) waits for a result, which is what gives it a buffer
 back, before it joins the queue: in the queue it would only stand in the way.
@@ -11,17 +15,14 @@ semaphore that is missing, was posted too often, or whose poster was killed cost
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable
-
-import posix_ipc
+from collections.abc import Callable
 
 from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, tell_removal
-from shmaccum.arena.semaphores import WaiterSemaphores
+from shmaccum.arena.semaphores import make_semaphore, remove_orphans
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.exceptions import (
     ArenaRemovedError,
@@ -36,24 +37,35 @@ SHARE_SLICE_NS = 5_000_000
 
 
 class BufferPool:
-    """The waiting side of an arena's pool; a native Appender calls its `wait` and `wake`."""
+    """The waiting side of an arena's pool; a native Appender calls its `wait` for what is rare.
+
+    Args:
+        arena: whose buffers are waited for; it stays its owner's.
+        doorbell: of its sender; it stays the caller's.
+        on_wait: called again and again while an append waits.
+    """
+
+    sleeps_in_append = True
+    """An append itself sleeps for the first slice of a wait."""
 
     def __init__(self, arena: Arena, doorbell: DoorbellButton, on_wait: Callable[[], object] = lambda: None) -> None:
         self._arena = arena
         self._doorbell = doorbell
         self._on_wait = on_wait
-        self._semaphores = WaiterSemaphores(arena)
         self._is_refused = False
 
     # --- wait
 
-    def wait(self, need: int, max_block_ms: int, deadline_ns: int) -> _native.BufferWait:
+    def wait(
+        self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None
+    ) -> _native.BufferWait:
         """Waits, first come first served, until `need` slots belong to this process.
 
         Args:
             need: how many slots; more than one for an oversized record.
             max_block_ms: for the message.
             deadline_ns: on the clock of time.monotonic_ns().
+            place: in the queue, where the sleep of a first slice ended without a grant; None: nothing is joined yet.
 
         Raises:
             BufferExhaustedError: the deadline passed; ProcessShareUsedError: with this process holding its share.
@@ -64,34 +76,36 @@ class BufferPool:
 
         Any other exception (Ctrl-C) leaves the queue, too; nothing is lost.
         """
-        started_ns = time.monotonic_ns()
-        place, served = self._join(need, deadline_ns, started_ns)
+        started_ns = time.monotonic_ns() if place is None else place.joined_ns
+        if place is None:
+            place = self._join(need, deadline_ns, started_ns)
         is_taken = False
         try:
-            self._semaphores.wake(served)
-            self._doorbell.ring_if_asleep()  # somebody waits: nothing lingers any more
             if self._sleep(place, deadline_ns):
                 place.take()
                 is_taken = True
                 return place
         finally:
             if not is_taken:
-                self._semaphores.wake(place.cancel())
+                place.cancel()
             self._arena.native.count_wait(time.monotonic_ns() - started_ns, not is_taken)
         raise BufferExhaustedError(self._exhausted(need, max_block_ms))
 
-    def _join(self, need: int, deadline_ns: int, started_ns: int) -> tuple[_native.BufferWait, tuple[int, ...]]:
-        """A place in the queue, as soon as the share of this process has room for it."""
+    def _join(self, need: int, deadline_ns: int, started_ns: int) -> _native.BufferWait:
+        """A place in the queue, as soon as the share of this process has room for it. Rings: nothing lingers now."""
         native = self._arena.native
         tail = native.completion_tail
         while True:
             native.look_at_name()
             try:
-                return _native.BufferWait.join(native, need)
+                place = _native.BufferWait.join(native, need)
             except ArenaRemovedError:
                 raise tell_removal(self._arena) from None
             except ProcessShareUsedError:
                 self._doorbell.ring_if_asleep()
+            else:
+                self._doorbell.ring_if_asleep()
+                return place
             self.check_not_refused()
             self._on_wait()
             left_ns = deadline_ns - time.monotonic_ns()
@@ -102,23 +116,17 @@ class BufferPool:
 
     def _sleep(self, place: _native.BufferWait, deadline_ns: int) -> bool:
         """True when granted. At the deadline memory is looked at once more: the grant may have come meanwhile."""
-        if place.poll():
-            return True
-        semaphore = self._semaphores.own(place.waiter_index)
-        while (left_ns := deadline_ns - time.monotonic_ns()) > 0:
-            self._on_wait()
-            self._sleep_slice(semaphore, min(left_ns, SLICE_NS))
-            if place.poll():
-                return True
+        if not place.poll() and not place.open_semaphore():
+            make_semaphore(self._arena, place.waiter_index)
+        while not place.poll():
             self.check_not_refused()
             check_takes_records(self._arena)
-            self._semaphores.wake(place.help())
-        self._semaphores.wake(place.help())
-        return place.poll()
-
-    def wake(self, waiter_indices: Iterable[int]) -> None:
-        """Posts the semaphores of waiters that were served."""
-        self._semaphores.wake(waiter_indices)
+            place.help()
+            if (left_ns := deadline_ns - time.monotonic_ns()) <= 0:
+                return place.poll()
+            self._on_wait()
+            place.sleep(min(left_ns, SLICE_NS))
+        return True
 
     def refuse(self) -> None:
         """Ends waits of all threads, within a slice (Kafka's BufferPool.close)."""
@@ -127,13 +135,6 @@ class BufferPool:
     def check_not_refused(self) -> None:
         if self._is_refused:
             raise ProducerClosedError("the producer was closed while this waited for memory: nothing was appended")
-
-    def _sleep_slice(self, semaphore: posix_ipc.Semaphore | None, slice_ns: int) -> None:
-        if semaphore is None:
-            time.sleep(slice_ns / 1e9)
-            return
-        with contextlib.suppress(posix_ipc.BusyError, posix_ipc.SignalError):
-            semaphore.acquire(slice_ns / 1e9)
 
     def _exhausted(self, need: int, max_block_ms: int) -> str:
         """The error with Kafka's facts (BufferPool.allocate) and advice."""
@@ -156,5 +157,5 @@ class BufferPool:
         )
 
     def close(self) -> None:
-        """Closes the semaphores."""
-        self._semaphores.close()
+        """Removes semaphores that no other process would."""
+        remove_orphans(self._arena)

@@ -24,7 +24,7 @@ from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
 from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.arena.results_bell import ResultsBell
-from shmaccum.arena.semaphores import WaiterSemaphores
+from shmaccum.arena.semaphores import remove_orphans
 from shmaccum.arena.sender_state import readable_name
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, NotSenderError, SenderBusyError
@@ -99,8 +99,7 @@ class Sender:
         self._is_standby = standby
         self._owns_arena = not isinstance(arena, Arena)
         self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena, mode=mode)
-        self._semaphores = WaiterSemaphores(self.arena)
-        self._half = SenderHalf(self.arena.native, self._semaphores.wake)
+        self._half = SenderHalf(self.arena.native)
         self._doorbell: Doorbell | None = None
         self._results_bell = ResultsBell(self.arena)
         self._rounds: Rounds | None = None
@@ -447,7 +446,7 @@ class Sender:
             if is_in_order:
                 self._half.resign()
             self._half.close()
-            self._semaphores.close()
+            remove_orphans(self.arena)
             if self._presence is not None:
                 self._presence.close()
             self._close_bells()

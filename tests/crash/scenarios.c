@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include "arena/lock.h"
 #include "arena/registry.h"
 #include "arena/transaction.h"
+#include "arena/waiter_semaphores.h"
 #include "base/point.h"
 #include "sender/log_run.h"
 #include "sender/pump.h"
@@ -296,6 +299,19 @@ static void begin_waiting(struct world *world)
     REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
 }
 
+/* The semaphore of the first waiter is open, and its name is gone at once: nothing is left of a victim. */
+static void begin_with_semaphore(struct world *world)
+{
+    const uint8_t *uuid = world->arena->uuid;
+    char name[64];
+    snprintf(name, sizeof name, "/shmaccum-%02x%02x%02x%02x%02x%02x.w0", uuid[0], uuid[1], uuid[2], uuid[3], uuid[4],
+             uuid[5]);
+    sem_t *semaphore = sem_open(name, O_CREAT | O_EXCL, 0600, 0);
+    REQUIRE(semaphore != SEM_FAILED);
+    REQUIRE(waiter_semaphore_open(world->arena, 0));
+    REQUIRE(sem_close(semaphore) == 0 && sem_unlink(name) == 0);
+}
+
 /* For more slots than are free: the free ones become GRANT. */
 static void begin_waiting_for_chain(struct world *world)
 {
@@ -558,6 +574,23 @@ static enum status operate_cancel(struct world *world)
     RETURN_IF_FAILED(buffer_pool_cancel(world->arena, &world->wait, NULL));
     RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
     buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+    return STATUS_OK;
+}
+
+/* A whole wait, with a sleep that is over at once. Stopped meanwhile, it may have been granted what a sender freed. */
+static enum status operate_wait(struct world *world)
+{
+    uint32_t slot_index;
+    struct wake_set wakes = {0};
+    RETURN_IF_FAILED(buffer_pool_enqueue(world->arena, 1, &world->wait, &wakes));
+    enum status status = waiter_sleep(world->arena, &world->wait, 0);
+    if (status == STATUS_EXHAUSTED) {
+        status = buffer_pool_cancel(world->arena, &world->wait, &wakes);
+    }
+    RETURN_IF_FAILED(status);
+    RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
+    buffer_pool_give_back(world->arena, &slot_index, 1, &wakes);
+    waiters_wake(world->arena, &wakes);
     return STATUS_OK;
 }
 
@@ -835,6 +868,11 @@ const struct scenario scenarios[] = {
      .is_sender = true,
      .is_completing = true},
     {.name = "enqueue", .prepare = prepare_exhausted, .operate = operate_enqueue},
+    {.name = "wait",
+     .prepare = prepare_exhausted,
+     .begin = begin_with_semaphore,
+     .operate = operate_wait,
+     .may_be_exhausted = true},
     {.name = "cancel",
      .prepare = prepare_exhausted,
      .begin = begin_waiting,

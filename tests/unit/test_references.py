@@ -61,7 +61,7 @@ def look_at_the_arena(sender: Accumulator, _parts: dict[str, Any]) -> None:
         report()
     sender.arena.verify(is_idle=False)
     sender.flush_begin()
-    place, _ = _native.BufferWait.join(native, 1)
+    place = _native.BufferWait.join(native, 1)
     place.cancel()
 
 

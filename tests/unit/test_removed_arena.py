@@ -339,7 +339,7 @@ def test_what_cannot_be_delivered_is_exported_and_aborted(
 def test_a_stopped_producer_holds_the_sender_up_no_longer_than_its_limit(
     arena: Arena, run_sender: Callable[..., Running]
 ) -> None:
-    place, _ = _native.BufferWait.join(arena.native, 1)
+    place = _native.BufferWait.join(arena.native, 1)
     running = run_sender(MemorySink())
     Arena.remove(arena.name)
     wait_until(lambda: arena.native.closing == "begun", "the arena closes")

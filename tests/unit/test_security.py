@@ -20,6 +20,7 @@ from shmaccum.arena import Arena, semaphore_name
 from shmaccum.arena.doorbell import Doorbell, DoorbellButton
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.results import BatchResult
+from shmaccum.arena.semaphores import make_semaphore
 from shmaccum.config import KafkaSinkOptions, command_line_value
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import ArenaBusyError, ArenaForbiddenError, InvalidArgumentError, NotAnArenaError
@@ -69,7 +70,7 @@ def test_everything_an_arena_makes_is_its_users_alone(arena_name: str) -> None:
         pool = BufferPool(arena, DoorbellButton(arena))
         with pytest.raises(InvalidArgumentError):
             _native.BufferWait.join(arena.native, 0)
-        assert pool._semaphores.own(0) is not None
+        make_semaphore(arena, 0)
         made = [SHARED_MEMORY / arena_name, Path(doorbell.path)]
         made.append(SHARED_MEMORY / f"sem.{semaphore_name(arena.uuid, 0)[1:]}")
         assert [mode_of(each) for each in made] == [0o600] * 3

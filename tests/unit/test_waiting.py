@@ -8,8 +8,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import posix_ipc
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
+from shmaccum.arena.semaphores import make_semaphore
 from shmaccum.exceptions import BatchCompletedError, BufferExhaustedError, NoWaiterEntryError, RecordTooLargeError
 from tests.accumulator import Accumulator
 from tests.support import Child, check_idle, deliver_all, drain, each_semaphore, wait_until
@@ -121,7 +123,7 @@ def test_waiters_are_served_in_the_order_they_came(small: Arena, full: Accumulat
 
 def test_nobody_barges_past_a_waiter(small: Arena, full: Accumulator) -> None:
     batches = drain(full)
-    place, _ = _native.BufferWait.join(small.native, 2)
+    place = _native.BufferWait.join(small.native, 2)
     full.complete(batches.pop(), BatchResult.SUCCEEDED)
     with pytest.raises(BufferExhaustedError):
         full.append("t", 0, 1, None, b"v", None, 0)
@@ -132,7 +134,7 @@ def test_nobody_barges_past_a_waiter(small: Arena, full: Accumulator) -> None:
 
 
 def test_when_too_many_wait(small: Arena, full: Accumulator) -> None:
-    places = [_native.BufferWait.join(small.native, 1)[0] for _ in range(3)]
+    places = [_native.BufferWait.join(small.native, 1) for _ in range(3)]
     with pytest.raises(NoWaiterEntryError, match="larger waiter_count"):
         full.append("t", 0, 1, None, b"v")
     assert [place.waiter_index for place in places] == [0, 1, 2]
@@ -157,6 +159,79 @@ def test_an_oversized_record_waits_for_all_its_buffers(small: Arena, full: Accum
     assert child.join() == "0"
     full.complete(batches.pop(), BatchResult.SUCCEEDED)
     assert deliver_all(full) == [b"x" * 9000]
+
+
+# --- in C, and in Python
+
+
+class UnservedError(Exception):
+    pass
+
+
+def appender_of(arena: Arena, wait: Callable[..., Any], ring: Callable[[], object]) -> tuple[Any, Any]:
+    """A native appender with its producer, whose rare waits are the test's."""
+    appender = _native.Appender(arena.native, wait, ring, LONG_MS, None)
+    tracker: Any = None
+    return appender, _native.Producer(appender, tracker, lambda *_: 8)
+
+
+def test_a_grant_within_a_slice_comes_back_without_python(small: Arena, full: Accumulator) -> None:
+    batches = drain(full)
+    make_semaphore(small, 0)
+
+    def refuse(*_arguments: object) -> None:
+        raise AssertionError("a grant was there: there is nothing left to wait for")
+
+    appender, producer = appender_of(small, refuse, lambda: full.complete(batches.pop(), BatchResult.SUCCEEDED))
+    small.native.set_sender_asleep(True)
+    producer.send("fill", b"granted", None, None, 0)
+    counters = small.native.counters()
+    assert counters["allocations that waited for a buffer"] == 1
+    assert counters["allocations that gave up waiting"] == 0
+    assert counters["nanoseconds spent waiting for a buffer"] > 0
+    appender.close()
+    for batch in batches:
+        full.complete(batch, BatchResult.SUCCEEDED)
+    assert deliver_all(full) == [b"granted"]
+
+
+def test_python_goes_on_in_the_place_in_the_queue_that_c_took(small: Arena, full: Accumulator) -> None:
+    batches = drain(full)
+    seen: list[tuple[int, int]] = []
+
+    def wait(need: int, _max_block_ms: int, _deadline_ns: int, place: _native.BufferWait) -> None:
+        seen.append((need, place.waiter_index))
+        assert waiting_count_is(small, 1)
+        raise UnservedError
+
+    appender, producer = appender_of(small, wait, lambda: None)
+    for _ in range(2):  # once without a semaphore, and once behind a slice
+        with pytest.raises(UnservedError):
+            producer.send("fill", b"v", None, None, 0)
+        assert waiting_count_is(small, 0)
+        make_semaphore(small, 0)
+    assert seen == [(1, 0)] * 2
+    appender.close()
+    for batch in batches:
+        full.complete(batch, BatchResult.SUCCEEDED)
+    check_idle(small)
+
+
+def test_a_ring_that_fails_leaves_the_queue(small: Arena, full: Accumulator) -> None:
+    batches = drain(full)
+
+    def fail(*_arguments: object) -> None:
+        raise UnservedError
+
+    appender, producer = appender_of(small, fail, fail)
+    small.native.set_sender_asleep(True)
+    with pytest.raises(UnservedError):
+        producer.send("fill", b"v", None, None, 0)
+    assert waiting_count_is(small, 0)
+    appender.close()
+    for batch in batches:
+        full.complete(batch, BatchResult.SUCCEEDED)
+    check_idle(small)
 
 
 # --- cut short
@@ -220,7 +295,7 @@ def test_a_waiter_killed_in_the_queue_is_passed_over(small: Arena, full: Accumul
 
 def test_a_place_that_is_dropped_goes_back(small: Arena) -> None:
     for is_taken in (False, True):
-        place, _ = _native.BufferWait.join(small.native, 3)
+        place = _native.BufferWait.join(small.native, 3)
         assert place.poll()
         if is_taken:
             place.take()
@@ -231,24 +306,24 @@ def test_a_place_that_is_dropped_goes_back(small: Arena) -> None:
 
 
 def test_a_place_is_used_once(small: Arena) -> None:
-    place, _ = _native.BufferWait.join(small.native, 1)
+    place = _native.BufferWait.join(small.native, 1)
     place.take()
     place.cancel()
-    assert place.cancel() == ()
+    place.cancel()
     for use in (place.poll, place.take, place.help):
         with pytest.raises(BatchCompletedError, match="wait for buffers is over"):
             use()
 
 
 def test_the_child_of_a_fork_has_no_part_in_its_parents_place(small: Arena) -> None:
-    place, _ = _native.BufferWait.join(small.native, 2)
+    place = _native.BufferWait.join(small.native, 2)
     place.take()
 
-    def in_child() -> tuple[int, ...]:
+    def in_child() -> None:
         small.native.attach()
-        return place.cancel()
+        place.cancel()
 
-    assert Child(in_child).join() == "()"
+    assert Child(in_child).join() == "None"
     assert small.statistics().slots["OWNED"] == 2
     place.cancel()
 

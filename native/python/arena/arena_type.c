@@ -7,6 +7,7 @@
 #include "arena/counters.h"
 #include "arena/process.h"
 #include "arena/producer_id.h"
+#include "arena/waiter_semaphores.h"
 #include "python/arena/arena_methods.h"
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
@@ -247,6 +248,28 @@ static PyObject *arena_get_uuid(PyObject *object, void *unused)
     (void)unused;
     const struct arena *core = arena_core(object);
     return core == NULL ? NULL : PyBytes_FromStringAndSize((const char *)core->uuid, sizeof core->uuid);
+}
+
+/* False with an exception set. */
+static bool index_add(PyObject *list, uint32_t index)
+{
+    PyObject *number = PyLong_FromUnsignedLong(index);
+    bool is_added = number != NULL && PyList_Append(list, number) == 0;
+    Py_XDECREF(number);
+    return is_added;
+}
+
+static PyObject *arena_get_opened_semaphores(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    PyObject *list = core == NULL ? NULL : PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < core->geometry.waiter_count; i++) {
+        if (waiter_semaphore_is_open(core, i) && !index_add(list, i)) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
 }
 
 static PyObject *arena_get_created_ms(PyObject *object, void *unused)
@@ -700,6 +723,7 @@ ALONE_GET(arena_get_is_attached, itself)
 ALONE_GET(arena_get_is_clean, itself)
 ALONE_GET(arena_get_is_read_only, itself)
 ALONE_GET(arena_report_layout, itself)
+ALONE_GET(arena_get_opened_semaphores, itself)
 ALONE_GET(arena_get_options, itself)
 ALONE_GET(arena_get_owner, itself)
 ALONE_GET(arena_get_poisoned, itself)
@@ -735,6 +759,8 @@ static PyGetSetDef arena_properties[] = {
     {"is_clean", alone_arena_get_is_clean, NULL, "True when the last process left in order.", NULL},
     {"is_read_only", alone_arena_get_is_read_only, NULL, "True when mapped without write permission.", NULL},
     {"layout", alone_arena_report_layout, NULL, "The start of each region, in bytes.", NULL},
+    {"opened_semaphores", alone_arena_get_opened_semaphores, NULL,
+     "The waiter entries whose semaphores this handle has opened.", NULL},
     {"options", alone_arena_get_options, NULL, "The creator's options, msgpack.", NULL},
     {"owner", alone_arena_get_owner, NULL, "The number that names this process in the arena's words; 0: none.", NULL},
     {"poisoned", alone_arena_get_poisoned, NULL, "None, or the name of the status that poisoned the arena.", NULL},

@@ -9,7 +9,7 @@
 #include "python/producer/append.h"
 #include "python/producer/buffer_wait_type.h"
 
-#include <time.h>
+#define WAIT_SLICE_NS INT64_C(20000000) /* as SLICE_NS of producer/buffer_pool.py */
 
 /* ---- topic and partition ---- */
 
@@ -53,21 +53,43 @@ COLD bool raise_measure(const struct appender_object *self, const struct measure
 int64_t append_deadline(struct append_target *target)
 {
     if (target->deadline_ns == 0) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+        int64_t now_ns = monotonic_now_ns();
         int64_t block_ns = target->max_block_ms * 1000000;
         target->deadline_ns = block_ns > INT64_MAX - now_ns ? INT64_MAX : now_ns + block_ns;
     }
     return target->deadline_ns;
 }
 
-/* Calls wait(need, max_block_ms, deadline_ns): it comes back with slots that are ours, or raises. */
-static struct buffer_wait_object *slots_wait(const struct appender_object *self, struct append_target *target,
-                                             uint32_t need)
+static int64_t slice_ns(struct append_target *target)
 {
-    PyObject *answer = PyObject_CallFunction(self->wait, "ILL", need, (long long)target->max_block_ms,
-                                             (long long)append_deadline(target));
+    int64_t left_ns = append_deadline(target) - monotonic_now_ns();
+    return left_ns < WAIT_SLICE_NS ? left_ns : WAIT_SLICE_NS;
+}
+
+/* The ordinary wait: joins, rings, and sleeps for the first slice. The place is TAKEN then; in any other stage Python
+ * goes on with it. NULL with an exception set. */
+static struct buffer_wait_object *slots_wait_briefly(struct appender_object *self, struct append_target *target,
+                                                     uint32_t need)
+{
+    struct buffer_wait_object *place = buffer_wait_begin(self->arena, need);
+    if (place == NULL || place->stage == WAIT_OVER || buffer_wait_take(place)) {
+        return place;
+    }
+    if (!append_ring(self)) { /* somebody waits: nothing lingers any more */
+        Py_DECREF(place);
+        return NULL;
+    }
+    (void)buffer_wait_sleep(place, slice_ns(target));
+    return place;
+}
+
+/* Calls wait(need, max_block_ms, deadline_ns, place): it comes back with slots that are ours, or raises. */
+static struct buffer_wait_object *slots_wait_on(const struct appender_object *self, struct append_target *target,
+                                                uint32_t need, struct buffer_wait_object *place)
+{
+    PyObject *queued = place != NULL && place->stage == WAIT_QUEUED ? (PyObject *)place : Py_None;
+    PyObject *answer = PyObject_CallFunction(self->wait, "ILLO", need, (long long)target->max_block_ms,
+                                             (long long)append_deadline(target), queued);
     if (answer != NULL && !Py_IS_TYPE(answer, self->state->buffer_wait_type)) {
         PyErr_SetString(PyExc_TypeError, "wait() must return a BufferWait");
         Py_CLEAR(answer);
@@ -75,10 +97,25 @@ static struct buffer_wait_object *slots_wait(const struct appender_object *self,
     return (struct buffer_wait_object *)answer;
 }
 
-static void slots_leave(struct appender_object *self, struct buffer_wait_object **wait)
+/* Slots that are ours. NULL with an exception set. */
+static struct buffer_wait_object *slots_wait(struct appender_object *self, struct append_target *target, uint32_t need)
+{
+    struct buffer_wait_object *place = NULL;
+    if (self->sleeps) {
+        place = slots_wait_briefly(self, target, need);
+        if (place == NULL || place->stage == WAIT_TAKEN) {
+            return place;
+        }
+    }
+    struct buffer_wait_object *answer = slots_wait_on(self, target, need, place);
+    Py_XDECREF(place);
+    return answer;
+}
+
+static void slots_leave(struct buffer_wait_object **wait)
 {
     if (*wait != NULL) {
-        buffer_wait_finish(*wait, &self->core->wakes);
+        buffer_wait_finish(*wait);
         Py_CLEAR(*wait);
     }
 }
@@ -90,7 +127,7 @@ static bool append_prepare_again(struct appender_object *self, struct append_tar
     if (status == STATUS_TRY_AGAIN) {
         return target->choose_again(target);
     }
-    slots_leave(self, wait);
+    slots_leave(wait);
     if (status == STATUS_EXHAUSTED) {
         *wait = slots_wait(self, target, need);
         return *wait != NULL;
@@ -117,7 +154,7 @@ COLD bool append_run_slow(struct appender_object *self, struct append_target *ta
         status = appender_append(self->core, &order, result);
         is_sender_wanted |= result->is_sender_wanted;
     }
-    slots_leave(self, &wait);
+    slots_leave(&wait);
     result->is_sender_wanted = is_sender_wanted;
     return status == STATUS_OK;
 }

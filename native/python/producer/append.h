@@ -8,8 +8,8 @@
 #ifndef PYTHON_PRODUCER_APPEND_H
 #define PYTHON_PRODUCER_APPEND_H
 
+#include "arena/waiter_semaphores.h"
 #include "python/common/arguments.h"
-#include "python/common/wakes.h"
 #include "python/producer/appender_type.h"
 
 /* Where a call appends to, and how long it may wait. */
@@ -55,13 +55,11 @@ bool append_run_slow(struct appender_object *self, struct append_target *target,
                      const struct measured_record *records, uint32_t count, enum status status,
                      struct append_result *result);
 
-/* Batch-rare: tells Python what an append left to do. */
+/* Batch-rare: tells others what an append left to do for them. False with an exception set. */
 static inline bool append_tell(struct appender_object *self, const struct append_result *result)
 {
-    if (UNLIKELY(result->is_sender_wanted) && !append_ring(self)) {
-        return false;
-    }
-    return wake_set_hand_over(&self->core->wakes, self->wake);
+    waiters_wake(self->arena->core, &self->core->wakes);
+    return LIKELY(!result->is_sender_wanted) || append_ring(self);
 }
 
 /* Appends records[0..count) as far as one batch takes them, at least one. False with an exception set; the records that

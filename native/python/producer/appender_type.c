@@ -2,8 +2,8 @@
  *
  * Appender: opening and closing. Nothing is appended through it directly: a Producer does that (producer_type.c).
  *
- * Work that comes once per batch or more rarely (waiting for a buffer, waking waiters, ringing the doorbell) is Python,
- * given to the constructor as callables.
+ * Work that is rare (waiting for a buffer for longer than a slice, ringing the doorbell) is Python, given to the
+ * constructor as callables.
  */
 #include "python/producer/appender_type.h"
 
@@ -45,13 +45,14 @@ static bool core_open(struct appender_object *self, int64_t linger_ns)
     return true;
 }
 
-struct appender_times {
+struct appender_settings {
+    int sleeps;
     int64_t max_block_ms;
     int64_t linger_ns; /* -1: says nothing about it */
 };
 
 static PyObject *appender_create(PyTypeObject *type, struct arena_object *arena, PyObject *const *callables,
-                                    const struct appender_times *times)
+                                 const struct appender_settings *settings)
 {
     struct appender_object *self = (struct appender_object *)type->tp_alloc(type, 0);
     if (self == NULL) {
@@ -60,12 +61,12 @@ static PyObject *appender_create(PyTypeObject *type, struct arena_object *arena,
     self->state = arena->state;
     self->arena = (struct arena_object *)Py_NewRef((PyObject *)arena);
     self->wait = Py_NewRef(callables[0]);
-    self->wake = Py_NewRef(callables[1]);
-    self->ring = Py_NewRef(callables[2]);
-    self->max_block_ms = times->max_block_ms;
+    self->ring = Py_NewRef(callables[1]);
+    self->sleeps = settings->sleeps != 0;
+    self->max_block_ms = settings->max_block_ms;
     bool is_open;
     ALONE_BEGIN(arena);
-    is_open = core_open(self, times->linger_ns);
+    is_open = core_open(self, settings->linger_ns);
     ALONE_END();
     if (!is_open) {
         Py_CLEAR(self);
@@ -75,24 +76,24 @@ static PyObject *appender_create(PyTypeObject *type, struct arena_object *arena,
 
 static PyObject *appender_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"arena", "wait", "wake", "ring", "max_block_ms", "linger_ns", NULL};
+    static char *names[] = {"arena", "wait", "ring", "max_block_ms", "linger_ns", "sleeps", NULL};
     static const struct integer_range max_block_range = {"max_block_ms", 0, INT64_MAX / 1000000};
     static const struct integer_range linger_range = {"linger_ns", 0, INT64_MAX - 1};
     const struct module_state *state = PyType_GetModuleState(type);
     PyObject *arena;
-    PyObject *callables[3] = {NULL, NULL, Py_None};
+    PyObject *callables[2] = {NULL, Py_None};
     PyObject *max_block = NULL;
     PyObject *linger = NULL;
-    struct appender_times times = {.max_block_ms = 60000, .linger_ns = -1};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|OOO:Appender", names, state->arena_type, &arena,
-                                     &callables[0], &callables[1], &callables[2], &max_block, &linger) ||
-        !callable_check(callables[0], "wait") || !callable_check(callables[1], "wake") ||
-        (callables[2] != Py_None && !callable_check(callables[2], "ring")) ||
-        !integer_parse_optional(state, max_block, &max_block_range, &times.max_block_ms) ||
-        !integer_parse_optional(state, linger, &linger_range, &times.linger_ns)) {
+    struct appender_settings settings = {.sleeps = true, .max_block_ms = 60000, .linger_ns = -1};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|OOOp:Appender", names, state->arena_type, &arena,
+                                     &callables[0], &callables[1], &max_block, &linger, &settings.sleeps) ||
+        !callable_check(callables[0], "wait") ||
+        (callables[1] != Py_None && !callable_check(callables[1], "ring")) ||
+        !integer_parse_optional(state, max_block, &max_block_range, &settings.max_block_ms) ||
+        !integer_parse_optional(state, linger, &linger_range, &settings.linger_ns)) {
         return NULL;
     }
-    return appender_create(type, (struct arena_object *)arena, callables, &times);
+    return appender_create(type, (struct arena_object *)arena, callables, &settings);
 }
 
 /* ---- close ---- */
@@ -136,7 +137,6 @@ static int appender_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(object));
     Py_VISIT((PyObject *)self->arena);
     Py_VISIT(self->wait);
-    Py_VISIT(self->wake);
     Py_VISIT(self->ring);
     return 0;
 }
@@ -145,7 +145,6 @@ static int appender_clear(PyObject *object)
 {
     struct appender_object *self = appender_of(object);
     Py_CLEAR(self->wait);
-    Py_CLEAR(self->wake);
     Py_CLEAR(self->ring);
     return 0;
 }

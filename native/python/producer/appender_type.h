@@ -16,9 +16,9 @@ struct appender_object {
     struct module_state *state;
     struct arena_object *arena;
     struct appender *core; /* NULL once closed */
-    PyObject *wait; /* wait(need, max_block_ms, deadline_ns) -> BufferWait whose slots were taken */
-    PyObject *wake; /* wake(waiter indices) */
+    PyObject *wait; /* wait(need, max_block_ms, deadline_ns, place or None) -> BufferWait whose slots were taken */
     PyObject *ring; /* ring(), or None */
+    bool sleeps; /* a call sleeps here for the first slice of a wait; else `wait` has all of it */
     int64_t max_block_ms;
     uint32_t call_count;
     uint32_t call_owner; /* the process that call_count counts for: after fork it starts anew */

@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * BufferWait: a place in the queue of the exhausted buffer pool, and then the slots that were granted. At any end (an
- * exception, Ctrl-C, garbage collection) the place is given up and the slots go back; only append() uses them.
+ * exception, Ctrl-C, garbage collection) the place is given up and the slots go back; only append() uses them. Waiters
+ * that a call serves are woken before it returns.
  *
  *   QUEUED ── take() ──> TAKEN ── slots used by append, the rest given back ──> OVER
  *      └───── cancel() or dealloc: out of the queue ──────────────────────────>  OVER
  */
 #include "python/producer/buffer_wait_type.h"
 
+#include "arena/counters.h"
 #include "arena/process_share.h"
+#include "arena/waiter_semaphores.h"
 #include "producer/producer_batch.h"
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
-#include "python/common/wakes.h"
 
 #include <stddef.h>
 #include <structmember.h>
+#include <time.h>
+
+#define SLEEP_NS_MAX INT64_C(1000000000)
 
 static struct buffer_wait_object *wait_of(PyObject *self)
 {
@@ -67,11 +72,27 @@ static PyObject *raise_enqueue(const struct arena_object *arena, enum status sta
     return raise_status(arena->state, status);
 }
 
+/* The process does not wake itself: it looks before it sleeps. */
+static enum status place_join(struct buffer_wait_object *self, uint32_t need)
+{
+    struct arena_object *arena = self->arena;
+    struct wake_set wakes = {0};
+    self->joined_ns = monotonic_now_ns();
+    arena->call_count++;
+    enum status status = buffer_pool_enqueue(arena->core, need, &self->wait, &wakes);
+    if (status == STATUS_OK) {
+        self->stage = WAIT_QUEUED;
+        wake_set_remove(&wakes, self->wait.waiter_index);
+    }
+    waiters_wake(arena->core, &wakes);
+    arena->call_count--;
+    return status;
+}
+
 /* NULL with an exception set. */
 static PyObject *arena_join(struct arena_object *arena, PyObject *given)
 {
     static const struct integer_range range = {"need", 1, SLOT_COUNT_MAX};
-    struct wake_set wakes = {0};
     int64_t need;
     if (!arena_object_attach(arena) || !integer_parse(arena->state, given, &range, &need)) {
         return NULL;
@@ -80,22 +101,24 @@ static PyObject *arena_join(struct arena_object *arena, PyObject *given)
     if (self == NULL) {
         return NULL;
     }
-    arena->call_count++;
-    enum status status = buffer_pool_enqueue(arena->core, (uint32_t)need, &self->wait, &wakes);
+    enum status status = place_join(self, (uint32_t)need);
     if (status == STATUS_SHARE_USED) {
         producer_batch_seal_own(arena->core);
     }
-    arena->call_count--;
     if (status != STATUS_OK) {
         Py_DECREF(self);
         return raise_enqueue(arena, status, need);
     }
-    self->stage = WAIT_QUEUED;
-    PyObject *indices = wake_set_to_tuple(&wakes);
-    PyObject *pair = indices == NULL ? NULL : PyTuple_Pack(2, self, indices);
-    Py_XDECREF(indices);
-    Py_DECREF(self);
-    return pair;
+    return (PyObject *)self;
+}
+
+struct buffer_wait_object *buffer_wait_begin(struct arena_object *arena, uint32_t need)
+{
+    struct buffer_wait_object *self = wait_new(arena, need);
+    if (self != NULL) {
+        (void)place_join(self, need); /* it is OVER without STATUS_OK */
+    }
+    return self;
 }
 
 static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -104,7 +127,7 @@ static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t cou
         .function = "join", .names = {"arena", "need"}, .required_count = 2, .count = 2};
     const struct module_state *state = PyType_GetModuleState((PyTypeObject *)type);
     PyObject *bound[ARGUMENT_COUNT_MAX];
-    PyObject *pair;
+    PyObject *place;
     if (!arguments_bind(&signature, args, count, names, bound)) {
         return NULL;
     }
@@ -112,46 +135,46 @@ static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t cou
         return PyErr_Format(PyExc_TypeError, "an Arena is needed, not %.80s", Py_TYPE(bound[0])->tp_name);
     }
     ALONE_BEGIN(bound[0]);
-    pair = arena_join((struct arena_object *)bound[0], bound[1]);
+    place = arena_join((struct arena_object *)bound[0], bound[1]);
     ALONE_END();
-    return pair;
+    return place;
 }
 
 /* ---- leave ---- */
 
 /* Out of the queue, or, when it was granted meanwhile, back with the slots. */
-static void wait_end(struct buffer_wait_object *self, struct wake_set *wakes)
+static void wait_end(struct buffer_wait_object *self)
 {
     struct arena *core = self->arena->core;
     enum buffer_wait_stage stage = self->stage;
+    struct wake_set wakes = {0};
     self->stage = WAIT_OVER;
     self->arena->call_count++;
-    if (stage == WAIT_QUEUED && buffer_pool_cancel(core, &self->wait, wakes) == STATUS_OK &&
+    if (stage == WAIT_QUEUED && buffer_pool_cancel(core, &self->wait, &wakes) == STATUS_OK &&
         buffer_pool_take(core, &self->wait, self->slots) == STATUS_OK) {
         self->left = (struct reservation){.slots = self->slots, .count = self->wait.need};
         stage = WAIT_TAKEN;
     }
     if (stage == WAIT_TAKEN) {
-        buffer_pool_give_back(core, self->left.slots, self->left.count, wakes);
+        buffer_pool_give_back(core, self->left.slots, self->left.count, &wakes);
     }
+    waiters_wake(core, &wakes);
     self->arena->call_count--;
 }
 
-void buffer_wait_finish(struct buffer_wait_object *self, struct wake_set *wakes)
+void buffer_wait_finish(struct buffer_wait_object *self)
 {
     if (wait_is_ours(self)) {
-        wait_end(self, wakes);
+        wait_end(self);
     }
 }
 
-/* The waiters served here are not woken: their slices end by themselves. */
 static void wait_dealloc(PyObject *object)
 {
     struct buffer_wait_object *self = wait_of(object);
     PyTypeObject *type = Py_TYPE(object);
-    struct wake_set wakes = {0};
     ALONE_BEGIN(arena_of_wait(object));
-    buffer_wait_finish(self, &wakes);
+    buffer_wait_finish(self);
     ALONE_END();
     Py_DECREF(self->arena);
     PyObject_Free(object);
@@ -161,12 +184,54 @@ static void wait_dealloc(PyObject *object)
 static PyObject *wait_cancel(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    struct wake_set wakes = {0};
-    buffer_wait_finish(wait_of(object), &wakes);
-    return wake_set_to_tuple(&wakes);
+    buffer_wait_finish(wait_of(object));
+    Py_RETURN_NONE;
 }
 
 /* ---- wait ---- */
+
+int64_t monotonic_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static enum status place_take(struct buffer_wait_object *self)
+{
+    self->arena->call_count++;
+    enum status status = buffer_pool_take(self->arena->core, &self->wait, self->slots);
+    self->arena->call_count--;
+    if (status == STATUS_OK) {
+        self->stage = WAIT_TAKEN;
+        self->left = (struct reservation){.slots = self->slots, .count = self->wait.need};
+    }
+    return status;
+}
+
+static enum status place_sleep(struct buffer_wait_object *self, int64_t timeout_ns)
+{
+    self->arena->call_count++;
+    enum status status = waiter_sleep(self->arena->core, &self->wait, (uint64_t)timeout_ns);
+    self->arena->call_count--;
+    return status;
+}
+
+bool buffer_wait_take(struct buffer_wait_object *self)
+{
+    struct arena *core = self->arena->core;
+    if (buffer_pool_poll(core, &self->wait) != STATUS_OK || place_take(self) != STATUS_OK) {
+        return false; /* Python finds the same, and tells it */
+    }
+    counter_add(core, COUNTER_WAIT_NS, (uint64_t)(monotonic_now_ns() - self->joined_ns));
+    return true;
+}
+
+bool buffer_wait_sleep(struct buffer_wait_object *self, int64_t timeout_ns)
+{
+    return timeout_ns > 0 && waiter_semaphore_open(self->arena->core, self->wait.waiter_index) &&
+           place_sleep(self, timeout_ns) == STATUS_OK && buffer_wait_take(self);
+}
 
 static bool wait_is_queued(const struct buffer_wait_object *self)
 {
@@ -177,14 +242,10 @@ static bool wait_is_queued(const struct buffer_wait_object *self)
     return true;
 }
 
-static PyObject *wait_poll(PyObject *object, PyObject *unused)
+/* The truth of a status of buffer_pool_poll. NULL with an exception set. */
+static PyObject *polled(struct buffer_wait_object *self, enum status status)
 {
-    (void)unused;
-    struct buffer_wait_object *self = wait_of(object);
-    if (!wait_is_queued(self)) {
-        return NULL;
-    }
-    switch (buffer_pool_poll(self->arena->core, &self->wait)) {
+    switch (status) {
     case STATUS_OK:
         Py_RETURN_TRUE;
     case STATUS_EXHAUSTED:
@@ -193,6 +254,32 @@ static PyObject *wait_poll(PyObject *object, PyObject *unused)
         self->stage = WAIT_OVER;
         return raise_format(self->arena->state, STATUS_CORRUPT, "the place in the queue for buffers was lost");
     }
+}
+
+static PyObject *wait_poll(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct buffer_wait_object *self = wait_of(object);
+    return wait_is_queued(self) ? polled(self, buffer_pool_poll(self->arena->core, &self->wait)) : NULL;
+}
+
+static PyObject *wait_sleep(PyObject *object, PyObject *given)
+{
+    static const struct integer_range range = {"timeout_ns", 0, SLEEP_NS_MAX};
+    struct buffer_wait_object *self = wait_of(object);
+    int64_t timeout_ns;
+    if (!integer_parse(self->arena->state, given, &range, &timeout_ns) || !wait_is_queued(self)) {
+        return NULL;
+    }
+    return polled(self, place_sleep(self, timeout_ns));
+}
+
+static PyObject *wait_open_semaphore(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct buffer_wait_object *self = wait_of(object);
+    return wait_is_queued(self) ?
+               PyBool_FromLong(waiter_semaphore_open(self->arena->core, self->wait.waiter_index)) : NULL;
 }
 
 static PyObject *wait_help(PyObject *object, PyObject *unused)
@@ -205,8 +292,10 @@ static PyObject *wait_help(PyObject *object, PyObject *unused)
     }
     self->arena->call_count++;
     buffer_pool_help(self->arena->core, &wakes);
+    wake_set_remove(&wakes, self->wait.waiter_index);
+    waiters_wake(self->arena->core, &wakes);
     self->arena->call_count--;
-    return wake_set_to_tuple(&wakes);
+    Py_RETURN_NONE;
 }
 
 static PyObject *wait_take(PyObject *object, PyObject *unused)
@@ -216,14 +305,10 @@ static PyObject *wait_take(PyObject *object, PyObject *unused)
     if (!wait_is_queued(self)) {
         return NULL;
     }
-    self->arena->call_count++;
-    enum status status = buffer_pool_take(self->arena->core, &self->wait, self->slots);
-    self->arena->call_count--;
+    enum status status = place_take(self);
     if (status != STATUS_OK) {
         return raise_status(self->arena->state, status);
     }
-    self->stage = WAIT_TAKEN;
-    self->left = (struct reservation){.slots = self->slots, .count = self->wait.need};
     Py_RETURN_NONE;
 }
 
@@ -231,15 +316,21 @@ static PyObject *wait_take(PyObject *object, PyObject *unused)
 
 ALONE(wait_cancel, arena_of_wait)
 ALONE(wait_help, arena_of_wait)
+ALONE(wait_open_semaphore, arena_of_wait)
 ALONE(wait_poll, arena_of_wait)
+ALONE(wait_sleep, arena_of_wait)
 ALONE(wait_take, arena_of_wait)
 
 static PyMethodDef wait_methods[] = {
-    {"cancel", alone_wait_cancel, METH_NOARGS, "Leaves the queue, or gives the slots back; waiter indices to wake."},
+    {"cancel", alone_wait_cancel, METH_NOARGS, "Leaves the queue, or gives the slots back."},
     {"join", (PyCFunction)(void (*)(void))wait_join, METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
-     "Joins the queue for that many slots: (BufferWait, waiter indices to wake)."},
-    {"help", alone_wait_help, METH_NOARGS, "Repairs the pool and serves waiters; waiter indices to wake."},
+     "Joins the queue for that many slots."},
+    {"help", alone_wait_help, METH_NOARGS, "Repairs the pool and serves waiters."},
+    {"open_semaphore", alone_wait_open_semaphore, METH_NOARGS,
+     "Opens the semaphore of this place. False: a waiter has to make it first."},
     {"poll", alone_wait_poll, METH_NOARGS, "True when the slots are granted: take()."},
+    {"sleep", alone_wait_sleep, METH_O,
+     "Sleeps until the grant, a signal, or the end of so many nanoseconds; answers as poll()."},
     {"take", alone_wait_take, METH_NOARGS, "Makes the granted slots ours."},
     {NULL, NULL, 0, NULL},
 };
@@ -247,6 +338,8 @@ static PyMethodDef wait_methods[] = {
 static PyMemberDef wait_members[] = {
     {"waiter_index", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, waiter_index),
      READONLY, "The waiter entry, and the number of the semaphore to sleep on."},
+    {"joined_ns", T_LONGLONG, offsetof(struct buffer_wait_object, joined_ns), READONLY,
+     "When it joined the queue, on the clock of time.monotonic_ns()."},
     {"need", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, need), READONLY,
      "The number of slots that the wait is for."},
     {"ticket", T_ULONGLONG, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, ticket), READONLY,

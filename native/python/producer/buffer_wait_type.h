@@ -15,12 +15,26 @@ struct buffer_wait_object {
     struct arena_object *arena;
     uint32_t owner; /* the process that waits: after fork the child has no part in it */
     enum buffer_wait_stage stage;
+    int64_t joined_ns; /* CLOCK_MONOTONIC */
     struct buffer_wait wait;
     struct reservation left; /* of `slots`, while TAKEN */
     uint32_t slots[];
 };
 
+/* A place in the queue, QUEUED. It is OVER where Python has to join, and waits for the share or tells the error. NULL
+ * with an exception set. */
+struct buffer_wait_object *buffer_wait_begin(struct arena_object *arena, uint32_t need);
+
+/* Sleeps, for no longer than this, until the grant, and takes the slots then. False when Python has to go on: the time
+ * was over, a signal came, or there is no semaphore yet. */
+bool buffer_wait_sleep(struct buffer_wait_object *self, int64_t timeout_ns);
+
+/* True when the grant has come, and the slots are taken. */
+bool buffer_wait_take(struct buffer_wait_object *self);
+
 /* Gives back what append did not use. */
-void buffer_wait_finish(struct buffer_wait_object *self, struct wake_set *wakes);
+void buffer_wait_finish(struct buffer_wait_object *self);
+
+int64_t monotonic_now_ns(void);
 
 #endif

@@ -17,9 +17,9 @@
  */
 #include <string.h>
 
+#include "arena/waiter_semaphores.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
-#include "python/common/wakes.h"
 #include "python/sender/batch_type.h"
 #include "sender/pump.h"
 
@@ -262,12 +262,10 @@ static void call_free(struct call *call)
 
 /* ---- the rounds ---- */
 
-/* Wakes the waiters that the round has served. False with an exception set. */
+/* Wakes the waiters that the round has served, and tells of results. False with an exception set. */
 static bool round_tell(struct call *call)
 {
-    if (!wake_set_hand_over(&call->half->wakes, call->half->wake)) {
-        return false;
-    }
+    waiters_wake(call->half->arena->core, &call->half->wakes);
     if (call->pump.tally.batch_count == call->result_count) {
         return true;
     }

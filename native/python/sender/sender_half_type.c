@@ -3,7 +3,7 @@
  * SenderHalf: the role, and the beginning and end of every call of its holder.
  *
  * One thread at a time: the core may let other threads run while it waits for the pool's lock, and its private queues
- * are half changed then. A second thread that comes in is refused. Every call hands the waiters it served to `wake`
+ * are half changed then. A second thread that comes in is refused. Every call wakes the waiters that it served
  * before it returns.
  *
  * A Batch that nobody refers to any more before it was completed cannot be put back at that moment (its last reference
@@ -11,9 +11,9 @@
  */
 #include "python/sender/sender_half_type.h"
 
+#include "arena/waiter_semaphores.h"
 #include "python/common/alone.h"
 #include "python/common/errors.h"
-#include "python/common/wakes.h"
 
 static struct sender_half_object *half_of(PyObject *self)
 {
@@ -75,9 +75,7 @@ bool half_begin_with(struct sender_half_object *self, const struct argument_tabl
 PyObject *half_end(struct sender_half_object *self, PyObject *result)
 {
     self->is_in_call = false;
-    if (result != NULL && !wake_set_hand_over(&self->wakes, self->wake)) {
-        Py_CLEAR(result);
-    }
+    waiters_wake(self->arena->core, &self->wakes);
     self->arena->call_count--;
     return result;
 }
@@ -169,7 +167,7 @@ static PyObject *half_resign(PyObject *object, PyObject *unused)
 
 /* ---- open and close ---- */
 
-static PyObject *half_open(PyTypeObject *type, struct arena_object *arena, PyObject *wake)
+static PyObject *half_open(PyTypeObject *type, struct arena_object *arena)
 {
     if (!arena_object_attach(arena)) {
         return NULL;
@@ -178,7 +176,6 @@ static PyObject *half_open(PyTypeObject *type, struct arena_object *arena, PyObj
     if (self != NULL) {
         self->arena = (struct arena_object *)Py_NewRef((PyObject *)arena);
         self->state = arena->state;
-        self->wake = Py_NewRef(wake);
         arena->half_count++;
     }
     return (PyObject *)self;
@@ -186,19 +183,15 @@ static PyObject *half_open(PyTypeObject *type, struct arena_object *arena, PyObj
 
 static PyObject *half_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"arena", "wake", NULL};
+    static char *names[] = {"arena", NULL};
     const struct module_state *state = PyType_GetModuleState(type);
     PyObject *arena;
-    PyObject *wake;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O:SenderHalf", names, state->arena_type, &arena, &wake)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!:SenderHalf", names, state->arena_type, &arena)) {
         return NULL;
-    }
-    if (!PyCallable_Check(wake)) {
-        return PyErr_Format(PyExc_TypeError, "wake must be callable, not %.80s", Py_TYPE(wake)->tp_name);
     }
     PyObject *half;
     ALONE_BEGIN(arena);
-    half = half_open(type, (struct arena_object *)arena, wake);
+    half = half_open(type, (struct arena_object *)arena);
     ALONE_END();
     return half;
 }
@@ -230,13 +223,6 @@ static int half_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT((PyObject *)half_of(object)->arena);
-    Py_VISIT(half_of(object)->wake);
-    return 0;
-}
-
-static int half_clear(PyObject *object)
-{
-    Py_CLEAR(half_of(object)->wake);
     return 0;
 }
 
@@ -247,7 +233,6 @@ static void half_dealloc(PyObject *object)
     ALONE_BEGIN(arena_of_half(object));
     half_release(half_of(object));
     ALONE_END();
-    (void)half_clear(object);
     Py_DECREF((PyObject *)half_of(object)->arena);
     type->tp_free(object);
     Py_DECREF(type);
@@ -406,7 +391,6 @@ static PyType_Slot half_slots[] = {
     {Py_tp_new, half_new},
     {Py_tp_dealloc, half_dealloc},
     {Py_tp_traverse, half_traverse},
-    {Py_tp_clear, half_clear},
     {Py_tp_methods, half_methods},
     {Py_tp_getset, half_properties},
     {0, NULL},

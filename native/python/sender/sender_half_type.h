@@ -22,7 +22,6 @@ struct sender_half_object {
     struct module_state *state;
     struct arena_object *arena;
     struct sender_half *core; /* NULL without the role */
-    PyObject *wake;           /* wake(waiter indices) */
     struct wake_set wakes;    /* waiters that the running call has served */
     atomic_u32 export_count;  /* buffers over batches */
     bool is_closed;

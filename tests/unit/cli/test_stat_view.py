@@ -379,7 +379,7 @@ def test_a_stopped_leader_of_the_group_commit_is_named(tmp_path: Path) -> None:
 
 def test_who_waits_is_seen_waiting(arena: Arena, sender: Accumulator) -> None:
     observer = Observer(arena)
-    place, _ = _native.BufferWait.join(arena.native, 1)
+    place = _native.BufferWait.join(arena.native, 1)
     try:
         seen = observer.observe()
         assert seen.waiting_count + sum(seen.slots[state] for state in ("GRANT", "OWNED")) >= 1

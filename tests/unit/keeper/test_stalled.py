@@ -230,7 +230,7 @@ from shmaccum.arena import Arena
 from shmaccum._native import SenderHalf
 from shmaccum.arena.presence import Presence
 with Arena.attach(sys.argv[1]) as arena:
-    half = SenderHalf(arena.native, lambda *_: None)
+    half = SenderHalf(arena.native)
     half.become_sender()
     present = Presence(arena)
     signal.pause()

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/waiter_semaphores.h"
+
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/point.h"
+
+enum { NAME_SIZE_MAX = 48 };
+
+/* ---- open ---- */
+
+static sem_t *semaphore_find(const struct arena *arena, uint32_t waiter_index)
+{
+    const uint8_t *uuid = arena->uuid;
+    char name[NAME_SIZE_MAX];
+    CHECK(waiter_index < WAITER_COUNT_MAX);
+    snprintf(name, sizeof name, "/shmaccum-%02x%02x%02x%02x%02x%02x.w%u", uuid[0], uuid[1], uuid[2], uuid[3], uuid[4],
+             uuid[5], waiter_index);
+    sem_t *semaphore = sem_open(name, 0);
+    return semaphore == SEM_FAILED ? NULL : semaphore;
+}
+
+static bool table_make(struct arena *arena)
+{
+    if (arena->semaphores == NULL) {
+        arena->semaphores = calloc(arena->geometry.waiter_count, sizeof *arena->semaphores);
+    }
+    return arena->semaphores != NULL;
+}
+
+bool waiter_semaphore_open(struct arena *arena, uint32_t waiter_index)
+{
+    CHECK(waiter_index < arena->geometry.waiter_count);
+    if (!table_make(arena)) {
+        return false;
+    }
+    if (arena->semaphores[waiter_index] == NULL) {
+        arena->semaphores[waiter_index] = semaphore_find(arena, waiter_index);
+    }
+    return arena->semaphores[waiter_index] != NULL;
+}
+
+bool waiter_semaphore_is_open(const struct arena *arena, uint32_t waiter_index)
+{
+    CHECK(waiter_index < arena->geometry.waiter_count);
+    return arena->semaphores != NULL && arena->semaphores[waiter_index] != NULL;
+}
+
+void waiter_semaphores_close(struct arena *arena)
+{
+    for (uint32_t i = 0; arena->semaphores != NULL && i < arena->geometry.waiter_count; i++) {
+        if (arena->semaphores[i] != NULL) {
+            sem_close(arena->semaphores[i]);
+        }
+    }
+    free(arena->semaphores);
+    arena->semaphores = NULL;
+}
+
+/* ---- sleep ---- */
+
+static struct timespec time_after(uint64_t timeout_ns)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    uint64_t nsec = (uint64_t)time.tv_nsec + timeout_ns;
+    time.tv_sec += (time_t)(nsec / NS_PER_S);
+    time.tv_nsec = (long)(nsec % NS_PER_S);
+    return time;
+}
+
+/* True when a post came before `end`; without a semaphore none comes. */
+static bool post_await(sem_t *semaphore, const struct timespec *end)
+{
+    if (semaphore == NULL) {
+        clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, end, NULL);
+        return false;
+    }
+    return sem_timedwait(semaphore, end) == 0;
+}
+
+enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, uint64_t timeout_ns)
+{
+    const struct timespec end = time_after(timeout_ns);
+    sem_t *semaphore =
+        waiter_semaphore_open(arena, wait->waiter_index) ? arena->semaphores[wait->waiter_index] : NULL;
+    void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
+    POINT(waiter_sleeps);
+    while (buffer_pool_poll(arena, wait) == STATUS_EXHAUSTED && post_await(semaphore, &end)) {
+    }
+    if (arena->blocking.end != NULL) {
+        arena->blocking.end(state);
+    }
+    return buffer_pool_poll(arena, wait);
+}
+
+/* ---- wake ---- */
+
+static void waiter_post(struct arena *arena, uint32_t waiter_index)
+{
+    if (waiter_index < arena->geometry.waiter_count && waiter_semaphore_open(arena, waiter_index)) {
+        sem_post(arena->semaphores[waiter_index]);
+    }
+}
+
+void waiters_post(struct arena *arena, struct wake_set *wakes)
+{
+    CHECK(wakes->count > 0);
+    for (uint32_t i = 0; i < WAITER_COUNT_MAX / 64; i++) {
+        for (uint64_t bits = wakes->bits[i]; bits != 0; bits &= bits - 1) {
+            POINT(waiter_served);
+            waiter_post(arena, i * 64 + (uint32_t)__builtin_ctzll(bits));
+        }
+    }
+    *wakes = (struct wake_set){0};
+}

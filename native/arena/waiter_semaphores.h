@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The semaphores of waiters: one for each waiter entry, on which a process sleeps that waits for a buffer.
+ *
+ * A semaphore is a hint, the waiter word is the truth (buffer_pool.h). So a semaphore that is missing, was posted too
+ * often, or whose poster was killed costs its waiter at most the slice that it sleeps. A post that came too late for
+ * one wait ends a sleep of the next one, which looks at its word and sleeps on.
+ *
+ * Waiters make them, in Python, with the mode and the group of the arena (shmaccum/arena/semaphores.py). Here they are
+ * opened when they are needed, by the name that arena.py knows, too, and stay open as long as the arena's handle.
+ */
+#ifndef ARENA_WAITER_SEMAPHORES_H
+#define ARENA_WAITER_SEMAPHORES_H
+
+#include "arena/buffer_pool.h"
+
+/* Opens the semaphore of this waiter, unless it is open. False when there is none, or when it cannot be opened. */
+bool waiter_semaphore_open(struct arena *arena, uint32_t waiter_index);
+
+/* True when this handle has opened it. */
+bool waiter_semaphore_is_open(const struct arena *arena, uint32_t waiter_index);
+
+/* Sleeps until the grant, a signal, or the end of the time. Answers as buffer_pool_poll. */
+enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, uint64_t timeout_ns) MUST_USE;
+
+/* Posts the semaphores of the waiters in the set, which is not empty. No process sleeps on one that is missing. */
+void waiters_post(struct arena *arena, struct wake_set *wakes);
+
+/* Wakes the waiters that were served, and empties the set. Requires that no lock of the arena is held. */
+static inline void waiters_wake(struct arena *arena, struct wake_set *wakes)
+{
+    if (UNLIKELY(wakes->count != 0)) {
+        waiters_post(arena, wakes);
+    }
+}
+
+/* With the handle: nobody sleeps any more. */
+void waiter_semaphores_close(struct arena *arena);
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/waiter_semaphores.h"
+
+#include "arena/arena_fixture.h"
+
+#include <semaphore.h>
+#include <stdio.h>
+
+#include "arena/buffer_pool.h"
+
+enum { SLOTS = 4 };
+
+#define AN_HOUR_NS (3600 * NS_PER_S)
+
+/* An arena whose buffers are all taken, and the semaphore of its first waiter. */
+struct full {
+    struct arena *arena;
+    uint32_t slots[SLOTS];
+    uint32_t slot_count;
+    char name[64];
+    int file;
+};
+
+static void full_begin(struct full *full)
+{
+    *full = (struct full){.file = arena_file_new()};
+    full->arena = arena_created(full->file, geometry_of(SLOTS, 512));
+    while (buffer_pool_try_allocate(full->arena, &full->slots[full->slot_count]) == STATUS_OK) {
+        full->slot_count++;
+    }
+    EXPECT_EQ_U64(full->slot_count, SLOTS);
+    const uint8_t *uuid = full->arena->uuid;
+    snprintf(full->name, sizeof full->name, "/shmaccum-%02x%02x%02x%02x%02x%02x.w0", uuid[0], uuid[1], uuid[2],
+             uuid[3], uuid[4], uuid[5]);
+}
+
+static void semaphore_make(const struct full *full)
+{
+    sem_t *semaphore = sem_open(full->name, O_CREAT | O_EXCL, 0600, 0);
+    EXPECT(semaphore != SEM_FAILED);
+    sem_close(semaphore);
+}
+
+/* The buffers of the beginning that are left go back, and nobody waits. */
+static void full_end(struct full *full)
+{
+    buffer_pool_give_back(full->arena, full->slots, full->slot_count, NULL);
+    expect_all_free(full->arena);
+    sem_unlink(full->name);
+    arena_end(full->arena, full->file);
+}
+
+static void give_one_back(void *argument)
+{
+    struct full *full = argument;
+    struct wake_set wakes = {0};
+    buffer_pool_give_back(full->arena, &full->slots[--full->slot_count], 1, &wakes);
+    waiters_wake(full->arena, &wakes);
+    EXPECT_EQ_U64(wakes.count, 0);
+}
+
+static struct buffer_wait wait_begun(struct arena *arena)
+{
+    struct buffer_wait wait;
+    struct wake_set wakes = {0};
+    EXPECT_STATUS(buffer_pool_enqueue(arena, 1, &wait, &wakes), STATUS_OK);
+    EXPECT_EQ_U64(wakes.count, 0);
+    return wait;
+}
+
+static void take_and_give_back(struct arena *arena, const struct buffer_wait *wait)
+{
+    uint32_t slot_index;
+    EXPECT_STATUS(buffer_pool_take(arena, wait, &slot_index), STATUS_OK);
+    buffer_pool_give_back(arena, &slot_index, 1, NULL);
+}
+
+static uint64_t now_ns(void)
+{
+    static const struct clock clock = {0};
+    return clock_now_ns(&clock);
+}
+
+/* ---- sleep ---- */
+
+TEST(a_grant_before_the_sleep_is_not_slept_through)
+{
+    struct full full;
+    full_begin(&full);
+    semaphore_make(&full);
+    struct buffer_wait wait = wait_begun(full.arena);
+    interrupt_at("waiter_sleeps", 0, give_one_back, &full);
+    EXPECT_STATUS(waiter_sleep(full.arena, &wait, AN_HOUR_NS), STATUS_OK);
+    EXPECT(interruption_is_over());
+    take_and_give_back(full.arena, &wait);
+    full_end(&full);
+}
+
+/* The post of the first wait is left over: the second one takes it, looks, and sleeps on. */
+TEST(a_post_that_came_too_late_ends_no_other_wait)
+{
+    struct full full;
+    full_begin(&full);
+    semaphore_make(&full);
+    struct buffer_wait first = wait_begun(full.arena);
+    give_one_back(&full);
+    EXPECT_STATUS(waiter_sleep(full.arena, &first, AN_HOUR_NS), STATUS_OK);
+    uint32_t slot_index;
+    EXPECT_STATUS(buffer_pool_take(full.arena, &first, &slot_index), STATUS_OK);
+    full.slots[full.slot_count++] = slot_index;
+    struct buffer_wait second = wait_begun(full.arena);
+    EXPECT_EQ_U64(second.waiter_index, first.waiter_index);
+    uint64_t begin_ns = now_ns();
+    EXPECT_STATUS(waiter_sleep(full.arena, &second, 5 * NS_PER_MS), STATUS_EXHAUSTED);
+    EXPECT(now_ns() - begin_ns >= 4 * NS_PER_MS);
+    EXPECT_STATUS(buffer_pool_cancel(full.arena, &second, NULL), STATUS_EXHAUSTED);
+    full_end(&full);
+}
+
+TEST(without_a_semaphore_a_slice_is_slept)
+{
+    struct full full;
+    full_begin(&full);
+    struct buffer_wait wait = wait_begun(full.arena);
+    EXPECT(!waiter_semaphore_open(full.arena, wait.waiter_index));
+    EXPECT(!waiter_semaphore_is_open(full.arena, wait.waiter_index));
+    EXPECT_STATUS(waiter_sleep(full.arena, &wait, NS_PER_MS), STATUS_EXHAUSTED);
+    give_one_back(&full);
+    EXPECT_STATUS(waiter_sleep(full.arena, &wait, AN_HOUR_NS), STATUS_OK);
+    semaphore_make(&full);
+    EXPECT(waiter_semaphore_open(full.arena, wait.waiter_index));
+    EXPECT(waiter_semaphore_is_open(full.arena, wait.waiter_index));
+    take_and_give_back(full.arena, &wait);
+    full_end(&full);
+}
+
+/* ---- processes ---- */
+
+static void wait_for_one(struct arena *arena, void *unused)
+{
+    (void)unused;
+    struct buffer_wait wait = wait_begun(arena);
+    EXPECT_STATUS(waiter_sleep(arena, &wait, AN_HOUR_NS), STATUS_OK);
+    take_and_give_back(arena, &wait);
+}
+
+static void await_waiting(const struct arena *arena)
+{
+    while (load_acquire_u32(&arena->globals->waiting_count) == 0) {
+        sched_yield();
+    }
+}
+
+TEST(a_sleeper_of_another_process_is_woken)
+{
+    struct full full;
+    full_begin(&full);
+    semaphore_make(&full);
+    pid_t child = child_started(full.file, wait_for_one, NULL, NULL, 0);
+    await_waiting(full.arena);
+    give_one_back(&full);
+    EXPECT(child_is_content(child));
+    full_end(&full);
+}
+
+TEST(a_waiter_killed_before_its_sleep_costs_nothing)
+{
+    struct full full;
+    full_begin(&full);
+    semaphore_make(&full);
+    pid_t child = child_started(full.file, wait_for_one, NULL, "waiter_sleeps", SIGKILL);
+    EXPECT(child_was_killed(child));
+    buffer_pool_repair(full.arena);
+    EXPECT_EQ_U64(load_acquire_u32(&full.arena->globals->waiting_count), 0);
+    full_end(&full);
+}
+
+TEST(a_waiter_killed_in_its_sleep_costs_nothing)
+{
+    struct full full;
+    full_begin(&full);
+    semaphore_make(&full);
+    pid_t child = child_started(full.file, wait_for_one, NULL, NULL, 0);
+    await_waiting(full.arena);
+    EXPECT(child_kill(child));
+    give_one_back(&full); /* granted to the dead */
+    buffer_pool_repair(full.arena);
+    EXPECT_EQ_U64(load_acquire_u32(&full.arena->globals->waiting_count), 0);
+    full_end(&full);
+}
+
+static void give_back_and_wake(struct arena *arena, void *argument)
+{
+    uint32_t slot_index = *(uint32_t *)argument;
+    struct wake_set wakes = {0};
+    buffer_pool_give_back(arena, &slot_index, 1, &wakes);
+    waiters_wake(arena, &wakes);
+}
+
+/* The grant stands: the waiter finds it when its slice is over. */
+TEST(a_waker_killed_before_its_post_costs_a_slice)
+{
+    struct full full;
+    full_begin(&full);
+    semaphore_make(&full);
+    struct buffer_wait wait = wait_begun(full.arena);
+    uint32_t slot_index = full.slots[--full.slot_count];
+    pid_t child = child_started(full.file, give_back_and_wake, &slot_index, "waiter_served", SIGKILL);
+    EXPECT(child_was_killed(child));
+    EXPECT_STATUS(waiter_sleep(full.arena, &wait, 20 * NS_PER_MS), STATUS_OK);
+    take_and_give_back(full.arena, &wait);
+    full_end(&full);
+}
+
+RUN_ALL()
