@@ -72,14 +72,22 @@ static struct timespec time_after(uint64_t timeout_ns)
     return time;
 }
 
-/* True when a post came before `end`; without a semaphore none comes. */
+static bool is_past(const struct timespec *end)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec > end->tv_sec || (now.tv_sec == end->tv_sec && now.tv_nsec >= end->tv_nsec);
+}
+
+/* True when a post came before `end`; without a semaphore none comes. A semaphore that has a post does not look at the
+ * clock, and its number of posts is input. */
 static bool post_await(sem_t *semaphore, const struct timespec *end)
 {
     if (semaphore == NULL) {
         clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, end, NULL);
         return false;
     }
-    return sem_timedwait(semaphore, end) == 0;
+    return sem_timedwait(semaphore, end) == 0 && !is_past(end);
 }
 
 enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, uint64_t timeout_ns)

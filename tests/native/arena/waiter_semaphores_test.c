@@ -3,6 +3,7 @@
 
 #include "arena/arena_fixture.h"
 
+#include <limits.h>
 #include <semaphore.h>
 #include <stdio.h>
 
@@ -34,11 +35,16 @@ static void full_begin(struct full *full)
              uuid[3], uuid[4], uuid[5]);
 }
 
-static void semaphore_make(const struct full *full)
+static void semaphore_make_with(const struct full *full, unsigned post_count)
 {
-    sem_t *semaphore = sem_open(full->name, O_CREAT | O_EXCL, 0600, 0);
+    sem_t *semaphore = sem_open(full->name, O_CREAT | O_EXCL, 0600, post_count);
     EXPECT(semaphore != SEM_FAILED);
     sem_close(semaphore);
+}
+
+static void semaphore_make(const struct full *full)
+{
+    semaphore_make_with(full, 0);
 }
 
 /* The buffers of the beginning that are left go back, and nobody waits. */
@@ -160,6 +166,20 @@ TEST(a_sleeper_of_another_process_is_woken)
     await_waiting(full.arena);
     give_one_back(&full);
     EXPECT(child_is_content(child));
+    full_end(&full);
+}
+
+/* To take them one by one would take minutes, and the programs' watchdog ends a test before. */
+TEST(a_sleep_ends_in_time_beside_any_number_of_posts)
+{
+    struct full full;
+    full_begin(&full);
+    semaphore_make_with(&full, INT_MAX);
+    struct buffer_wait wait = wait_begun(full.arena);
+    EXPECT_STATUS(waiter_sleep(full.arena, &wait, NS_PER_MS), STATUS_EXHAUSTED);
+    give_one_back(&full);
+    EXPECT_STATUS(waiter_sleep(full.arena, &wait, NS_PER_MS), STATUS_OK);
+    take_and_give_back(full.arena, &wait);
     full_end(&full);
 }
 
