@@ -334,7 +334,8 @@ static bool names_add(struct module_state *state)
     return names_intern(send, SEND_ARGUMENT_COUNT, state->send_names) &&
            names_intern(produce, PRODUCE_ARGUMENT_COUNT, state->produce_names) &&
            name_intern("_produce_any", &state->produce_any) &&
-           name_intern("_produce_refused", &state->produce_refused);
+           name_intern("_produce_refused", &state->produce_refused) &&
+           name_intern("_look_at_all", &state->look_at_all);
 }
 
 static int module_exec(PyObject *module)
@@ -355,6 +356,7 @@ static int module_exec(PyObject *module)
     X(future_functions)       \
     X(produce_any)            \
     X(produce_refused)        \
+    X(look_at_all)            \
     X(appender_type)          \
     X(arena_type)             \
     X(batch_type)             \

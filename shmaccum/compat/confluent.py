@@ -3,8 +3,8 @@
 
 ::
 
-    produce   appends to the arena, in C where nobody is told (native/python/producer/confluent_type.c); a record with
-              a callback is watched, any other is counted by the core
+    produce   appends to the arena, in C for an ordinary record (native/python/producer/confluent_type.c); one with a
+              callback is watched, any other is counted by the core
     poll      looks results up, and calls callbacks of deliveries, errors and statistics in the caller's thread
     flush     hurries the sender, and polls until everything has its result
 
@@ -23,6 +23,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
@@ -148,41 +149,23 @@ def _translated_of_offsets(error: ShmaccumError) -> ShmaccumError:
 
 
 class _Sent(NamedTuple):
-    """A record whose result somebody wants to be told."""
+    """A record whose result somebody wants to be told. C makes it as a plain tuple."""
 
-    callback: Callback | None
+    outcome: DeliveryFuture | _Outcome
+    callback: Callback
     topic: str
     key: bytes | None
     value: bytes | None
     headers: Headers | None
-    timestamp_ms: int
 
 
-class _Report(NamedTuple):
-    """The result of such a record."""
+class _Outcome(NamedTuple):
+    """What became of a record."""
 
-    sent: _Sent
     partition: int
-    offset: int | None
+    offset: int
     error: KafkaError | None
-
-    def tell(self) -> None:
-        """Calls the callback."""
-        sent = self.sent
-        if sent.callback is None:
-            return
-        message = Message(
-            topic=sent.topic,
-            partition=self.partition,
-            offset=OFFSET_INVALID if self.offset is None else self.offset,
-            key=sent.key,
-            value=sent.value,
-            headers=sent.headers,
-            error=self.error,
-            timestamp=(CREATE_TIME, sent.timestamp_ms),
-            latency=max(time.time() - sent.timestamp_ms / 1000, 0.0),
-        )
-        sent.callback(self.error, message)
+    timestamp_ms: int
 
 
 @final
@@ -446,13 +429,13 @@ class Producer(ConfluentProducer, ClosedOnExit):
         self._looks = _Looks(producer, own) if own.is_told_of_the_arena else None
         self.start_anew()
         self._producer = producer
-        self._produce_through(producer if own.on_delivery is None else None)
+        self._produce_through(producer, own.on_delivery)
         _producers.add(self)
 
     def start_anew(self) -> None:
         """Forgets what this process waits for. A child of a fork begins with this."""
-        self._watched: dict[DeliveryFuture, _Sent] = {}
-        self._reports: deque[_Report] = deque()
+        self._take_watched()
+        self._reports: deque[_Sent] = deque()
 
     def _open(self) -> _Producer:
         if self._producer is None:
@@ -472,7 +455,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         timestamp: int | None,
         headers: Any,
     ) -> None:
-        """Takes each record of `produce` that does not go into the arena in C: it has a callback, or more than a key.
+        """Takes each record of `produce` that is not ordinary: it has more than a value, a key and a callback.
 
         Args:
             partition: None or -1: the partitioner's. The others are those of `produce`.
@@ -485,27 +468,33 @@ class Producer(ConfluentProducer, ClosedOnExit):
         told = callback or on_delivery or self._on_delivery
         try:
             future = send(topic, value_bytes, key_bytes, headers, chosen, timestamp or None)
-        except PartitionCountUnknownError as error:
-            self._report_unknown(error, partition, _Sent(told, topic, key_bytes, value_bytes, headers, timestamp or 0))
         except ShmaccumError as error:
-            raise translated(error) from None
+            self._produce_refused(error, told, topic, key_bytes, value_bytes, headers, partition, timestamp or 0)
         else:
             if told is not None:
-                self._watch(future, _Sent(told, topic, key_bytes, value_bytes, headers, future.timestamp_ms))
+                self._watch(_Sent(future, told, topic, key_bytes, value_bytes, headers))
 
-    def _produce_refused(self, error: BaseException) -> None:
-        """Raises what `produce` raises for a record that did not go into the arena in C.
+    def _produce_refused(
+        self,
+        error: BaseException,
+        told: Callback | None,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None = None,
+        partition: int = ANY_PARTITION,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Raises what `produce` raises for a record that did not go into the arena.
 
-        It has no callback to tell of a topic that stays unknown.
+        A topic that stays unknown is told as librdkafka tells it: by the callback of the record.
         """
         if not isinstance(error, PartitionCountUnknownError):
-            raise translated(error) if isinstance(error, ShmaccumError) else error
-
-    def _report_unknown(self, error: PartitionCountUnknownError, partition: int, sent: _Sent) -> None:
-        """A topic that stays unknown is told as librdkafka tells it: by the callback of the record."""
-        code = KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC
-        if sent.callback is not None:
-            self._reports.append(_Report(sent, partition, None, _kafka_error(error, code)))
+            raise (translated(error) if isinstance(error, ShmaccumError) else error) from None
+        if told is not None:
+            code = KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC
+            outcome = _Outcome(partition, OFFSET_INVALID, _kafka_error(error, code), timestamp_ms)
+            self._reports.append(_Sent(outcome, told, topic, key, value, headers))
 
     def produce_batch(
         self,
@@ -556,20 +545,38 @@ class Producer(ConfluentProducer, ClosedOnExit):
             message["_error"] = error.args[0]
         return "_error" not in message
 
-    def _watch(self, future: DeliveryFuture, sent: _Sent) -> None:
-        """Has the record reported when its result is known."""
-        self._watched[future] = sent
-        self._deliveries.watch(future, self._end)
+    def _look_at_all(self) -> None:
+        """Looks for the result of each watched record: some results were overwritten, or came before the watch."""
+        for sent in chain.from_iterable(self._take_watched().values()):
+            if self._deliveries.look_up(sent[0]):
+                self._reports.append(sent)
+            else:
+                self._watch(sent)
 
-    def _end(self, future: DeliveryFuture) -> None:
-        self._reports.append(self._report(future, self._watched.pop(future)))
-
-    def _report(self, future: DeliveryFuture, sent: _Sent) -> _Report:
+    def _outcome_of(self, future: DeliveryFuture) -> _Outcome:
         partition = self._deliveries.topic_partition(future.partition_index).partition
         error = self._deliveries.exception_of(future)
-        if error is not None:
-            return _Report(sent, partition, None, _kafka_error(error))
-        return _Report(sent, partition, self._deliveries.offset_of(future), None)
+        offset = OFFSET_INVALID if error is not None else self._deliveries.offset_of(future)
+        return _Outcome(partition, offset, None if error is None else _kafka_error(error), future.timestamp_ms)
+
+    def _tell(self, sent: _Sent) -> None:
+        """Calls the callback."""
+        outcome, callback, topic, key, value, headers = sent
+        if not isinstance(outcome, _Outcome):
+            outcome = self._outcome_of(outcome)
+        partition, offset, error, timestamp_ms = outcome
+        message = Message(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            key=key,
+            value=value,
+            headers=headers,
+            error=error,
+            timestamp=(CREATE_TIME, timestamp_ms),
+            latency=max(time.time() - timestamp_ms / 1000, 0.0),
+        )
+        callback(error, message)
 
     # --- results
 
@@ -597,8 +604,12 @@ class Producer(ConfluentProducer, ClosedOnExit):
         return served
 
     def _has_reports(self) -> bool:
-        if self._watched:
-            self._deliveries.tell()
+        if self._watched_count:
+            found: list[_Sent] = []
+            is_whole = self._take_results(found)
+            self._reports.extend(found)
+            if not is_whole:
+                self._look_at_all()
         return bool(self._reports)
 
     def _serve(self) -> int:
@@ -606,7 +617,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         served = 0
         self._has_reports()
         while self._reports:
-            self._reports.popleft().tell()
+            self._tell(self._reports.popleft())
             served += 1
         return served if self._looks is None else served + self._looks.look(self.__len__)
 
@@ -633,7 +644,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         if self._producer is None:
             return 0
         self._has_reports()  # a watched record with a result becomes a report
-        return max(self._producer.incomplete_count, len(self._watched)) + len(self._reports)
+        return max(self._producer.incomplete_count, self._watched_count) + len(self._reports)
 
     def __bool__(self) -> bool:
         return True

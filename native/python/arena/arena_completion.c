@@ -7,6 +7,7 @@
 #include "arena/completion.h"
 #include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
+#include "python/common/completion_tuple.h"
 #include "python/common/errors.h"
 #include "python/common/token_type.h"
 
@@ -16,13 +17,6 @@ static struct arena_object *arena_of(PyObject *self)
 }
 
 /* ---- find ---- */
-
-static PyObject *completion_to_tuple(const struct completion *completion)
-{
-    return Py_BuildValue("(iiLLII)", (int)completion->result, completion->error_code,
-                         (long long)completion->base_offset, (long long)completion->log_append_time_ms,
-                         completion->first_record, completion->record_count);
-}
 
 /* False with an exception set. */
 static bool token_take(const struct arena_object *self, PyObject *token, const char *function,

@@ -2,23 +2,29 @@
  *
  * ConfluentProducer: produce() in confluent-kafka's words, once per record.
  *
- *   ordinary   topic, value and key alone, and nobody wants to be told: goes through send() of a Producer
- *   any other  has a callback, headers, a partition or a timestamp: _produce_any() of the Python class takes it
+ *   ordinary   topic, value and key alone: goes through send() of a Producer
+ *   told       has a callback, too: is watched from then on (confluent_watch.h)
+ *   any other  has headers, a partition or a timestamp: _produce_any() of the Python class takes it
  *   refused    send() raised: _produce_refused() of the Python class says the same in confluent-kafka's words
  *
  * It is the base of the Python class, so a program's own class may override produce(), and comes here by super().
  */
 #include "python/producer/confluent_type.h"
 
+#include "arena/completion.h"
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/producer/confluent_watch.h"
+#include "python/producer/future_type.h"
 #include "python/producer/producer_type.h"
 
 struct confluent_object {
     PyObject ob_base;
     struct module_state *state;
     struct producer_object *producer; /* of ordinary records; NULL: no record is ordinary */
+    PyObject *on_delivery;            /* of records that have no callback of their own, or NULL */
+    struct confluent_watch watch;
 };
 
 static struct confluent_object *confluent_of(PyObject *self)
@@ -26,9 +32,129 @@ static struct confluent_object *confluent_of(PyObject *self)
     return (struct confluent_object *)self;
 }
 
+/* ---- watch ---- */
+
+/* A reference, which outlives a close() in another thread; NULL: there is none. */
+static inline struct producer_object *producer_hold(struct confluent_object *self)
+{
+    struct producer_object *producer;
+    ALONE_BEGIN(self);
+    producer = self->producer;
+    Py_XINCREF((PyObject *)producer);
+    ALONE_END();
+    return producer;
+}
+
+static inline bool result_is_pending(const struct arena *core, PyObject *record)
+{
+    const struct token_object *token = (const struct token_object *)PyTuple_GET_ITEM(record, 0);
+    const struct record_token key = {.seq = token->seq,
+                                     .partition_index = token->partition_index,
+                                     .slot_index = token->slot_index,
+                                     .record_index = token->record_index};
+    struct completion completion;
+    return completion_find(core, &key, &completion) == STATUS_PENDING;
+}
+
+static inline uint64_t tail_of(struct arena_object *arena)
+{
+    uint64_t tail = 0;
+    ALONE_BEGIN(arena);
+    if (LIKELY(arena->core != NULL)) {
+        tail = load_acquire_u64(&arena->core->globals->completion_tail);
+    }
+    ALONE_END();
+    return tail;
+}
+
+static inline bool is_pending_in(struct arena_object *arena, PyObject *record)
+{
+    bool is_pending = true;
+    ALONE_BEGIN(arena);
+    if (LIKELY(arena->core != NULL)) {
+        is_pending = result_is_pending(arena->core, record);
+    }
+    ALONE_END();
+    return is_pending;
+}
+
+/* None, or NULL with an exception set. */
+static PyObject *record_watch(PyObject *object, struct arena_object *arena, PyObject *record)
+{
+    uint64_t tail = tail_of(arena);
+    bool is_added;
+    ALONE_BEGIN(object);
+    is_added = watch_add(&confluent_of(object)->watch, record, tail);
+    ALONE_END();
+    if (UNLIKELY(!is_added)) {
+        return NULL;
+    }
+    if (UNLIKELY(!is_pending_in(arena, record))) {
+        return PyObject_CallMethodNoArgs(object, confluent_of(object)->state->look_at_all);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *confluent_watch(PyObject *object, PyObject *record)
+{
+    const struct module_state *state = confluent_of(object)->state;
+    if (!PyTuple_Check(record) || PyTuple_GET_SIZE(record) == 0 ||
+        !PyObject_TypeCheck(PyTuple_GET_ITEM(record, 0), state->future_type)) {
+        PyErr_SetString(PyExc_TypeError, "a watched record is a tuple that begins with its DeliveryFuture");
+        return NULL;
+    }
+    struct producer_object *producer = producer_hold(confluent_of(object));
+    if (producer == NULL) {
+        Py_RETURN_NONE; /* closed meanwhile: nobody is told any more */
+    }
+    PyObject *answer = record_watch(object, producer->appender->arena, record);
+    Py_DECREF((PyObject *)producer);
+    return answer;
+}
+
+static PyObject *results_take(PyObject *object, struct arena_object *arena, PyObject *found)
+{
+    bool is_whole = true;
+    bool is_taken = true;
+    ALONE_BEGIN(arena);
+    if (LIKELY(arena->core != NULL)) {
+        is_taken = watch_take_results(&confluent_of(object)->watch, arena->core, found, &is_whole);
+    }
+    ALONE_END();
+    return is_taken ? PyBool_FromLong(is_whole) : NULL;
+}
+
+static PyObject *confluent_take_results(PyObject *object, PyObject *found)
+{
+    struct confluent_object *self = confluent_of(object);
+    if (!PyList_Check(found)) {
+        PyErr_SetString(PyExc_TypeError, "a list is expected");
+        return NULL;
+    }
+    struct producer_object *producer = self->watch.count == 0 ? NULL : producer_hold(self);
+    if (producer == NULL) {
+        Py_RETURN_TRUE;
+    }
+    PyObject *answer = results_take(object, producer->appender->arena, found);
+    Py_DECREF((PyObject *)producer);
+    return answer;
+}
+
+static PyObject *confluent_take_watched(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return watch_take_all(&confluent_of(object)->watch);
+}
+
+static PyObject *confluent_get_watched_count(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromSsize_t(confluent_of(object)->watch.count);
+}
+
 /* ---- produce ---- */
 
-enum { TOPIC, VALUE, KEY }; /* the places of what an ordinary record has */
+enum { TOPIC, VALUE, KEY, PARTITION, CALLBACK, ON_DELIVERY, TIMESTAMP, HEADERS };
 
 static const struct signature produce_signature = {
     .function = "produce",
@@ -43,22 +169,17 @@ static inline bool is_none(const PyObject *given)
 
 static inline bool is_ordinary(PyObject *const *bound)
 {
-    int i = KEY + 1;
-    while (i < PRODUCE_ARGUMENT_COUNT && is_none(bound[i])) {
-        i++;
-    }
-    return i == PRODUCE_ARGUMENT_COUNT;
+    return is_none(bound[PARTITION]) && is_none(bound[TIMESTAMP]) && is_none(bound[HEADERS]);
 }
 
-/* A reference, which outlives a close() in another thread; NULL: there is none. */
-static inline struct producer_object *producer_hold(struct confluent_object *self)
+/* A reference, None for nobody. */
+static inline PyObject *told_hold(struct confluent_object *self, PyObject *const *bound)
 {
-    struct producer_object *producer;
+    PyObject *told = is_none(bound[CALLBACK]) ? bound[ON_DELIVERY] : bound[CALLBACK];
     ALONE_BEGIN(self);
-    producer = self->producer;
-    Py_XINCREF((PyObject *)producer);
+    told = Py_NewRef(is_none(told) && self->on_delivery != NULL ? self->on_delivery : told == NULL ? Py_None : told);
     ALONE_END();
-    return producer;
+    return told;
 }
 
 /* A str in UTF-8; anything else as it is, for send() to judge. A reference; NULL with an exception set. */
@@ -76,26 +197,58 @@ static PyObject *none_or_null(PyObject *answer)
     return answer == NULL ? NULL : Py_NewRef(Py_None);
 }
 
-static COLD PyObject *produce_refused(PyObject *object)
+/* What an ordinary record has, in UTF-8 where it was a str. */
+struct ordinary {
+    PyObject *told; /* a callback, or None */
+    PyObject *topic;
+    PyObject *key;
+    PyObject *value;
+};
+
+static COLD PyObject *produce_refused(PyObject *object, const struct ordinary *given)
 {
     PyObject *error = exception_take();
-    PyObject *answer = PyObject_CallMethodOneArg(object, confluent_of(object)->state->produce_refused, error);
+    PyObject *arguments[] = {object, error, given->told, given->topic, given->key, given->value};
+    PyObject *answer =
+        PyObject_VectorcallMethod(confluent_of(object)->state->produce_refused, arguments, 6, NULL);
     Py_DECREF(error);
     return none_or_null(answer);
 }
 
+static PyObject *produce_watched(PyObject *object, struct arena_object *arena, PyObject *future,
+                                 const struct ordinary *given)
+{
+    PyObject *record = PyTuple_Pack(6, future, given->told, given->topic, given->key, given->value, Py_None);
+    PyObject *answer = record == NULL ? NULL : record_watch(object, arena, record);
+    Py_XDECREF(record);
+    return none_or_null(answer);
+}
+
+static inline PyObject *produce_parts(PyObject *object, struct producer_object *producer, const struct ordinary *given)
+{
+    PyObject *record[] = {given->topic, given->value, given->key};
+    PyObject *future = producer_send((PyObject *)producer, record, 3, NULL);
+    if (UNLIKELY(future == NULL)) {
+        return produce_refused(object, given);
+    }
+    PyObject *answer = given->told == Py_None ? Py_NewRef(Py_None)
+                                              : produce_watched(object, producer->appender->arena, future, given);
+    Py_DECREF(future);
+    return answer;
+}
+
 static inline PyObject *produce_ordinary(PyObject *object, struct producer_object *producer, PyObject *const *bound)
 {
-    PyObject *value = part_encode(bound[VALUE]);
-    PyObject *key = value == NULL ? NULL : part_encode(bound[KEY]);
+    struct ordinary given = {.topic = bound[TOPIC], .value = part_encode(bound[VALUE])};
     PyObject *answer = NULL;
-    if (LIKELY(key != NULL)) {
-        PyObject *record[] = {bound[TOPIC], value, key};
-        PyObject *future = producer_send((PyObject *)producer, record, 3, NULL);
-        answer = LIKELY(future != NULL) ? none_or_null(future) : produce_refused(object);
+    given.key = given.value == NULL ? NULL : part_encode(bound[KEY]);
+    if (LIKELY(given.key != NULL)) {
+        given.told = told_hold(confluent_of(object), bound);
+        answer = produce_parts(object, producer, &given);
+        Py_DECREF(given.told);
     }
-    Py_XDECREF(value);
-    Py_XDECREF(key);
+    Py_XDECREF(given.value);
+    Py_XDECREF(given.key);
     return answer;
 }
 
@@ -127,14 +280,23 @@ static PyObject *confluent_produce(PyObject *object, PyObject *const *args, Py_s
     return answer;
 }
 
-static PyObject *confluent_produce_through(PyObject *object, PyObject *producer)
+static PyObject *confluent_produce_through(PyObject *object, PyObject *const *args, Py_ssize_t count,
+                                           PyObject *names)
 {
+    static const struct signature signature = {
+        .function = "_produce_through", .names = {"producer", "on_delivery"}, .required_count = 1, .count = 2};
     struct confluent_object *self = confluent_of(object);
-    if (producer != Py_None && !PyObject_TypeCheck(producer, self->state->producer_type)) {
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    if (!arguments_bind(&signature, args, count, names, bound)) {
+        return NULL;
+    }
+    PyObject *producer = is_none(bound[0]) ? NULL : bound[0];
+    if (producer != NULL && !PyObject_TypeCheck(producer, self->state->producer_type)) {
         PyErr_Format(PyExc_TypeError, "a Producer or None is expected, not %.80s", Py_TYPE(producer)->tp_name);
         return NULL;
     }
-    Py_XSETREF(self->producer, producer == Py_None ? NULL : (struct producer_object *)Py_NewRef(producer));
+    Py_XSETREF(self->producer, (struct producer_object *)Py_XNewRef(producer));
+    Py_XSETREF(self->on_delivery, is_none(bound[1]) ? NULL : Py_NewRef(bound[1]));
     Py_RETURN_NONE;
 }
 
@@ -157,6 +319,9 @@ static PyObject *confluent_new(PyTypeObject *type, PyObject *args, PyObject *key
     if (object != NULL) {
         confluent_of(object)->state = state_of_class(type);
     }
+    if (object != NULL && !watch_begin(&confluent_of(object)->watch)) {
+        Py_CLEAR(object);
+    }
     return object;
 }
 
@@ -164,12 +329,16 @@ static int confluent_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT((PyObject *)confluent_of(object)->producer);
+    Py_VISIT(confluent_of(object)->on_delivery);
+    Py_VISIT(confluent_of(object)->watch.batches);
     return 0;
 }
 
 static int confluent_clear(PyObject *object)
 {
     Py_CLEAR(confluent_of(object)->producer);
+    Py_CLEAR(confluent_of(object)->on_delivery);
+    Py_CLEAR(confluent_of(object)->watch.batches);
     return 0;
 }
 
@@ -201,13 +370,28 @@ static const char produce_text[] =
     "    RuntimeError: the producer is closed.\n"
     "    TypeError: a part has a wrong type.";
 
-ALONE(confluent_produce_through, itself)
+ALONE(confluent_take_results, itself)
+ALONE(confluent_take_watched, itself)
+ALONE_FAST(confluent_produce_through, itself)
+ALONE_GET(confluent_get_watched_count, itself)
 
 static PyMethodDef confluent_methods[] = {
     {"produce", FAST(confluent_produce), METH_FASTCALL | METH_KEYWORDS, produce_text},
-    {"_produce_through", alone_confluent_produce_through, METH_O,
+    {"_produce_through", FAST(alone_confluent_produce_through), METH_FASTCALL | METH_KEYWORDS,
+     "_produce_through($self, producer, on_delivery=None)\n--\n\n"
      "Sends ordinary records through this producer from now on, without _produce_any(); None: through none."},
+    {"_take_results", alone_confluent_take_results, METH_O,
+     "Appends the watched records that have a result by now to a list. False: look at all, results are lost."},
+    {"_take_watched", alone_confluent_take_watched, METH_NOARGS,
+     "The lists of watched records, in a dict. They are watched no more."},
+    {"_watch", confluent_watch, METH_O,
+     "Watches a record: a tuple that begins with its future."},
     {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef confluent_properties[] = {
+    {"_watched_count", alone_confluent_get_watched_count, NULL, "The number of watched records.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot confluent_slots[] = {
@@ -217,6 +401,7 @@ static PyType_Slot confluent_slots[] = {
     {Py_tp_traverse, confluent_traverse},
     {Py_tp_clear, confluent_clear},
     {Py_tp_methods, confluent_methods},
+    {Py_tp_getset, confluent_properties},
     {0, NULL},
 };
 
