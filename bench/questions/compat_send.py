@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from bench.arenas import GUARANTEES, TOPIC
 from bench.harness.belongings import new_name
@@ -28,6 +29,11 @@ PAUSE_S = 0.005
 MOCK_CLUSTER_VERSION = (2, 0)
 LOST = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="lost")
 KAFKA_PYTHON, CONFLUENT = "compat.kafka_python", "compat.confluent"
+TOLD = ", on_delivery"
+"""Behind the name of a contender whose records have a callback each."""
+
+Produce: TypeAlias = Callable[[Any], Measurement]
+"""Sends through a producer of confluent-kafka's shape."""
 
 
 def _sent(send: Callable[[str, bytes], object], flush: Callable[[], object], record_count: int) -> Measurement:
@@ -60,12 +66,12 @@ def _our_kafka_python() -> Measurement:
         return _sent(producer.send, producer.flush, RECORD_COUNT)
 
 
-def _our_confluent() -> Measurement:
+def _our_confluent(produce: Produce) -> Measurement:
     from shmaccum.compat.confluent import Producer
 
     config = {"bootstrap.servers": mock_cluster(), "linger.ms": LINGER_MS}
     with _arena_name() as name, Producer({**config, "shmaccum.arena": name}) as producer:
-        return _sent(_unless_full(producer), producer.flush, RECORD_COUNT)
+        return produce(producer)
 
 
 def _kafka_python() -> Measurement:
@@ -77,13 +83,12 @@ def _kafka_python() -> Measurement:
         producer.close()
 
 
-def _confluent() -> Measurement:
+def _confluent(produce: Produce) -> Measurement:
     config = {"bootstrap.servers": mock_cluster(), "linger.ms": LINGER_MS, "acks": "all", "enable.idempotence": True}
-    producer = load("confluent_kafka", "confluent-kafka").Producer({**config, "log_level": 0})
-    return _sent(_unless_full(producer), producer.flush, RECORD_COUNT)
+    return produce(load("confluent_kafka", "confluent-kafka").Producer({**config, "log_level": 0}))
 
 
-def _unless_full(producer: Any) -> Callable[[str, bytes], object]:
+def _untold(producer: Any) -> Measurement:
     """`produce`, again after a poll where the queue is full, as confluent-kafka's examples have it."""
     produce = producer.produce
 
@@ -94,16 +99,45 @@ def _unless_full(producer: Any) -> Callable[[str, bytes], object]:
             producer.poll(PAUSE_S)
             send(topic, value)
 
-    return send
+    return _sent(send, producer.flush, RECORD_COUNT)
+
+
+def _told(producer: Any) -> Measurement:
+    """The same with a callback for each record, which `poll` and `flush` call."""
+    produce, told_count = producer.produce, 0
+
+    def heard(error: Any, _message: Any) -> None:
+        nonlocal told_count
+        assert error is None, error
+        told_count += 1
+
+    def send(topic: str, value: bytes) -> None:
+        try:
+            produce(topic, value, on_delivery=heard)
+        except BufferError:
+            producer.poll(PAUSE_S)
+            send(topic, value)
+
+    measurement = _sent(send, producer.flush, RECORD_COUNT)
+    assert told_count == RECORD_COUNT + 1, told_count
+    return measurement
+
+
+def _confluent_version() -> str:
+    return installed_version("confluent-kafka")
 
 
 def contenders() -> list[Contender]:
     """The two libraries, and the producer that takes the place of each."""
     return [
         Contender(KAFKA_PYTHON, _our_kafka_python, peer="kafka-python", guarantees=GUARANTEES),
-        Contender(CONFLUENT, _our_confluent, peer="confluent-kafka", guarantees=GUARANTEES),
+        Contender(CONFLUENT, partial(_our_confluent, _untold), peer="confluent-kafka", guarantees=GUARANTEES),
+        Contender(
+            CONFLUENT + TOLD, partial(_our_confluent, _told), peer="confluent-kafka" + TOLD, guarantees=GUARANTEES
+        ),
         Contender("kafka-python", _kafka_python, version=lambda: installed_version("kafka-python"), guarantees=LOST),
-        Contender("confluent-kafka", _confluent, version=lambda: installed_version("confluent-kafka"), guarantees=LOST),
+        Contender("confluent-kafka", partial(_confluent, _untold), version=_confluent_version, guarantees=LOST),
+        Contender("confluent-kafka" + TOLD, partial(_confluent, _told), version=_confluent_version, guarantees=LOST),
     ]
 
 

@@ -335,7 +335,7 @@ static bool names_add(struct module_state *state)
            names_intern(produce, PRODUCE_ARGUMENT_COUNT, state->produce_names) &&
            name_intern("_produce_any", &state->produce_any) &&
            name_intern("_produce_refused", &state->produce_refused) &&
-           name_intern("_look_at_all", &state->look_at_all);
+           name_intern("_tell", &state->tell) && name_intern("popleft", &state->popleft);
 }
 
 static int module_exec(PyObject *module)
@@ -356,7 +356,8 @@ static int module_exec(PyObject *module)
     X(future_functions)       \
     X(produce_any)            \
     X(produce_refused)        \
-    X(look_at_all)            \
+    X(tell)                   \
+    X(popleft)                \
     X(appender_type)          \
     X(arena_type)             \
     X(batch_type)             \

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
@@ -58,11 +58,12 @@ from shmaccum.exceptions import (
 from shmaccum.producer.buffer_pool import BufferPool
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.group_offsets import GroupOffsets
+from shmaccum.units import format_count
 
 if TYPE_CHECKING:
-    import logging
-
     from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["ROWS", "Producer"]
 
@@ -80,6 +81,9 @@ PROPAGATION_DEFAULT_MS = 30_000
 LOOK_S = 1.0
 """Between two looks at the arena's error log."""
 SLICE_S = 0.1
+"""Of a flush, between two looks at whether callbacks are due."""
+SLICE_OF_WATCHED_S = 0.005
+"""The same while records are watched: their callbacks are called while the sender delivers the others."""
 CREATE_TIME = 1
 
 CODES: Mapping[type[ShmaccumError], int] = {
@@ -149,7 +153,7 @@ def _translated_of_offsets(error: ShmaccumError) -> ShmaccumError:
 
 
 class _Sent(NamedTuple):
-    """A record whose result somebody wants to be told. C makes it as a plain tuple."""
+    """A record whose result somebody wants to be told. C makes it as a plain tuple (confluent_watch.h)."""
 
     outcome: DeliveryFuture | _Outcome
     callback: Callback
@@ -157,6 +161,7 @@ class _Sent(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers | None
+    next: None = None
 
 
 class _Outcome(NamedTuple):
@@ -427,6 +432,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         producer.patience_ms = min(timeout_ms, own.propagation_ms)
         self._deliveries = producer.deliveries()
         self._looks = _Looks(producer, own) if own.is_told_of_the_arena else None
+        self._reports: deque[_Sent] = deque()
         self.start_anew()
         self._producer = producer
         self._produce_through(producer, own.on_delivery)
@@ -435,7 +441,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
     def start_anew(self) -> None:
         """Forgets what this process waits for. A child of a fork begins with this."""
         self._take_watched()
-        self._reports: deque[_Sent] = deque()
+        self._reports.clear()  # and is no other one: a callback may fork
 
     def _open(self) -> _Producer:
         if self._producer is None:
@@ -546,8 +552,9 @@ class Producer(ConfluentProducer, ClosedOnExit):
         return "_error" not in message
 
     def _look_at_all(self) -> None:
-        """Looks for the result of each watched record: some results were overwritten, or came before the watch."""
-        for sent in chain.from_iterable(self._take_watched().values()):
+        """Looks for the result of each watched record: some were overwritten, or came before the watch, or there was
+        no memory for a watch."""
+        for sent in self._take_watched():
             if self._deliveries.look_up(sent[0]):
                 self._reports.append(sent)
             else:
@@ -560,8 +567,11 @@ class Producer(ConfluentProducer, ClosedOnExit):
         return _Outcome(partition, offset, None if error is None else _kafka_error(error), future.timestamp_ms)
 
     def _tell(self, sent: _Sent) -> None:
-        """Calls the callback."""
-        outcome, callback, topic, key, value, headers = sent
+        """Calls the callback of a record that did not go into the arena, or was not delivered.
+
+        C tells of the others.
+        """
+        outcome, callback, topic, key, value, headers, _ = sent
         if not isinstance(outcome, _Outcome):
             outcome = self._outcome_of(outcome)
         partition, offset, error, timestamp_ms = outcome
@@ -606,19 +616,18 @@ class Producer(ConfluentProducer, ClosedOnExit):
     def _has_reports(self) -> bool:
         if self._watched_count:
             found: list[_Sent] = []
-            is_whole = self._take_results(found)
-            self._reports.extend(found)
+            try:
+                is_whole = self._take_results(found)
+            finally:
+                self._reports.extend(found)
             if not is_whole:
                 self._look_at_all()
         return bool(self._reports)
 
     def _serve(self) -> int:
         """Calls every callback that is due; their number."""
-        served = 0
         self._has_reports()
-        while self._reports:
-            self._tell(self._reports.popleft())
-            served += 1
+        served = self._tell_reports(self._reports, self._deliveries, Message)
         return served if self._looks is None else served + self._looks.look(self.__len__)
 
     def flush(self, timeout: float | None = FOREVER) -> int:
@@ -634,10 +643,14 @@ class Producer(ConfluentProducer, ClosedOnExit):
         end_s = _end_s(self._flush_s if timeout is None or timeout < 0 else timeout)
         while True:
             with translating(translated), contextlib.suppress(FlushTimeoutError):
-                producer.flush(min(max(end_s - time.monotonic(), 0), SLICE_S))
+                producer.flush(min(max(end_s - time.monotonic(), 0), self._slice_s))
             self._serve()
             if len(self) == 0 or time.monotonic() >= end_s:
                 return len(self)
+
+    @property
+    def _slice_s(self) -> float:
+        return SLICE_OF_WATCHED_S if self._watched_count else SLICE_S
 
     def __len__(self) -> int:
         """The number of records without a result, and of results that were not told yet."""
@@ -672,9 +685,17 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 self._producer = None
                 self._produce_through(None)
                 _producers.discard(self)
+                self._log_untold(producer.client_id)
                 with translating(translated):
                     producer.close(0)
         return True
+
+    def _log_untold(self, client_id: str) -> None:
+        """Logs how many callbacks will not be called, and forgets them."""
+        untold = self._watched_count + len(self._reports)
+        self.start_anew()
+        if untold:
+            logger.warning("%s: %s will not be called in this process", client_id, format_count(untold, "callback"))
 
     # --- the cluster
 

@@ -30,7 +30,14 @@ BATCH_COUNT = 80
 
 TABLE = re.compile(r"^static Py(?:MethodDef|GetSetDef) \w+\[\] = \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
 ENTRY = re.compile(r'^ +\{"\w+", (?:FAST\(|\(PyCFunction\)\(void \(\*\)\(void\)\))?(\w+)', re.MULTILINE)
-ALONE_BY_THEMSELVES = {"confluent_produce", "confluent_watch", "producer_send", "wait_join"}
+ALONE_BY_THEMSELVES = {
+    "confluent_produce",
+    "confluent_take_results",
+    "confluent_tell_reports",
+    "confluent_watch",
+    "producer_send",
+    "wait_join",
+}
 """Methods that take the critical section themselves, because not all of them belongs into it."""
 
 

@@ -15,13 +15,18 @@
 
 #include <Python.h>
 
-/* In pairs, in one block; nothing jumps out between them. */
+/* In pairs, in one block; nothing jumps out between them. BOTH for a call that works on two objects at once: a section
+ * within another one has only the inner object for certain, because a wait for it lets go of the outer one. */
 #ifdef Py_GIL_DISABLED
 #define ALONE_BEGIN(object) Py_BEGIN_CRITICAL_SECTION(object)
 #define ALONE_END() Py_END_CRITICAL_SECTION()
+#define ALONE_BOTH_BEGIN(object, other) Py_BEGIN_CRITICAL_SECTION2(object, other)
+#define ALONE_BOTH_END() Py_END_CRITICAL_SECTION2()
 #else
 #define ALONE_BEGIN(object) { (void)(object);
 #define ALONE_END() }
+#define ALONE_BOTH_BEGIN(object, other) { (void)(object); (void)(other);
+#define ALONE_BOTH_END() }
 #endif
 
 static inline PyObject *itself(PyObject *self)

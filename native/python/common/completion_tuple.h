@@ -16,4 +16,18 @@ static inline PyObject *completion_to_tuple(const struct completion *completion)
                          completion->first_record, completion->record_count);
 }
 
+/* What a message tells of it: result, base offset and first record; the rest is not filled in. False with an exception
+ * set. */
+static inline bool completion_from_tuple(PyObject *known, struct completion *completion)
+{
+    if (UNLIKELY(PyTuple_GET_SIZE(known) != 6)) {
+        PyErr_SetString(PyExc_ValueError, "a completion has six numbers");
+        return false;
+    }
+    completion->result = (enum batch_result)PyLong_AsLong(PyTuple_GET_ITEM(known, 0));
+    completion->base_offset = PyLong_AsLongLong(PyTuple_GET_ITEM(known, 2));
+    completion->first_record = (uint32_t)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(known, 4));
+    return PyErr_Occurred() == NULL;
+}
+
 #endif

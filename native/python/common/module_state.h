@@ -53,7 +53,8 @@ struct module_state {
     PyObject *produce_names[PRODUCE_ARGUMENT_COUNT];
     PyObject *produce_any; /* names of methods that ConfluentProducer calls */
     PyObject *produce_refused;
-    PyObject *look_at_all;
+    PyObject *tell;
+    PyObject *popleft; /* of a deque */
     atomic_pointer future_functions; /* the module shmaccum.producer.future; NULL: no future was asked yet */
     PyTypeObject *appender_type;
     PyTypeObject *arena_type;

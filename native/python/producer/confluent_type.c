@@ -3,7 +3,7 @@
  * ConfluentProducer: produce() in confluent-kafka's words, once per record.
  *
  *   ordinary   topic, value and key alone: goes through send() of a Producer
- *   told       has a callback, too: is watched from then on (confluent_watch.h)
+ *   told       has a callback, too: is watched from then on (confluent_watch.h), and told by poll (confluent_tell.h)
  *   any other  has headers, a partition or a timestamp: _produce_any() of the Python class takes it
  *   refused    send() raised: _produce_refused() of the Python class says the same in confluent-kafka's words
  *
@@ -15,6 +15,7 @@
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/producer/confluent_tell.h"
 #include "python/producer/confluent_watch.h"
 #include "python/producer/future_type.h"
 #include "python/producer/producer_type.h"
@@ -78,64 +79,58 @@ static inline bool is_pending_in(struct arena_object *arena, PyObject *record)
     return is_pending;
 }
 
-/* None, or NULL with an exception set. */
-static PyObject *record_watch(PyObject *object, struct arena_object *arena, PyObject *record)
+static void record_watch(struct confluent_object *self, struct arena_object *arena, PyObject *record)
 {
     uint64_t tail = tail_of(arena);
-    bool is_added;
-    ALONE_BEGIN(object);
-    is_added = watch_add(&confluent_of(object)->watch, record, tail);
+    ALONE_BEGIN(self);
+    watch_add(&self->watch, record, tail);
     ALONE_END();
-    if (UNLIKELY(!is_added)) {
-        return NULL;
-    }
     if (UNLIKELY(!is_pending_in(arena, record))) {
-        return PyObject_CallMethodNoArgs(object, confluent_of(object)->state->look_at_all);
+        ALONE_BEGIN(self);
+        self->watch.is_late = true;
+        ALONE_END();
     }
-    Py_RETURN_NONE;
 }
 
 static PyObject *confluent_watch(PyObject *object, PyObject *record)
 {
-    const struct module_state *state = confluent_of(object)->state;
-    if (!PyTuple_Check(record) || PyTuple_GET_SIZE(record) == 0 ||
-        !PyObject_TypeCheck(PyTuple_GET_ITEM(record, 0), state->future_type)) {
+    struct confluent_object *self = confluent_of(object);
+    if (!PyTuple_Check(record) || PyTuple_GET_SIZE(record) != RECORD_ITEM_COUNT ||
+        !PyObject_TypeCheck(PyTuple_GET_ITEM(record, RECORD_FUTURE), self->state->future_type)) {
         PyErr_SetString(PyExc_TypeError, "a watched record is a tuple that begins with its DeliveryFuture");
         return NULL;
     }
-    struct producer_object *producer = producer_hold(confluent_of(object));
-    if (producer == NULL) {
-        Py_RETURN_NONE; /* closed meanwhile: nobody is told any more */
+    struct producer_object *producer = producer_hold(self);
+    if (producer != NULL) { /* else closed meanwhile: nobody is told any more */
+        record_watch(self, producer->appender->arena, record);
+        Py_DECREF((PyObject *)producer);
     }
-    PyObject *answer = record_watch(object, producer->appender->arena, record);
-    Py_DECREF((PyObject *)producer);
-    return answer;
+    Py_RETURN_NONE;
 }
 
-static PyObject *results_take(PyObject *object, struct arena_object *arena, PyObject *found)
+static PyObject *results_take(struct confluent_object *self, struct arena_object *arena, PyObject *found)
 {
     bool is_whole = true;
     bool is_taken = true;
-    ALONE_BEGIN(arena);
+    ALONE_BOTH_BEGIN(self, arena);
     if (LIKELY(arena->core != NULL)) {
-        is_taken = watch_take_results(&confluent_of(object)->watch, arena->core, found, &is_whole);
+        is_taken = watch_take_results(&self->watch, arena->core, found, &is_whole);
     }
-    ALONE_END();
+    ALONE_BOTH_END();
     return is_taken ? PyBool_FromLong(is_whole) : NULL;
 }
 
 static PyObject *confluent_take_results(PyObject *object, PyObject *found)
 {
-    struct confluent_object *self = confluent_of(object);
     if (!PyList_Check(found)) {
         PyErr_SetString(PyExc_TypeError, "a list is expected");
         return NULL;
     }
-    struct producer_object *producer = self->watch.count == 0 ? NULL : producer_hold(self);
+    struct producer_object *producer = producer_hold(confluent_of(object));
     if (producer == NULL) {
         Py_RETURN_TRUE;
     }
-    PyObject *answer = results_take(object, producer->appender->arena, found);
+    PyObject *answer = results_take(confluent_of(object), producer->appender->arena, found);
     Py_DECREF((PyObject *)producer);
     return answer;
 }
@@ -150,6 +145,22 @@ static PyObject *confluent_get_watched_count(PyObject *object, void *unused)
 {
     (void)unused;
     return PyLong_FromSsize_t(confluent_of(object)->watch.count);
+}
+
+/* ---- tell ---- */
+
+static PyObject *confluent_tell_reports(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3) {
+        return PyErr_Format(PyExc_TypeError, "_tell_reports() takes 3 arguments, not %zd", count);
+    }
+    struct confluent_teller teller = {.state = confluent_of(object)->state,
+                                      .producer = object,
+                                      .reports = args[0],
+                                      .deliveries = args[1],
+                                      .message_type = args[2]};
+    Py_ssize_t told = tell_reports(&teller);
+    return told < 0 ? NULL : PyLong_FromSsize_t(told);
 }
 
 /* ---- produce ---- */
@@ -215,26 +226,41 @@ static COLD PyObject *produce_refused(PyObject *object, const struct ordinary *g
     return none_or_null(answer);
 }
 
-static PyObject *produce_watched(PyObject *object, struct arena_object *arena, PyObject *future,
-                                 const struct ordinary *given)
+/* Made before the append, so that no record is committed without it. Its future comes behind. */
+static inline PyObject *record_new(const struct ordinary *given)
 {
-    PyObject *record = PyTuple_Pack(6, future, given->told, given->topic, given->key, given->value, Py_None);
-    PyObject *answer = record == NULL ? NULL : record_watch(object, arena, record);
-    Py_XDECREF(record);
-    return none_or_null(answer);
+    return PyTuple_Pack(RECORD_ITEM_COUNT, Py_None, given->told, given->topic, given->key, given->value, Py_None,
+                        Py_None);
 }
 
-static inline PyObject *produce_parts(PyObject *object, struct producer_object *producer, const struct ordinary *given)
+static inline PyObject *produce_told(PyObject *object, struct producer_object *producer,
+                                     const struct ordinary *given)
 {
-    PyObject *record[] = {given->topic, given->value, given->key};
-    PyObject *future = producer_send((PyObject *)producer, record, 3, NULL);
+    PyObject *record = record_new(given);
+    if (record == NULL) {
+        return NULL;
+    }
+    PyObject *parts[] = {given->topic, given->value, given->key};
+    PyObject *future = producer_send((PyObject *)producer, parts, 3, NULL);
+    PyObject *answer = future == NULL ? produce_refused(object, given) : Py_NewRef(Py_None);
+    if (LIKELY(future != NULL)) {
+        Py_SETREF(((PyTupleObject *)record)->ob_item[RECORD_FUTURE], future);
+        record_watch(confluent_of(object), producer->appender->arena, record);
+    }
+    Py_DECREF(record);
+    return answer;
+}
+
+static inline PyObject *produce_untold(PyObject *object, struct producer_object *producer,
+                                       const struct ordinary *given)
+{
+    PyObject *parts[] = {given->topic, given->value, given->key};
+    PyObject *future = producer_send((PyObject *)producer, parts, 3, NULL);
     if (UNLIKELY(future == NULL)) {
         return produce_refused(object, given);
     }
-    PyObject *answer = given->told == Py_None ? Py_NewRef(Py_None)
-                                              : produce_watched(object, producer->appender->arena, future, given);
     Py_DECREF(future);
-    return answer;
+    Py_RETURN_NONE;
 }
 
 static inline PyObject *produce_ordinary(PyObject *object, struct producer_object *producer, PyObject *const *bound)
@@ -244,7 +270,8 @@ static inline PyObject *produce_ordinary(PyObject *object, struct producer_objec
     given.key = given.value == NULL ? NULL : part_encode(bound[KEY]);
     if (LIKELY(given.key != NULL)) {
         given.told = told_hold(confluent_of(object), bound);
-        answer = produce_parts(object, producer, &given);
+        answer = given.told == Py_None ? produce_untold(object, producer, &given)
+                                       : produce_told(object, producer, &given);
         Py_DECREF(given.told);
     }
     Py_XDECREF(given.value);
@@ -331,6 +358,8 @@ static int confluent_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT((PyObject *)confluent_of(object)->producer);
     Py_VISIT(confluent_of(object)->on_delivery);
     Py_VISIT(confluent_of(object)->watch.batches);
+    Py_VISIT(confluent_of(object)->watch.recent);
+    Py_VISIT(confluent_of(object)->watch.chain);
     return 0;
 }
 
@@ -339,6 +368,8 @@ static int confluent_clear(PyObject *object)
     Py_CLEAR(confluent_of(object)->producer);
     Py_CLEAR(confluent_of(object)->on_delivery);
     Py_CLEAR(confluent_of(object)->watch.batches);
+    Py_CLEAR(confluent_of(object)->watch.recent);
+    Py_CLEAR(confluent_of(object)->watch.chain);
     return 0;
 }
 
@@ -370,7 +401,6 @@ static const char produce_text[] =
     "    RuntimeError: the producer is closed.\n"
     "    TypeError: a part has a wrong type.";
 
-ALONE(confluent_take_results, itself)
 ALONE(confluent_take_watched, itself)
 ALONE_FAST(confluent_produce_through, itself)
 ALONE_GET(confluent_get_watched_count, itself)
@@ -380,12 +410,15 @@ static PyMethodDef confluent_methods[] = {
     {"_produce_through", FAST(alone_confluent_produce_through), METH_FASTCALL | METH_KEYWORDS,
      "_produce_through($self, producer, on_delivery=None)\n--\n\n"
      "Sends ordinary records through this producer from now on, without _produce_any(); None: through none."},
-    {"_take_results", alone_confluent_take_results, METH_O,
-     "Appends the watched records that have a result by now to a list. False: look at all, results are lost."},
+    {"_take_results", confluent_take_results, METH_O,
+     "Appends the watched records that have a result by now to a list. False: look at all, some were not looked for."},
     {"_take_watched", alone_confluent_take_watched, METH_NOARGS,
-     "The lists of watched records, in a dict. They are watched no more."},
+     "The watched records in a list. They are watched no more."},
+    {"_tell_reports", FAST(confluent_tell_reports), METH_FASTCALL,
+     "_tell_reports($self, reports, deliveries, message_type, /)\n--\n\n"
+     "Takes records out of a deque until it is empty, and calls the callback of each; their number."},
     {"_watch", confluent_watch, METH_O,
-     "Watches a record: a tuple that begins with its future."},
+     "Watches a record: a tuple that begins with its future, and ends with None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -46,24 +46,47 @@ static PyObject *batch_records(struct confluent_watch *watch, PyObject *key)
     return records;
 }
 
-static bool batch_add(struct confluent_watch *watch, PyObject *key, PyObject *record)
+static bool recent_set(struct confluent_watch *watch, const struct token_object *token)
 {
-    PyObject *records = batch_records(watch, key);
-    bool is_added = records != NULL && record_insert(records, record);
-    watch->count += is_added;
-    return is_added;
+    PyObject *key = batch_key(token->partition_index, token->seq);
+    PyObject *records = key == NULL ? NULL : batch_records(watch, key);
+    Py_XDECREF(key);
+    Py_XSETREF(watch->recent, Py_XNewRef(records));
+    watch->recent_partition = token->partition_index;
+    watch->recent_seq = token->seq;
+    return records != NULL;
 }
 
-bool watch_add(struct confluent_watch *watch, PyObject *record, uint64_t tail)
+/* Most records join the batch of the record before. */
+static inline bool is_recent(const struct confluent_watch *watch, const struct token_object *token)
+{
+    return watch->recent != NULL && watch->recent_seq == token->seq &&
+           watch->recent_partition == token->partition_index;
+}
+
+static bool batch_add(struct confluent_watch *watch, PyObject *record)
 {
     const struct token_object *token = &future_of(record)->token;
-    PyObject *key = batch_key(token->partition_index, token->seq);
+    return (LIKELY(is_recent(watch, token)) || recent_set(watch, token)) && record_insert(watch->recent, record);
+}
+
+static COLD void chain_add(struct confluent_watch *watch, PyObject *record)
+{
+    PyErr_Clear();
+    PyObject *next = watch->chain == NULL ? Py_NewRef(Py_None) : watch->chain;
+    Py_SETREF(((PyTupleObject *)record)->ob_item[RECORD_NEXT], next);
+    watch->chain = Py_NewRef(record);
+}
+
+void watch_add(struct confluent_watch *watch, PyObject *record, uint64_t tail)
+{
     if (watch->count == 0) {
         watch->tail = tail;
     }
-    bool is_added = key != NULL && batch_add(watch, key, record);
-    Py_XDECREF(key);
-    return is_added;
+    if (UNLIKELY(!batch_add(watch, record))) {
+        chain_add(watch, record);
+    }
+    watch->count++;
 }
 
 /* ---- take ---- */
@@ -97,6 +120,14 @@ static bool records_take(struct confluent_watch *watch, PyObject *records, const
     return PyList_SetSlice(records, first, i, NULL) == 0 && i == end;
 }
 
+static bool batch_end(struct confluent_watch *watch, PyObject *key, const PyObject *records)
+{
+    if (watch->recent == records) {
+        Py_CLEAR(watch->recent);
+    }
+    return PyDict_DelItem(watch->batches, key) == 0;
+}
+
 /* Everything is made before the dict is read: making an object may run the garbage collector, and so a program's code
  * that produces. */
 static bool batch_take(struct confluent_watch *watch, const struct completion *completion, PyObject *found)
@@ -107,7 +138,7 @@ static bool batch_take(struct confluent_watch *watch, const struct completion *c
     PyObject *records = is_taken ? PyDict_GetItemWithError(watch->batches, key) : NULL;
     if (records != NULL) {
         is_taken = records_take(watch, records, completion, result, found) &&
-                   (PyList_GET_SIZE(records) > 0 || PyDict_DelItem(watch->batches, key) == 0);
+                   (PyList_GET_SIZE(records) > 0 || batch_end(watch, key, records));
     }
     Py_XDECREF(result);
     Py_XDECREF(key);
@@ -118,22 +149,64 @@ bool watch_take_results(struct confluent_watch *watch, const struct arena *arena
 {
     uint64_t last = load_acquire_u64(&arena->globals->completion_tail);
     bool is_taken = true;
-    *is_whole = last - watch->tail <= arena->geometry.completion_count;
+    *is_whole = watch->count == 0 || (watch->chain == NULL && !watch->is_late &&
+                                      last - watch->tail <= arena->geometry.completion_count);
     while (is_taken && *is_whole && watch->count > 0 && watch->tail < last) {
         struct completion completion;
         *is_whole = completion_at(arena, watch->tail, &completion) == STATUS_OK;
         watch->tail++;
         is_taken = !*is_whole || batch_take(watch, &completion, found);
+        watch->is_late |= !is_taken; /* no memory: that result is behind us */
     }
     return is_taken;
 }
 
+/* ---- all ---- */
+
+static bool batches_list(PyObject *batches, PyObject *all)
+{
+    PyObject *records;
+    Py_ssize_t place = 0;
+    bool is_listed = true;
+    while (is_listed && PyDict_Next(batches, &place, NULL, &records)) {
+        Py_ssize_t end = PyList_GET_SIZE(all);
+        is_listed = PyList_SetSlice(all, end, end, records) == 0;
+    }
+    return is_listed;
+}
+
+static bool chain_list(PyObject *record, PyObject *all)
+{
+    bool is_listed = true;
+    while (is_listed && record != NULL && record != Py_None) {
+        is_listed = PyList_Append(all, record) == 0;
+        record = PyTuple_GET_ITEM(record, RECORD_NEXT);
+    }
+    return is_listed;
+}
+
+static void chain_end(struct confluent_watch *watch)
+{
+    PyObject *record = watch->chain == NULL ? Py_NewRef(Py_None) : watch->chain;
+    while (record != Py_None) {
+        PyObject *next = PyTuple_GET_ITEM(record, RECORD_NEXT);
+        PyTuple_SET_ITEM(record, RECORD_NEXT, Py_NewRef(Py_None));
+        Py_SETREF(record, next);
+    }
+    Py_DECREF(record);
+}
+
 PyObject *watch_take_all(struct confluent_watch *watch)
 {
-    PyObject *fresh = PyDict_New();
-    PyObject *taken = fresh == NULL ? NULL : watch->batches;
-    if (taken != NULL) {
-        *watch = (struct confluent_watch){.batches = fresh};
+    PyObject *all = PyList_New(0);
+    if (all != NULL && (!batches_list(watch->batches, all) || !chain_list(watch->chain, all))) {
+        Py_CLEAR(all);
     }
-    return taken;
+    if (all != NULL) {
+        PyDict_Clear(watch->batches);
+        Py_CLEAR(watch->recent);
+        chain_end(watch);
+        *watch = (struct confluent_watch){.batches = watch->batches};
+    }
+    return all;
 }

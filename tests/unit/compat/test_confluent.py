@@ -15,10 +15,11 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
+from typing_extensions import Self
 
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
@@ -27,7 +28,8 @@ from shmaccum.compat import confluent
 from shmaccum.compat.confluent import Producer
 from shmaccum.exceptions import BufferExhaustedError, UnknownPartitionError
 from shmaccum.segment_log import LogReader
-from tests.support import WATCHDOG_S, Child, Drainer
+from tests.accumulator import Accumulator
+from tests.support import WATCHDOG_S, Child, Drainer, drain
 from tests.unit.compat.conftest import TOPIC
 
 THREAD_COUNT = 4
@@ -403,3 +405,157 @@ def test_a_refused_configuration_makes_no_arena(wrong: dict[str, Any]) -> None:
     with pytest.raises((TypeError, KafkaException)):
         Producer({"bootstrap.servers": "nowhere.invalid", **wrong})
     assert not [name for name in os.listdir("/dev/shm") if name.startswith("compat-nowhere.invalid")]
+
+
+# --- watched records: the C half of a callback
+
+
+@final
+class Taken:
+    """Gives results of batches one by one, as a sender does.
+
+    Attributes:
+        sender: of the arena.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self.sender = Accumulator(arena)
+        self.sender.become_sender()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.end()
+        self.sender.close()
+
+    def end(self, base_offset: int = 0) -> None:
+        """Delivers everything that is there."""
+        for batch in drain(self.sender):
+            self.sender.complete(batch, BatchResult.SUCCEEDED, base_offset, None, 0)
+
+
+def test_parts_of_a_batch_are_told_in_the_order_of_the_records(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard = Heard()
+    producer = Producer(dotted(unkept))
+    for number in range(6):
+        producer.produce(TOPIC, b"%d" % number, on_delivery=heard if number != 3 else None)
+    with Taken(unsent) as taken:
+        (batch,) = drain(taken.sender)
+        taken.sender.complete_part(batch, 2, BatchResult.SUCCEEDED, 10)
+        assert (producer.poll(0), producer._watched_count) == (2, 3)
+        taken.sender.complete_part(batch, 1, BatchResult.FAILED, -1, None, KafkaError.INVALID_RECORD)
+        taken.sender.complete_part(batch, 3, BatchResult.SUCCEEDED, 50)
+        assert (producer.poll(0), len(producer)) == (3, 0)
+        producer.close()
+    assert [message.value() for message in heard.messages] == [b"0", b"1", b"2", b"4", b"5"]
+    assert [message.offset() for message in heard.messages] == [10, 11, None, 51, 52]
+    assert [error and error.code() for error in heard.errors] == [None, None, KafkaError.INVALID_RECORD, None, None]
+
+
+def test_results_that_were_overwritten_are_told_as_lost(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard = Heard()
+    producer = Producer(dotted(unkept))
+    with Taken(unsent) as taken:
+        producer.produce(TOPIC, b"lost", on_delivery=heard)
+        for _ in range(unsent.geometry["completion_count"] + 1):
+            taken.end(7)
+            producer.produce(TOPIC, b"untold")
+        producer.produce(TOPIC, b"pending", on_delivery=heard)
+        assert (producer.poll(0), producer._watched_count) == (1, 1)
+        taken.end(9)
+        assert producer.poll(0) == 1
+        producer.close()
+    assert [message.value() for message in heard.messages] == [b"lost", b"pending"]
+    assert "overwritten" in str(heard.errors[0])
+    assert (heard.errors[1], heard.messages[1].offset()) == (None, 10)
+
+
+def test_a_result_that_came_before_the_watch_is_told(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard = Heard()
+    producer = Producer(dotted(unkept))
+    with Taken(unsent) as taken:
+        future = producer._open().send(TOPIC, b"early")
+        taken.end(3)
+        producer._watch(confluent._Sent(future, heard, TOPIC, None, b"early", None))
+        producer.produce(TOPIC, b"pending", on_delivery=heard)
+        assert (producer.poll(0), len(producer)) == (1, 1)
+        taken.end(4)
+        assert producer.poll(0) == 1
+        producer.close()
+    assert [(message.value(), message.offset()) for message in heard.messages] == [(b"early", 3), (b"pending", 4)]
+
+
+def test_records_that_threads_watch_out_of_order_are_told_in_order(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard = Heard()
+    producer = Producer(dotted(unkept))
+    values = [b"%d" % number for number in range(5)]
+    sent = [confluent._Sent(producer._open().send(TOPIC, value), heard, TOPIC, None, value, None) for value in values]
+    for index in (3, 0, 4, 1, 2):
+        producer._watch(sent[index])
+    with Taken(unsent) as taken:
+        taken.end()
+        assert producer.poll(0) == 5
+        producer.close()
+    assert [message.value() for message in heard.messages] == values
+
+
+def test_a_watch_takes_nothing_but_its_records(unkept: dict[str, Any], unsent: Arena) -> None:
+    producer = Producer(dotted(unkept))
+    for wrong in ((), (None,) * 7, [1]):
+        with pytest.raises(TypeError, match="a watched record"):
+            producer._watch(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="3 arguments"):
+        producer._tell_reports()  # type: ignore[call-arg]
+    producer.close()
+
+
+def test_a_record_without_memory_is_sent_and_told_or_neither(
+    unkept: dict[str, Any], unsent: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = pytest.importorskip("_testcapi")
+    looks: list[Producer] = []
+    look_at_all = Producer._look_at_all
+
+    def look(producer: Producer) -> None:
+        looks.append(producer)
+        look_at_all(producer)
+
+    monkeypatch.setattr(Producer, "_look_at_all", look)
+    heard = Heard()
+    producer = Producer(dotted(unkept))
+    send_count, refused_count = 0, 0
+    with Taken(unsent) as taken:
+        producer.produce(TOPIC, b"first", on_delivery=heard)
+        taken.end()
+        producer.poll(0)
+        for granted_count in range(20):
+            memory.set_nomemory(granted_count, 0)
+            try:
+                producer.produce(TOPIC, b"v", on_delivery=heard)
+                send_count += 1
+            except MemoryError:
+                refused_count += 1
+            finally:
+                memory.remove_mem_hooks()
+            taken.end()
+            producer.poll(0)
+        assert len(producer) == 0
+        assert len(heard.messages) == 1 + send_count
+        assert refused_count > 0, "no allocation before the append failed"
+        assert looks, "no allocation behind the append failed"
+        assert producer._open().metrics()["producer-metrics"]["record-send-total"] == 1 + send_count
+        producer.close()
+
+
+def test_a_close_logs_how_many_callbacks_will_not_be_called(
+    unkept: dict[str, Any], unsent: Arena, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = Heard()
+    producer = Producer(dotted(unkept, **{"message.timeout.ms": 1}))
+    producer.produce(TOPIC, b"1", on_delivery=heard)
+    producer.produce(TOPIC, b"2", on_delivery=heard)
+    producer.produce(TOPIC, b"3")
+    producer.close()
+    assert "2 callbacks will not be called in this process" in caplog.text
+    assert not heard.messages
