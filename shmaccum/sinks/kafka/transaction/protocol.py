@@ -93,8 +93,8 @@ from shmaccum.sinks.kafka.transaction.requests import (
 
 IMPLICIT = 2
 """The transaction.version from which on brokers add partitions by themselves."""
-FIRST_ADD_BACKOFF_S = 0.02
-"""The former transaction is about to be complete, so the first partition waits for it no longer than this."""
+FIRST_ADD_BACKOFF_S, FIRST_ADD_BACKOFF_MAX_S = 0.0025, 0.02
+"""The former transaction is about to be complete. The first partition asks again soon, and then at Java's pace."""
 BACKOFF_FACTOR_MAX = 10
 
 
@@ -439,10 +439,11 @@ class TransactionProtocol:
                 self._version = None
         is_first = isinstance(request, AddPartitions) and not self.standing.partitions
         if is_first and error_code == CONCURRENT_TRANSACTIONS:
-            self._not_before_s = now_s + min(FIRST_ADD_BACKOFF_S, self._backoff_s)
+            pause_s = min(FIRST_ADD_BACKOFF_S * 2**self._miss_count, FIRST_ADD_BACKOFF_MAX_S, self._backoff_s)
         else:
-            self._not_before_s = now_s + self._backoff_s * min(2**self._miss_count, BACKOFF_FACTOR_MAX)
-            self._miss_count = min(self._miss_count + 1, BACKOFF_FACTOR_MAX)
+            pause_s = self._backoff_s * min(2**self._miss_count, BACKOFF_FACTOR_MAX)
+        self._not_before_s = now_s + pause_s
+        self._miss_count = min(self._miss_count + 1, BACKOFF_FACTOR_MAX)
 
     def _note_parts(self, request: Request, answer: Answer) -> None:
         """Offsets that were taken do not go again, also where others were not."""
