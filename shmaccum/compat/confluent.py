@@ -165,7 +165,7 @@ class _Sent(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """What became of a record."""
+    """The outcome of a record."""
 
     partition: int
     offset: int

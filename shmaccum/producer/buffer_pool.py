@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a buffer: what is rare of it (native/python/producer/append.c has an ordinary wait).
+"""The rare parts of a wait for a buffer (native/python/producer/append.c has an ordinary wait).
 
 An append that finds no buffer joins the queue in C, rings for a sender that sleeps, and sleeps for the first slice. A
 buffer that comes meanwhile ends the wait there. `BufferPool.wait` goes on where none came, where a signal came, where

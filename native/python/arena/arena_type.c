@@ -251,11 +251,11 @@ static PyObject *arena_get_uuid(PyObject *object, void *unused)
 }
 
 /* False with an exception set. */
-static bool index_add(PyObject *list, uint32_t index)
+static bool list_add_number(PyObject *list, uint32_t number)
 {
-    PyObject *number = PyLong_FromUnsignedLong(index);
-    bool is_added = number != NULL && PyList_Append(list, number) == 0;
-    Py_XDECREF(number);
+    PyObject *object = PyLong_FromUnsignedLong(number);
+    bool is_added = object != NULL && PyList_Append(list, object) == 0;
+    Py_XDECREF(object);
     return is_added;
 }
 
@@ -265,7 +265,7 @@ static PyObject *arena_get_opened_semaphores(PyObject *object, void *unused)
     const struct arena *core = arena_core(object);
     PyObject *list = core == NULL ? NULL : PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < core->geometry.waiter_count; i++) {
-        if (waiter_semaphore_is_open(core, i) && !index_add(list, i)) {
+        if (waiter_semaphore_is_open(core, i) && !list_add_number(list, i)) {
             Py_CLEAR(list);
         }
     }
@@ -480,14 +480,6 @@ static bool partition_is_available(const struct arena_object *self, uint32_t top
     uint32_t partition_index;
     return !registry_find_partition(self->registry, topic_index, (int32_t)partition, &partition_index) ||
            load_relaxed_u32(&self->core->partitions[partition_index].queued_batch_count) != PARTITION_UNAVAILABLE;
-}
-
-static bool list_add_number(PyObject *list, uint32_t number)
-{
-    PyObject *object = PyLong_FromUnsignedLong(number);
-    bool is_added = object != NULL && PyList_Append(list, object) == 0;
-    Py_XDECREF(object);
-    return is_added;
 }
 
 static PyObject *arena_available_partitions(PyObject *object, PyObject *topic)

@@ -16,8 +16,7 @@ static inline PyObject *completion_to_tuple(const struct completion *completion)
                          completion->first_record, completion->record_count);
 }
 
-/* What a message tells of it: result, base offset and first record; the rest is not filled in. False with an exception
- * set. */
+/* Fills in the result, the base offset and the first record, which a message tells. False with an exception set. */
 static inline bool completion_from_tuple(PyObject *known, struct completion *completion)
 {
     if (UNLIKELY(PyTuple_GET_SIZE(known) != 6)) {

@@ -208,7 +208,7 @@ static PyObject *none_or_null(PyObject *answer)
     return answer == NULL ? NULL : Py_NewRef(Py_None);
 }
 
-/* What an ordinary record has, in UTF-8 where it was a str. */
+/* The parts of an ordinary record, in UTF-8 where one was a str. */
 struct ordinary {
     PyObject *told; /* a callback, or None */
     PyObject *topic;

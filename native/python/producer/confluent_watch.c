@@ -6,7 +6,7 @@
 
 static struct future_object *future_of(PyObject *record)
 {
-    return (struct future_object *)PyTuple_GET_ITEM(record, 0);
+    return (struct future_object *)PyTuple_GET_ITEM(record, RECORD_FUTURE);
 }
 
 static PyObject *batch_key(uint32_t partition_index, uint64_t seq)
