@@ -9,6 +9,7 @@
 #include "python/common/arguments.h"
 #include "python/common/completion_tuple.h"
 #include "python/common/errors.h"
+#include "python/common/monotonic.h"
 #include "python/common/token_type.h"
 
 static struct arena_object *arena_of(PyObject *self)
@@ -128,24 +129,17 @@ PyObject *arena_completion_list(PyObject *object, PyObject *const *args, Py_ssiz
 
 /* ---- wait ---- */
 
-static uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
-}
-
 /* The GIL is let go of in each slice; between two of them signals are looked for. */
 static bool change_wait(struct arena *core, const atomic_u64 *cell, uint64_t seen, uint64_t timeout_ns)
 {
-    uint64_t begin_ns = monotonic_ns();
+    int64_t begin_ns = monotonic_ns();
     uint64_t waited_ns = 0;
     while (load_acquire_u64(cell) == seen && waited_ns < timeout_ns) {
         completion_wait_slice(core, cell, seen, timeout_ns - waited_ns);
         if (PyErr_CheckSignals() < 0) {
             return false;
         }
-        waited_ns = monotonic_ns() - begin_ns;
+        waited_ns = (uint64_t)(monotonic_ns() - begin_ns);
     }
     return true;
 }

@@ -111,7 +111,4 @@ bool is_under_way(PyObject *outcome);
  * as above. */
 PyObject *served_go_on(int socket, PyObject *served);
 
-/* The clock of time.monotonic(). */
-int64_t monotonic_ns(void);
-
 #endif

@@ -20,6 +20,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "python/common/items.h"
+#include "python/common/monotonic.h"
 #include "python/log/fetch.h"
 #include "python/log/log.h"
 
@@ -33,13 +34,6 @@ enum {
     HEAD_SIZE = 14,          /* size, api key, version, correlation id and the length of the client id */
     NO_EPOCH = -1,
 };
-
-int64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * (int64_t)NS_PER_S + now.tv_nsec;
-}
 
 enum window_field {
     WINDOW_FILE,

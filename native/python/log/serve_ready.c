@@ -30,6 +30,7 @@
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 #include "python/common/items.h"
+#include "python/common/monotonic.h"
 #include "python/log/fetch.h"
 #include "python/log/log.h"
 

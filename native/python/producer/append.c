@@ -6,6 +6,7 @@
 #include "arena/process.h"
 #include "arena/process_share.h"
 #include "python/common/errors.h"
+#include "python/common/monotonic.h"
 #include "python/producer/append.h"
 #include "python/producer/buffer_wait_type.h"
 
@@ -53,7 +54,7 @@ COLD bool raise_measure(const struct appender_object *self, const struct measure
 int64_t append_deadline(struct append_target *target)
 {
     if (target->deadline_ns == 0) {
-        int64_t now_ns = monotonic_now_ns();
+        int64_t now_ns = monotonic_ns();
         int64_t block_ns = target->max_block_ms * 1000000;
         target->deadline_ns = block_ns > INT64_MAX - now_ns ? INT64_MAX : now_ns + block_ns;
     }
@@ -62,7 +63,7 @@ int64_t append_deadline(struct append_target *target)
 
 static int64_t slice_ns(struct append_target *target)
 {
-    int64_t left_ns = append_deadline(target) - monotonic_now_ns();
+    int64_t left_ns = append_deadline(target) - monotonic_ns();
     return left_ns < WAIT_SLICE_NS ? left_ns : WAIT_SLICE_NS;
 }
 

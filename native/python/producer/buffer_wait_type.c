@@ -16,10 +16,10 @@
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/monotonic.h"
 
 #include <stddef.h>
 #include <structmember.h>
-#include <time.h>
 
 #define SLEEP_NS_MAX INT64_C(1000000000)
 
@@ -77,7 +77,7 @@ static enum status place_join(struct buffer_wait_object *self, uint32_t need)
 {
     struct arena_object *arena = self->arena;
     struct wake_set wakes = {0};
-    self->joined_ns = monotonic_now_ns();
+    self->joined_ns = monotonic_ns();
     arena->call_count++;
     enum status status = buffer_pool_enqueue(arena->core, need, &self->wait, &wakes);
     if (status == STATUS_OK) {
@@ -190,13 +190,6 @@ static PyObject *wait_cancel(PyObject *object, PyObject *unused)
 
 /* ---- wait ---- */
 
-int64_t monotonic_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static enum status place_take(struct buffer_wait_object *self)
 {
     self->arena->call_count++;
@@ -223,7 +216,7 @@ bool buffer_wait_take(struct buffer_wait_object *self)
     if (buffer_pool_poll(core, &self->wait) != STATUS_OK || place_take(self) != STATUS_OK) {
         return false; /* Python finds the same, and tells it */
     }
-    counter_add(core, COUNTER_WAIT_NS, (uint64_t)(monotonic_now_ns() - self->joined_ns));
+    counter_add(core, COUNTER_WAIT_NS, (uint64_t)(monotonic_ns() - self->joined_ns));
     return true;
 }
 

@@ -35,6 +35,4 @@ bool buffer_wait_take(struct buffer_wait_object *self);
 /* Gives back what append did not use. */
 void buffer_wait_finish(struct buffer_wait_object *self);
 
-int64_t monotonic_now_ns(void);
-
 #endif
