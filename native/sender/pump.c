@@ -21,6 +21,9 @@ enum { RINGS_AT_ONCE = 512 };
 #define TICK_NS (100 * NS_PER_MS)
 #define BUSY_NS (10 * NS_PER_MS) /* a sender that sent nothing for so long is asleep, not napping */
 #define LAST_ANSWERS_NS (20 * NS_PER_MS)
+#define HOLD_NS (5 * NS_PER_MS) /* less than the slice after which a waiter wakes by itself */
+
+enum { HOLD_SHARE = 64 }; /* waiters are not held when this part of the buffers has become free */
 
 /* ---- memory ---- */
 
@@ -41,6 +44,7 @@ bool pump_make(struct pump *pump, size_t names_size)
     pump->topic_count = registry_topic_count(pump->half->arena);
     pump->now_ns = arena_now_ns(pump->half->arena);
     pump->last_begun_ns = pump->now_ns;
+    pump->woken_ns = pump->now_ns;
     pump->tick_at_ns = pump->now_ns + TICK_NS;
     return is_made && pump->ready != NULL && pump->drained != NULL && pump->left != NULL &&
            pump->completions != NULL && pump->polled != NULL;
@@ -377,6 +381,31 @@ static void requests_begin_or_rest(struct pump *pump)
     }
 }
 
+/* ---- waiters ---- */
+
+/* A process that is woken may take the sender's core, so a request that was just begun is written first. */
+static bool waiters_may_sleep_on(const struct pump *pump, const struct wake_set *wakes)
+{
+    CHECK(pump->now_ns >= pump->woken_ns);
+    if (wakes->count == 0 || pump->is_over || pump->now_ns - pump->woken_ns >= HOLD_NS) {
+        return false;
+    }
+    uint64_t freed_count = pump->tally.batch_count - pump->woken_batch_count;
+    return pump->last_begun_ns == pump->now_ns ||
+           (!links_have_room(pump) && freed_count < pump->half->arena->geometry.slot_count / HOLD_SHARE);
+}
+
+static void waiters_hold_or_wake(struct pump *pump, const struct wake_set *wakes)
+{
+    pump->holds_waiters = waiters_may_sleep_on(pump, wakes);
+    if (pump->holds_waiters) {
+        pump->wait_ns = smaller(pump->wait_ns, until(pump->woken_ns + HOLD_NS, pump->now_ns));
+    } else {
+        pump->woken_ns = pump->now_ns;
+        pump->woken_batch_count = pump->tally.batch_count;
+    }
+}
+
 bool pump_round(struct pump *pump, struct wake_set *wakes)
 {
     uint64_t now_ns = arena_now_ns(pump->half->arena);
@@ -389,6 +418,7 @@ bool pump_round(struct pump *pump, struct wake_set *wakes)
     if (!pump->is_over) {
         requests_begin_or_rest(pump);
     }
+    waiters_hold_or_wake(pump, wakes);
     if (pump->is_over) {
         pump->wait_ns = until(pump->end_ns, pump->now_ns);
         return in_flight_count(pump) > 0 && pump->wait_ns > 0;

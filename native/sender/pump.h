@@ -29,6 +29,11 @@
  * has room for a request, the sender can do nothing with news before an answer comes, which ends the wait. So the flag
  * says that it is awake, and no process rings. A commit that is asked for meanwhile is seen when the nap is over.
  *
+ * WAITERS. A process that waits for a buffer gets it when an answer has freed it, and is woken when the caller posts its
+ * semaphore. Where no link has room, the broker is behind, and a process that is woken at each answer has filled what
+ * was freed before the next one and sleeps again: four times for each batch. So the caller holds the posts back, until
+ * enough buffers are free for a run of records, and at most HOLD_NS. The grants themselves are made at once.
+ *
  * TRANSACTIONS. A link may name the transaction's producer. Its partitions are those that the coordinator has, so the
  * pump adds none. Each round reads the word of the arena (transaction.h). The last look for a commit comes behind the
  * flag, as that for batches does, so a commit is seen or rings. The caller decides and ends the transaction.
@@ -98,15 +103,19 @@ struct pump {
     uint64_t last_begun_ns; /* a request */
     uint64_t wait_ns;
     uint64_t tick_at_ns;
-    uint64_t end_ns; /* no answer is waited for after this time */
-    bool is_over;    /* nothing more begins */
+    uint64_t end_ns;            /* no answer is waited for after this time */
+    uint64_t woken_ns;          /* the last round that held no waiters, */
+    uint64_t woken_batch_count; /* and the batches that were delivered by then */
+    bool holds_waiters;         /* after a round: the waiters that it served are to sleep on */
+    bool is_over;               /* nothing more begins */
 };
 
 /* Before pump_free; the caller's fields are filled in. False when memory is short. */
 bool pump_make(struct pump *pump, size_t names_size);
 void pump_free(struct pump *pump);
 
-/* Completes what is answered, and begins what may begin. Answers whether the pump goes on: pump_exchange is next. */
+/* Completes what is answered, and begins what may begin. Answers whether the pump goes on: pump_exchange is next. The
+ * waiters in `wakes` are to be woken unless `holds_waiters` says otherwise. */
 bool pump_round(struct pump *pump, struct wake_set *wakes);
 
 /* Writes, waits for answers and for the bell, and reads. */

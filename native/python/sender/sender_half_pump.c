@@ -265,7 +265,9 @@ static void call_free(struct call *call)
 /* Wakes the waiters that the round has served, and tells of results. False with an exception set. */
 static bool round_tell(struct call *call)
 {
-    waiters_wake(call->half->arena->core, &call->half->wakes);
+    if (!call->pump.holds_waiters) {
+        waiters_wake(call->half->arena->core, &call->half->wakes);
+    }
     if (call->pump.tally.batch_count == call->result_count) {
         return true;
     }

@@ -30,11 +30,11 @@ struct pumping {
 };
 
 /* `transactional_id`: of the arena, and of each request; NULL: there are no transactions. */
-static void pumping_begin_as(struct pumping *pumping, const char *transactional_id)
+static void pumping_begin_in(struct pumping *pumping, uint32_t slot_count, const char *transactional_id)
 {
     int sockets[2];
     int bell[2];
-    struct geometry geometry = geometry_of(SLOT_COUNT, BATCH_SIZE);
+    struct geometry geometry = geometry_of(slot_count, BATCH_SIZE);
     geometry.is_transactional = transactional_id != NULL;
     *pumping = (struct pumping){.file = arena_file_new()};
     pumping->arena = arena_created(pumping->file, geometry);
@@ -73,6 +73,11 @@ static void pumping_begin_as(struct pumping *pumping, const char *transactional_
                                   .foreign_ns = UINT64_MAX,
                                   .bell = bell[0]};
     EXPECT(pump_make(&pumping->pump, TOPIC_NAME_SIZE));
+}
+
+static void pumping_begin_as(struct pumping *pumping, const char *transactional_id)
+{
+    pumping_begin_in(pumping, SLOT_COUNT, transactional_id);
 }
 
 static void pumping_begin(struct pumping *pumping)
@@ -275,6 +280,106 @@ TEST(a_sender_with_room_for_a_request_is_rung)
     EXPECT(pump_round(&pumping.pump, &pumping.wakes));
     EXPECT_EQ_U64(load_relaxed_u32(sleep), SENDER_NAPPING);
     EXPECT(pumping.pump.wait_ns > 0);
+    pumping_end(&pumping);
+}
+
+/* ---- waiters that were served ---- */
+
+enum { HELD_SLOT_COUNT = 256, HELD_BATCHES = HELD_SLOT_COUNT / 64 };
+
+/* A link with all its requests in flight and a batch behind them, and a waiter that was just served. */
+static void pumping_begin_with_waiter(struct pumping *pumping, uint32_t slot_count, uint32_t requests_max)
+{
+    pumping_begin_in(pumping, slot_count, NULL);
+    pumping->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(pumping->arena)};
+    pumping->link.requests_max = requests_max;
+    for (uint32_t i = 0; i < requests_max; i++) {
+        append_large(pumping, 0);
+        begin_requests(pumping, i + 1);
+    }
+    append_large(pumping, 0);
+    pumping->wakes = (struct wake_set){.bits = {1}, .count = 1};
+}
+
+static bool holds_after(struct pumping *pumping, uint64_t time_ns)
+{
+    pumping->arena->clock.manual_ns += time_ns;
+    EXPECT(pump_round(&pumping->pump, &pumping->wakes));
+    return pumping->pump.holds_waiters;
+}
+
+TEST(waiters_sleep_on_for_a_time_where_no_link_has_room)
+{
+    struct pumping pumping;
+    pumping_begin_with_waiter(&pumping, HELD_SLOT_COUNT, 1);
+    EXPECT(holds_after(&pumping, NS_PER_MS));
+    pumping.pump.nap_ns = 100 * NS_PER_MS;
+    EXPECT(holds_after(&pumping, 3 * NS_PER_MS));
+    EXPECT_EQ_U64(pumping.pump.wait_ns, NS_PER_MS);
+    EXPECT(!holds_after(&pumping, NS_PER_MS));
+    EXPECT(holds_after(&pumping, NS_PER_MS));
+    pumping_end(&pumping);
+}
+
+TEST(waiters_of_a_small_arena_are_woken_at_once)
+{
+    struct pumping pumping;
+    pumping_begin_with_waiter(&pumping, SLOT_COUNT, 1);
+    EXPECT(!holds_after(&pumping, NS_PER_MS));
+    pumping_end(&pumping);
+}
+
+TEST(waiters_are_woken_when_enough_buffers_are_free)
+{
+    struct pumping pumping;
+    pumping_begin_with_waiter(&pumping, HELD_SLOT_COUNT, HELD_BATCHES);
+    EXPECT(holds_after(&pumping, 1));
+    for (uint32_t i = 0; i < HELD_BATCHES; i++) {
+        answer(&pumping, i, 0, 42);
+    }
+    pump_exchange(&pumping.pump);
+    append_large(&pumping, 0);
+    EXPECT(holds_after(&pumping, 1)); /* a request has begun */
+    EXPECT_EQ_U64(pumping.pump.tally.batch_count, HELD_BATCHES);
+    pumping.link.requests_max = 1;
+    EXPECT(!holds_after(&pumping, 1));
+    pumping_end(&pumping);
+}
+
+TEST(waiters_are_woken_behind_the_request_that_has_begun)
+{
+    struct pumping pumping;
+    pumping_begin_with_waiter(&pumping, SLOT_COUNT, 1);
+    answer(&pumping, 0, 0, 42);
+    pump_exchange(&pumping.pump);
+    EXPECT(holds_after(&pumping, 1));
+    EXPECT_EQ_U64(pumping.link.end, 2);
+    pump_exchange(&pumping.pump);
+    EXPECT(!holds_after(&pumping, 1));
+    pumping_end(&pumping);
+}
+
+TEST(waiters_are_woken_where_a_link_has_room)
+{
+    struct pumping pumping;
+    pumping_begin_with_waiter(&pumping, HELD_SLOT_COUNT, 1);
+    EXPECT(holds_after(&pumping, 1));
+    answer(&pumping, 0, 0, 42);
+    pump_exchange(&pumping.pump);
+    pumping.link.requests_max = 5;
+    EXPECT(holds_after(&pumping, 1)); /* the batch behind begins */
+    pump_exchange(&pumping.pump);
+    EXPECT(!holds_after(&pumping, 1));
+    pumping_end(&pumping);
+}
+
+TEST(a_pump_that_is_over_holds_no_waiters)
+{
+    struct pumping pumping;
+    pumping_begin_with_waiter(&pumping, HELD_SLOT_COUNT, 1);
+    EXPECT(holds_after(&pumping, 1));
+    pump_stop(&pumping.pump);
+    EXPECT(!holds_after(&pumping, 1));
     pumping_end(&pumping);
 }
 
