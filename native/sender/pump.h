@@ -29,10 +29,10 @@
  * has room for a request, the sender can do nothing with news before an answer comes, which ends the wait. So the flag
  * says that it is awake, and no process rings. A commit that is asked for meanwhile is seen when the nap is over.
  *
- * WAITERS. A process that waits for a buffer gets it when an answer has freed it, and is woken when the caller posts its
+ * WAITERS. A process that waits for a buffer gets it when an answer has freed it, and wakes when the caller posts its
  * semaphore. Where no link has room, the broker is behind, and a process that is woken at each answer has filled what
- * was freed before the next one and sleeps again: four times for each batch. So the caller holds the posts back, until
- * enough buffers are free for a run of records, and at most HOLD_NS. The grants themselves are made at once.
+ * was freed before the next one and sleeps again: four times for each batch. So the caller holds the posts back until
+ * enough buffers are free for a run of records, for HOLD_NS at most. The grants themselves are made at once.
  *
  * TRANSACTIONS. A link may name the transaction's producer. Its partitions are those that the coordinator has, so the
  * pump adds none. Each round reads the word of the arena (transaction.h). The last look for a commit comes behind the
