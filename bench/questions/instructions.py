@@ -29,18 +29,25 @@ def _core(contender: str, *arguments: str) -> Callable[[], Measurement]:
     return lambda: {"instructions": (count(2 * CORE_COUNT) - count(CORE_COUNT)) / CORE_COUNT}
 
 
-OURS = f"""
+CREATE = """
 import os
 from shmaccum import Arena, Producer
 from bench.harness.belongings import new_name
 name = new_name()
-arena = Arena.create(name)
+"""
+
+PRODUCER = f"""
 arena.native.set_topic_partition_count({TOPIC!r}, {PARTITION_COUNT})
 producer = Producer(arena)
 send = producer.send
 send({TOPIC!r}, {VALUE!r})
 many = [{VALUE!r}] * {CALL_COUNT}
 """
+
+OURS = f"{CREATE}arena = Arena.create(name)\n{PRODUCER}"
+IN_TRANSACTION = (
+    f"{CREATE}arena = Arena.create(name, transactional_id='bench')\narena.native.begin_transaction()\n{PRODUCER}"
+)
 
 REMOVE = """
 os.unlink("/dev/shm/" + name)
@@ -75,6 +82,7 @@ def contenders() -> list[Contender]:
         Contender("C core, append, drain, verify, complete", _core("alone")),
         Contender(PEER, _core("floor")),
         Contender("Producer.send", _python(OURS, f"send({TOPIC!r}, {VALUE!r})", REMOVE)),
+        Contender("Producer.send, inside a transaction", _python(IN_TRANSACTION, f"send({TOPIC!r}, {VALUE!r})", REMOVE)),
         Contender("floor: an empty C call from Python", _python(EMPTY, f"send({TOPIC!r}, {VALUE!r})", "os._exit(0)")),
         Contender("send_many", _python(OURS, f"producer.send_many({TOPIC!r}, many)", REMOVE, CALL_COUNT)),
         Contender("confluent-kafka produce", _python(CONFLUENT, f"produce({TOPIC!r}, {VALUE!r})", "os._exit(0)")),

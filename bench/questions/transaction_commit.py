@@ -10,7 +10,7 @@ Our sink is a log, beside a peer with a served log; or it is Apache Kafka, and s
 partition.
 
 A partition takes one batch in each request. Our batches have 16 KiB as Java's do, and librdkafka's a million bytes. So
-one of our contenders has librdkafka's size.
+one of our contenders has librdkafka's size, and one of theirs has ours.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ PEER, PEER_EMPTY, PEER_ONE = (
 PEER_KAFKA, PEER_KAFKA_EMPTY, PEER_KAFKA_ONE = (
     f"confluent-kafka, Apache Kafka, {what}" for what in ("8,000 records", "empty", "one record")
 )
+PEER_KAFKA_SMALL = "confluent-kafka, Apache Kafka, 8,000 records, batch.size 16 KiB"
 LINGER_MS = 5
 BATCH_SIZE, LARGE_BATCH_SIZE = 16_384, 1_000_000
 TIMEOUT_S = 60.0
@@ -146,19 +147,20 @@ def _log() -> str:
 
 
 @cache
-def _client(address: str) -> Any:
+def _client(address: str, batch_size: int) -> Any:
     """A transactional producer, for this process's lifetime."""
     confluent_kafka = load("confluent_kafka", "confluent-kafka")
-    client = confluent_kafka.Producer(
-        {"bootstrap.servers": address, "transactional.id": f"bench-{next(_numbers)}", "linger.ms": LINGER_MS}
-    )
+    options = {"bootstrap.servers": address, "linger.ms": LINGER_MS, "batch.size": batch_size}
+    client = confluent_kafka.Producer({**options, "transactional.id": f"bench-{next(_numbers)}"})
     client.init_transactions(TIMEOUT_S)
     return client
 
 
-def _theirs(address: Callable[[], str], record_count: int) -> Callable[[], Measurement]:
+def _theirs(
+    address: Callable[[], str], record_count: int, batch_size: int = LARGE_BATCH_SIZE
+) -> Callable[[], Measurement]:
     def run() -> Measurement:
-        client = _client(address())
+        client = _client(address(), batch_size)
 
         def transact() -> None:
             client.begin_transaction()
@@ -199,6 +201,7 @@ def contenders() -> list[Contender]:
         Contender(OURS_KAFKA, _of_workers(_to_kafka), peer=PEER_KAFKA),
         Contender(OURS_KAFKA_LARGE, _of_workers(_to_kafka, LARGE_BATCH_SIZE), peer=PEER_KAFKA),
         Contender(PEER_KAFKA, _theirs(_kafka, all_records), peer=PEER_KAFKA, version=_version),
+        Contender(PEER_KAFKA_SMALL, _theirs(_kafka, all_records, BATCH_SIZE), peer=PEER_KAFKA, version=_version),
         Contender(OURS_ONE, _alone(_log, 1), peer=PEER_ONE),
         Contender(PEER_ONE, _theirs(_served, 1), peer=PEER_ONE, version=_version),
         Contender(OURS_KAFKA_ONE, _alone(_to_kafka, 1), peer=PEER_KAFKA_ONE),
