@@ -16,6 +16,7 @@ from bench.harness.native import native_program
 from bench.harness.question import Contender, Figure, Measurement, Question
 from bench.sending import VALUE
 
+SEND = f"send({TOPIC!r}, {VALUE!r})"
 PEER = "floor: encode and checksum, nothing shared"
 CORE_COUNT, PYTHON_COUNT, CALL_COUNT = 20_000, 10_000, 1000
 
@@ -81,9 +82,9 @@ def contenders() -> list[Contender]:
         Contender("C core, append in runs of 50", _core("fill", "-b", "64", "-r", "50")),
         Contender("C core, append, drain, verify, complete", _core("alone")),
         Contender(PEER, _core("floor")),
-        Contender("Producer.send", _python(OURS, f"send({TOPIC!r}, {VALUE!r})", REMOVE)),
-        Contender("Producer.send, inside a transaction", _python(IN_TRANSACTION, f"send({TOPIC!r}, {VALUE!r})", REMOVE)),
-        Contender("floor: an empty C call from Python", _python(EMPTY, f"send({TOPIC!r}, {VALUE!r})", "os._exit(0)")),
+        Contender("Producer.send", _python(OURS, SEND, REMOVE)),
+        Contender("Producer.send, inside a transaction", _python(IN_TRANSACTION, SEND, REMOVE)),
+        Contender("floor: an empty C call from Python", _python(EMPTY, SEND, "os._exit(0)")),
         Contender("send_many", _python(OURS, f"producer.send_many({TOPIC!r}, many)", REMOVE, CALL_COUNT)),
         Contender("confluent-kafka produce", _python(CONFLUENT, f"produce({TOPIC!r}, {VALUE!r})", "os._exit(0)")),
     ]
