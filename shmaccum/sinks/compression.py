@@ -6,6 +6,10 @@ length and a new checksum. A batch that does not become smaller goes as it is. T
 (org.apache.kafka.common.compress): gzip (RFC 1952), snappy in the framing of snappy-java ("xerial"), lz4 frames of
 independent 64 KiB blocks without checksums, zstd frames.
 
+A compressed batch gets a checksum of its own, which would hide damage that the arena's bytes took after their drain. So
+a batch is copied first, and the copy has to have the checksum that its header tells. A batch that was damaged goes as
+it is, and its checksum shows the damage to each reader. A broker refuses it, and its next drain quarantines it.
+
 The libraries are optional (``pip install shmaccum[kafka]`` brings them all); each of them lets go of the GIL while it
 works, which is why a pool of threads helps. `Compression` is the one of a sink: its threads, and its metrics.
 """
@@ -17,11 +21,11 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from shmaccum.config.compression import CompressionOptions
-from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.format.batch_header import HEADER_SIZE, read_header, sealed_header
+from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError
+from shmaccum.format.batch_header import HEADER_SIZE, crc_problem, read_header, sealed_header
 from shmaccum.sinks.sensors import Sensor, average_of, maximum_of
 from shmaccum.sinks.sink import WireBatch
 
@@ -37,6 +41,9 @@ LZ4_LEVEL_HIGH_MIN = 3
 LZ4_LEVEL_HIGH_MAX = 12
 
 Compress = Callable[[bytes | memoryview], bytes]
+
+Form: TypeAlias = "tuple[bytes, bytes]"
+"""A compressed batch: its header, and the stream behind it."""
 
 
 class Codec(NamedTuple):
@@ -128,17 +135,22 @@ class Compressor:
         self._number = codec.number
         self._compress = codec.make(_import(codec), level)
 
-    def compress(self, buffers: Sequence[bytes | memoryview]) -> bytes | None:
-        """The record batch of the buffers, compressed; None when it would not become smaller."""
-        # Several buffers are one record that is larger than a buffer of the arena: rare, and worth a copy.
-        whole = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-        with memoryview(whole) as batch:
-            compressed = self._compress(batch[HEADER_SIZE:])
-            if len(compressed) >= len(batch) - HEADER_SIZE:
-                return None
-            header = read_header(batch)
-            coded = header._replace(attributes=header.attributes | self._number)
-            return sealed_header(coded, compressed) + compressed
+    def compress(self, buffers: Sequence[bytes | memoryview]) -> Form | None:
+        """The record batch of the buffers, compressed; None when it would not become smaller.
+
+        Raises:
+            CorruptArenaError: the bytes do not have the checksum that their header tells.
+        """
+        batch = memoryview(b"".join(buffers))
+        header = read_header(batch)
+        damage = crc_problem(header, batch)
+        if damage is not None:
+            raise CorruptArenaError(f"its bytes changed after they were verified: {damage}")
+        stream = self._compress(batch[HEADER_SIZE:])
+        if len(stream) >= len(batch) - HEADER_SIZE:
+            return None
+        coded = header._replace(attributes=header.attributes | self._number)
+        return sealed_header(coded, stream), stream
 
 
 def _import(codec: Codec) -> Any:
@@ -176,11 +188,11 @@ class Compression:
         level = None if name == "snappy" else int(getattr(self._options, f"compression_{name}_level"))
         return Compressor(CODECS[name], level)
 
-    def begin(self, wire: WireBatch) -> Future[bytes | None]:
+    def begin(self, wire: WireBatch) -> Future[Form | None]:
         """Begins to compress a batch; the answer is that of `Compressor.compress`."""
         return self._pool.submit(self._compress_in_thread, wire)
 
-    def _compress_in_thread(self, wire: WireBatch) -> bytes | None:
+    def _compress_in_thread(self, wire: WireBatch) -> Form | None:
         """In a thread of the pool: it reads lent bytes, and writes nothing that anybody shares.
 
         It is given the batch and not its buffers: the pool keeps the arguments for a moment after the job is done.
@@ -204,7 +216,7 @@ def compression_of(options: CompressionOptions) -> Compression | None:
     return None if options.compression_type == "none" else Compression(options)
 
 
-def compressed(job: Future[bytes | None], report: Callable[[str], object]) -> bytes | None:
+def compressed(job: Future[Form | None], report: Callable[[str], object]) -> Form | None:
     """The answer of `Compression.begin`; None also where the codec failed, which is reported."""
     error = job.exception()
     if error is None:

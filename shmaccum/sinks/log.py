@@ -25,7 +25,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.partition_log import Outcome, PartitionLog
 from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
-from shmaccum.sinks.compression import Compression, compressed, compression_of
+from shmaccum.sinks.compression import Compression, Form, compressed, compression_of
 from shmaccum.sinks.log_transactions import LogTransactions
 from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import Ack, AppendedRow, Ended, SinkHost, SynchronousSink, Verdict, WireBatch
@@ -178,10 +178,10 @@ class LogSink(SynchronousSink):
         compression.metrics.sent(sizes, time.monotonic_ns())
         return forms
 
-    def _form(self, batch: WireBatch, content: bytes | None) -> WireBatch:
-        if content is None:
+    def _form(self, batch: WireBatch, form: Form | None) -> WireBatch:
+        if form is None:
             return batch
-        return dataclasses.replace(batch, buffers=(memoryview(content),), size=len(content))
+        return dataclasses.replace(batch, buffers=tuple(map(memoryview, form)), size=sum(map(len, form)))
 
     def _append(self, batches: Sequence[WireBatch], given: Sequence[WireBatch]) -> list[Ack]:
         """Appends batches of one partition, in the forms that are given."""

@@ -22,7 +22,7 @@ from shmaccum.config import SenderOptions
 from shmaccum.exceptions import UnknownTopicError
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.compression import Compressor
+from shmaccum.sinks.compression import Compressor, Form
 from shmaccum.sinks.kafka.errors import TREATMENTS, Action
 from shmaccum.sinks.sink import Verdict
 from tests.accumulator import Accumulator
@@ -34,6 +34,7 @@ from tests.kafka.scripting import HOSTILE, RawAnswer, Script, values_of
 from tests.support import WATCHDOG_S, wait_until
 
 TOPIC = "flights"
+CORRUPT_MESSAGE = 2
 RETRIED = [code for code, row in TREATMENTS.items() if row.action is Action.RETRY]
 REFUSED = [code for code, row in TREATMENTS.items() if row.action is Action.REFUSE]
 
@@ -642,7 +643,7 @@ def test_what_expired_while_it_was_compressed_is_not_sent(
     has_begun, may_go = threading.Event(), threading.Event()
     compress = Compressor.compress
 
-    def wait_and_compress(self: Compressor, pieces: Any) -> bytes | None:
+    def wait_and_compress(self: Compressor, pieces: Any) -> Form | None:
         has_begun.set()
         assert may_go.wait(WATCHDOG_S)
         return compress(self, pieces)
@@ -672,6 +673,35 @@ def test_what_expired_while_it_was_compressed_is_not_sent(
         found = [accumulator.find(token) for token in (late, *tokens)]
     assert [each and each.result for each in found] == [BatchResult.EXPIRED, *[BatchResult.SUCCEEDED] * 2]
     assert sorted(map(str, values_of(cluster.arrived))) == ["b'after'", "b'beside'"]
+
+
+def test_a_batch_that_changes_before_it_is_compressed_is_quarantined(
+    arena: Arena, open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compressed batch has a checksum of its own, which would hide the damage."""
+    cluster = open_fake(topics={TOPIC: 1})
+    cluster.on_damage = lambda arrived: Reply(CORRUPT_MESSAGE)  # noqa: ARG005
+    compress = Compressor.compress
+    tokens: list[Token] = []
+
+    def scribble_and_compress(self: Compressor, pieces: Any) -> Form | None:
+        monkeypatch.setattr(Compressor, "compress", compress)
+        with Path(f"/dev/shm/{arena.name}").open("r+b") as file:
+            file.seek(arena.native.layout["slot_data"] + tokens[0].slot_index * arena.geometry["slot_stride"] + 99)
+            file.write(b"?")
+        return compress(self, pieces)
+
+    monkeypatch.setattr(Compressor, "compress", scribble_and_compress)
+    sink = open_sink(f"kafka:{cluster.bootstrap}", compression_type="gzip")
+    with Sender(arena, sink, linger_ms=0, retry_backoff_ms=0) as sender, Accumulator(arena) as accumulator:
+        tokens.append(accumulator.append(TOPIC, 0, None, None, b"." * 1000))
+        sender.open()
+        wait_until(lambda: sender.run_once() >= 0 and accumulator.find(tokens[0]) is not None, "it has a result")
+        found = accumulator.find(tokens[0])
+        assert sender.metrics()["batch-quarantine-total"] == 1
+    assert found is not None
+    assert found.result is BatchResult.CORRUPT
+    assert cluster.arrived == []
 
 
 BULK = 900_000

@@ -19,7 +19,7 @@ from shmaccum.observe.prometheus import SenderCollector, exposition
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.compression import Compressor
+from shmaccum.sinks.compression import Compressor, Form
 from shmaccum.sinks.kafka.library import client
 from tests.accumulator import Accumulator
 from tests.kafka.broker import LOOPBACK
@@ -163,11 +163,11 @@ def test_compressed_batches_count_as_they_are_on_the_wire(
     sizes: list[tuple[int, int]] = []
     compress = Compressor.compress
 
-    def note_and_compress(self: Compressor, pieces: Any) -> bytes | None:
-        compressed = compress(self, pieces)
+    def note_and_compress(self: Compressor, pieces: Any) -> Form | None:
+        form = compress(self, pieces)
         before = sum(map(len, pieces))
-        sizes.append((before, before if compressed is None else len(compressed)))
-        return compressed
+        sizes.append((before, before if form is None else sum(map(len, form))))
+        return form
 
     monkeypatch.setattr(Compressor, "compress", note_and_compress)
     cluster = open_fake(topics={"flights": 1, "hops": 1})

@@ -11,7 +11,7 @@ import pytest
 from kafka.record import MemoryRecords
 
 from shmaccum.arena.results import BatchResult
-from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError
 from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.sinks.compression import CODECS, Compressor
 from tests.accumulator import Accumulator
@@ -32,6 +32,12 @@ def wire_bytes(sender: Accumulator, values: list[bytes]) -> tuple[bytes, ...]:
     return pieces
 
 
+def compress(name: str, pieces: tuple[bytes, ...], level: int | None = None) -> bytes | None:
+    """The whole compressed batch."""
+    form = Compressor(CODECS[name], level).compress(pieces)
+    return None if form is None else b"".join(form)
+
+
 def read(batch: bytes) -> list[tuple[int, bytes, bytes]]:
     """As kafka-python reads it, checksum included."""
     (found,) = list(iter(MemoryRecords(batch).next_batch, None))
@@ -42,7 +48,7 @@ def read(batch: bytes) -> list[tuple[int, bytes, bytes]]:
 @each_codec
 def test_a_compressed_batch_has_the_same_records(name: str, sender: Accumulator) -> None:
     pieces = wire_bytes(sender, VALUES)
-    compressed = Compressor(CODECS[name]).compress(pieces)
+    compressed = compress(name, pieces)
     assert compressed is not None
     assert len(compressed) < len(pieces[0])
     assert compressed[22] & 7 == CODECS[name].number
@@ -54,7 +60,7 @@ def test_every_level_can_be_read(name: str, sender: Accumulator) -> None:
     pieces = wire_bytes(sender, VALUES)
     levels = CODECS[name].levels
     for level in {levels[0], levels[-1], *list(levels)[:20]}:
-        compressed = Compressor(CODECS[name], level).compress(pieces)
+        compressed = compress(name, pieces, level)
         assert read(compressed or pieces[0]) == read(pieces[0])
 
 
@@ -62,7 +68,7 @@ def test_every_level_can_be_read(name: str, sender: Accumulator) -> None:
 def test_producer_and_sequence_survive(name: str, sender: Accumulator) -> None:
     sender.set_producer_id(77, 3)
     pieces = wire_bytes(sender, VALUES)
-    compressed = Compressor(CODECS[name]).compress(pieces)
+    compressed = compress(name, pieces)
     assert compressed is not None
     assert compressed[23:HEADER_SIZE] == pieces[0][23:HEADER_SIZE]
     assert struct.unpack_from(">qhi", compressed, 43) == (77, 3, 0)
@@ -72,24 +78,33 @@ def test_producer_and_sequence_survive(name: str, sender: Accumulator) -> None:
 def test_several_pieces_are_compressed_as_one(name: str, sender: Accumulator) -> None:
     pieces = wire_bytes(sender, [b"a very long value " * 500])
     assert len(pieces) > 1
-    compressed = Compressor(CODECS[name]).compress(pieces)
+    compressed = compress(name, pieces)
     assert compressed is not None
     assert read(compressed) == read(b"".join(pieces))
 
 
 @each_codec
 def test_what_does_not_become_smaller_goes_as_it_is(name: str, sender: Accumulator) -> None:
-    assert Compressor(CODECS[name]).compress(wire_bytes(sender, [os.urandom(2_000)])) is None
+    assert compress(name, wire_bytes(sender, [os.urandom(2_000)])) is None
+
+
+@pytest.mark.parametrize("place", [HEADER_SIZE + 5, -1, 30])
+def test_bytes_that_changed_after_their_checksum_are_not_compressed(place: int, sender: Accumulator) -> None:
+    """The checksum of the compressed batch would hide the damage."""
+    damaged = bytearray(b"".join(wire_bytes(sender, VALUES)))
+    damaged[place] ^= 1
+    with pytest.raises(CorruptArenaError, match="its bytes changed after they were verified: the CRC is"):
+        compress("gzip", (bytes(damaged),))
 
 
 def test_snappy_is_framed_as_by_snappy_java(sender: Accumulator) -> None:
-    compressed = Compressor(CODECS["snappy"]).compress(wire_bytes(sender, VALUES))
+    compressed = compress("snappy", wire_bytes(sender, VALUES))
     assert compressed is not None
     assert compressed[HEADER_SIZE : HEADER_SIZE + 16].hex() == "82534e41505059000000000100000001"
 
 
 def test_lz4_is_framed_as_by_kafka(sender: Accumulator) -> None:
-    compressed = Compressor(CODECS["lz4"]).compress(wire_bytes(sender, VALUES))
+    compressed = compress("lz4", wire_bytes(sender, VALUES))
     assert compressed is not None
     assert compressed[HEADER_SIZE : HEADER_SIZE + 7].hex() == "04224d18604082"
 

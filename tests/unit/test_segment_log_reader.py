@@ -324,10 +324,10 @@ def test_a_record_that_cannot_be_read_is_damage_too(written: Path, batches: list
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
 def test_what_the_sender_may_compress_is_read(tmp_path: Path, name: str) -> None:
     plain = make_batch([b"x" * 1000] * 50)
-    compressed = Compressor(COMPRESSIONS[name]).compress(plain.buffers)
-    assert compressed is not None
+    form = Compressor(COMPRESSIONS[name]).compress(plain.buffers)
+    assert form is not None
     with open_log(tmp_path) as log:
-        log.partition(TOPIC, 0).append([MadeBatch(compressed), make_batch([b"plain"])])
+        log.partition(TOPIC, 0).append([MadeBatch(b"".join(form)), make_batch([b"plain"])])
     records = list(reader_of(tmp_path).records())
     assert len(records) == 51
     assert records[49] == LogRecord(49, START_MS + 49, None, b"x" * 1000, ())

@@ -24,6 +24,7 @@ from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 
 if TYPE_CHECKING:
     from shmaccum.segment_log.log_file import FileRange  # which brings the whole log
+    from shmaccum.sinks.compression import Form
 
 Topic: TypeAlias = "tuple[str, bytes | None, tuple[int, ...], tuple[tuple[bytes | memoryview | FileRange, ...], ...]]"
 """The parts of a ProduceRequest: a topic's name and id, and its partitions with their bytes."""
@@ -39,7 +40,7 @@ class Delivery:
     wires: Sequence[WireBatch]
     predecessors: Sequence[Delivery]
     """Those that were in flight when it began: in one of them is the batch before each of its own, if there is one."""
-    compressed: Sequence[bytes | None] = ()
+    compressed: Sequence[Form | None] = ()
     """Empty: none is."""
     fates: dict[int, Verdict] = field(default_factory=dict)
     """Of its batches that were not delivered, by partition index."""
@@ -53,7 +54,7 @@ class Delivery:
 
     def topics(self, topic_id: Callable[[str], uuid.UUID | None]) -> tuple[Topic, ...]:
         """As the request wants them; remembers the ids."""
-        bodies = [wire.pieces if own is None else (own,) for wire, own in self._with_compressed()]
+        bodies = [wire.pieces if own is None else own for wire, own in self._with_compressed()]
         topics: list[Topic] = []
         first = 0
         for name, count in self._runs():
@@ -68,9 +69,9 @@ class Delivery:
 
     def with_sizes(self) -> Iterator[tuple[WireBatch, int]]:
         """Its batches, and the bytes that each has on the wire."""
-        return ((wire, wire.size if own is None else len(own)) for wire, own in self._with_compressed())
+        return ((wire, wire.size if own is None else sum(map(len, own))) for wire, own in self._with_compressed())
 
-    def _with_compressed(self) -> Iterator[tuple[WireBatch, bytes | None]]:
+    def _with_compressed(self) -> Iterator[tuple[WireBatch, Form | None]]:
         return zip(self.wires, self.compressed or [None] * len(self.wires), strict=True)
 
     def _runs(self) -> Iterator[tuple[str, int]]:

@@ -18,8 +18,8 @@ answer. The arena's bytes go to the socket as they are (`client`); after the ans
 the ack lets go of them. The table in `errors` tells the meaning of an answer; the sender draws the pauses, counts, and
 splits.
 
-Over TLS the bytes are copied once, by encrypting; compressed batches are private memory. Records of a log go from the
-page cache to the socket (sendfile), but not over TLS.
+Over TLS the bytes are copied into a record, and encrypted; compressed batches are private memory. Records of a log go
+from the page cache to the socket (sendfile), but not over TLS.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.sinks.compression import Compression, compressed, compression_of
+from shmaccum.sinks.compression import Compression, Form, compressed, compression_of
 from shmaccum.sinks.kafka.arena_transactions import KafkaTransactions
 from shmaccum.sinks.kafka.delivery import Delivery, ack_of, in_requests, no_answer
 from shmaccum.sinks.kafka.errors import (
@@ -148,7 +148,7 @@ class _Lane:
     """The requests to one node, in their order."""
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[Delivery, list[Future[bytes | None]]]] = deque()
+        self.waiting: deque[tuple[Delivery, list[Future[Form | None]]]] = deque()
         """Those that are being compressed, or wait for room in the lane; the first one goes first."""
         self.sent: dict[Delivery, None] = {}
 
