@@ -23,6 +23,8 @@ from shmaccum.format.topic_partition import TopicPartition
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSET_MAX = 2**63 - 1
 NUMBER_MAX = 2**31 - 1
+TEXT_SIZE_MAX = 32767
+"""Bytes of a text in Kafka's protocol: a broker hangs up on a longer one, and no request with it is ever answered."""
 
 
 class GroupMember(NamedTuple):
@@ -65,12 +67,17 @@ def unpack_offsets(value: bytes | None) -> tuple[GroupMember, dict[TopicPartitio
     try:
         group, member_id, generation, instance_id, rows = json.loads(value or b"")
         member = GroupMember(_text(group), _text(member_id), _number(generation), _text_or_none(instance_id))
-        return member, dict(map(_unpack_row, rows))
+        return member, dict(map(unpack_row, rows))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"a record of {OFFSETS_TOPIC} is not one of send_offsets_to_transaction(): {error}") from None
 
 
-def _unpack_row(row: Any) -> tuple[TopicPartition, OffsetToCommit]:
+def unpack_row(row: Any) -> tuple[TopicPartition, OffsetToCommit]:
+    """A partition and its offset, of a row with the fields of both.
+
+    Raises:
+        TypeError, ValueError: a field is none that Kafka's protocol can tell.
+    """
     topic, partition, offset, metadata, leader_epoch = row
     place = TopicPartition(_text(topic), _number(partition, 0))
     return place, OffsetToCommit(_number(offset, 0, OFFSET_MAX), _text(metadata), _number(leader_epoch))
@@ -79,6 +86,9 @@ def _unpack_row(row: Any) -> tuple[TopicPartition, OffsetToCommit]:
 def _text(given: Any) -> str:
     if not isinstance(given, str):
         raise TypeError(f"{given!r} is no text")
+    size = len(given.encode())  # UnicodeEncodeError, a ValueError, for half a surrogate pair
+    if size > TEXT_SIZE_MAX:
+        raise ValueError(f"a text of {size} bytes is too long, {TEXT_SIZE_MAX} are allowed")
     return given
 
 

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.group_offsets import (
-    NUMBER_MAX,
-    OFFSET_MAX,
     GroupMember,
     OffsetToCommit,
     pack_offsets,
     unpack_offsets,
+    unpack_row,
 )
 from shmaccum.format.topic_partition import TopicPartition
 
@@ -63,8 +63,8 @@ def parse_group(group: object) -> GroupMember:
     if member.group:
         return member
     raise InvalidArgumentError(
-        f"{group!r} names no group: give a group id, or the group metadata of a consumer (group_id, generation_id, "
-        "member_id, group_instance_id)"
+        f"{group!r:.200} names no group: give a group id, or the group metadata of a consumer (group_id, "
+        "generation_id, member_id, group_instance_id)"
     )
 
 
@@ -108,10 +108,14 @@ def parse_offsets(offsets: GroupOffsets) -> dict[TopicPartition, OffsetToCommit]
 
 
 def _parsed(place: Place, given: Any) -> tuple[TopicPartition, OffsetToCommit]:
-    topic, partition = place.topic, place.partition
     offset = given if isinstance(given, int) else given.offset
-    if not 0 <= partition <= NUMBER_MAX or not 0 <= offset <= OFFSET_MAX:
-        raise InvalidArgumentError(f"{topic}-{partition} has no offset {offset} to commit: it must be 0 or more")
     metadata, leader_epoch = getattr(given, "metadata", None), getattr(given, "leader_epoch", None)
-    epoch = -1 if leader_epoch is None else int(leader_epoch)
-    return TopicPartition(str(topic), int(partition)), OffsetToCommit(int(offset), str(metadata or ""), epoch)
+    numbers = place.partition, offset, -1 if leader_epoch is None else leader_epoch
+    partition, offset, epoch = map(operator.index, numbers)
+    try:
+        return unpack_row((place.topic, partition, offset, metadata or "", epoch))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"{place.topic}-{partition} has no offset {offset} to commit: it must be 0 or more, topic and metadata must "
+            f"be text, and the rest as Kafka has it ({error})"
+        ) from None

@@ -7,7 +7,7 @@ import json
 import sys
 from collections import namedtuple
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import confluent_kafka
 import pytest
@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 
 from shmaccum.arena.results import FENCED_STANDING, LOST_STANDING
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.format.group_offsets import GroupMember, OffsetToCommit, pack_offsets, unpack_offsets
+from shmaccum.format.group_offsets import TEXT_SIZE_MAX, GroupMember, OffsetToCommit, pack_offsets, unpack_offsets
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer.group_offsets import parse_group, parse_offsets
 from shmaccum.sinks.kafka.transaction.kept import Kept, pack, unpack
@@ -108,6 +108,9 @@ def test_a_record_of_somebody_else_is_refused_with_advice(value: bytes) -> None:
         b'["g","",-1,null,[["t",0,-5,"",-1]]]',
         b'["g","",-1,null,[["t",0,true,"",-1]]]',
         b'["g","",-1,7,[]]',
+        b'["g\\ud800","",-1,null,[]]',
+        b'["g","",-1,null,[["t",0,5,"\\udfff",-1]]]',
+        b'["g","",-1,null,[["t",0,5,"%s",-1]]]' % (b"." * (TEXT_SIZE_MAX + 1)),
     ],
 )
 def test_wrong_offsets_are_refused(value: bytes | None) -> None:
@@ -133,7 +136,18 @@ def test_the_offsets_of_each_client_are_taken(given_offsets: Any, wanted: Offset
     assert parse_offsets(given_offsets) == {PLACE: wanted}
 
 
-@pytest.mark.parametrize("wrong", [{PLACE: -1001}, {PLACE: None}, {PLACE: "5"}, 7, ["flights"], {PLACE: 2**63}])
+def with_words(words: Any, leader_epoch: Any = None) -> dict[TopicPartition, Any]:
+    return {PLACE: OffsetAndMetadata(5, words, leader_epoch)}
+
+
+WRONG: list[Any] = [{PLACE: -1001}, {PLACE: None}, {PLACE: "5"}, 7, ["flights"], {PLACE: 2**63}]
+WRONG += [with_words(b"words"), with_words("\ud800"), with_words("." * (TEXT_SIZE_MAX + 1))]
+WRONG += [with_words("", "3"), with_words("", -2), with_words("", 2**31), with_words("", float("inf"))]
+WRONG += [{TopicPartition(topic, 0): 5} for topic in cast("list[Any]", [None, b"flights", "\udfff"])]
+WRONG += [{TopicPartition("flights", partition): 5} for partition in cast("list[Any]", [0.5, "0", -1, 2**31])]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_offsets_that_cannot_be_are_refused(wrong: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=r"give \{TopicPartition|it must be 0 or more"):
         parse_offsets(wrong)
@@ -157,7 +171,11 @@ def test_the_metadata_of_librdkafka_name_a_group(instance_id: str | None) -> Non
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", None, 7, b"g", b"CGMDv2:", b"CGMDv2:\0\0\0\0\xff\0\0\1", SimpleNamespace(group_id=b"g")]
+    "wrong",
+    [
+        *("", None, 7, b"g", b"CGMDv2:", b"CGMDv2:\0\0\0\0\xff\0\0\1", SimpleNamespace(group_id=b"g")),
+        *("g\ud800", "g" * (TEXT_SIZE_MAX + 1)),
+    ],
 )
 def test_no_group_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="names no group"):
