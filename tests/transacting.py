@@ -71,14 +71,14 @@ def make(name: str, topic: str = TOPIC, transactional_id: str = "orders-1", **op
     return Arena.create(name, topics=topics, transactional_id=transactional_id, **{**sizes, **options})
 
 
-def sender_of(arena: Arena, sink: Sink | str) -> Sender:
-    return Sender(arena, sink, linger_ms=0, retry_backoff_ms=10)
+def sender_of(arena: Arena, sink: Sink | str, **options: Any) -> Sender:
+    return Sender(arena, sink, linger_ms=0, retry_backoff_ms=10, **options)
 
 
 @contextlib.contextmanager
-def sending(arena: Arena, sink: Sink | str) -> Iterator[Sender]:
+def sending(arena: Arena, sink: Sink | str, **options: Any) -> Iterator[Sender]:
     """A sender in a thread."""
-    sender = sender_of(arena, sink)
+    sender = sender_of(arena, sink, **options)
     failures: list[BaseException] = []
 
     def work() -> None:

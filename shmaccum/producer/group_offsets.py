@@ -116,6 +116,6 @@ def _parsed(place: Place, given: Any) -> tuple[TopicPartition, OffsetToCommit]:
         return unpack_row((place.topic, partition, offset, metadata or "", epoch))
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"{place.topic}-{partition} has no offset {offset} to commit: it must be 0 or more, topic and metadata must "
-            f"be text, and the rest as Kafka has it ({error})"
+            f"{place.topic}-{partition} has no offset {offset} to commit: it must be 0 or more, topic and metadata "
+            f"must be text, and the rest as Kafka has it ({error})"
         ) from None

@@ -271,6 +271,28 @@ def test_a_member_that_the_group_does_not_know_commits_nothing(cluster: Cluster,
     assert cluster.offset() is None
 
 
+def test_offsets_of_a_topic_that_is_gone_fail_their_transaction_in_time_and_say_why(
+    cluster: Cluster, transactional: Arena
+) -> None:
+    """A coordinator tells nothing but a passing error, and Kafka's own sees no time-out behind it."""
+    gone = TopicPartition("gone", 0)
+    with (
+        sending(transactional, cluster.url, delivery_timeout_ms=1_500, request_timeout_ms=500),
+        producing(transactional) as producer,
+    ):
+        producer.begin_transaction()
+        producer.send(TOPIC, b"1", partition=0)
+        producer.send_offsets_to_transaction({gone: 5}, "readers")
+        with pytest.raises(TransactionEndedError, match=r"expired.*UNKNOWN_TOPIC_OR_PARTITION"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with producer.transaction() as transaction:
+            producer.send(TOPIC, b"2", partition=0)
+            transaction.send_offsets({INPUT: 5}, "readers")
+    assert cluster.committed() == [b"2"]
+    assert cluster.offset() == 5
+
+
 def test_a_record_that_only_looks_like_offsets_fails_its_transaction(cluster: Cluster, transactional: Arena) -> None:
     with sending(transactional, cluster.url), producing(transactional) as producer:
         producer.begin_transaction()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about a group's offsets: each request goes as soon as it may."""
+"""Requests over the connections of a client: each one goes as soon as it may."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.group_offsets import OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.sinks.kafka.transaction.driver import GroupOffsets
+from shmaccum.sinks.kafka.transaction.driver import GroupOffsets, TransactionDriver
+from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
 from shmaccum.sinks.kafka.transaction.requests import Answer, FetchOffsets, FindCoordinator, Request
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -105,3 +106,21 @@ def test_a_user_without_rights_is_told() -> None:
     client.asked[0].take(Answer(GROUP_AUTHORIZATION_FAILED))
     with pytest.raises(InvalidArgumentError, match="readers cannot be read"):
         offsets.look()
+
+
+def test_a_request_that_the_client_raises_over_goes_again() -> None:
+    class Raising(Client):
+        def ask(self, node_id: int | None, request: Request | FetchOffsets) -> Asked:
+            if not self.requests:
+                self.requests.append((node_id, request))
+                raise ValueError("not today")
+            return super().ask(node_id, request)
+
+    client, clock = Raising(), Clock()
+    driver = TransactionDriver(client, TransactionProtocol("orders-1", 1000, retry_backoff_ms=100), now_s=clock)
+    driver.protocol.initialize()
+    with pytest.raises(ValueError, match="not today"):
+        driver.step()
+    clock.now_s = 1.0
+    driver.step()
+    assert [type(request) for _, request in client.requests] == [FindCoordinator, FindCoordinator]

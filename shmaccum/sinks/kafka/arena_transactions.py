@@ -206,6 +206,11 @@ class KafkaTransactions:
         self._acks.append(Ack(wire, Verdict.REFUSED, error_code=error_code, message=message))
         self.batch_failed(error_code, message)
 
+    @property
+    def is_awaiting(self) -> bool:
+        """True while offsets have no answer."""
+        return bool(self._offsets)
+
     def take_acks(self) -> list[Ack]:
         """The acks of batches whose offsets have their answer."""
         offsets, self._offsets = self._offsets, []
@@ -230,6 +235,8 @@ class KafkaTransactions:
             self._renew(Standing())
             self._protocol.initialize()
         self._driver.step()
+        if trouble := self._protocol.take_trouble():
+            self._report(f"the transactional_id {self._host.transactional_id!r}: {trouble}")
         self._tell()
 
     def _tell(self) -> None:

@@ -433,6 +433,12 @@ class KafkaSink(Sink):
         since_s = self._unanswered_since_s
         return 0.0 if since_s is None or self._seen_answer_count != self.answer_count else time.monotonic() - since_s
 
+    @property
+    def _is_awaiting(self) -> bool:
+        """True while a batch waits for the cluster; one of offsets has its answer by a request of the transaction."""
+        transactions = self._arena_transactions
+        return any(self._in_flight()) or (transactions is not None and transactions.is_awaiting)
+
     def _want_answer(self) -> None:
         if self._unanswered_since_s is None:
             self._unanswered_since_s = time.monotonic()
@@ -441,7 +447,7 @@ class KafkaSink(Sink):
         """Begins to count anew with each answer; a cluster that is silent for long is asked for metadata as a proof."""
         if self._seen_answer_count != self.answer_count:
             self._seen_answer_count = self.answer_count
-            self._unanswered_since_s = time.monotonic() if any(self._in_flight()) else None
+            self._unanswered_since_s = time.monotonic() if self._is_awaiting else None
         elif self._unanswered_s > self._request_timeout_ms / 1000 / 2:
             self._client.refresh_metadata()
 

@@ -17,6 +17,7 @@ from typing import Protocol, final
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.group_offsets import OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.sinks.kafka.errors import NETWORK_EXCEPTION
 from shmaccum.sinks.kafka.transaction.fates import RETRIABLE, sentence
 from shmaccum.sinks.kafka.transaction.protocol import Standing, TransactionProtocol
 from shmaccum.sinks.kafka.transaction.requests import (
@@ -151,7 +152,15 @@ class TransactionDriver:
         found = self.protocol.next_request(now_s)
         self.keep()
         if found is not None:
-            self._asked = self._client.ask(*found)
+            self._asked = self._ask(*found)
+
+    def _ask(self, node_id: int | None, request: Request) -> Asked:
+        """Begins a request. One that the client raises over goes again later, as if it had no answer."""
+        try:
+            return self._client.ask(node_id, request)
+        except Exception as error:
+            self.protocol.missed(NETWORK_EXCEPTION, str(error), self._now_s())
+            raise
 
     def _take(self) -> bool:
         """Takes the answer; False while the broker has not given it."""

@@ -23,6 +23,7 @@ from shmaccum.sinks.kafka.transaction.requests import (
 
 REQUEST_TIMED_OUT = errors.REQUEST_TIMED_OUT
 UNKNOWN_SERVER_ERROR = errors.UNKNOWN_SERVER_ERROR
+OFFSET_METADATA_TOO_LARGE = 12
 COORDINATOR_NOT_AVAILABLE = 15
 NOT_COORDINATOR = 16
 ILLEGAL_GENERATION = 22
@@ -142,6 +143,10 @@ def fate_of_batch(code: int) -> Fate:
 
 
 SENTENCES: Mapping[int, tuple[str, str]] = {
+    OFFSET_METADATA_TOO_LARGE: (
+        "OFFSET_METADATA_TOO_LARGE",
+        "the metadata of an offset are longer than the broker's offset.metadata.max.bytes",
+    ),
     ILLEGAL_GENERATION: ("ILLEGAL_GENERATION", "the group was rebalanced: read again from its committed offsets"),
     UNKNOWN_MEMBER_ID: ("UNKNOWN_MEMBER_ID", "the group does not know the member: read again from its offsets"),
     GROUP_AUTHORIZATION_FAILED: ("GROUP_AUTHORIZATION_FAILED", "the user may not read the group: allow it"),

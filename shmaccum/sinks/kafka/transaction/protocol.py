@@ -96,6 +96,8 @@ IMPLICIT = 2
 FIRST_ADD_BACKOFF_S, FIRST_ADD_BACKOFF_MAX_S = 0.0025, 0.02
 """The former transaction is about to be complete. The first partition asks again soon, and then at Java's pace."""
 BACKOFF_FACTOR_MAX = 10
+PATIENCE_COUNT = 5
+"""A request that was answered with a passing error so many times in a row has a trouble that people are told."""
 
 
 class State(enum.IntEnum):
@@ -189,6 +191,7 @@ class TransactionProtocol:
         self._asked: Request | None = None
         self._not_before_s = float("-inf")
         self._miss_count = 0
+        self._trouble = ""
         self._is_end_open = standing.is_end_sent
 
     def __repr__(self) -> str:
@@ -233,6 +236,11 @@ class TransactionProtocol:
     def resumes_at_s(self) -> float:
         """The time before which `next_request` gives nothing."""
         return self._not_before_s
+
+    def take_trouble(self) -> str:
+        """Why a request goes again and again, once for each answer; empty: there is nothing new to tell."""
+        trouble, self._trouble = self._trouble, ""
+        return trouble
 
     def may_produce(self, place: TopicPartition) -> bool:
         """True when batches of the transaction may go to the partition: the coordinator has it.
@@ -398,6 +406,8 @@ class TransactionProtocol:
             self._not_before_s = float("-inf")
             self._done(request, answer)
         elif found in {Fate.RETRY, Fate.FIND}:
+            if self._miss_count >= PATIENCE_COUNT and worst != CONCURRENT_TRANSACTIONS:
+                self._trouble = sentence(worst, answer.message)
             self._again(
                 request, worst, now_s, is_lost=found is Fate.FIND, is_unchanged=worst == CONCURRENT_TRANSACTIONS
             )
