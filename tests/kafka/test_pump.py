@@ -195,6 +195,36 @@ def test_a_socket_that_is_full_gets_the_rest_later(arena_name: str, open_fake: O
     assert carried
 
 
+def test_a_socket_that_ends_in_a_request_costs_the_other_sockets_nothing(
+    arena_name: str, open_fake: OpenFake, carried: Calls, repaid: list[Repayment]
+) -> None:
+    """A broker that dies in the middle of a request that it is sent, while the pump has requests at another one."""
+    values = [(each % PARTITIONS, b"%06d" % each + b"." * 3900) for each in range(300)]
+    cluster = open_fake(broker_count=2, topics={TOPIC: PARTITIONS}, receive_buffer=2048)
+    ledger = Ledger()
+    counts = itertools.count(1)
+
+    def cut_now_and_then(arrived: Arrived) -> Reply:
+        reply = ledger(arrived)
+        if next(counts) % 20 == 0:
+            raise Cut
+        return reply
+
+    cluster.on_produce = cut_now_and_then
+    options = {"send_buffer_bytes": 4096, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 5}
+    sink = open_sink(f"kafka:{cluster.bootstrap}", **options)
+    with (
+        Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena,
+        running(arena, cluster, sink=sink),
+    ):
+        send_all(arena_name, values)
+        assert not [each["text"] for each in arena.native.errors() if "problem" in each["text"]]
+    assert ledger.values == by_partition(values)
+    broken = [each for each in repaid if each.is_broken]
+    assert carried
+    assert any(each.unanswered for each in broken)
+
+
 def test_a_stop_ends_a_run_at_once(arena_name: str, open_fake: OpenFake, carried: Calls) -> None:
     cluster = open_fake(topics={TOPIC: PARTITIONS})
     with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):

@@ -674,9 +674,10 @@ class KafkaSink(Sink):
         self._produce_answer_count += repayment.request_count
         self._known.acked(repayment.acked, time.monotonic())
         self._metrics.lent(loan.node_id, repayment, time.monotonic_ns())
+        self._client.give_back(loan.node_id, repayment)
         for unanswered in repayment.unanswered:
             self._adopt(loan, unanswered)
-        self._client.give_back(loan.node_id, repayment)
+        self._client.go_on(loan.node_id, repayment)
 
     def _adopt(self, loan: Loan, unanswered: Unanswered) -> None:
         """Goes on with a request of the borrower, as if it had begun here."""

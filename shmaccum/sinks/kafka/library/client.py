@@ -353,11 +353,24 @@ class Client:
             conn.transport.write(sent)
 
     def give_back(self, node_id: int, repayment: Repayment) -> None:
-        """The socket of a node is the library's again, and its requests are numbered behind those of the borrower."""
+        """The socket of a node is the library's again, and its requests are numbered behind those of the borrower.
+
+        The requests without an answer are adopted next, and then `go_on` follows.
+        """
         conn = self._manager.connection(node_id)
         begun_count = repayment.request_count + len(repayment.unanswered)
         conn.parser._correlation_id = (conn.parser._correlation_id + begun_count) % CORRELATION_IDS  # noqa: SLF001
         conn.transport.give_back(repayment)
+
+    def go_on(self, node_id: int, repayment: Repayment) -> None:
+        """Takes the bytes that the borrower has received, and closes a socket that it found broken.
+
+        There is no connection any more when an adopted request met the end of the socket.
+        """
+        conn = self._manager.connection(node_id)
+        if conn is None:
+            return
+        conn.transport.go_on(repayment)
         if repayment.throttle_ms:
             conn._maybe_throttle(PlainAnswer(repayment.throttle_ms, (), ()))  # noqa: SLF001 - as with every answer
 

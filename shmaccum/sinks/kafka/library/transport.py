@@ -102,7 +102,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         return descriptor
 
     def give_back(self, repayment: Repayment) -> None:
-        """The socket is where the borrower left it, or is broken."""
+        """Counts the borrower's requests."""
         if repayment.request_count:
             average = repayment.sent_size / repayment.request_count
             sizes = self.traffic.request_size
@@ -112,6 +112,9 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         self.traffic.bytes_sent += repayment.sent_size
         self.traffic.bytes_received += repayment.received_size
         self.last_write = self.last_read = time.monotonic()
+
+    def go_on(self, repayment: Repayment) -> None:
+        """The socket is where the borrower left it, or is broken."""
         if repayment.received:
             self._take_all(repayment.received)
         if repayment.is_broken:
