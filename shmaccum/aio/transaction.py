@@ -92,7 +92,7 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._begun().let_go()
+            self._begun().let_go_of_block(error)
             return
         if self.is_over:
             return

@@ -315,6 +315,17 @@ class Transaction:
         except TransactionEndedError:
             self._leave()
 
+    def let_go_of_block(self, error: BaseException | None) -> None:
+        """Its block has raised: an open transaction is aborted.
+
+        A commit in the block that did not learn its outcome is kept, so that it can be asked again.
+        """
+        if isinstance(error, TransactionOutcomeUnknownError) and not self.is_over:
+            with contextlib.suppress(TransactionEndedError):
+                self.abort()
+        else:
+            self.let_go()
+
     def check_is_ours(self) -> None:
         """Refuses a transaction that this process cannot end.
 
@@ -340,7 +351,7 @@ class Transaction:
         if self.is_over and kind is None:
             return
         if kind is not None:
-            self.let_go()
+            self.let_go_of_block(error)
             return
         try:
             self.commit()

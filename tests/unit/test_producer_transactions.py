@@ -328,6 +328,28 @@ def test_without_a_sender_a_commit_says_that_its_outcome_is_unknown(transactiona
     producer.close(0)
 
 
+def test_a_commit_in_its_block_that_learns_no_outcome_can_be_asked_again(transactional: Arena) -> None:
+    sink = MemorySink(partitions=4)
+    producer = Producer(transactional)
+
+    def send_and_commit() -> None:
+        with producer.transaction() as transaction:
+            producer.send(TOPIC, b"1", partition=0)
+            transaction.commit(0.01)
+
+    with pytest.raises(TransactionOutcomeUnknownError, match="call commit_transaction"):
+        send_and_commit()
+    with sending(transactional, sink):
+        producer.commit_transaction()
+        assert values(sink) == [b"1"]
+        with pytest.raises(TransactionOutcomeUnknownError, match="of others"), producer.transaction():
+            raise TransactionOutcomeUnknownError("of others")
+        with producer.transaction():
+            producer.send(TOPIC, b"2", partition=0)
+    assert values(sink) == [b"1", b"2"]
+    producer.close(0)
+
+
 def test_a_coordinator_that_dies_leaves_a_transaction_that_the_sender_aborts(transactional: Arena) -> None:
     sink = MemorySink(partitions=4)
 

@@ -330,6 +330,24 @@ def test_a_close_aborts_what_the_producer_began(transactional: Arena) -> None:
     run(main())
 
 
+def test_a_commit_in_its_block_that_learns_no_outcome_can_be_asked_again(transactional: Arena) -> None:
+    async def main() -> None:
+        async with Producer(transactional) as producer:
+
+            async def send_and_commit() -> None:
+                async with producer.transaction() as transaction:
+                    await producer.send(TOPIC, b"1", partition=0)
+                    await transaction.commit(0)
+
+            with pytest.raises(TransactionOutcomeUnknownError, match="call commit_transaction"):
+                await send_and_commit()
+            async with sending(transactional) as sink:
+                await producer.commit_transaction()
+                assert values(sink) == [b"1"]
+
+    run(main())
+
+
 def test_a_commit_that_fails_says_why_and_aborts(transactional: Arena) -> None:
     async def main() -> None:
         async with sending(transactional), Producer(transactional) as producer:
