@@ -319,7 +319,7 @@ class OffsetsFile:
     def _replay(self, body: Body, position: int) -> None:
         try:
             self._apply(body)
-        except (ValueError, TypeError, IndexError) as error:
+        except (ValueError, TypeError, IndexError, OverflowError) as error:
             raise CorruptLogError(
                 self._path, position, position, f"no frame of group {self.group_id!r}: {error}"
             ) from None

@@ -459,9 +459,14 @@ class Coordinator:
         return errors
 
     def end_transaction(self, group_id: str, producer_id: int, *, is_commit: bool) -> bool:
-        """A transaction is decided: its offsets count, or are dropped; False: that is to be tried again."""
-        if not has_group(self._directory, group_id):
-            return True
+        """A transaction is decided: its offsets count, or are dropped; False: that is to be tried again.
+
+        A group that has none of them is left alone: consumers on this host, or another server, may have its lock.
+        """
+        with contextlib.suppress(CorruptLogError, OSError):
+            file = self._file_of(group_id)
+            if file is None or producer_id not in file.pending:
+                return True
         loaded = self._load(group_id)
         if isinstance(loaded, BrokerError):
             return False

@@ -89,7 +89,7 @@ class TransactionsFile:
                 self._ids.pop(name, None)
             elif kind == ID:
                 self._ids[name] = _read(name, values)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             logger.error("a frame of %s makes no sense and counts for nothing: %s", self._path, error)
 
     def _keep_aside(self, content: bytes, damages: list[tuple[int, int]]) -> None:
@@ -168,7 +168,7 @@ def _read(name: str, values: list[Any]) -> TransactionalId:
     """The state that a frame tells.
 
     Raises:
-        ValueError, TypeError: it tells none.
+        ValueError, TypeError, OverflowError: it tells none.
     """
     *numbers, state, started_ms, updated_ms, places, groups = values
     producer_id, epoch, former_epoch, former_producer_id, timeout_ms = map(int, numbers)

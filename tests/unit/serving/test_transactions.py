@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,8 @@ import pytest
 
 from shmaccum.format.batch_header import PRODUCER_EPOCH_MAX
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.frames import pack_frame
+from shmaccum.groups.offsets_file import GroupLock, OffsetsFile
 from shmaccum.segment_log import LogDirectory, LogReader, check_log
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving import LogServer
@@ -38,7 +42,7 @@ from shmaccum.serving.transactional_id import (
 )
 from shmaccum.serving.transactions_file import TransactionsFile
 from tests.log_support import TOPIC, Interruption, batch_of, offsets, open_log
-from tests.support import Child
+from tests.support import Child, wait_until
 
 PLACE = TopicPartition(TOPIC, 0)
 TIMEOUT_MS = 60_000
@@ -153,6 +157,26 @@ def test_a_damaged_file_is_kept_aside_and_goes_on(tmp_path: Path, caplog: pytest
     whole = opened(tmp_path)
     assert sorted(whole.ids) == ["a", "c"]
     whole.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ["id", "etl", 7, 0, -1, -1, float("inf"), "Empty", -1, -1, [], []],
+        ["id", "etl", 7, 0, -1, -1, 1, "Lost", -1, -1, [], []],
+        ["id", "etl", 7, 0, -1, -1, 1, "Empty", -1, -1, 5, []],
+        ["id", ["etl"], 7, 0, -1, -1, 1, "Empty", -1, -1, [], []],
+        ["id"],
+    ],
+)
+def test_a_frame_that_makes_no_sense_counts_for_nothing(
+    body: list[Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "transactional-ids").write_bytes(pack_frame(body))
+    file = opened(tmp_path)
+    assert file.ids == {}
+    assert "makes no sense" in caplog.text
+    file.close()
 
 
 def test_a_long_file_is_written_anew(tmp_path: Path) -> None:
@@ -287,6 +311,34 @@ def test_a_marker_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypa
     host.transactions.tick()
     assert host.state() == "CompleteCommit"
     assert host.committed() == ([[b"v"], [b"v"]], 1)
+    host.close()
+
+
+def test_a_group_of_others_that_took_no_offsets_holds_no_transaction_up(tmp_path: Path) -> None:
+    """Another server coordinates the group, or consumers on the host share it. They may do so for months."""
+    host = Host(tmp_path)
+    path = host.log.path
+
+    def coordinate() -> None:
+        with contextlib.closing(OffsetsFile(path, "g", is_writer=True)):
+            lock = GroupLock(path, "g")
+            Path(path, "is-locked").touch()
+            signal.pause()
+            lock.release()
+
+    child = Child(coordinate)
+    try:
+        wait_until(Path(path, "is-locked").exists, "another process coordinates the group")
+        host.begin()
+        host.send(0, b"v")
+        assert host.end(is_commit=False) is BrokerError.NONE
+        assert host.state() == "CompleteAbort"
+        assert host.begin() is BrokerError.NONE
+    finally:
+        child.kill()
+    host.send(0, b"w")
+    assert host.end(is_commit=True) is BrokerError.NONE
+    assert host.committed() == ([[b"w"], [b"w"]], 1)
     host.close()
 
 
