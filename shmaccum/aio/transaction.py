@@ -95,6 +95,7 @@ class Transaction:
             self._begun().let_go_of_block(error)
             return
         if self.is_over:
+            self._begun().check_block()
             return
         try:
             await self.commit()

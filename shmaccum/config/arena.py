@@ -69,7 +69,10 @@ class ArenaOptions(Options):
         "alone, each of which all processes of the arena share.",
     )
     transaction_timeout_ms: int = duration_ms(
-        "60s", "With transactional_id: the sender aborts a transaction that is open for longer.", minimum=1
+        "60s",
+        "With transactional_id: the sender aborts a transaction that is open for longer.",
+        minimum=1,
+        maximum=INT_MAX,
     )
     external_sender: bool = boolean(
         False, "Somebody else keeps the sender, for example systemd: no producer and no ensure_sender starts one."
@@ -85,10 +88,14 @@ class ArenaOptions(Options):
                 f"buffer_memory ({spell_size(self.buffer_memory)}) is smaller than batch_size "
                 f"({spell_size(self.batch_size)}): give it room for many batches"
             )
-        if (
-            self.transactional_id is not None
-            and not 0 < len(self.transactional_id.encode()) <= TRANSACTIONAL_ID_SIZE_MAX
-        ):
-            yield f"transactional_id has to have 1 to {TRANSACTIONAL_ID_SIZE_MAX} bytes"
+        if self.transactional_id is not None and not _may_be_transactional_id(self.transactional_id):
+            yield f"transactional_id has to have 1 to {TRANSACTIONAL_ID_SIZE_MAX} bytes of UTF-8"
         if (self.durability == "interval") != (self.sync_interval_ms is not None):
             yield "durability=interval and sync_interval_ms belong together: give both, or neither"
+
+
+def _may_be_transactional_id(given: str) -> bool:
+    try:
+        return 0 < len(given.encode()) <= TRANSACTIONAL_ID_SIZE_MAX
+    except UnicodeEncodeError:
+        return False

@@ -141,6 +141,7 @@ class Transaction:
         self._pid = os.getpid()
         self.number = 0
         self._begun_ns = 0
+        self._is_let_go = False
 
     def begin(self, timeout_s: float) -> None:
         """Begins the transaction, as soon as the last one is over.
@@ -310,10 +311,22 @@ class Transaction:
         """Its producer is closed: an open transaction is aborted, one that is being committed goes on."""
         if self.is_over or os.getpid() != self._pid:
             return
+        self._is_let_go = True
         try:
             self.abort()
         except TransactionEndedError:
             self._leave()
+
+    def check_block(self) -> None:
+        """Its block ends without an error, and the transaction is over: refuses what its program cannot mean.
+
+        Raises:
+            TransactionEndedError: its producer was closed inside the block.
+        """
+        if self._is_let_go and os.getpid() == self._pid:
+            raise TransactionEndedError(
+                f"{self._name} was given up by the close of its producer: end the block before you close the producer"
+            )
 
     def let_go_of_block(self, error: BaseException | None) -> None:
         """Its block has raised: an open transaction is aborted.
@@ -348,10 +361,11 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self.is_over and kind is None:
-            return
         if kind is not None:
             self.let_go_of_block(error)
+            return
+        if self.is_over:
+            self.check_block()
             return
         try:
             self.commit()

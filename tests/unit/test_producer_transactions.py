@@ -275,6 +275,22 @@ class Refusing(MemorySink):
         return list(super().write([wire]))
 
 
+def test_a_block_whose_producer_was_closed_in_it_does_not_look_committed(transactional: Arena) -> None:
+    sink = MemorySink(partitions=4)
+    with sending(transactional, sink):
+        producer = Producer(transactional)
+
+        def close_early() -> None:
+            with producer.transaction():
+                producer.send(TOPIC, b"1", partition=0)
+                producer.close()
+
+        with pytest.raises(TransactionEndedError, match="the close of its producer"):
+            close_early()
+        wait_until(lambda: state_of(transactional) == "none", "the transaction is over")
+    assert values(sink) == []
+
+
 def test_a_refused_batch_makes_the_commit_fail_with_its_reason(transactional: Arena) -> None:
     sink = Refusing(partitions=4)
     with sending(transactional, sink), Producer(transactional) as producer:
@@ -738,8 +754,16 @@ def test_another_sink_does_not_get_the_rest_of_an_open_transaction(transactional
     assert values_of(tmp_path, TOPIC) == [b"1"]
 
 
-@pytest.mark.parametrize("name", ["", "x" * 250])
+@pytest.mark.parametrize("name", ["", "x" * 250, "\ud800"])
 def test_an_impossible_id_is_refused(arena_name: str, name: str) -> None:
     with pytest.raises(InvalidArgumentError, match="transactional_id"):
         make(arena_name, transactional_id=name)
+    assert not Arena.exists(arena_name)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 2**31, "25d", "soon", None])
+def test_an_impossible_time_is_refused(arena_name: str, timeout: Any) -> None:
+    """Kafka's protocol has 31 bits for it."""
+    with pytest.raises(InvalidArgumentError, match="transaction_timeout_ms"):
+        make(arena_name, transaction_timeout_ms=timeout)
     assert not Arena.exists(arena_name)

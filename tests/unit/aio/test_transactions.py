@@ -330,6 +330,24 @@ def test_a_close_aborts_what_the_producer_began(transactional: Arena) -> None:
     run(main())
 
 
+def test_a_block_whose_producer_was_closed_in_it_does_not_look_committed(transactional: Arena) -> None:
+    async def main() -> None:
+        async with sending(transactional) as sink:
+            producer = Producer(transactional)
+
+            async def close_early() -> None:
+                async with producer.transaction():
+                    await producer.send(TOPIC, b"1", partition=0)
+                    await producer.close()
+
+            await producer.start()
+            with pytest.raises(TransactionEndedError, match="the close of its producer"):
+                await close_early()
+            assert values(sink) == []
+
+    run(main())
+
+
 def test_a_commit_in_its_block_that_learns_no_outcome_can_be_asked_again(transactional: Arena) -> None:
     async def main() -> None:
         async with Producer(transactional) as producer:
