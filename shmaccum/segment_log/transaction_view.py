@@ -15,6 +15,7 @@ somebody asks.
 from __future__ import annotations
 
 import bisect
+import itertools
 from typing import NamedTuple, final
 
 from shmaccum.format.batch_header import CONTROL, BatchHeader
@@ -137,12 +138,12 @@ class TransactionView:
     def _read_index(self) -> None:
         if self._is_index_read:
             return
+        base_offsets = [offset for offset in offsets_with(self._folder, LOG) if offset < self.noted_from]
         older = [
             entry
-            for base_offset in offsets_with(self._folder, LOG)
-            if base_offset < self.noted_from
+            for base_offset, end_offset in itertools.pairwise([*base_offsets, self.noted_from])
             for entry in read_aborted(self._folder, base_offset)
-            if entry.last_offset < self.noted_from
+            if entry.last_offset < end_offset  # else it is damaged, and tells of other segments
         ]
         self._aborted = older + self._aborted
         self._is_index_read = True

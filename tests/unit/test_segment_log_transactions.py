@@ -19,7 +19,7 @@ from shmaccum.segment_log import LogReader, PartitionReader, Refusal, check_log
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.producer_state import ProducerState
 from shmaccum.segment_log.recovery import Recovery
-from shmaccum.segment_log.transaction_index import Aborted, read_aborted
+from shmaccum.segment_log.transaction_index import Aborted, pack_aborted, read_aborted
 from shmaccum.segment_log.transaction_marker import decision_in, marker_batch
 from tests.log_support import (
     START_MS,
@@ -256,6 +256,16 @@ def test_a_death_at_each_system_call_leaves_an_index_that_recovery_makes_right(
         if survived:
             break
     assert number > 40
+
+
+def test_a_damaged_entry_hides_no_committed_records_of_other_segments(tmp_path: Path) -> None:
+    life(tmp_path, 8)
+    whole = values_of(tmp_path)
+    folder = str(partition_folder(tmp_path))
+    indexes = {file: read_aborted(folder, int(file.stem)) for file in sorted(log_files(tmp_path, ".txnindex"))}
+    file, entries = next((file, entries) for file, entries in indexes.items() if entries[0].producer_id == A)
+    file.write_bytes(pack_aborted([entries[0]._replace(last_offset=entries[-1].last_offset + 20)]))
+    assert set(whole) <= set(values_of(tmp_path))
 
 
 def test_an_entry_without_its_marker_is_taken_away(tmp_path: Path) -> None:
