@@ -499,10 +499,19 @@ def test_a_coordinator_without_a_number_is_looked_for_again() -> None:
     assert isinstance(driven.ask(), FindCoordinator)
 
 
-def test_a_producer_id_below_zero_is_refused() -> None:
+@pytest.mark.parametrize("names", [(-1, 3), (4711, -1)])
+def test_a_producer_id_or_epoch_below_zero_is_refused(names: tuple[int, int]) -> None:
     driven = in_flight(InitProducerId)
-    driven.answer(Answer(producer_id=-1, producer_epoch=3))
+    driven.answer(Answer(producer_id=names[0], producer_epoch=names[1]))
     assert driven.protocol.standing.state is State.FAILED
+
+
+def test_an_end_that_names_no_epoch_is_followed_by_a_question_for_one() -> None:
+    driven = opened(version=2)
+    driven.protocol.commit()
+    driven.up_to(EndTransaction)
+    driven.answer(Answer(producer_id=4711, producer_epoch=-1))
+    assert isinstance(driven.ask(), InitProducerId)
 
 
 # --- pauses

@@ -488,7 +488,7 @@ class TransactionProtocol:
 
     def _take_epoch(self, answer: Answer) -> None:
         """From version 2 on the end answers with the names of the next transaction."""
-        if answer.producer_id != NO_PRODUCER:
+        if answer.producer_id >= 0 and answer.producer_epoch >= 0:
             self._change(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
         elif self.is_implicit:
             self._change(needs_epoch=True)
@@ -583,7 +583,8 @@ def _nonsense(request: Request, answer: Answer) -> int:
     """The error of an answer that tells of success and names nobody; 0 of any other."""
     if isinstance(request, FindCoordinator) and answer.node_id < 0:
         return COORDINATOR_NOT_AVAILABLE
-    return UNKNOWN_SERVER_ERROR if isinstance(request, InitProducerId) and answer.producer_id < 0 else 0
+    is_nameless = answer.producer_id < 0 or answer.producer_epoch < 0
+    return UNKNOWN_SERVER_ERROR if isinstance(request, InitProducerId) and is_nameless else 0
 
 
 LEFT_OUT = 7
