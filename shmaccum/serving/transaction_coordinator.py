@@ -103,6 +103,8 @@ class TransactionCoordinator:
         self._groups = groups
         self._clock_ms = clock_ms
         self._file = TransactionsFile(directory.path, is_synced=is_synced)
+        self._unfinished = {name: state for name, state in self._file.ids.items() if state.is_unfinished}
+        """Those ids that `tick` has to look at. Most of those that a log knows have nothing open."""
         self._retry_ms = 0.0
         self._expire_at_ms = 0.0
         self._deadline_ms: float | None = None
@@ -123,6 +125,10 @@ class TransactionCoordinator:
         except OSError as error:
             logger.error("a step of the transactional id %r could not be written: %s", state.name, error.strerror)
             raise TransactionRefusedError(BrokerError.COORDINATOR_NOT_AVAILABLE) from None
+        if state.is_unfinished:
+            self._unfinished[state.name] = state
+        else:
+            self._unfinished.pop(state.name, None)
         return state
 
     # --- producers
@@ -303,7 +309,7 @@ class TransactionCoordinator:
         now_ms = self._now_ms()
         if now_ms < self._due_ms():
             return
-        for state in list(self._file.ids.values()):
+        for state in list(self._unfinished.values()):
             if state.state in PREPARED:
                 self._conclude(state)
             elif state.deadline_ms <= now_ms:
@@ -316,20 +322,15 @@ class TransactionCoordinator:
 
     def _due_ms(self) -> float:
         if self._deadline_ms is None:
-            states = self._file.ids.values()
+            states = self._unfinished.values()
             deadlines_ms = (self._retry_ms if one.state in PREPARED else one.deadline_ms for one in states)
             self._deadline_ms = min(deadlines_ms, default=math.inf)
         return min(self._deadline_ms, self._expire_at_ms)
 
     def _expire(self, now_ms: int) -> None:
         self._expire_at_ms = now_ms + EXPIRY_INTERVAL_MS
-        idle = [
-            one.name
-            for one in self._file.ids.values()
-            if one.state not in PREPARED
-            and one.state is not TransactionState.ONGOING
-            and one.updated_ms + EXPIRATION_MS < now_ms
-        ]
+        ids = self._file.ids.values()
+        idle = [one.name for one in ids if not one.is_unfinished and one.updated_ms + EXPIRATION_MS < now_ms]
         if idle:
             try:
                 self._file.forget(idle)

@@ -97,6 +97,11 @@ class TransactionalId(NamedTuple):
         return self.state in {TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT}
 
     @property
+    def is_unfinished(self) -> bool:
+        """True while a transaction is ongoing, or its markers are being written."""
+        return self.state is TransactionState.ONGOING or self.state in PREPARED
+
+    @property
     def is_used_up(self) -> bool:
         """True when the next epoch belongs to a new producer id; the last one is kept to fence."""
         return self.epoch >= PRODUCER_EPOCH_MAX - 1

@@ -281,6 +281,28 @@ def test_a_time_out_goes_on_while_no_server_runs(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_tick_looks_at_ids_with_an_open_transaction_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log may know a hundred thousand ids, and each step of a transaction is followed by a tick."""
+    host = Host(tmp_path)
+    for number in range(20):
+        host.begin(f"idle-{number}")
+    looks: list[str] = []
+    described: Any = TransactionalId.deadline_ms
+
+    def note(self: TransactionalId) -> Any:
+        looks.append(self.name)
+        return described.fget(self)
+
+    monkeypatch.setattr(TransactionalId, "deadline_ms", property(note))
+    host.begin()
+    host.send(0, b"v")
+    host.transactions.tick()
+    assert host.end(is_commit=True) is BrokerError.NONE
+    host.transactions.tick()
+    assert set(looks) == {"etl"}
+    host.close()
+
+
 def test_an_id_that_nobody_uses_is_forgotten(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.begin()
