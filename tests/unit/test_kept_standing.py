@@ -7,7 +7,7 @@ import json
 import sys
 from collections import namedtuple
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -143,8 +143,8 @@ def with_words(words: Any, leader_epoch: Any = None) -> dict[TopicPartition, Any
 WRONG: list[Any] = [{PLACE: -1001}, {PLACE: None}, {PLACE: "5"}, 7, ["flights"], {PLACE: 2**63}]
 WRONG += [with_words(b"words"), with_words("\ud800"), with_words("." * (TEXT_SIZE_MAX + 1))]
 WRONG += [with_words("", "3"), with_words("", -2), with_words("", 2**31), with_words("", float("inf"))]
-WRONG += [{TopicPartition(topic, 0): 5} for topic in cast("list[Any]", [None, b"flights", "\udfff"])]
-WRONG += [{TopicPartition("flights", partition): 5} for partition in cast("list[Any]", [0.5, "0", -1, 2**31])]
+WRONG_PLACES: list[Any] = [(None, 0), (b"flights", 0), ("\udfff", 0), ("t", 0.5), ("t", "0"), ("t", -1), ("t", 2**31)]
+WRONG += [{TopicPartition(*place): 5} for place in WRONG_PLACES]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
