@@ -463,6 +463,28 @@ def test_the_worst_error_of_the_partitions_counts() -> None:
     assert driven.protocol.standing.state is State.FAILED
 
 
+def test_partitions_that_were_not_attempted_wait_for_one_that_may_come_soon() -> None:
+    """A topic that was just made is unknown to the coordinator for a moment."""
+    driven = ready()
+    driven.protocol.begin()
+    driven.protocol.add_partitions([PLACE, OTHER])
+    driven.up_to(AddPartitions)
+    driven.answer(Answer(error_codes={PLACE: 55, OTHER: 3}))
+    assert driven.protocol.failure is None
+    again = driven.up_to(AddPartitions)
+    assert set(again.places) == {PLACE, OTHER}
+
+
+def test_the_error_of_the_partition_that_was_refused_is_told() -> None:
+    driven = ready()
+    driven.protocol.begin()
+    driven.protocol.add_partitions([PLACE, OTHER])
+    driven.up_to(AddPartitions)
+    driven.answer(Answer(error_codes={PLACE: 55, OTHER: 29}))
+    assert driven.protocol.failure is not None
+    assert driven.protocol.failure.error_code == 29
+
+
 def test_a_partition_that_is_refused_leaves_the_others_unadded_too() -> None:
     driven = ready()
     driven.protocol.begin()

@@ -66,6 +66,7 @@ from shmaccum.sinks.kafka.transaction.fates import (
     COORDINATOR_NOT_AVAILABLE,
     INVALID_PRODUCER_ID_MAPPING,
     INVALID_TXN_STATE,
+    OPERATION_NOT_ATTEMPTED,
     SEVERITY,
     UNKNOWN_PRODUCER_ID,
     UNKNOWN_SERVER_ERROR,
@@ -398,6 +399,7 @@ class TransactionProtocol:
         """Takes the answer to the request in flight."""
         request = self._take_asked()
         codes = _codes(request, answer)
+        codes = [code for code in codes if code not in {0, OPERATION_NOT_ATTEMPTED}] or codes
         worst = max(codes, key=lambda code: SEVERITY.index(fate(request, code)))
         self._note_parts(request, answer)
         found = fate(request, worst)
