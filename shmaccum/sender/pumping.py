@@ -14,6 +14,7 @@ something is not ordinary, and the sink reads the answer that was not. So errors
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -157,17 +158,22 @@ class Pumping:
     # --- what was found
 
     def _take(self, loans: Sequence[Loan], found: Sequence[Any]) -> Carried:
-        """Gives every loan back. A call that could not tell what it did leaves broken sockets."""
+        """Gives every loan back. A call that could not tell what it did leaves broken sockets.
+
+        Where the sink raises over one of them, the others are given back all the same: a socket that is not would go on
+        in the middle of a request.
+        """
         now_ns = self._native.now_ns()
         uses, left, numbers = [*found, *[None] * 3][:3]
         pumped = None if numbers is None else Pumped(*numbers)
         record_counts = {} if pumped is None else {row[0]: row[2] for row in pumped.rows}
         begun_count = 0 if pumped is None else pumped.batch_count
-        for number, loan in enumerate(loans):
-            use = None if uses is None else uses[number]
-            repayment = self._repayment(loan, use, record_counts, now_ns)
-            begun_count += sum(len(unanswered.wires) for unanswered in repayment.unanswered)
-            self._sink.give_back(loan, repayment)
+        with contextlib.ExitStack() as given_back:
+            for number, loan in enumerate(loans):
+                use = None if uses is None else uses[number]
+                repayment = self._repayment(loan, use, record_counts, now_ns)
+                begun_count += sum(len(unanswered.wires) for unanswered in repayment.unanswered)
+                given_back.callback(self._sink.give_back, loan, repayment)
         if pumped is None:
             return Carried(begun_count, left or ())
         self._naps.went(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)

@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -223,6 +223,41 @@ def test_a_socket_that_ends_in_a_request_costs_the_other_sockets_nothing(
     broken = [each for each in repaid if each.is_broken]
     assert carried
     assert any(each.unanswered for each in broken)
+
+
+def test_every_socket_is_given_back_also_when_the_sink_raises_over_one(
+    arena_name: str, open_fake: OpenFake, carried: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[int] = []
+    raised: list[int] = []
+    give_back = KafkaSink.give_back
+
+    def raise_once(self: KafkaSink, loan: Loan, repayment: Repayment) -> None:
+        give_back(self, loan, repayment)
+        given_back.append(loan.socket)
+        if not raised and repayment.request_count:
+            raised.append(loan.socket)
+            raise RuntimeError("not today")
+
+    lent: list[int] = []
+    lend = KafkaSink.lend
+
+    def note(self: KafkaSink, partition_indices: Sequence[int]) -> Sequence[Loan]:
+        loans = lend(self, partition_indices)
+        lent.extend(loan.socket for loan in loans)
+        return loans
+
+    monkeypatch.setattr(KafkaSink, "give_back", raise_once)
+    monkeypatch.setattr(KafkaSink, "lend", note)
+    values = numbered(300)
+    cluster = open_fake(broker_count=3, topics={TOPIC: PARTITIONS})
+    cluster.on_produce = ledger = Ledger()
+    with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
+        send_in_turns(arena_name, values)
+    assert ledger.values == by_partition(values)
+    assert raised
+    assert sorted(given_back) == sorted(lent)
+    assert carried
 
 
 def test_a_stop_ends_a_run_at_once(arena_name: str, open_fake: OpenFake, carried: Calls) -> None:
