@@ -539,6 +539,23 @@ def test_close_is_refused_while_a_table_is_looked_at(arena_name: str) -> None:
     arena.close()
 
 
+def test_a_memory_that_was_let_go_of_is_not_looked_at_again(arena_name: str) -> None:
+    """The object behind a memoryview outlives it, but not the mapping."""
+    arena = Arena.create(arena_name, **SMALL)
+    memory = arena.native.region("slot_data")
+    behind = memory.obj
+    again = memoryview(behind)
+    memory.release()
+    with pytest.raises(ArenaInUseError, match="exported buffers: 1"):
+        arena.close()
+    again.release()
+    with pytest.raises(BufferError, match="ask the arena or the batch for another one"):
+        memoryview(behind)
+    arena.close()
+    with pytest.raises(BufferError):
+        memoryview(behind)
+
+
 def test_a_mapping_lives_as_long_as_what_looks_at_it(arena_name: str) -> None:
     table = Arena.create(arena_name, **SMALL).slot_table()
     gc.collect()

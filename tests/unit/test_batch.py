@@ -115,6 +115,15 @@ def test_a_batch_in_use_is_not_completed(batch: Batch, sender: Accumulator) -> N
     sender.complete(batch, BatchResult.SUCCEEDED)
 
 
+def test_the_memory_of_a_completed_batch_is_not_looked_at_again(batch: Batch, sender: Accumulator) -> None:
+    (buffer,) = batch.buffers
+    behind = buffer.obj
+    buffer.release()
+    sender.complete(batch, BatchResult.SUCCEEDED)
+    with pytest.raises(BufferError, match="every memoryview of this memory was released"):
+        memoryview(behind)
+
+
 def test_an_array_over_a_batch_counts_too(batch: Batch, sender: Accumulator) -> None:
     array = np.frombuffer(batch.buffers[0], dtype=np.uint8)
     with pytest.raises(BatchInUseError):

@@ -2,7 +2,9 @@
  *
  * View: the object behind a memoryview over the mapping. It exists to count: as long as one memoryview, or anything
  * made of it, is alive, the counts it was given are raised, and neither the batch is completed nor the arena closed.
- * Python never sees a View itself, only the memoryview over it.
+ *
+ * A program gets the memoryview, and by its `obj` the View, which may outlive it. When the last buffer of a View was
+ * released, its memory may be gone or belong to another batch. So a View gives no buffer from then on.
  */
 #include "python/common/view_type.h"
 
@@ -10,6 +12,7 @@ struct view_object {
     PyObject ob_base;
     PyObject *owner;
     struct view_counts counts;
+    atomic_u32 buffer_count; /* and one while view_memory makes the first; 0: over for good */
     const uint8_t *start;
     Py_ssize_t size;
 };
@@ -25,20 +28,46 @@ static void counts_add(const struct view_counts *counts, uint32_t amount)
     }
 }
 
+/* The counts are raised before the View is asked, and fall behind it: where they are 0, the View is over, too. */
+static bool view_hold(struct view_object *self)
+{
+    uint32_t buffer_count = load_acquire_u32(&self->buffer_count);
+    counts_add(&self->counts, 1);
+    while (buffer_count != 0) {
+        if (cas_u32(&self->buffer_count, &buffer_count, buffer_count + 1)) {
+            return true;
+        }
+    }
+    counts_add(&self->counts, (uint32_t)-1);
+    return false;
+}
+
+static void view_let_go(struct view_object *self)
+{
+    add_u32(&self->buffer_count, (uint32_t)-1);
+    counts_add(&self->counts, (uint32_t)-1);
+}
+
 static int view_get_buffer(PyObject *object, Py_buffer *buffer, int flags)
 {
     struct view_object *self = (struct view_object *)object;
-    if (PyBuffer_FillInfo(buffer, object, (void *)(uintptr_t)self->start, self->size, 1, flags) < 0) {
+    if (!view_hold(self)) {
+        buffer->obj = NULL;
+        PyErr_SetString(PyExc_BufferError, "every memoryview of this memory was released: ask the arena or the batch "
+                                           "for another one");
         return -1;
     }
-    counts_add(&self->counts, 1);
+    if (PyBuffer_FillInfo(buffer, object, (void *)(uintptr_t)self->start, self->size, 1, flags) < 0) {
+        view_let_go(self);
+        return -1;
+    }
     return 0;
 }
 
 static void view_release_buffer(PyObject *object, Py_buffer *buffer)
 {
     (void)buffer;
-    counts_add(&((struct view_object *)object)->counts, (uint32_t)-1);
+    view_let_go((struct view_object *)object);
 }
 
 static int view_traverse(PyObject *object, visitproc visit, void *arg)
@@ -71,8 +100,11 @@ PyObject *view_memory(struct module_state *state, PyObject *owner, const struct 
     self->counts = *counts;
     self->start = start;
     self->size = (Py_ssize_t)size;
+    store_relaxed_u32(&self->buffer_count, 1);
+    counts_add(counts, 1);
     PyObject_GC_Track(self);
     PyObject *memory = PyMemoryView_FromObject((PyObject *)self);
+    view_let_go(self);
     Py_DECREF(self);
     return memory;
 }
