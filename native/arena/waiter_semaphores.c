@@ -62,10 +62,23 @@ void waiter_semaphores_close(struct arena *arena)
 
 /* ---- sleep ---- */
 
+/* The C library has it since glibc 2.30. On an older one it is NULL, and sleeps go by the wall clock. */
+extern int sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespec *end) __attribute__((weak));
+
+static clockid_t sleep_clock(void)
+{
+    return sem_clockwait != NULL ? CLOCK_MONOTONIC : CLOCK_REALTIME;
+}
+
+static int semaphore_wait(sem_t *semaphore, const struct timespec *end)
+{
+    return sem_clockwait != NULL ? sem_clockwait(semaphore, CLOCK_MONOTONIC, end) : sem_timedwait(semaphore, end);
+}
+
 static struct timespec time_after(uint64_t timeout_ns)
 {
     struct timespec time;
-    clock_gettime(CLOCK_REALTIME, &time);
+    clock_gettime(sleep_clock(), &time);
     uint64_t nsec = (uint64_t)time.tv_nsec + timeout_ns;
     time.tv_sec += (time_t)(nsec / NS_PER_S);
     time.tv_nsec = (long)(nsec % NS_PER_S);
@@ -75,7 +88,7 @@ static struct timespec time_after(uint64_t timeout_ns)
 static bool is_past(const struct timespec *end)
 {
     struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(sleep_clock(), &now);
     return now.tv_sec > end->tv_sec || (now.tv_sec == end->tv_sec && now.tv_nsec >= end->tv_nsec);
 }
 
@@ -84,10 +97,10 @@ static bool is_past(const struct timespec *end)
 static bool post_await(sem_t *semaphore, const struct timespec *end)
 {
     if (semaphore == NULL) {
-        clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, end, NULL);
+        clock_nanosleep(sleep_clock(), TIMER_ABSTIME, end, NULL);
         return false;
     }
-    return sem_timedwait(semaphore, end) == 0 && !is_past(end);
+    return semaphore_wait(semaphore, end) == 0 && !is_past(end);
 }
 
 enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, uint64_t timeout_ns)

@@ -6,6 +6,9 @@
  * often, or whose poster was killed costs its waiter at most the slice that it sleeps. A post that came too late for
  * one wait ends a sleep of the next one, which looks at its word and sleeps on.
  *
+ * A slice is measured by CLOCK_MONOTONIC. A slice by the wall clock lasts an hour longer when the clock is set back by
+ * an hour and the post was lost with its poster. A C library without sem_clockwait (glibc before 2.30) has no other.
+ *
  * Waiters make them, in Python, with the mode and the group of the arena (shmaccum/arena/semaphores.py). Here they are
  * opened when they are needed, by the name that arena.py knows, too, and stay open as long as the arena's handle.
  */

@@ -335,6 +335,7 @@ sem_t *sem_open(const char *name, int flags, ...)
         return real arguments;                              \
     }
 
+SEMAPHORE(sem_clockwait, (sem_t *semaphore, clockid_t clock, const struct timespec *end), (semaphore, clock, end))
 SEMAPHORE(sem_timedwait, (sem_t *semaphore, const struct timespec *end), (semaphore, end))
 SEMAPHORE(sem_wait, (sem_t *semaphore), (semaphore))
 SEMAPHORE(sem_trywait, (sem_t *semaphore), (semaphore))

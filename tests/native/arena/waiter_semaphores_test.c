@@ -6,6 +6,8 @@
 #include <limits.h>
 #include <semaphore.h>
 #include <stdio.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 #include "arena/buffer_pool.h"
 
@@ -120,6 +122,42 @@ TEST(a_post_that_came_too_late_ends_no_other_wait)
     EXPECT_STATUS(waiter_sleep(full.arena, &second, 5 * NS_PER_MS), STATUS_EXHAUSTED);
     EXPECT(now_ns() - begin_ns >= 4 * NS_PER_MS);
     EXPECT_STATUS(buffer_pool_cancel(full.arena, &second, NULL), STATUS_EXHAUSTED);
+    full_end(&full);
+}
+
+/* The seconds by which the wall clock of this program is ahead of the kernel's. */
+static time_t wall_ahead_s;
+
+/* In place of the C library's, which asks the kernel, too. */
+int clock_gettime(clockid_t clock, struct timespec *time)
+{
+    long answer = syscall(SYS_clock_gettime, clock, time);
+    time->tv_sec += clock == CLOCK_REALTIME ? wall_ahead_s : 0;
+    return (int)answer;
+}
+
+/* The clock that a sleep reads, and the one that ends it, differ as by a step of the wall clock between the two. */
+static void expect_sleep_in_time(struct arena *arena, const struct buffer_wait *wait, time_t ahead_s)
+{
+    uint64_t begin_ns = now_ns();
+    wall_ahead_s = ahead_s;
+    EXPECT_STATUS(waiter_sleep(arena, wait, 5 * NS_PER_MS), STATUS_EXHAUSTED);
+    wall_ahead_s = 0;
+    EXPECT(now_ns() - begin_ns >= 4 * NS_PER_MS);
+    EXPECT(now_ns() - begin_ns < 20 * NS_PER_S);
+}
+
+TEST(a_step_of_the_wall_clock_neither_lengthens_nor_ends_a_sleep)
+{
+    struct full full;
+    full_begin(&full);
+    struct buffer_wait wait = wait_begun(full.arena);
+    expect_sleep_in_time(full.arena, &wait, 60); /* set back by a minute */
+    expect_sleep_in_time(full.arena, &wait, -60);
+    semaphore_make(&full);
+    expect_sleep_in_time(full.arena, &wait, 60);
+    expect_sleep_in_time(full.arena, &wait, -60);
+    EXPECT_STATUS(buffer_pool_cancel(full.arena, &wait, NULL), STATUS_EXHAUSTED);
     full_end(&full);
 }
 
