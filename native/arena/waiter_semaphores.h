@@ -17,6 +17,10 @@
 
 #include "arena/buffer_pool.h"
 
+/* The longest sleep of a process that goes on waiting: behind it the process looks, and repairs what the dead left. */
+#define WAITER_SLICE_NS INT64_C(20000000)
+_Static_assert(WAITER_SLICE_NS < 50 * NS_PER_MS, "a dead process delays the others by at most 50 ms");
+
 /* Opens the semaphore of this waiter, unless it is open. False when there is none, or when it cannot be opened. */
 bool waiter_semaphore_open(struct arena *arena, uint32_t waiter_index);
 

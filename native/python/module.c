@@ -7,6 +7,7 @@
 #include "arena/attach.h"
 #include "arena/durability.h"
 #include "arena/transaction.h"
+#include "arena/waiter_semaphores.h"
 #include "base/bytes.h"
 #include "format/crc32c.h"
 #include "format/murmur2.h"
@@ -297,7 +298,7 @@ static bool constants_add(PyObject *module)
 {
     return PyModule_AddIntMacro(module, BATCH_SIZE_MAX) == 0 && PyModule_AddIntMacro(module, SLOT_COUNT_MAX) == 0 &&
            PyModule_AddIntMacro(module, PROCESS_COUNT_MAX) == 0 &&
-           PyModule_AddIntMacro(module, WAITER_COUNT_MAX) == 0 &&
+           PyModule_AddIntMacro(module, WAITER_COUNT_MAX) == 0 && PyModule_AddIntMacro(module, WAITER_SLICE_NS) == 0 &&
            PyModule_AddIntMacro(module, OPTIONS_SIZE_MAX) == 0 && PyModule_AddIntMacro(module, LAYOUT_VERSION) == 0 &&
            PyModule_AddIntMacro(module, RESULT_SUCCEEDED) == 0 && PyModule_AddIntMacro(module, RESULT_FAILED) == 0 &&
            PyModule_AddIntMacro(module, RESULT_EXPIRED) == 0 && PyModule_AddIntMacro(module, RESULT_ABORTED) == 0 &&

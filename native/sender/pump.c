@@ -4,6 +4,7 @@
 #include "arena/counters.h"
 #include "arena/registry.h"
 #include "arena/transaction.h"
+#include "arena/waiter_semaphores.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/point.h"
@@ -21,7 +22,8 @@ enum { RINGS_AT_ONCE = 512 };
 #define TICK_NS (100 * NS_PER_MS)
 #define BUSY_NS (10 * NS_PER_MS) /* a sender that sent nothing for so long is asleep, not napping */
 #define LAST_ANSWERS_NS (20 * NS_PER_MS)
-#define HOLD_NS (5 * NS_PER_MS) /* less than the slice after which a waiter wakes by itself */
+#define HOLD_NS (5 * NS_PER_MS)
+_Static_assert(HOLD_NS < WAITER_SLICE_NS, "a waiter that is held back wakes by itself at the end of its slice");
 
 enum { HOLD_SHARE = 64 }; /* waiters are not held when this part of the buffers has become free */
 

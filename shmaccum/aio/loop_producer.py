@@ -19,7 +19,7 @@ from shmaccum import _native, kept_producer
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena.removal import RemovalWatch, check_takes_records
 from shmaccum.exceptions import ArenaRemovedError, BufferExhaustedError, FlushTimeoutError, ProcessShareUsedError
-from shmaccum.producer.buffer_pool import SLICE_NS, BufferPool
+from shmaccum.producer.buffer_pool import BufferPool
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.producer.loop_results import LoopResults, Rings
@@ -27,7 +27,7 @@ from shmaccum.producer.pipeline import RecordColumns
 from shmaccum.producer.transaction import Transaction, Waits
 from shmaccum.units import parse_timeout_s
 
-SLICE_S = SLICE_NS / 1e9
+SLICE_S = _native.WAITER_SLICE_NS / 1e9
 FLUSH_SLICE_S = 0.05
 """A batch that was written to when its result came counts as flushed a little later, without a ring."""
 PARTITIONS_SLICE_S = 0.002

@@ -9,8 +9,9 @@ A process that holds its share of the arena (max_process_share) waits for a resu
 back, before it joins the queue: in the queue it would only stand in the way.
 
 A waiter sleeps on a POSIX semaphore of its waiter entry. The semaphore is a hint, the waiter word in the arena is the
-truth: every sleep ends after a slice, looks at the word, and helps the pool, which repairs whatever the dead left. So a
-semaphore that is missing, was posted too often, or whose poster was killed costs at most one slice.
+truth: every sleep ends after a slice (`_native.WAITER_SLICE_NS`), looks at the word, and helps the pool, which repairs
+whatever the dead left. So a semaphore that is missing, was posted too often, or whose poster was killed costs at most
+one slice.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from shmaccum.exceptions import (
     ProducerClosedError,
 )
 
-SLICE_NS = 20_000_000
 SHARE_SLICE_NS = 5_000_000
 """A buffer is free shortly after its result was recorded, so the wake-up may come just too early."""
 
@@ -125,7 +125,7 @@ class BufferPool:
             if (left_ns := deadline_ns - time.monotonic_ns()) <= 0:
                 return place.poll()
             self._on_wait()
-            place.sleep(min(left_ns, SLICE_NS))
+            place.sleep(min(left_ns, _native.WAITER_SLICE_NS))
         return True
 
     def refuse(self) -> None:

@@ -10,8 +10,6 @@
 #include "python/producer/append.h"
 #include "python/producer/buffer_wait_type.h"
 
-#define WAIT_SLICE_NS INT64_C(20000000) /* as SLICE_NS of producer/buffer_pool.py */
-
 /* ---- topic and partition ---- */
 
 COLD bool partition_find_slow(struct appender_object *self, uint32_t topic_index, uint32_t partition,
@@ -64,7 +62,7 @@ int64_t append_deadline(struct append_target *target)
 static int64_t slice_ns(struct append_target *target)
 {
     int64_t left_ns = append_deadline(target) - monotonic_ns();
-    return left_ns < WAIT_SLICE_NS ? left_ns : WAIT_SLICE_NS;
+    return left_ns < WAITER_SLICE_NS ? left_ns : WAITER_SLICE_NS;
 }
 
 /* The ordinary wait: joins, rings, and sleeps for the first slice. The place is TAKEN then; in any other stage Python
