@@ -493,6 +493,17 @@ void appender_flush_end(struct flush_ticket *ticket)
     *ticket = (struct flush_ticket){0};
 }
 
+/* Parts of a split batch have their results. Whose records are left is not known where others appended, too. */
+static uint32_t incomplete_in_batch(const struct appender *appender, uint32_t slot_index, uint64_t word)
+{
+    CHECK(slot_index < appender->arena->geometry.slot_count);
+    uint32_t acked = load_acquire_u32(&appender->arena->slots[slot_index].acked_record_count);
+    uint32_t count = slot_word_count(word);
+    uint32_t left = count - (acked < count ? acked : 0);
+    uint32_t own = appender->touched[slot_index].record_count;
+    return left < own ? left : own;
+}
+
 static uint64_t incomplete_in_slots(const struct appender *appender)
 {
     CHECK(appender->touched != NULL);
@@ -502,7 +513,7 @@ static uint64_t incomplete_in_slots(const struct appender *appender)
         uint64_t word;
         if (touched->generation_plus_one != 0 &&
             batch_is_incomplete(appender->arena, i, touched->generation_plus_one - 1, &word)) {
-            count += touched->record_count;
+            count += incomplete_in_batch(appender, i, word);
         }
     }
     return count;

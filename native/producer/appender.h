@@ -108,7 +108,8 @@ uint32_t appender_flush_remaining(struct appender *appender, struct flush_ticket
 uint64_t appender_flush_record_count(const struct appender *appender, const struct flush_ticket *ticket);
 void appender_flush_end(struct flush_ticket *ticket);
 
-/* How many records of this process have no result yet. A partition with records in the overflow counts as one record
+/* How many records of this process have no result yet. Of a split batch it counts as many as are left without a result,
+ * those of other processes included, and its own at most. A partition with records in the overflow counts as one record
  * more, because their number is not known here. Nothing is sealed. */
 uint64_t appender_incomplete_count(const struct appender *appender);
 

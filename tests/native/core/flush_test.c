@@ -116,6 +116,30 @@ TEST(the_records_of_this_process_without_a_result_are_counted_and_nothing_is_sea
     flushing_ended(flushing);
 }
 
+TEST(of_a_batch_in_parts_the_records_without_a_result_are_counted)
+{
+    struct flushing *flushing = flushing_begun();
+    struct drained_batch batches[8];
+    for (uint32_t number = 0; number < 4; number++) {
+        EXPECT_STATUS(append_number(flushing->producer, 0, number), STATUS_OK);
+    }
+    EXPECT_STATUS(append_number(flushing->other, 0, 4), STATUS_OK);
+    EXPECT_EQ_U64(drain_round(flushing->sender, 5, batches), 1);
+    static const uint64_t counted[] = {4, 4, 3, 2}; /* one of the five is the neighbour's, and it is not known which */
+    for (int i = 0; i < 4; i++) {
+        EXPECT_EQ_U64(appender_incomplete_count(flushing->producer->appender), counted[i]);
+        EXPECT_STATUS(accumulator_complete_part(flushing->sender, batches[0].slot_index, batches[0].seq, 1, &success,
+                                                NULL),
+                      STATUS_OK);
+    }
+    EXPECT_EQ_U64(appender_incomplete_count(flushing->producer->appender), 1);
+    EXPECT_STATUS(accumulator_complete_part(flushing->sender, batches[0].slot_index, batches[0].seq, 1, &success,
+                                            NULL),
+                  STATUS_OK);
+    EXPECT_EQ_U64(appender_incomplete_count(flushing->producer->appender), 0);
+    flushing_ended(flushing);
+}
+
 TEST(a_slot_that_was_recycled_is_not_waited_for)
 {
     struct flushing *flushing = flushing_begun();
