@@ -46,7 +46,10 @@ class ScriptedSink(Sink):
         is_held: nothing is answered while it is true.
         raises: method name -> exception to raise the next time.
         plan_filter: which of the ready partitions may go.
+        is_full: the sink says that no delivery can begin.
     """
+
+    is_full = False
 
     def __init__(self, *, is_idempotent: bool = True, in_flight_max: int = 5, partitions: int = 8) -> None:
         self.broker = MemorySink(partitions=partitions)

@@ -376,10 +376,10 @@ static void requests_begin_or_rest(struct pump *pump)
         return;
     }
     bool is_busy = pump->now_ns - pump->last_begun_ns < BUSY_NS;
-    if (is_busy && !links_have_room(pump)) {
-        wait_at_most(pump, pump->nap_ns);
-    } else {
+    if (links_have_room(pump)) {
         begin_or_rest_heard(pump, is_busy);
+    } else {
+        wait_at_most(pump, is_busy ? pump->nap_ns : BUSY_NS);
     }
 }
 

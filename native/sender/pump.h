@@ -27,7 +27,8 @@
  * SLEEP. The flag that producers look at is set, with a full barrier, before the last look for batches (D2). A round
  * that finds nothing with the flag set is followed by a wait; any other round by a look at the sockets. Where no link
  * has room for a request, the sender can do nothing with news before an answer comes, which ends the wait. So the flag
- * says that it is awake, and no process rings. A commit that is asked for meanwhile is seen when the nap is over.
+ * says that it is awake, and no process rings. A commit that is asked for meanwhile is seen when the nap is over. The
+ * nap lasts 10 ms there when the broker has taken longer than that.
  *
  * WAITERS. A process that waits for a buffer gets it when an answer has freed it, and wakes when the caller posts its
  * semaphore. Where no link has room, the broker is behind, and a process that is woken at each answer has filled what

@@ -3,7 +3,8 @@
 
 ::
 
-    asleep      nothing was sent lately     every append rings
+    asleep      nothing was sent lately     each append that opens a batch rings
+    the same    and the sink is full        nobody rings but processes that wait for the sender
     short nap   batches fill up             for a millisecond nobody rings but processes that wait for the sender
     open nap    batches have few records    the same, but a batch that is due before the end of the nap rings
     long nap    batches linger              the same until the next one may be due
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 
 from shmaccum import _native
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
-from shmaccum.sinks.sink import WireBatch
+from shmaccum.sinks.sink import Sink, WireBatch
 
 NAP_NS = NS_PER_MS
 LONG_NAP_NS = 5 * NS_PER_MS
@@ -70,10 +71,13 @@ class Naps:
         """The next nap in nanoseconds, and the microseconds that producers see of it; 0: nobody rings for a batch."""
         return self._nap_ns, self._nap_ns // NS_PER_US if self._is_open else 0
 
-    def begin(self, now_ns: int) -> int:
+    def begin(self, now_ns: int, sink: Sink) -> int:
         """Tells producers how deep the sender rests. Answers when its nap ends; NEVER_NS: it is asleep."""
         if now_ns - self._last_sent_ns >= BUSY_NS:
-            self._native.set_sender_asleep(True)
+            if sink.is_full:
+                self._native.set_sender_napping(0)
+            else:
+                self._native.set_sender_asleep(True)
             return NEVER_NS
         nap_ns, nap_us = self.depth
         self._native.set_sender_napping(nap_us)

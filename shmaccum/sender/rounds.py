@@ -466,7 +466,7 @@ class Rounds:
         if self.is_closing and self.is_idle:
             return self._poll(0)
         now_ns = self._native.now_ns()
-        wake_at_ns = self._naps.begin(now_ns)
+        wake_at_ns = self._naps.begin(now_ns, self._sink)
         try:
             return self._rest_until(wake_at_ns, now_ns)
         finally:

@@ -599,6 +599,14 @@ class Sink(abc.ABC):
         return None
 
     @property
+    def is_full(self) -> bool:
+        """True when no delivery can begin before an answer or a connection comes: no news of a producer helps it.
+
+        The sender asks before it sleeps, and is rung by processes that wait for it alone then.
+        """
+        return False
+
+    @property
     def answer_count(self) -> int | None:
         """How often a peer has proved that it works, by an answer; None for a sink without a peer.
 

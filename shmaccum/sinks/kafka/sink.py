@@ -538,6 +538,12 @@ class KafkaSink(Sink):
             self._host.report(f"broker {node_id} is too old (Produce up to version {newest}): use Kafka 0.11 or newer")
         return newest >= VERSION_MIN
 
+    @property
+    def is_full(self) -> bool:
+        return bool(self._lanes) and not any(
+            lane.count < self._requests_max and self._client.is_ready(node_id) for node_id, lane in self._lanes.items()
+        )
+
     def _lane(self, node_id: int) -> _Lane:
         known = self._lanes.get(node_id)
         if known is None:

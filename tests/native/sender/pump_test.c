@@ -270,6 +270,22 @@ TEST(a_sender_without_room_for_a_request_is_not_rung)
     pumping_end(&pumping);
 }
 
+/* A slow broker leaves the sender without a request for long, and no news helps it. */
+TEST(a_sender_whose_broker_is_slow_is_not_rung)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    pumping.arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(pumping.arena)};
+    pumping.link.requests_max = 1;
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    pumping.arena->clock.manual_ns += 50 * NS_PER_MS;
+    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT_EQ_U64(load_relaxed_u32(&pumping.arena->globals->sender_sleep), SENDER_AWAKE);
+    EXPECT_EQ_U64(pumping.pump.wait_ns, 10 * NS_PER_MS);
+    pumping_end(&pumping);
+}
+
 TEST(a_sender_with_room_for_a_request_is_rung)
 {
     struct pumping pumping;

@@ -445,6 +445,34 @@ def test_who_does_not_let_batches_linger_wakes_a_sender_that_naps_for_those_that
     sending.close()
 
 
+@pytest.mark.parametrize(("is_full", "ring_count"), [(False, 1), (True, 0)], ids=["a sink with room", "a full sink"])
+def test_a_batch_rings_a_sleeping_sender_unless_its_sink_is_full(arena: Arena, is_full: bool, ring_count: int) -> None:
+    sending = Sending(arena, linger_ms=0)
+    sending.scripted.plan_filter = lambda _: not is_full
+    sending.scripted.is_full = is_full
+    rings: list[None] = []
+    hasty = Accumulator(arena, linger_ms=0, ring=lambda: rings.append(None))
+    hasty.append(TOPIC, 0, 1000, None, b"0")
+    sending.run()
+    sending.sleep(50)  # nothing was sent lately
+    poll = sending.scripted.poll
+
+    def poll_meanwhile(timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+        if timeout_s > 0:
+            hasty.append(TOPIC, 1, 1000, None, b"1")
+            assert arena.native.take_doorbell() is is_full  # a process that waits rings: nobody did before
+        return poll(0, doorbell)
+
+    sending.scripted.poll = poll_meanwhile  # type: ignore[method-assign]
+    sending.run()
+    assert len(rings) == ring_count
+    sending.scripted.poll = poll  # type: ignore[method-assign]
+    sending.scripted.plan_filter = lambda _: True
+    sending.run(3)
+    hasty.close()
+    sending.close()
+
+
 @pytest.mark.parametrize(("size", "ring_count"), [(1, 1), (1000, 0)], ids=["few records", "many records"])
 def test_a_batch_that_does_not_linger_ends_a_nap_after_few_records(arena: Arena, size: int, ring_count: int) -> None:
     sending = Sending(arena, linger_ms=0)
