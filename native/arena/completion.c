@@ -105,14 +105,20 @@ static bool token_is_in_slot(const struct arena *arena, const struct record_toke
            load_relaxed_u32(&slot->partition_index) == token->partition_index;
 }
 
-/* A partition numbers its batches as it opens them. */
-static bool completion_is_before(const struct completion *completion, const struct record_token *token)
+/* True when the result was there before the token's batch was opened, which is still in its slot. A partition numbers
+ * its batches as it opens them. A batch of another partition had left the slot, and only the overflow brings a result
+ * later than that; the sender stores the range before it lets the slot go. */
+static bool completion_is_before(const struct arena *arena, const struct completion *completion,
+                                 const struct record_token *token)
 {
-    return completion->partition_index == token->partition_index && completion->seq < token->seq;
+    if (completion->partition_index == token->partition_index) {
+        return completion->seq < token->seq;
+    }
+    return !spilled_may_have_had(arena, completion->partition_index, completion->seq);
 }
 
-/* Back in time over the results of the slot. Numbers only fall, so it ends; the ring bounds how far it can go. A batch
- * that is in its slot has no result behind that of a batch which was opened earlier. */
+/* Back in time over the results of the slot. Numbers only fall, so it ends; the ring bounds how far it can go. The look
+ * for a batch that is in its slot ends at the first result that was there before it. */
 static enum status completion_walk(const struct arena *arena, const struct record_token *token, bool is_in_slot,
                                    struct completion *completion)
 {
@@ -128,7 +134,7 @@ static enum status completion_walk(const struct arena *arena, const struct recor
         if (completion_is_of(completion, token)) {
             return (uint32_t)completion->result < RESULT_COUNT ? STATUS_OK : STATUS_CORRUPT;
         }
-        if (is_in_slot && completion_is_before(completion, token)) {
+        if (is_in_slot && completion_is_before(arena, completion, token)) {
             return STATUS_RESULT_EXPIRED;
         }
         next = previous;

@@ -13,6 +13,8 @@
  *                   OPEN or READY with these: pending. Else walk the list from last_completion: number (acquire, C2),
  *                   fields, number again (C1): changed = overwritten. The batch's own cell not found: the result has
  *                   expired. A batch that lies in the sender's overflow (spilled.h) is in no slot, and pending too.
+ *                   A batch that is OPEN or READY may have a result as well: it was split, or decided in flight. The
+ *                   walk for it ends at the first result of a batch that had the slot before.
  *
  * WAITING for results: completion_wait, one word that is a count of wake-ups, two flags and a futex. The word is a
  * hint, and the truth is found again.

@@ -13,6 +13,12 @@ bool spilled_has(const struct arena *arena, uint32_t partition_index, uint64_t s
     return seq < end_seq && load_acquire_u64(&partition->spilled_first_seq) <= seq;
 }
 
+bool spilled_may_have_had(const struct arena *arena, uint32_t partition_index, uint64_t seq)
+{
+    return partition_index >= arena->geometry.partition_count ||
+           seq < load_relaxed_u64(&arena->partitions[partition_index].spilled_end_seq);
+}
+
 bool spilled_has_up_to(const struct arena *arena, uint32_t partition_index, uint64_t seq)
 {
     CHECK(partition_index < arena->geometry.partition_count);

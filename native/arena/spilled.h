@@ -36,6 +36,9 @@
 /* True while the batch is in its partition's range. */
 bool spilled_has(const struct arena *arena, uint32_t partition_index, uint64_t seq);
 
+/* True when the batch may have been spilled: its result then came when its slot was another batch's. */
+bool spilled_may_have_had(const struct arena *arena, uint32_t partition_index, uint64_t seq);
+
 /* True while the partition has a spilled batch that is not younger than this one. */
 bool spilled_has_up_to(const struct arena *arena, uint32_t partition_index, uint64_t seq);
 

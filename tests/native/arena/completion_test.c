@@ -100,9 +100,14 @@ TEST(the_look_for_a_pending_result_ends_at_a_batch_that_was_opened_earlier)
     store_relaxed_u64(&slot->word, slot_word(SLOT_READY, 0, slot_payload_filled(1, 100)));
     completion_record(arena, &own);
     completion_record(arena, &of_another);
-    EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_OK); /* partitions number their own batches */
+    EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
+    store_relaxed_u64(&arena->partitions[0].spilled_end_seq, 1); /* the one with this number was not spilled */
+    EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
+    store_relaxed_u64(&arena->partitions[0].spilled_end_seq, 2); /* it may have been, so its result may be younger */
+    EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_OK);
     completion_record(arena, &earlier);
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
+    store_relaxed_u64(&arena->partitions[0].spilled_end_seq, 0);
     store_relaxed_u64(&slot->word, free_word);
     arena_end(arena, file);
 }
