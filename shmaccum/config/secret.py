@@ -9,7 +9,6 @@ in ``/proc/PID/cmdline`` and in ``ps``.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import final
 
 from shmaccum.exceptions import InvalidArgumentError
@@ -40,7 +39,7 @@ class Secret:
         if self._source.startswith(ENVIRONMENT):
             return self._from_environment(self._source[len(ENVIRONMENT) :])
         if self._source.startswith(FILE):
-            return self._from_file(Path(self._source[len(FILE) :]))
+            return self._from_file(self._source[len(FILE) :])
         return self._source
 
     @staticmethod
@@ -50,9 +49,10 @@ class Secret:
         return os.environ[name]
 
     @staticmethod
-    def _from_file(path: Path) -> str:
+    def _from_file(path: str) -> str:
         try:
-            lines = path.read_text().splitlines()
+            with open(path) as file:
+                lines = file.read().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidArgumentError(f"the secret cannot be read from {path}: {error}") from None
         return lines[0] if lines else ""

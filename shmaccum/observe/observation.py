@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from shmaccum.arena import Arena
@@ -323,11 +322,16 @@ def _lives_on(entry: Mapping[str, Any]) -> bool:
     return running is not None and running.start_time_ticks == entry["start_time_ticks"] and running.state != "zombie"
 
 
+def _text_of(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 def _ran_last_ms(process: str) -> float | None:
     """When a process ran last, in milliseconds of the scheduler's clock, which has no other name."""
     try:
         tasks = [f"/proc/{process}/task/{task}/sched" for task in os.listdir(f"/proc/{process}/task")]
-        lines = [line for task in tasks for line in Path(task).read_text(encoding="utf-8").splitlines()]
+        lines = [line for task in tasks for line in _text_of(task).splitlines()]
         return max(float(line.partition(":")[2]) for line in lines if line.startswith("se.exec_start"))
     except (OSError, ValueError):
         return None

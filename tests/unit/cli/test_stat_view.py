@@ -268,7 +268,7 @@ from shmaccum.cli import main
 try:
     main(sys.argv[1:])
 finally:
-    print(sorted({"numpy", "psutil", "rich", "logging", "shmaccum.sinks"} & set(sys.modules)), file=sys.stderr)
+    print(sorted({"numpy", "psutil", "rich", "logging", "pathlib", "shmaccum.sinks"} & set(sys.modules)), file=sys.stderr)
 """
 
 
