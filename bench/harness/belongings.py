@@ -4,7 +4,8 @@
 The process that asks a question gives it a mark. The question's processes have the mark in their environment, even
 those in a session of their own. Its names in shared memory and in `BUILD` begin with the mark. Temporary folders,
 those of JVMs and of Spark too, lie in one folder. A question that comes to its end leaves nothing of this. The asking
-process removes everything with the mark of a question that was killed.
+process removes everything with the mark of a question that was killed, also when a signal ends the asking process. Only
+SIGKILL of the asking process leaves something.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import itertools
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from bench.harness.native import BUILD
 from setup import ROOT
@@ -40,9 +44,13 @@ def new_name() -> str:
 
 @contextmanager
 def marked() -> Iterator[dict[str, str]]:
-    """An environment for a question. At its end every process and file that began in it is gone."""
+    """An environment for a question. At its end every process and file that began in it is gone.
+
+    SIGTERM and SIGHUP end this process in order meanwhile, as Ctrl-C does.
+    """
     mark = new_name()
-    with tempfile.TemporaryDirectory(prefix=f"{mark}-", ignore_cleanup_errors=True) as folder:
+    temporary = tempfile.TemporaryDirectory(prefix=f"{mark}-", ignore_cleanup_errors=True)
+    with _leaving_in_order(), temporary as folder:
         try:
             yield {**_with_compiled_modules(os.environ), VARIABLE: mark, **_temporary(folder)}
         finally:
@@ -50,6 +58,24 @@ def marked() -> Iterator[dict[str, str]]:
             for place in (SHARED_MEMORY, BUILD):
                 for path in place.glob(f"*{mark}-*"):  # sem.NAME is a semaphore
                     _remove(path)
+
+
+@contextmanager
+def _leaving_in_order() -> Iterator[None]:
+    """A signal that ends a process raises SystemExit in the block. One that the process ignores stays ignored."""
+    former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ending = [number for number, handler in former.items() if handler is signal.SIG_DFL]
+    for number in ending:
+        signal.signal(number, _leave)
+    try:
+        yield
+    finally:
+        for number in ending:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _with_compiled_modules(environment: Mapping[str, str]) -> dict[str, str]:

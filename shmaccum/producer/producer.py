@@ -678,9 +678,9 @@ class Producer(_native.Producer):
     def incomplete_count(self) -> int:
         """The number of records that were sent through this producer and have no result yet.
 
-        The records of a batch get their results together. Of a batch that was split each part has a result of its own, and
-        records of other processes may be counted until the last part has it. A partition with batches in the overflow
-        counts as one more.
+        The records of a batch get their results together. Of a batch that was split each part has a result of its own,
+        and records of other processes may be counted until the last part has it. A partition with batches in the
+        overflow counts as one more.
 
         Raises:
             ProducerClosedError: after `close`.

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import pytest
 
 from bench.harness import asking, belongings
 from bench.harness.asking import Allowed
+from setup import ROOT
 from tests.bench.limits import limit_counts_from
 from tests.support import WATCHDOG_S, wait_until
 
@@ -39,6 +42,16 @@ with temporary_arena() as arena, Sender(arena, "null:") as sender:
     Path({said!r} + ".new").write_text(chr(10).join([str(apart.pid), *left]))
     os.rename({said!r} + ".new", {said!r})
     {end}
+"""
+
+
+ASKS = """
+import sys
+from pathlib import Path
+from bench.harness import asking
+
+asking.command = lambda *_: [sys.executable, "-c", {code!r}]
+asking.answer_apart("planted", asking.Allowed(1.0, 1.0, 1000.0), None, Path({folder!r}))
 """
 
 
@@ -71,6 +84,30 @@ def test_nothing_is_left_of_a_question_that_hangs_dies_or_fails(
     wait_until(lambda: not is_running(int(pid)), "the process in a session of its own has been killed")
     assert len(paths) == 5
     assert [path for path in paths if os.path.exists(path)] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_nothing_is_left_of_a_question_whose_asker_is_ended_by_a_signal(number: signal.Signals, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    code = MAKES_EVERYTHING.format(said=str(said), end="time.sleep(1000)")
+    asker = subprocess.Popen([sys.executable, "-c", ASKS.format(code=code, folder=str(tmp_path))], cwd=ROOT)
+    wait_until(said.exists, "everything is made")
+    asker.send_signal(number)
+    assert asker.wait(WATCHDOG_S) != 0
+    pid, *paths = said.read_text().splitlines()
+    wait_until(lambda: not is_running(int(pid)), "the process in a session of its own has been killed")
+    assert [path for path in paths if os.path.exists(path)] == []
+
+
+def test_a_signal_that_is_ignored_ends_no_question() -> None:
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    try:
+        with belongings.marked():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, former)
 
 
 @pytest.fixture

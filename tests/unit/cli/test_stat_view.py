@@ -268,7 +268,8 @@ from shmaccum.cli import main
 try:
     main(sys.argv[1:])
 finally:
-    print(sorted({"numpy", "psutil", "rich", "logging", "pathlib", "shmaccum.sinks"} & set(sys.modules)), file=sys.stderr)
+    slow = {"numpy", "psutil", "rich", "logging", "pathlib", "shmaccum.sinks"}
+    print(sorted(slow & set(sys.modules)), file=sys.stderr)
 """
 
 
