@@ -4,13 +4,33 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/point.h"
 
-enum { NAME_SIZE_MAX = 48 };
+enum { NAME_SIZE_MAX = 48, PATH_SIZE_MAX = 64 };
 
 /* ---- open ---- */
+
+/* True for a file of this user, of the arena's owner, or of the group that the arena is shared with. Any other user may
+ * have made an empty file under the name, or may empty it later, and a sleep on it ends by SIGBUS. In a folder for all
+ * users (/dev/shm is sticky) nobody else puts another file into the place of one of ours. */
+static bool semaphore_is_trusted(const struct arena *arena, const char *name)
+{
+    char path[PATH_SIZE_MAX];
+    struct stat found;
+    struct stat shared;
+    CHECK(name[0] == '/');
+    snprintf(path, sizeof path, "/dev/shm/sem.%s", name + 1);
+    if (lstat(path, &found) < 0 || fstat(arena->map_descriptor, &shared) < 0) {
+        return false;
+    }
+    bool is_semaphore = S_ISREG(found.st_mode) && found.st_size >= (off_t)sizeof(sem_t);
+    bool is_of_group = (shared.st_mode & S_IWGRP) != 0 && found.st_gid == shared.st_gid;
+    return is_semaphore && (found.st_uid == geteuid() || found.st_uid == shared.st_uid || is_of_group);
+}
 
 static sem_t *semaphore_find(const struct arena *arena, uint32_t waiter_index)
 {
@@ -19,6 +39,9 @@ static sem_t *semaphore_find(const struct arena *arena, uint32_t waiter_index)
     CHECK(waiter_index < WAITER_COUNT_MAX);
     snprintf(name, sizeof name, "/shmaccum-%02x%02x%02x%02x%02x%02x.w%u", uuid[0], uuid[1], uuid[2], uuid[3], uuid[4],
              uuid[5], waiter_index);
+    if (!semaphore_is_trusted(arena, name)) {
+        return NULL;
+    }
     sem_t *semaphore = sem_open(name, 0);
     return semaphore == SEM_FAILED ? NULL : semaphore;
 }

@@ -21,7 +21,8 @@
 #define WAITER_SLICE_NS INT64_C(20000000)
 _Static_assert(WAITER_SLICE_NS < 50 * NS_PER_MS, "a dead process delays the others by at most 50 ms");
 
-/* Opens the semaphore of this waiter, unless it is open. False when there is none, or when it cannot be opened. */
+/* Opens the semaphore of this waiter, unless it is open. False when there is none, when it cannot be opened, or when
+ * a user outside of the arena made it. */
 bool waiter_semaphore_open(struct arena *arena, uint32_t waiter_index);
 
 /* True when this handle has opened it. */

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <semaphore.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -177,6 +178,71 @@ TEST(without_a_semaphore_a_slice_is_slept)
     EXPECT(waiter_semaphore_open(full.arena, wait.waiter_index));
     EXPECT(waiter_semaphore_is_open(full.arena, wait.waiter_index));
     take_and_give_back(full.arena, &wait);
+    full_end(&full);
+}
+
+/* ---- files in the place of a semaphore ---- */
+
+static void path_write(const struct full *full, char *path, size_t size)
+{
+    snprintf(path, size, "/dev/shm/sem.%s", full->name + 1);
+}
+
+static void expect_slices(struct arena *arena)
+{
+    struct buffer_wait wait = wait_begun(arena);
+    EXPECT(!waiter_semaphore_open(arena, wait.waiter_index));
+    EXPECT_STATUS(waiter_sleep(arena, &wait, NS_PER_MS), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_cancel(arena, &wait, NULL), STATUS_EXHAUSTED);
+}
+
+/* Its first page is not there: a sleep on it would end the process by SIGBUS. */
+TEST(an_empty_file_in_the_place_of_a_semaphore_is_not_slept_on)
+{
+    struct full full;
+    char path[96];
+    full_begin(&full);
+    path_write(&full, path, sizeof path);
+    int empty = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    EXPECT(empty >= 0);
+    expect_slices(full.arena);
+    close(empty);
+    full_end(&full);
+}
+
+/* Another user may empty it later. Only root can make such a file here. */
+TEST(a_semaphore_of_a_user_outside_is_not_slept_on)
+{
+    enum { STRANGER = 12345, GROUP = 23456 };
+    struct full full;
+    char path[96];
+    full_begin(&full);
+    semaphore_make(&full);
+    path_write(&full, path, sizeof path);
+    EXPECT(fchmod(full.file, 0600) == 0);
+    if (chown(path, STRANGER, GROUP) == 0) {
+        expect_slices(full.arena);
+        EXPECT(fchown(full.file, (uid_t)-1, GROUP) == 0);
+        expect_slices(full.arena);
+        EXPECT(fchmod(full.file, 0660) == 0);
+        EXPECT(waiter_semaphore_open(full.arena, 0)); /* the arena is shared with this group */
+    }
+    full_end(&full);
+}
+
+/* The owner of the arena made it, and another user, here root, waits. */
+TEST(a_semaphore_of_the_owner_of_the_arena_is_slept_on)
+{
+    enum { OWNER = 12345 };
+    struct full full;
+    char path[96];
+    full_begin(&full);
+    semaphore_make(&full);
+    path_write(&full, path, sizeof path);
+    if (chown(path, OWNER, (gid_t)-1) == 0) {
+        EXPECT(fchown(full.file, OWNER, (gid_t)-1) == 0);
+    }
+    EXPECT(waiter_semaphore_open(full.arena, 0));
     full_end(&full);
 }
 
