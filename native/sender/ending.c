@@ -74,6 +74,12 @@ static enum transaction_task task_of(const struct arena *arena, uint64_t word)
     return state == TRANSACTION_DECIDED ? TRANSACTION_TASK_COMMIT : TRANSACTION_TASK_ABORT;
 }
 
+static bool transaction_is_ending(uint64_t word)
+{
+    uint32_t state = transaction_word_state(word);
+    return state == TRANSACTION_COMMITTING || state == TRANSACTION_DECIDED || state == TRANSACTION_ABORTING;
+}
+
 enum transaction_task sender_look_at_transaction(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
                                                  struct wake_set *wakes)
 {
@@ -82,17 +88,12 @@ enum transaction_task sender_look_at_transaction(struct sender_half *half, uint6
     if (!arena_is_transactional(arena) || transaction_word_state(word) == TRANSACTION_NONE) {
         return TRANSACTION_TASK_NOTHING;
     }
-    switch (transaction_word_state(word)) {
-    case TRANSACTION_COMMITTING:
-    case TRANSACTION_DECIDED:
-    case TRANSACTION_ABORTING:
-        break;
-    default:
+    if (!transaction_is_ending(word)) {
+        POINT(transaction_seen);
         transaction_watch(arena, word, timeout_ns);
-        word = transaction_read(arena);
-        break;
+        word = transaction_read(arena); /* an empty one may be over by now, and is left alone */
     }
-    if (transaction_word_state(word) != TRANSACTION_OPEN && transaction_word_state(word) != TRANSACTION_ABORT_ONLY) {
+    if (transaction_is_ending(word)) {
         transaction_press_on(half, word, wakes);
     }
     word = transaction_read(arena);

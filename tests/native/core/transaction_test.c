@@ -341,6 +341,26 @@ TEST(a_commit_without_batches_sees_what_came_in_between)
     company_left(&company);
 }
 
+static void commit_alone(void *context)
+{
+    const struct company *company = context;
+    EXPECT_STATUS(transaction_commit(company->arena, company->number), STATUS_OK);
+}
+
+/* The sender has seen it open, and finds it over. */
+TEST(a_sender_leaves_a_transaction_alone_that_was_over_in_between)
+{
+    struct company company = company_met();
+    uint64_t number;
+    begin(&company);
+    interrupt_at("transaction_seen", 0, commit_alone, &company);
+    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(state_of(&company), TRANSACTION_NONE);
+    transaction_leave(company.arena);
+    company_left(&company);
+}
+
 TEST(a_record_whose_batch_is_sealed_by_the_end_of_its_transaction_is_refused)
 {
     struct company company = company_met();
