@@ -72,20 +72,37 @@ enum status transaction_begin(struct arena *arena, uint64_t *number)
     return cas_u64(&arena->globals->transaction, &word, opened) ? STATUS_OK : STATUS_PENDING;
 }
 
-/* Nothing of a transaction without batches is in the arena or in a sink, so it needs no sender. */
-static bool transaction_commit_open(struct arena *arena, uint64_t word)
+static void transaction_count(struct arena *arena, enum transaction_why why)
 {
-    CHECK(transaction_word_state(word) == TRANSACTION_OPEN);
-    if ((word & TRANSACTION_HAS_BATCHES) != 0) {
-        return transaction_change(arena, word, TRANSACTION_COMMITTING, TRANSACTION_WHY_NOT);
-    }
-    uint64_t ended = transaction_word(transaction_word_number(word), TRANSACTION_NONE, TRANSACTION_WHY_NOT);
+    CHECK(why < TRANSACTION_WHY_COUNT);
+    bool is_committed = why == TRANSACTION_WHY_NOT;
+    counter_add(arena, is_committed ? COUNTER_TRANSACTIONS_COMMITTED : COUNTER_TRANSACTIONS_ABORTED, 1);
+}
+
+/* Nothing of a transaction without batches is in the arena or in a sink, so it needs no sender. */
+static bool transaction_is_empty(uint64_t word)
+{
+    return transaction_word_state(word) == TRANSACTION_OPEN && (word & TRANSACTION_HAS_BATCHES) == 0;
+}
+
+static bool empty_transaction_end(struct arena *arena, uint64_t word, enum transaction_why why)
+{
+    CHECK(transaction_is_empty(word));
+    uint64_t ended = transaction_word(transaction_word_number(word), TRANSACTION_NONE, why);
     POINT(empty_transaction_ends);
     if (!cas_u64(&arena->globals->transaction, &word, ended)) {
         return false;
     }
-    counter_add(arena, COUNTER_TRANSACTIONS_COMMITTED, 1);
+    transaction_count(arena, why);
     return true;
+}
+
+static bool transaction_commit_open(struct arena *arena, uint64_t word)
+{
+    CHECK(transaction_word_state(word) == TRANSACTION_OPEN);
+    return transaction_is_empty(word)
+               ? empty_transaction_end(arena, word, TRANSACTION_WHY_NOT)
+               : transaction_change(arena, word, TRANSACTION_COMMITTING, TRANSACTION_WHY_NOT);
 }
 
 enum status transaction_commit(struct arena *arena, uint64_t number)
@@ -129,7 +146,10 @@ enum status transaction_abort(struct arena *arena, uint64_t number, enum transac
             return STATUS_TRANSACTION_ENDED;
         }
         bool is_failed = state == TRANSACTION_ABORT_ONLY;
-        if (transaction_change(arena, word, TRANSACTION_ABORTING, is_failed ? why_read(word) : why)) {
+        bool is_done = transaction_is_empty(word)
+                           ? empty_transaction_end(arena, word, why)
+                           : transaction_change(arena, word, TRANSACTION_ABORTING, is_failed ? why_read(word) : why);
+        if (is_done) {
             return STATUS_OK;
         }
         word = transaction_read(arena);
@@ -233,8 +253,7 @@ enum status transaction_end(struct arena *arena, uint64_t number, enum transacti
     if (!cas_u64(&arena->globals->transaction, &word, ended)) {
         return STATUS_TRANSACTION_ENDED;
     }
-    bool is_committed = kept == TRANSACTION_WHY_NOT;
-    counter_add(arena, is_committed ? COUNTER_TRANSACTIONS_COMMITTED : COUNTER_TRANSACTIONS_ABORTED, 1);
+    transaction_count(arena, kept);
     return STATUS_OK;
 }
 

@@ -31,7 +31,8 @@
  * BEGIN    take the coordinator's role; abort what a dead coordinator left; when the word says NONE: OPEN, number + 1
  * COMMIT   has batches: COMMITTING by cas, full barrier (X1), then each OPEN slot is sealed
  *          has none:    NONE by cas. The transaction is over, and no sender hears of it
- * ABORT, FAIL   likewise, with another state
+ * ABORT    likewise, with ABORTING, or with NONE and the reason
+ * FAIL     ABORT_ONLY by cas, then likewise
  * OPEN A BATCH (producer_batch.h): slot word = OPEN, full barrier (X2), read the word. When it says OPEN without
  *          `has batches`, raise that by cas, and read again if it fails. When it does not say OPEN, the opener takes
  *          its empty slot back before `open` names it.
@@ -48,13 +49,13 @@
  * that is still OPEN therefore belongs to the transaction that the word names, and a record that gets into it is in n:
  * DECIDED and NONE come behind the seal. No batch needs a number.
  *
- * WHY NOTHING IS LOST WHEN A COMMIT FINDS NO BATCH. A record exists by a cas on a slot whose opener found `has
- * batches`, or raised it by a cas from OPEN. The commit goes from OPEN without it to NONE by a cas on the same word. So
- * one of the two comes first: behind the opener the commit finds `has batches`, and behind the commit the opener finds
- * NONE or another number. A slot may be open again under an old `open` that names it, before its opener has raised the
- * bit. No record gets in there: the opener has the partition's lock until it names its slot, an appender that was
- * passed does not use the slot that it has read, and the process that passes an opener seals what `open` names and
- * forgets it.
+ * WHY NOTHING IS LOST WHEN A COMMIT FINDS NO BATCH, and nothing is left when an abort finds none. A record exists by a
+ * cas on a slot whose opener found `has batches`, or raised it by a cas from OPEN. The end goes from OPEN without it to
+ * NONE by a cas on the same word. So one of the two comes first: behind the opener the end finds `has batches`, and
+ * behind the end the opener finds NONE or another number. A slot may be open again under an old `open` that names it,
+ * before its opener has raised the bit. No record gets in there: the opener has the partition's lock until it names its
+ * slot, an appender that was passed does not use the slot that it has read, and the process that passes an opener seals
+ * what `open` names and forgets it.
  *
  * WHY A RECORD IS IN THE TRANSACTION THAT WAS JOINED. The appender saw the slot OPEN, then the word OPEN with its
  * number n. The opener's X2 stands before the store of `open` that led the appender to the slot, so it read n or an
@@ -66,7 +67,7 @@
  * DEATHS
  *   coordinator before OPEN      leaves its role to the next process that begins.
  *   coordinator while OPEN       the sender aborts at its next look, or the next process that begins does.
- *   coordinator behind NONE      its transaction had no batch, and is committed.
+ *   coordinator behind NONE      its transaction had no batch, and is over.
  *   coordinator while COMMITTING batches may be OPEN still, and records go on being accepted there: they are in the
  *                                transaction. The sender seals them itself, delivers and decides.
  *   appender                     its committed records are in the transaction. Its empty slot becomes DONE. `has
@@ -179,7 +180,8 @@ enum status transaction_begin(struct arena *arena, uint64_t *number) MUST_USE;
  * transaction, or says that this one is over, is aborted or may only be aborted. */
 enum status transaction_commit(struct arena *arena, uint64_t number) MUST_USE;
 
-/* STATUS_TRANSACTION_ENDED: the transaction is being committed, is decided, or is over. A word with an impossible state
+/* A transaction without batches is over when this comes back. STATUS_TRANSACTION_ENDED: the transaction is being
+ * committed, is decided, or is over. A word with an impossible state
  * becomes ABORTING, too. */
 enum status transaction_abort(struct arena *arena, uint64_t number, enum transaction_why why) MUST_USE;
 

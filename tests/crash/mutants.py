@@ -970,8 +970,8 @@ MUTANTS = (
     Mutant(
         "empty-transaction-ends-by-a-store",
         "arena/transaction.c",
-        "    if (!cas_u64(&arena->globals->transaction, &word, ended)) {\n        return false;\n    }\n    counter_",
-        "    store_release_u64(&arena->globals->transaction, ended);\n    counter_",
+        "    if (!cas_u64(&arena->globals->transaction, &word, ended)) {\n        return false;\n    }\n    transact",
+        "    store_release_u64(&arena->globals->transaction, ended);\n    transact",
         TRANSACTION_TEST,
         is_quick=True,
         is_slow=True,

@@ -54,6 +54,7 @@ def test_a_transaction_is_begun_filled_and_committed(transactional: Arena) -> No
         assert native.transaction == (1, "none", "")
         native.leave_transaction()
         assert native.begin_transaction() == 2
+        accumulator.append(TOPIC, 0, 1, None, b"value")
         native.abort_transaction(2)
         with pytest.raises(TransactionEndedError):
             native.commit_transaction(2)

@@ -338,6 +338,7 @@ def test_without_a_sender_a_commit_says_that_its_outcome_is_unknown(transactiona
         producer.commit_transaction()
         assert values(sink) == [b"1"]
     producer.begin_transaction()
+    producer.send(TOPIC, b"2", partition=0)
     producer.abort_transaction()
     with pytest.raises(ArenaBusyError, match="is not over"):
         producer.begin_transaction()
@@ -672,6 +673,7 @@ def test_stat_and_inspect_show_the_transaction(transactional: Arena) -> None:
     assert "the last one was committed" in shown()
     assert overview(transactional)["transaction"]["age_ns"] is None
     producer.begin_transaction()
+    producer.send(TOPIC, b"1", partition=0)
     producer.abort_transaction()
     assert re.search(r"2 is aborting, begun .* ago: its coordinator aborted it", shown())
     producer.close(0)

@@ -294,6 +294,33 @@ TEST(a_commit_that_finds_no_batch_is_over_without_a_sender)
     company_left(&company);
 }
 
+static void append_in_between(void *context)
+{
+    struct company *company = context;
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+}
+
+TEST(an_abort_that_finds_no_batch_is_over_without_a_sender)
+{
+    struct company company = company_met();
+    for (uint32_t i = 1; i <= 3; i++) {
+        begin(&company);
+        EXPECT_STATUS(transaction_abort(company.arena, company.number, TRANSACTION_WHY_ASKED), STATUS_OK);
+        EXPECT_EQ_U64(transaction_read(company.arena), transaction_word(i, TRANSACTION_NONE, TRANSACTION_WHY_ASKED));
+        EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_ABORTED), i);
+        EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
+        transaction_leave(company.arena);
+    }
+    begin(&company);
+    interrupt_at("empty_transaction_ends", 0, append_in_between, &company);
+    EXPECT_STATUS(transaction_abort(company.arena, company.number, TRANSACTION_WHY_ASKED), STATUS_OK);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(state_of(&company), TRANSACTION_ABORTING);
+    sender_end_it(&company);
+    EXPECT_EQ_U64(company.sink.count, 0);
+    company_left(&company);
+}
+
 TEST(a_batch_that_was_delivered_before_the_commit_is_a_batch)
 {
     struct company company = company_met();
@@ -312,12 +339,6 @@ static void refuse_a_batch_in_between(void *context)
 {
     struct company *company = context;
     transaction_fail(company->survivor, TRANSACTION_WHY_FENCED);
-}
-
-static void append_in_between(void *context)
-{
-    struct company *company = context;
-    EXPECT_STATUS(append(company, 0), STATUS_OK);
 }
 
 /* The commit has read the word, and not changed it yet. */

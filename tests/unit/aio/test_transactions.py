@@ -302,6 +302,7 @@ def test_a_task_that_is_cancelled_while_it_waits_to_begin_has_begun_none(transac
     async def main() -> None:
         async with Producer(transactional) as producer, Producer(transactional) as other:
             await producer.begin_transaction()
+            await producer.send(TOPIC, b"1", partition=0)
             await producer.abort_transaction()  # without a sender it is not over
             task = asyncio.ensure_future(producer.begin_transaction())
             await asyncio.sleep(0)
