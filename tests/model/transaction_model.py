@@ -1,28 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transaction word as a model: appenders, coordinators and senders that may die at any step.
 
-One step of the model is one access to shared memory, as decision 0070 has it. There is one partition. Any appender may
-be passed at any time, so all of them run at once; the appender that passes another one seals what ``open`` names and
-forgets it, in one step here. An appender that was passed uses no batch that it has read, and takes no number for a new
-one. The slots' bytes and hazards are
-left to ``lock_model.py``. A record is oversized where its appender is in ``oversized`` (its chain is one slot here).
+One step of the model is one access to shared memory, as ``native/arena/transaction.c``,
+``native/producer/producer_batch.c`` and ``native/sender/ending.c`` make it. There is one partition. Any appender may be
+passed at any time, so all of them run at once. The slots' bytes and hazards, and the two words of the lock, are left to
+``lock_model.py``. A record is oversized where its appender is in ``oversized`` (its chain is one slot here).
 
-    word          (number, state, why), and whether OPEN has batches, which is changed together with it
-    coordinator   the process that began the transaction; NOBODY: none
-    open          (how often it was stored, slot)
+    word          (number, state, why, has batches)
+    coordinator   the process that has the coordinator's role; NOBODY: none
+    open          the slot that the partition names; NO_SLOT: none
     holder        the appender that has the lock of the partition; NOBODY: none
-    slot          word (state, generation, records, owner)
+    slot          word (state, records, owner)
     broker        the records that the broker has of its open transaction
 
-A coordinator takes the role, begins, and then commits or aborts: both are tried in every state. It ends a transaction
-without batches itself. The sender delivers
-while a transaction is open, may be refused a batch for good (``failures``), and ends transactions. A sender that dies
-is followed by one that knows nothing. An appender that joined a transaction gives its number with the record.
+Some accesses of the code are one step here. A load of a word and the compare-and-swap from its value are one, because
+the swap succeeds only where the value still stands, and nothing but the value decides. A look whether the lock is held
+is one with the load before it, and a repair does without it: here an appender goes on also where it was passed in
+between, so the model does all that the code does, and more. A slot is taken from the pool together with the load of
+``open`` behind it, because nobody else may use that slot meanwhile.
+
+No word comes back to a former value in the code: a slot has a generation, and ``open`` the number of an acquisition. So
+the model keeps no such numbers. It remembers for each appender whether the slot was freed, and whether ``open``
+was stored, since the appender read them (``slot_kept``, ``open_kept``). An appender remembers nothing else that it will
+not use.
+
+A coordinator takes the role, begins, and then commits or aborts: both are tried in every state. It commits a
+transaction without batches itself. It leaves when it has aborted, or has read the outcome of its commit. The sender
+takes batches out, has some of them in flight, may be refused one for good or let one expire (``failures``), may find an
+open transaction too old (``is_late``), and ends transactions. A batch in flight may have reached the broker when the
+sender dies. A sender that dies is followed by one that knows nothing. An appender that joined a transaction gives its
+number with the record.
 
 The explorer checks every state. No slot has a record while the word says NONE or DECIDED. A record that was accepted
 ends in the transaction that was open when it was committed to its batch, in that of its number if it joined one, and
-once. A refused record ends nowhere. A transaction of which a batch was refused is not committed. A coordinator hears of
-a commit if the broker has committed, and only then. From every state an end can be reached.
+once; until then it is in a slot or at the broker. A refused record ends nowhere. A transaction of which a batch was
+refused is not committed. A coordinator hears of a commit if the broker has committed, and only then. From every state
+an end can be reached.
 
 ``mutation`` breaks a rule; each one must be found (``MUTATIONS``).
 """
@@ -31,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 NONE, OPEN, COMMITTING, DECIDED, ABORTING, ABORT_ONLY = (
     "none",
@@ -42,13 +55,18 @@ NONE, OPEN, COMMITTING, DECIDED, ABORTING, ABORT_ONLY = (
     "abort only",
 )
 FREE, OWNED, FILLING, READY, DONE = "free", "owned", "filling", "ready", "done"
-OVER, DEAD = "over", "dead"
+OVER = "over"  # or dead
 NOBODY = -1
 NO_SLOT = -1
 
 Record = tuple[int, int]  # appender, number
-Word = tuple[int, str, str]
-Open = tuple[int, int]
+
+# The fate of a record: open, or accepted in the transaction of that number, or no transaction may have it any
+# more, since it was refused, has ended in one, or is that of a dead appender.
+PENDING, CLOSED = -2, -1
+
+# A slot in flight: lent to the sink, known to the broker, or with a result that it has not from the broker.
+LENT, TAKEN, RESULT = "lent", "taken", "result"
 
 MUTATIONS = {
     "no look behind OPEN": "an opener does not read the word again when its batch is open",
@@ -70,14 +88,25 @@ MUTATIONS = {
     "empty commit by a store": "a transaction that had no batch is ended by a store",
     "batch of a passed appender": "an appender that was passed uses the batch that it has read",
     "outcome not awaited": "a coordinator gives its role up before it has read the outcome",
+    "ends what has ended": "the sender goes on with a transaction that ended while it looked at it",
+    "abort by an old look": "the sender has found a transaction without a coordinator, and aborts the one that is open",
+    "no repair": "an appender that passes another one leaves the batch that is named",
 }
+
+
+class Word(NamedTuple):
+    """The word of the transaction."""
+
+    number: int = 0
+    state: str = NONE
+    why: str = ""
+    has_batches: bool = False
 
 
 class Slot(NamedTuple):
     """A slot word with the records that it counts."""
 
     state: str = FREE
-    generation: int = 0
     records: tuple[Record, ...] = ()
     owner: int = NOBODY
 
@@ -89,17 +118,39 @@ class Slot(NamedTuple):
     @property
     def sealed(self) -> Slot:
         """The same batch, closed."""
-        return self._replace(state=READY if self.records else DONE)
+        if self.state != FILLING:
+            return self
+        return self._replace(state=READY) if self.records else Slot(DONE)
+
+
+class Shared(NamedTuple):
+    """The values that all processes see, and the history that only the checks remember."""
+
+    word: Word
+    slots: tuple[Slot, ...]
+    slot_kept: tuple[int, ...]  # per appender: the slot that it has read, if that was not freed meanwhile
+    open_kept: tuple[bool, ...]  # per appender: nobody has stored `open` since it read it
+    is_dead: tuple[bool, ...]  # per process; of appenders those that have a slot
+    deaths_left: int
+    failures_left: int
+    fates: tuple[int, ...]  # per record
+    coordinator: int = NOBODY
+    open: int = NO_SLOT
+    holder: int = NOBODY
+    broker: tuple[Record, ...] = ()
+    is_committed: bool = False  # the broker has committed the transaction of the word
+    is_failed: bool = False  # a batch of the transaction of the word was refused
+    wrong: str | None = None
 
 
 class Appender(NamedTuple):
-    """The step at which an appender stands, and the words that it has read."""
+    """The step at which an appender stands, and its knowledge."""
 
     place: str = "begin"
     number: int = 0
-    open: Open = (0, NO_SLOT)
-    word: Slot | None = None
     spare: int = NO_SLOT
+    slot: int = NO_SLOT  # the one that `open` named
+    word: Slot | None = None  # its word, as it was read
     seen: Word | None = None
 
 
@@ -114,35 +165,17 @@ class Coordinator(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """The step at which the sender stands."""
+    """The step at which the sender stands, and the slots that it has in flight."""
 
     place: str = "idle"
     slot: int = 0
-    transaction: Word = (0, NONE, "")
+    number: int = 0
+    state: str = NONE
+    flight: tuple[str, ...] = ()
 
 
-class State(NamedTuple):
-    """Everything shared, the step of each process, and the history that only the checks remember."""
-
-    word: Word
-    coordinator: int
-    open: Open
-    slots: tuple[Slot, ...]
-    appenders: tuple[Appender, ...]
-    coordinators: tuple[Coordinator, ...]
-    sender: Sender
-    deaths_left: int
-    failures_left: int
-    has_batches: bool = False
-    holder: int = NOBODY
-    broker: tuple[Record, ...] = ()
-    accepted: tuple[tuple[Record, int], ...] = ()
-    refused: tuple[Record, ...] = ()
-    committed: tuple[tuple[Record, int], ...] = ()
-    thrown_away: tuple[tuple[Record, int], ...] = ()
-    broker_committed: tuple[int, ...] = ()
-    failed: tuple[int, ...] = ()
-    wrong: str | None = None
+Own: TypeAlias = Appender | Coordinator | Sender
+Step = tuple[str, Shared, Own]
 
 
 @dataclass(frozen=True)
@@ -157,524 +190,711 @@ class Bounds:
     failures: int = 0
     oversized: tuple[int, ...] = ()
     aborts: bool = True  # a coordinator may also abort
+    is_late: bool = False  # the sender may find an open transaction too old
 
 
-def _replace(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:
+def _with(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:
     return (*items[:index], item, *items[index + 1 :])
 
 
-Step = tuple[str, State]
-
-
 class TransactionModel:
-    """See the module."""
+    """See the module. The processes are the appenders, the coordinators, and the sender."""
 
     def __init__(self, bounds: Bounds, mutation: str = ""):
         self.bounds = bounds
         self.mutation = mutation
+        self._appender_count = len(bounds.records)
+        self._sender = len(bounds.records) + len(bounds.transactions)
+        self._joined = {(p, n): joined for p, numbers in enumerate(bounds.records) for n, joined in enumerate(numbers)}
+        self._record_index = {record: index for index, record in enumerate(self._joined)}
+        self._idle = Sender(flight=("",) * bounds.slot_count)
+        self._methods: dict[tuple[type, str], Callable[..., Iterator[Step]]] = {}
 
-    def initial(self) -> State:
+    def initial(self) -> tuple[Shared, tuple[Own, ...]]:
         """No transaction was ever begun."""
-        return State(
-            word=(0, NONE, ""),
-            coordinator=NOBODY,
-            open=(0, NO_SLOT),
+        count = self._appender_count
+        shared = Shared(
+            word=Word(),
             slots=(Slot(),) * self.bounds.slot_count,
-            appenders=(Appender(),) * len(self.bounds.records),
-            coordinators=tuple(Coordinator(left=left) for left in self.bounds.transactions),
-            sender=Sender(),
+            slot_kept=(NO_SLOT,) * count,
+            open_kept=(False,) * count,
+            is_dead=(False,) * self._sender,
             deaths_left=self.bounds.deaths,
             failures_left=self.bounds.failures,
+            fates=(PENDING,) * len(self._joined),
         )
+        coordinators = (Coordinator(left=left) for left in self.bounds.transactions)
+        return shared, (*(Appender() for _ in range(count)), *coordinators, self._idle)
 
     # ---- rules ----
 
-    def is_good(self, state: State) -> bool:
-        """Everybody is over or dead, no transaction is left, and every slot is free."""
-        places = [appender.place for appender in state.appenders]
-        places += [coordinator.place for coordinator in state.coordinators]
-        return (
-            all(place in (OVER, DEAD) for place in places)
-            and state.word[1] == NONE
-            and state.sender.place == "idle"
-            and all(slot.state == FREE for slot in state.slots)
-        )
+    def is_over(self, own: Own) -> bool:
+        """Finished or dead; a sender has nothing to do."""
+        return own.place == OVER or own == self._idle
 
-    def violation(self, state: State) -> str | None:
+    def is_quiet(self, shared: Shared) -> bool:
+        """No transaction is left, and every slot is free."""
+        return shared.word.state == NONE and all(slot.state == FREE for slot in shared.slots)
+
+    def violation(self, shared: Shared) -> str | None:
         """See the module."""
-        if state.wrong is not None:
-            return state.wrong
-        if state.word[1] in (NONE, DECIDED) and any(slot.is_filled for slot in state.slots):
-            return f"a batch has records while the word says {state.word[1]}"
-        if set(state.broker_committed) & set(state.failed):
-            return "a transaction was committed of which a batch was refused"
-        ended = [record for record, _ in (*state.committed, *state.thrown_away)]
-        if set(ended) & set(state.refused):
-            return "a refused record is in a transaction"
-        return self._final_violation(state) if self.is_good(state) else None
-
-    def _final_violation(self, state: State) -> str | None:
-        if sorted(state.accepted) != sorted((*state.committed, *state.thrown_away)):
-            return "a record did not end once, in the transaction that it was accepted in"
-        for (p, number), transaction in state.accepted:
-            joined = self.bounds.records[p][number]
-            if joined not in (0, transaction):
-                return f"a record that joined {joined} was accepted in {transaction}"
+        if shared.wrong is not None:
+            return shared.wrong
+        in_slots = {record for slot in shared.slots for record in slot.records}
+        if shared.word.state in (NONE, DECIDED) and in_slots:
+            return f"a batch has records while the word says {shared.word.state}"
+        if shared.word.state == NONE and shared.broker:
+            return "the broker has records of a transaction while the word says none"
+        for record, index in self._record_index.items():
+            if shared.fates[index] >= 0 and record not in in_slots and record not in shared.broker:
+                return "a record was accepted, and is in no batch any more"
         return None
+
+    def _with_fate(self, shared: Shared, record: Record, fate: int) -> Shared:
+        return shared._replace(fates=_with(shared.fates, self._record_index[record], fate))
+
+    def _ended(self, shared: Shared, record: Record, number: int) -> Shared:
+        """The record is committed in the transaction, or thrown away with it."""
+        if shared.fates[self._record_index[record]] != number:
+            return shared._replace(wrong="a record did not end once, in the transaction that it was accepted in")
+        return self._with_fate(shared, record, CLOSED)
 
     # ---- next steps ----
 
-    def steps(self, state: State) -> Iterator[Step]:
-        """Everybody takes the next step, or is killed instead."""
-        for p, appender in enumerate(state.appenders):
-            if appender.place not in (OVER, DEAD):
-                steps = self._method("appender", appender.place)(state, p, appender)
-                yield from self._named_steps(f"appender {p}", steps)
-                yield from self._killed(state, f"appender {p}", self._ended(state, p, DEAD))
-        for c, coordinator in enumerate(state.coordinators):
-            if coordinator.place not in (OVER, DEAD):
-                steps = self._method("coordinator", coordinator.place)(state, c, coordinator)
-                yield from self._named_steps(f"coordinator {c}", steps)
-                dead = state._replace(coordinators=_replace(state.coordinators, c, Coordinator(DEAD, 0)))
-                yield from self._killed(state, f"coordinator {c}", dead)
-        yield from self._named_steps("sender", self._method("sender", state.sender.place)(state, state.sender))
-        if state.sender.place != "idle":
-            yield from self._killed(state, "sender", state._replace(sender=Sender()))
-
-    def _method(self, kind: str, place: str) -> Callable[..., Iterator[Step]]:
-        method: Callable[..., Iterator[Step]] = getattr(self, f"_{kind}_{place.replace(' ', '_')}")
-        return method
-
-    @staticmethod
-    def _named_steps(name: str, steps: Iterator[Step]) -> Iterator[Step]:
-        for label, successor in steps:
-            yield f"{name} {label}", successor
-
-    @staticmethod
-    def _killed(state: State, name: str, successor: State) -> Iterator[Step]:
-        if state.deaths_left > 0:
-            yield f"{name} is killed", successor._replace(deaths_left=state.deaths_left - 1)
-
-    @staticmethod
-    def _at(state: State, p: int, place: str, **remembered: Any) -> State:
-        appender = state.appenders[p]._replace(place=place, **remembered)
-        return state._replace(appenders=_replace(state.appenders, p, appender))
-
-    @staticmethod
-    def _with_coordinator(state: State, c: int, **fields: Any) -> State:
-        return state._replace(coordinators=_replace(state.coordinators, c, state.coordinators[c]._replace(**fields)))
-
-    @staticmethod
-    def _sender_at(state: State, place: str, **fields: Any) -> State:
-        sender = Sender() if place == "idle" else state.sender._replace(place=place, **fields)
-        return state._replace(sender=sender)
-
-    @staticmethod
-    def _ended(state: State, p: int, place: str) -> State:
-        return state._replace(appenders=_replace(state.appenders, p, Appender(place)))
-
-    @staticmethod
-    def _with_slot(state: State, index: int, slot: Slot) -> State:
-        return state._replace(slots=_replace(state.slots, index, slot))
-
-    def _cas(self, state: State, index: int, word: Slot, slot: Slot) -> State | None:
-        return self._with_slot(state, index, slot) if state.slots[index] == word else None
-
-    # ---- appender ----
-
-    def _admits(self, state: State, p: int, appender: Appender) -> bool:
-        joined = self.bounds.records[p][appender.number]
-        if joined and self.mutation != "no look at the number":
-            return state.word[:2] == (joined, OPEN)
-        return state.word[1] == OPEN
-
-    def _next(self, state: State, p: int, appender: Appender) -> State:
-        number = appender.number + 1
-        is_over = number == len(self.bounds.records[p])
-        fresh = Appender("leave" if is_over else "begin", number, spare=appender.spare)
-        holder = NOBODY if state.holder == p else state.holder
-        return state._replace(appenders=_replace(state.appenders, p, fresh), holder=holder)
-
-    def _refuse(self, state: State, p: int, appender: Appender) -> State:
-        refused = tuple(sorted((*state.refused, (p, appender.number))))
-        return self._next(state._replace(refused=refused), p, appender)
-
-    def _accept(self, state: State, p: int, appender: Appender) -> State:
-        if state.word[1] in (NONE, DECIDED):
-            state = state._replace(wrong=f"a record was accepted while the word says {state.word[1]}")
-        accepted = tuple(sorted((*state.accepted, ((p, appender.number), state.word[0]))))
-        return self._next(state._replace(accepted=accepted), p, appender)
-
-    def _appender_begin(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        if p in self.bounds.oversized:
-            yield "begins an oversized record", self._at(state, p, "allocate")
-        elif self.mutation == "join looked at first" and not self._admits(state, p, appender):
-            yield "is refused at once", self._refuse(state, p, appender)
-        elif self.mutation == "join looked at first":
-            yield "finds its transaction open", self._at(state, p, "lock")
-        else:
-            yield from self._appender_lock(state, p, appender)
-
-    def _appender_lock(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
-        if state.holder not in (NOBODY, p):
-            state = self._repaired(state)
-        state = state._replace(holder=p)
-        yield "takes the lock, and reads `open`", self._at(state, p, "read batch", open=state.open)
-
-    def _repaired(self, state: State) -> State:
-        index = state.open[1]
-        if index != NO_SLOT and state.slots[index].state == FILLING:
-            state = self._with_slot(state, index, state.slots[index].sealed)
-        return state if index == NO_SLOT else self._named(state, NO_SLOT)
-
-    def _appender_read_batch(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        index = appender.open[1]
-        slot = state.slots[index] if index != NO_SLOT else None
-        if state.holder != p and self.mutation != "batch of a passed appender":
-            yield "finds that it was passed", self._at(state, p, "begin", open=(0, NO_SLOT))
-        elif slot is None or slot.state != FILLING:
-            yield "finds no open batch", self._at(state, p, "allocate")
-        elif self.bounds.records[p][appender.number] and self.mutation != "join looked at first":
-            yield "reads the batch", self._at(state, p, "compare", word=slot)
-        else:
-            yield "reads the batch", self._at(state, p, "commit", word=slot)
-
-    def _appender_compare(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        if self._admits(state, p, appender):
-            yield "finds its transaction open", self._at(state, p, "commit")
-        else:
-            yield "finds its transaction ended", self._refuse(state, p, appender)
-
-    def _appender_commit(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        index, word = appender.open[1], appender.word
-        assert word is not None
-        committed = word._replace(records=(*word.records, (p, appender.number)))
-        after = self._cas(state, index, word, committed)
-        if after is None and self.mutation == "plain commit":
-            after = self._with_slot(state, index, committed)
-        if after is None:
-            yield "finds the batch changed", self._at(state, p, "begin", word=None, open=(0, NO_SLOT))
-        else:
-            yield "commits its record", self._accept(after, p, appender)
-
-    def _appender_allocate(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        if not self._admits(state, p, appender):
-            yield "is refused", self._refuse(state, p, appender)
+    def steps(self, shared: Shared, p: int, own: Own) -> Iterator[Step]:
+        """The process takes its next step, or is killed instead."""
+        if own.place == OVER:
             return
-        place = "store open" if p in self.bounds.oversized else "take number"
-        if appender.spare != NO_SLOT:
-            yield "has a slot, and reads `open`", self._at(state, p, place, open=state.open)
-        for index, slot in enumerate(state.slots):
-            if slot.state == FREE and appender.spare == NO_SLOT:
-                taken = self._with_slot(state, index, slot._replace(state=OWNED, owner=p))
-                yield (
-                    f"takes slot {index}, and reads `open`",
-                    self._at(taken, p, place, spare=index, open=state.open),
-                )
-                return
+        kind = type(own)
+        method = self._methods.get((kind, own.place))
+        if method is None:
+            method = getattr(self, f"_{kind.__name__.lower()}_{own.place.replace(' ', '_')}")
+            self._methods[kind, own.place] = method
+        name = kind.__name__.lower() if kind is Sender else f"{kind.__name__.lower()} {p}"
+        for label, after, own_after in method(shared, p, own):
+            yield f"{name} {label}", after, own_after
+        if shared.deaths_left > 0 and own != self._idle:
+            yield from self._killed(shared, p, own, name)
 
-    def _appender_take_number(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
-        if state.holder == p:
-            yield "takes a number of a batch", self._at(state, p, "store open")
-        else:
-            yield "finds that it was passed", self._at(state, p, "begin", open=(0, NO_SLOT))
-
-    def _appender_store_open(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        slot = state.slots[appender.spare]._replace(state=FILLING)
-        place = "ready" if p in self.bounds.oversized else "name"
-        if self.mutation == "chain by store" and p in self.bounds.oversized:
-            yield "commits its record by a store", self._stored_chain(state, p, appender)
+    def _killed(self, shared: Shared, p: int, own: Own, name: str) -> Iterator[Step]:
+        after = shared._replace(deaths_left=shared.deaths_left - 1)
+        if isinstance(own, Sender):
+            yield f"{name} is killed", after, self._idle
             return
-        looks = self.mutation not in ("no look behind OPEN", "look before OPEN")
-        opened = self._with_slot(state, appender.spare, slot)
-        yield "says OPEN", self._at(opened, p, "look" if looks else place, word=slot)
+        if isinstance(own, Coordinator):
+            yield f"{name} is killed", after._replace(is_dead=_with(after.is_dead, p, True)), Coordinator(OVER, 0)
+            return
+        for number in range(own.number, len(self.bounds.records[p])):
+            if after.fates[self._record_index[p, number]] == PENDING:
+                after = self._with_fate(after, (p, number), CLOSED)
+        owns_slot = any(slot.owner == p for slot in after.slots)
+        after = after._replace(is_dead=_with(after.is_dead, p, owns_slot))
+        yield f"{name} is killed", self._forgotten(after, p), Appender(OVER)
 
-    def _stored_chain(self, state: State, p: int, appender: Appender) -> State:
-        slot = state.slots[appender.spare]._replace(state=READY, records=((p, appender.number),))
-        appender = appender._replace(spare=NO_SLOT)
-        return self._accept(self._with_slot(state, state.appenders[p].spare, slot), p, appender)
+    # ---- slots and `open` ----
 
-    def _appender_look(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        place = "ready" if p in self.bounds.oversized else "name"
-        if not self._admits(state, p, appender):
-            yield "finds the transaction ended", self._at(state, p, "take back refused")
-        elif state.has_batches or self.mutation in ("batch not told", "batch told late"):
-            yield "finds the transaction open", self._at(state, p, place)
-        else:
-            yield "finds the transaction open, without batches", self._at(state, p, "tell", seen=state.word)
+    @staticmethod
+    def _with_slot(shared: Shared, index: int, slot: Slot) -> Shared:
+        return shared._replace(slots=_with(shared.slots, index, slot))
 
-    def _appender_tell(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        place = "ready" if p in self.bounds.oversized else "name"
-        assert appender.seen is not None
-        if self.mutation == "batch told by a store":
-            state = state._replace(word=appender.seen)
-        if state.word == appender.seen:
-            yield "tells of its batch", self._at(state._replace(has_batches=True), p, place, seen=None)
-        else:
-            yield "finds the word changed", self._at(state, p, "look", seen=None)
+    def _sealed(self, shared: Shared, index: int) -> Shared:
+        return self._with_slot(shared, index, shared.slots[index].sealed)
 
-    def _appender_late_tell(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        told = state._replace(has_batches=True) if state.word == appender.seen else state
-        yield "tells of its batch", self._at(told, p, "begin", seen=None)
+    def _freed(self, shared: Shared, index: int) -> Shared:
+        kept = tuple(NO_SLOT if slot == index else slot for slot in shared.slot_kept)
+        owner = shared.slots[index].owner
+        is_dead = shared.is_dead if owner == NOBODY else _with(shared.is_dead, owner, False)
+        return self._with_slot(shared, index, Slot())._replace(slot_kept=kept, is_dead=is_dead)
 
-    def _appender_name(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        if state.open == appender.open:
-            named = self._named(state, appender.spare)
-            is_late = self.mutation == "batch told late"
-            place, seen = ("late tell", state.word) if is_late else ("begin", None)
-            yield "names its batch", self._at(named, p, place, spare=NO_SLOT, word=None, open=(0, NO_SLOT), seen=seen)
-        else:
-            yield "finds another batch named", self._at(state, p, "take back")
+    def _named(self, shared: Shared, slot: int) -> Shared:
+        return shared._replace(open=slot, open_kept=(False,) * self._appender_count)
 
-    def _appender_ready(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        word = appender.word
-        assert word is not None
-        sealed = word._replace(state=READY, records=((p, appender.number),))
-        after = self._cas(state, appender.spare, word, sealed)
-        appender = appender._replace(spare=NO_SLOT)
-        if after is None:
-            yield "finds its slots sealed", self._at(state, p, "begin", spare=NO_SLOT, word=None, open=(0, NO_SLOT))
-        else:
-            yield "commits its oversized record", self._accept(after, p, appender)
+    @staticmethod
+    def _reading_slot(shared: Shared, p: int, slot: int) -> Shared:
+        return shared._replace(slot_kept=_with(shared.slot_kept, p, slot))
 
-    def _appender_take_back(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        yield (
-            "takes its slot back",
-            self._at(self._taken_back(state, p, appender), p, "begin", word=None, open=(0, NO_SLOT)),
+    @staticmethod
+    def _reading_open(shared: Shared, p: int) -> Shared:
+        return shared._replace(open_kept=_with(shared.open_kept, p, True))
+
+    @staticmethod
+    def _forgotten(shared: Shared, p: int) -> Shared:
+        """The appender uses nothing any more that it has read."""
+        return shared._replace(
+            slot_kept=_with(shared.slot_kept, p, NO_SLOT), open_kept=_with(shared.open_kept, p, False)
         )
 
-    def _appender_take_back_refused(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        state = self._taken_back(state, p, appender)
-        yield "takes its slot back, and raises", self._refuse(state, p, state.appenders[p])
+    def _swapped(self, shared: Shared, p: int, index: int, word: Slot, slot: Slot) -> Shared | None:
+        """By compare-and-swap; None: the slot has another word."""
+        if shared.slot_kept[p] != index or shared.slots[index] != word:
+            return None
+        return self._with_slot(shared, index, slot)
 
-    def _taken_back(self, state: State, p: int, appender: Appender) -> State:
-        assert appender.word is not None
-        after = self._cas(state, appender.spare, appender.word, appender.word._replace(state=OWNED))
-        return self._at(state, p, appender.place, spare=NO_SLOT) if after is None else after
+    # ---- appender: the lock ----
 
-    def _appender_leave(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        if appender.spare != NO_SLOT:
-            state = self._freed(state, appender.spare)
-        yield "is over", self._ended(state, p, OVER)
+    def _admits(self, shared: Shared, p: int, own: Appender) -> bool:
+        joined = self._joined[p, own.number]
+        if joined and self.mutation != "no look at the number":
+            return shared.word[:2] == (joined, OPEN)
+        return shared.word.state == OPEN
 
-    def _freed(self, state: State, index: int) -> State:
-        """The generation is one that no appender remembers, which keeps the number of states small."""
-        remembered = {appender.word.generation for appender in state.appenders if appender.word is not None}
-        generation = next(number for number in range(len(remembered) + 1) if number not in remembered)
-        return self._with_slot(state, index, Slot(generation=generation))
+    def _released(self, shared: Shared, p: int) -> Shared:
+        return self._forgotten(shared._replace(holder=NOBODY) if shared.holder == p else shared, p)
 
-    @staticmethod
-    def _named(state: State, index: int) -> State:
-        """Likewise the number of the store."""
-        remembered = {appender.open for appender in state.appenders} | {state.open}
-        number = next(number for number in range(len(remembered) + 1) if (number, index) not in remembered)
-        return state._replace(open=(number, index))
+    def _again(self, label: str, shared: Shared, p: int, own: Appender) -> Step:
+        """Leaves the lock, and starts over with the slot that it has."""
+        return label, self._released(shared, p), Appender("lock", own.number, own.spare)
+
+    def _next(self, label: str, shared: Shared, p: int, own: Appender) -> Step:
+        shared = self._released(shared, p)
+        if own.spare != NO_SLOT:
+            return label, shared, Appender("give back", own.number, own.spare)
+        return label, shared, self._behind(p, own.number)
+
+    def _behind(self, p: int, number: int) -> Appender:
+        is_over = number + 1 == len(self.bounds.records[p])
+        return Appender(OVER) if is_over else Appender("begin", number + 1)
+
+    def _appender_give_back(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        yield "gives its slot back", self._freed(shared, own.spare), self._behind(p, own.number)
+
+    def _refuse(self, label: str, shared: Shared, p: int, own: Appender) -> Step:
+        return self._next(label, self._with_fate(shared, (p, own.number), CLOSED), p, own)
+
+    def _accept(self, label: str, shared: Shared, p: int, own: Appender) -> Step:
+        number, what, _, has_batches = shared.word
+        if what in (NONE, DECIDED):
+            shared = shared._replace(wrong=f"a record was accepted while the word says {what}")
+        elif what == OPEN and not has_batches:
+            shared = shared._replace(wrong="a record was accepted while the word says that there is no batch")
+        elif self._joined[p, own.number] not in (0, number):
+            shared = shared._replace(wrong=f"a record of another transaction was accepted in {number}")
+        return self._next(label, self._with_fate(shared, (p, own.number), number), p, own)
+
+    def _is_oversized(self, p: int) -> bool:
+        return p in self.bounds.oversized
+
+    def _appender_begin(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        if self._is_oversized(p):
+            yield from self._appender_take_pieces(shared, p, own)
+        elif self.mutation == "join looked at first" and not self._admits(shared, p, own):
+            yield self._refuse("is refused at once", shared, p, own)
+        elif self.mutation == "join looked at first":
+            yield "finds its transaction open", shared, own._replace(place="lock")
+        else:
+            yield from self._appender_lock(shared, p, own)
+
+    def _appender_take_pieces(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        if not self._admits(shared, p, own):
+            yield self._refuse("is refused", shared, p, own)
+        else:
+            yield "is admitted", shared, own._replace(place="wait")
+
+    def _appender_lock(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        """A free lock may look held (producer_lock.h), and a holder may be passed when its record is committed."""
+        held = shared._replace(holder=p)
+        if shared.holder == NOBODY:
+            yield "takes the lock", held, own._replace(place="read open")
+        place = "read open" if self.mutation == "no repair" else "repair"
+        yield "passes a holder", held, own._replace(place=place)
+
+    def _appender_repair(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        place = "forget" if shared.open == NO_SLOT else "repair seal"
+        yield "reads `open` to repair", self._reading_open(shared, p), own._replace(place=place, slot=shared.open)
+
+    def _appender_repair_seal(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        after = own._replace(place="forget", slot=NO_SLOT)
+        yield "seals the batch that is named", self._sealed(shared, own.slot), after
+
+    def _appender_forget(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        if shared.holder != p:
+            yield self._again("finds that it was passed", shared, p, own)
+        if shared.open_kept[p]:
+            yield "names no batch", self._named(shared, NO_SLOT), own._replace(place="read open")
+        else:
+            yield from self._appender_repair(shared, p, own)
+
+    # ---- appender: into the open batch ----
+
+    def _appender_read_open(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        place = "chain look" if self._is_oversized(p) else "read batch"
+        if place == "chain look":
+            shared = self._reading_open(shared, p)
+        yield "reads `open`", shared, own._replace(place=place, slot=shared.open)
+
+    def _appender_read_batch(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        index = own.slot
+        slot = shared.slots[index] if index != NO_SLOT else None
+        if index != NO_SLOT and shared.holder != p and self.mutation != "batch of a passed appender":
+            yield self._again("finds that it was passed", shared, p, own)
+        elif slot is None or slot.state != FILLING:
+            yield "finds no open batch", shared, own._replace(place="admit", slot=NO_SLOT)
+        else:
+            is_compared = self._joined[p, own.number] and self.mutation != "join looked at first"
+            place = "compare" if is_compared else "commit"
+            yield "reads the batch", self._reading_slot(shared, p, index), own._replace(place=place, word=slot)
+
+    def _appender_compare(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        if self._admits(shared, p, own):
+            yield "finds its transaction open", shared, own._replace(place="commit")
+        else:
+            yield self._refuse("finds its transaction ended", shared, p, own)
+
+    def _appender_commit(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        assert own.word is not None
+        committed = own.word._replace(records=(*own.word.records, (p, own.number)))
+        after = self._swapped(shared, p, own.slot, own.word, committed)
+        if after is None and self.mutation == "plain commit":
+            after = self._with_slot(shared, own.slot, committed)
+        if after is None:
+            yield self._again("finds the batch changed", shared, p, own)
+        else:
+            yield self._accept("commits its record", after, p, own)
+
+    # ---- appender: a new batch ----
+
+    def _appender_admit(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        if not self._admits(shared, p, own):
+            yield self._refuse("is refused", shared, p, own)
+        else:
+            yield "is admitted", shared, own._replace(place="allocate")
+
+    def _appender_allocate(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        for after, index in [(shared, own.spare)] if own.spare != NO_SLOT else self._allocated(shared, p):
+            label = f"has slot {index}, and reads `open`"
+            if shared.holder == p:
+                yield label, self._reading_open(after, p), own._replace(place="store open", spare=index)
+            else:
+                yield self._again("finds that it was passed", after, p, own._replace(spare=index))
+            return
+        yield "leaves, and waits for a slot", self._released(shared, p), Appender("wait", own.number)
+
+    def _allocated(self, shared: Shared, p: int) -> Iterator[tuple[Shared, int]]:
+        for index, slot in enumerate(shared.slots):
+            if slot.state == FREE:
+                yield self._with_slot(shared, index, Slot(OWNED, owner=p)), index
+                return
+
+    def _appender_wait(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        for after, index in self._allocated(shared, p):
+            yield f"is given slot {index}", after, Appender("lock", own.number, index)
+
+    def _appender_store_open(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        if self.mutation == "chain by store" and self._is_oversized(p):
+            chain = self._with_slot(shared, own.spare, Slot(READY, ((p, own.number),)))
+            yield self._accept("commits its record by a store", chain, p, own._replace(spare=NO_SLOT))
+            return
+        looks = self.mutation not in ("no look behind OPEN", "look before OPEN")
+        place = "look" if looks else self._behind_look(p)
+        opened = self._reading_slot(self._with_slot(shared, own.spare, Slot(FILLING)), p, own.spare)
+        yield "says OPEN", opened, own._replace(place=place)
+
+    def _behind_look(self, p: int) -> str:
+        return "ready" if self._is_oversized(p) else "name"
+
+    def _appender_look(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        if not self._admits(shared, p, own):
+            yield "finds the transaction ended", shared, own._replace(place="take back refused")
+        elif shared.word.has_batches or self.mutation in ("batch not told", "batch told late"):
+            yield "finds the transaction open", shared, own._replace(place=self._behind_look(p))
+        elif self.mutation == "batch told by a store":
+            yield "finds the transaction open, without batches", shared, own._replace(place="tell", seen=shared.word)
+        else:
+            told = shared._replace(word=shared.word._replace(has_batches=True))
+            yield "tells of its batch", told, own._replace(place=self._behind_look(p))
+
+    def _appender_tell(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        assert own.seen is not None
+        told = shared._replace(word=own.seen._replace(has_batches=True))
+        yield "tells of its batch by a store", told, own._replace(place=self._behind_look(p), seen=None)
+
+    def _appender_name(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        if not shared.open_kept[p]:
+            yield "finds another batch named", shared, own._replace(place="take back")
+            return
+        named = self._forgotten(self._named(shared, own.spare), p)
+        place = "late tell" if self.mutation == "batch told late" else "read open"
+        seen = shared.word if self.mutation == "batch told late" else None
+        yield "names its batch", named, Appender(place, own.number, seen=seen)
+
+    def _appender_late_tell(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        is_same = shared.word == own.seen and shared.word.state == OPEN
+        told = shared._replace(word=shared.word._replace(has_batches=True)) if is_same else shared
+        yield "tells of its batch", told, own._replace(place="read open", seen=None)
+
+    def _appender_take_back(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        after = self._swapped(shared, p, own.spare, Slot(FILLING), Slot(OWNED, owner=p))
+        if after is None:
+            yield self._again("finds its slot sealed", shared, p, own._replace(spare=NO_SLOT))
+        else:
+            yield self._again("takes its slot back", after, p, own)
+
+    def _appender_take_back_refused(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        after = self._swapped(shared, p, own.spare, Slot(FILLING), Slot(OWNED, owner=p))
+        if after is not None:
+            yield self._refuse("takes its slot back, and raises", after, p, own)
+        elif self._is_oversized(p):
+            yield "finds its slots sealed", self._released(shared, p), Appender("begin", own.number)
+        else:
+            yield self._refuse("finds its slot sealed, and raises", shared, p, own._replace(spare=NO_SLOT))
+
+    # ---- appender: an oversized record ----
+
+    def _appender_chain_look(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        slot = shared.slots[own.slot] if own.slot != NO_SLOT else None
+        if shared.holder != p:
+            yield self._again("finds that it was passed", shared, p, own)
+        elif slot is None or slot.state != FILLING:
+            yield "finds no open batch", shared, own._replace(place="chain store none", slot=NO_SLOT)
+        else:
+            reading = self._reading_slot(shared, p, own.slot)
+            yield "reads the batch that is named", reading, own._replace(place="chain seal", word=slot)
+
+    def _appender_chain_seal(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        assert own.word is not None
+        after = self._swapped(shared, p, own.slot, own.word, own.word.sealed) or shared
+        yield "seals the batch before it", after, own._replace(place="chain store none", slot=NO_SLOT, word=None)
+
+    def _appender_chain_store_none(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        if shared.open_kept[p]:
+            yield "names no batch", self._named(shared, NO_SLOT), own._replace(place="store open")
+        else:
+            yield self._again("finds another batch named", shared, p, own)
+
+    def _appender_ready(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+        after = self._swapped(shared, p, own.spare, Slot(FILLING), Slot(READY, ((p, own.number),)))
+        if after is None:
+            yield "finds its slots sealed", self._released(shared, p), Appender("begin", own.number)
+        else:
+            yield self._accept("commits its oversized record", after, p, own._replace(spare=NO_SLOT))
 
     # ---- coordinator ----
 
-    def _is_gone(self, state: State, c: int) -> bool:
-        return c == NOBODY or state.coordinators[c].place == DEAD
+    def _is_gone(self, shared: Shared) -> bool:
+        return shared.coordinator == NOBODY or shared.is_dead[shared.coordinator]
 
-    def _coordinator_claim(self, state: State, c: int, coordinator: Coordinator) -> Iterator[Step]:
-        if coordinator.left == 0:
-            yield "is over", self._with_coordinator(state, c, place=OVER)
-        elif self._is_gone(state, state.coordinator) or self.mutation == "begin beside another":
-            yield "finds the role free", self._with_coordinator(state, c, place="take", seen=state.coordinator)
-        elif state.coordinators[state.coordinator].place == OVER:
-            yield "gives up", self._with_coordinator(state, c, place=OVER)
+    def _coordinator_claim(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        if self._is_gone(shared) or self.mutation == "begin beside another":
+            yield "finds the role free", shared, own._replace(place="take", seen=shared.coordinator)
 
-    def _coordinator_take(self, state: State, c: int, coordinator: Coordinator) -> Iterator[Step]:
-        if state.coordinator == coordinator.seen:
-            taken = state._replace(coordinator=c)
-            yield "takes the role", self._with_coordinator(taken, c, place="begin", seen=NOBODY)
+    def _coordinator_take(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        if shared.coordinator == own.seen:
+            yield "takes the role", shared._replace(coordinator=c), own._replace(place="begin", seen=NOBODY)
         else:
-            yield "finds the role taken", self._with_coordinator(state, c, place="claim", seen=NOBODY)
+            yield "finds the role taken", shared, own._replace(place="claim", seen=NOBODY)
 
-    def _coordinator_begin(self, state: State, c: int, _coordinator: Coordinator) -> Iterator[Step]:
-        number, what, _why = state.word
+    def _coordinator_begin(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        number, what, _, _ = shared.word
         if what == NONE:
-            begun = state._replace(word=(number + 1, OPEN, ""), has_batches=False)
-            yield "begins", self._with_coordinator(begun, c, place="work", number=number + 1)
+            begun = shared._replace(word=Word(number + 1, OPEN), is_committed=False, is_failed=False)
+            yield "begins", begun, own._replace(place="work", number=number + 1)
         elif what in (OPEN, ABORT_ONLY) and self.mutation != "no abort of the dead":
-            yield "aborts what a dead one began", state._replace(word=(number, ABORTING, "dead"))
+            aborted = self._aborted(shared, number, "dead")
+            yield "aborts what a dead one began", aborted, own._replace(place="seal old")
 
-    def _coordinator_work(self, state: State, c: int, coordinator: Coordinator) -> Iterator[Step]:
+    def _coordinator_work(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        is_ours = shared.word[:2] == (own.number, OPEN)
         if self.bounds.aborts:
-            yield "aborts", self._with_coordinator(self._aborted(state, coordinator.number, "asked"), c, place="seal")
+            yield from self._coordinator_abort(shared, c, own)
         if self.mutation == "seal before the word":
-            yield "commits", self._with_coordinator(state, c, place="seal")
-        elif state.word[:2] == (coordinator.number, OPEN) and not state.has_batches:
-            is_stored = self.mutation == "empty commit by a store"
-            after = state if is_stored else self._ended_without_batches(state, coordinator.number)
-            yield "finds no batch", self._with_coordinator(after, c, place="store none" if is_stored else "wait")
+            yield "commits", shared, own._replace(place="seal")
+        elif is_ours and not shared.word.has_batches and self.mutation == "empty commit by a store":
+            yield "finds no batch", shared, own._replace(place="store none")
+        elif is_ours and not shared.word.has_batches:
+            yield from self._coordinator_store_none(shared, c, own)
+        elif is_ours:
+            yield "commits", self._committing(shared, own.number), own._replace(place="seal")
         else:
-            yield "commits", self._with_coordinator(self._committing(state, coordinator.number), c, place="seal")
+            yield "finds that it cannot commit", shared, own._replace(place="wait")
+
+    def _coordinator_store_none(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        ended = shared._replace(word=Word(own.number, NONE), is_committed=True)
+        yield "finds no batch, and stores NONE", ended, own._replace(place="wait")
 
     @staticmethod
-    def _ended_without_batches(state: State, number: int) -> State:
-        if any(transaction == number for _, transaction in state.accepted):
-            state = state._replace(wrong="a transaction was ended without the records that it has")
-        numbers = tuple(sorted({*state.broker_committed, number}))
-        return state._replace(word=(number, NONE, ""), broker_committed=numbers)
-
-    def _coordinator_store_none(self, state: State, c: int, coordinator: Coordinator) -> Iterator[Step]:
-        ended = self._ended_without_batches(state, coordinator.number)
-        yield "stores NONE", self._with_coordinator(ended, c, place="wait")
+    def _committing(shared: Shared, number: int) -> Shared:
+        is_open = shared.word[:2] == (number, OPEN)
+        return shared._replace(word=Word(number, COMMITTING)) if is_open else shared
 
     @staticmethod
-    def _committing(state: State, number: int) -> State:
-        return state._replace(word=(number, COMMITTING, "")) if state.word[:2] == (number, OPEN) else state
+    def _aborted(shared: Shared, number: int, why: str) -> Shared:
+        is_ours = shared.word.number == number and shared.word.state in (OPEN, ABORT_ONLY)
+        return shared._replace(word=Word(number, ABORTING, shared.word.why or why)) if is_ours else shared
 
-    @staticmethod
-    def _aborted(state: State, number: int, why: str) -> State:
-        is_ours = state.word[0] == number and state.word[1] in (OPEN, ABORT_ONLY)
-        return state._replace(word=(number, ABORTING, state.word[2] or why)) if is_ours else state
-
-    def _coordinator_seal(self, state: State, c: int, coordinator: Coordinator) -> Iterator[Step]:
-        index = coordinator.slot
-        if index == len(state.slots):
-            if self.mutation == "seal before the word":
-                state = self._committing(state, coordinator.number)
-            yield "has sealed", self._with_coordinator(state, c, place="wait", slot=0)
-        elif state.slots[index].state == FILLING:
-            yield f"seals slot {index}", self._with_slot(state, index, state.slots[index].sealed)
+    def _coordinator_abort(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        aborted = self._aborted(shared, own.number, "asked")
+        if aborted is not shared:
+            yield "aborts", aborted, own._replace(place="seal aborted")
         else:
-            yield f"passes slot {index} over", self._with_coordinator(state, c, slot=index + 1)
+            yield "finds it aborted", shared, own._replace(place="leave")
 
-    def _coordinator_wait(self, state: State, c: int, coordinator: Coordinator) -> Iterator[Step]:
-        number, what, why = state.word
-        if self.mutation == "outcome not awaited" and state.coordinator == c:
-            yield "gives its role up", state._replace(coordinator=NOBODY)
-        if number != coordinator.number:
-            yield "finds another transaction", state._replace(wrong="a coordinator does not hear of the outcome")
+    def _coordinator_sealing(self, shared: Shared, own: Coordinator, place: str) -> Iterator[Step]:
+        is_last = own.slot + 1 == len(shared.slots)
+        after = own._replace(place=place, slot=0) if is_last else own._replace(slot=own.slot + 1)
+        yield f"seals slot {own.slot}", self._sealed(shared, own.slot), after
+
+    def _coordinator_seal(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        place = "commit late" if self.mutation == "seal before the word" else "wait"
+        yield from self._coordinator_sealing(shared, own, place)
+
+    def _coordinator_commit_late(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        yield "stores COMMITTING", self._committing(shared, own.number), own._replace(place="wait")
+
+    def _coordinator_seal_old(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        yield from self._coordinator_sealing(shared, own, "begin")
+
+    def _coordinator_seal_aborted(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        yield from self._coordinator_sealing(shared, own, "leave")
+
+    def _coordinator_wait(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        number, what, why, _ = shared.word
+        if self.mutation == "outcome not awaited" and shared.coordinator == c:
+            yield "gives its role up", shared._replace(coordinator=NOBODY), own
+        if number != own.number:
+            yield "finds another transaction", shared._replace(wrong="a coordinator does not hear of the outcome"), own
         elif what == ABORT_ONLY:
-            yield "aborts after all", self._aborted(state, number, "asked")
+            yield from self._coordinator_abort(shared, c, own)
+        elif why == "dead":
+            wrong = "the transaction of a living coordinator is aborted as that of a dead one"
+            yield "hears that it is dead", shared._replace(wrong=wrong), own
+        elif what == ABORTING:
+            yield "hears that it is aborted", shared, own._replace(place="leave")
         elif what == NONE:
-            if (number in state.broker_committed) != (why == ""):
-                state = state._replace(wrong="a coordinator hears of an outcome that is not the broker's")
-            yield "hears of the outcome", self._with_coordinator(state, c, place="leave")
+            if shared.is_committed != (why == ""):
+                shared = shared._replace(wrong="a coordinator hears of an outcome that is not the broker's")
+            yield "hears of the outcome", shared, own._replace(place="leave")
 
-    def _coordinator_leave(self, state: State, c: int, coordinator: Coordinator) -> Iterator[Step]:
-        if state.coordinator == c:
-            state = state._replace(coordinator=NOBODY)
-        yield "gives its role up", self._with_coordinator(state, c, place="claim", left=coordinator.left - 1, number=0)
+    def _coordinator_leave(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        if shared.coordinator == c:
+            shared = shared._replace(coordinator=NOBODY)
+        left = own.left - 1
+        yield "gives its role up", shared, Coordinator("claim", left) if left else Coordinator(OVER, 0)
 
-    # ---- sender ----
+    # ---- sender: batches ----
 
-    def _sender_idle(self, state: State, _sender: Sender) -> Iterator[Step]:
-        number, what, _why = state.word
-        for index, slot in enumerate(state.slots):
-            yield from self._sender_keeps_house(state, index, slot)
-            if what in (OPEN, COMMITTING, ABORT_ONLY) and slot.state == FILLING and slot.records:
-                yield f"seals slot {index}", self._with_slot(state, index, slot.sealed)
-            if what in (OPEN, COMMITTING, ABORT_ONLY) and slot.state == READY:
-                yield f"sends slot {index}", self._sender_at(state, "send", slot=index)
-        is_left = what in (OPEN, ABORT_ONLY) and self._is_gone(state, state.coordinator)
-        if is_left and self.mutation != "no abort of the dead":
-            yield "aborts what a dead one began", self._aborted(state, number, "dead")
-        if what in (COMMITTING, ABORTING):
-            place = "look" if self.mutation in ("sender seals nothing", "seal before the word") else "seal"
-            yield f"finds {what}", self._sender_at(state, place, slot=0, transaction=state.word)
-        if what == DECIDED:
-            yield "finds what was decided", self._sender_at(state, "end", transaction=state.word)
+    def _sender_idle(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        for index, slot in enumerate(shared.slots):
+            yield from self._sender_keeps_house(shared, own, index, slot)
+            yield from self._sender_hears(shared, own, index)
+        if shared.word.state in (OPEN, COMMITTING):
+            yield f"finds {shared.word.state}, and drains", shared, own._replace(place="drain")
+        if shared.word.state != NONE:
+            yield from self._sender_first_look(shared, p, own)
 
-    def _sender_keeps_house(self, state: State, index: int, slot: Slot) -> Iterator[Step]:
-        is_left = slot.owner != NOBODY and state.appenders[slot.owner].place in (OVER, DEAD)
-        if slot.state == DONE or (slot.state == OWNED and state.appenders[slot.owner].place == DEAD):
-            yield f"frees slot {index}", self._freed(state, index)
-        elif slot.state == FILLING and not slot.records and is_left:
-            yield f"ends the empty slot {index}", self._with_slot(state, index, slot.sealed)
+    def _sender_keeps_house(self, shared: Shared, own: Sender, index: int, slot: Slot) -> Iterator[Step]:
+        if slot.state == DONE or (slot.state == OWNED and shared.is_dead[slot.owner]):
+            yield f"frees slot {index}", self._freed(shared, index), own
+        elif slot.state == FILLING and not slot.records:
+            yield f"ends the empty slot {index}", self._sealed(shared, index), own
+        elif slot.state == FILLING and shared.failures_left:
+            yield f"seals the old slot {index}", self._sealed(shared, index), own
+        elif slot.state == READY and shared.failures_left and own.flight[index] in ("", LENT):
+            refused = shared._replace(failures_left=shared.failures_left - 1)
+            place = "done early" if self.mutation == "done before ABORT_ONLY" and not own.flight[index] else "mark"
+            yield f"fails slot {index}", refused, own._replace(place=place, slot=index)
 
-    def _sender_send(self, state: State, sender: Sender) -> Iterator[Step]:
-        slot = state.slots[sender.slot]
-        known = tuple(sorted({*state.broker, *slot.records}))
-        yield "delivers", self._sender_at(state._replace(broker=known), "done")
-        if state.failures_left > 0:
-            refused = state._replace(failures_left=state.failures_left - 1)
-            yield "is refused a batch", self._sender_at(refused, "fail")
+    @staticmethod
+    def _flying(own: Sender, index: int, what: str) -> Sender:
+        return own._replace(flight=_with(own.flight, index, what))
 
-    def _sender_done(self, state: State, sender: Sender) -> Iterator[Step]:
-        done = state.slots[sender.slot]._replace(state=DONE, records=())
-        yield "ends the batch", self._sender_at(self._with_slot(state, sender.slot, done), "idle")
+    def _sender_drain(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        """The word may say anything by now."""
+        yield "has drained", shared, own._replace(place="idle")
+        for index, slot in enumerate(shared.slots):
+            if slot.state == FILLING:
+                yield f"seals slot {index}", self._sealed(shared, index), own
+            elif slot.state == READY and not own.flight[index]:
+                yield f"sends slot {index}", shared, self._flying(own, index, LENT)
 
-    def _marked(self, state: State) -> State:
-        number, what, _why = state.word
-        return state._replace(word=(number, ABORT_ONLY, "failed")) if what in (OPEN, COMMITTING) else state
+    def _arrived(self, shared: Shared, index: int) -> Shared:
+        return shared._replace(broker=tuple(sorted({*shared.broker, *shared.slots[index].records})))
 
-    def _sender_fail(self, state: State, sender: Sender) -> Iterator[Step]:
-        if self.mutation == "done before ABORT_ONLY":
-            yield "ends the refused batch", self._sender_at(self._refused(state, sender.slot), "mark")
+    def _sender_hears(self, shared: Shared, own: Sender, index: int) -> Iterator[Step]:
+        flight = own.flight[index]
+        landed = self._flying(own, index, "")
+        if flight == LENT:
+            yield f"delivers slot {index}", self._arrived(shared, index), self._flying(own, index, TAKEN)
+            yield f"is to send slot {index} again", shared, landed
+            if shared.failures_left:
+                refused = shared._replace(failures_left=shared.failures_left - 1)
+                place = "done early" if self.mutation == "done before ABORT_ONLY" else "mark"
+                yield f"is refused slot {index}", refused, landed._replace(place=place, slot=index)
+        elif flight == TAKEN:
+            yield f"hears nothing of slot {index}, and is to send it again", shared, landed
+            yield f"ends the batch of slot {index}", self._with_slot(shared, index, Slot(DONE)), landed
+        elif flight == RESULT:
+            yield f"loses slot {index} in flight", self._thrown_away(shared, index), landed
+            yield f"lands slot {index}", self._thrown_away(self._arrived(shared, index), index), landed
+
+    def _thrown_away(self, shared: Shared, index: int) -> Shared:
+        for record in shared.slots[index].records:
+            if record not in shared.broker:
+                shared = self._ended(shared, record, shared.word.number)
+        return self._with_slot(shared, index, Slot(DONE))
+
+    # ---- sender: a batch fails ----
+
+    def _sender_mark(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        number, what, _, _ = shared.word
+        if what not in (OPEN, COMMITTING):
+            yield "finds the transaction aborted", shared, self._failed(own)
         else:
-            yield "marks the transaction", self._sender_at(self._marked(state), "refused")
+            marked = shared._replace(word=Word(number, ABORT_ONLY, "failed"))
+            yield "marks the transaction", marked, own._replace(place="seal failed", number=0)
 
-    def _sender_mark(self, state: State, _sender: Sender) -> Iterator[Step]:
-        yield "marks the transaction", self._sender_at(self._marked(state), "idle")
+    @staticmethod
+    def _failed(own: Sender) -> Sender:
+        return own._replace(place="record failure", number=0)
 
-    def _sender_refused(self, state: State, sender: Sender) -> Iterator[Step]:
-        yield "ends the refused batch", self._sender_at(self._refused(state, sender.slot), "idle")
+    def _sender_seal_failed(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        after = self._failed(own) if own.number + 1 == len(shared.slots) else own._replace(number=own.number + 1)
+        yield f"seals slot {own.number}", self._sealed(shared, own.number), after
 
-    def _refused(self, state: State, index: int) -> State:
-        return self._thrown_away(state._replace(failed=(*state.failed, state.word[0])), index)
-
-    def _thrown_away(self, state: State, index: int) -> State:
-        slot = state.slots[index]
-        ended = tuple((record, state.word[0]) for record in slot.records if record not in state.broker)
-        state = state._replace(thrown_away=tuple(sorted((*state.thrown_away, *ended))))
-        return self._with_slot(state, index, slot._replace(state=DONE, records=()))
-
-    def _sender_seal(self, state: State, sender: Sender) -> Iterator[Step]:
-        if sender.slot == len(state.slots):
-            yield "has sealed", self._sender_at(state, "look", slot=0)
-        elif state.slots[sender.slot].state == FILLING:
-            yield f"seals slot {sender.slot}", self._with_slot(state, sender.slot, state.slots[sender.slot].sealed)
+    def _sender_record_failure(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        """A batch in flight has its result now, and keeps its memory."""
+        failed = shared._replace(is_failed=True)
+        after = own._replace(place="idle", slot=0)
+        if own.flight[own.slot]:
+            yield "records the failure of what is in flight", failed, self._flying(after, own.slot, RESULT)
         else:
-            yield f"passes slot {sender.slot} over", self._sender_at(state, "seal", slot=sender.slot + 1)
+            yield "ends the failed batch", self._thrown_away(failed, own.slot), after
 
-    def _sender_look(self, state: State, sender: Sender) -> Iterator[Step]:
-        is_aborting = sender.transaction[1] == ABORTING
-        if sender.slot == len(state.slots) or self.mutation == "decide without a look":
-            yield "sees no record", self._sender_at(state, "end" if is_aborting else "decide", slot=0)
-        elif not state.slots[sender.slot].is_filled:
-            yield f"sees no record in slot {sender.slot}", self._sender_at(state, "look", slot=sender.slot + 1)
-        elif is_aborting and state.slots[sender.slot].state == READY:
-            yield f"throws slot {sender.slot} away", self._thrown_away(state, sender.slot)
+    def _sender_done_early(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        failed = self._thrown_away(shared._replace(is_failed=True), own.slot)
+        yield "ends the failed batch", failed, own._replace(place="mark early", slot=0)
+
+    def _sender_mark_early(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        number, what, _, _ = shared.word
+        is_marked = what in (OPEN, COMMITTING)
+        marked = shared._replace(word=Word(number, ABORT_ONLY, "failed")) if is_marked else shared
+        yield "marks the transaction", marked, own._replace(place="idle")
+
+    # ---- sender: the end of a transaction ----
+
+    def _sender_first_look(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        number, what, _, _ = shared.word
+        if what in (OPEN, ABORT_ONLY):
+            yield f"finds {what}", shared, own._replace(place="watch", number=number)
         else:
-            yield f"sees records in slot {sender.slot}", self._sender_at(state, "idle")
+            yield self._pressing(f"finds {what}", shared, own)
 
-    def _sender_decide(self, state: State, sender: Sender) -> Iterator[Step]:
-        if state.word == sender.transaction:
-            decided = (sender.transaction[0], DECIDED, "")
-            yield "decides", self._sender_at(state._replace(word=decided), "end", transaction=decided)
+    def _sender_watch(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        if self._is_gone(shared) and self.mutation != "no abort of the dead":
+            yield "finds no coordinator", shared, own._replace(place="abort")
         else:
-            yield "finds another word", self._sender_at(state, "idle")
+            yield "finds a coordinator", shared, own._replace(place="look again", number=0)
+            if self.bounds.is_late and self.mutation != "no abort of the dead":
+                yield "finds it late", shared, own._replace(place="abort late")
 
-    def _sender_end(self, state: State, sender: Sender) -> Iterator[Step]:
-        number, what, _why = sender.transaction
+    def _sender_abort(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        number = shared.word.number if self.mutation == "abort by an old look" else own.number
+        yield from self._sender_aborts(shared, own, number, "dead")
+
+    def _sender_abort_late(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        yield from self._sender_aborts(shared, own, own.number, "late")
+
+    def _sender_aborts(self, shared: Shared, own: Sender, number: int, why: str) -> Iterator[Step]:
+        aborted = self._aborted(shared, number, why)
+        if aborted is not shared:
+            yield "aborts it", aborted, own._replace(place="seal aborted", number=0)
+        else:
+            yield "finds it ended", shared, own._replace(place="look again", number=0)
+
+    def _sender_seal_aborted(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        is_last = own.slot + 1 == len(shared.slots)
+        after = own._replace(place="look again", slot=0) if is_last else own._replace(slot=own.slot + 1)
+        yield f"seals slot {own.slot}", self._sealed(shared, own.slot), after
+
+    def _sender_look_again(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        what = shared.word.state
+        is_ending = what in (COMMITTING, DECIDED, ABORTING)
+        if is_ending or (what == NONE and self.mutation == "ends what has ended"):
+            yield self._pressing(f"finds {what}", shared, own)
+        else:
+            yield f"finds {what}, and leaves it", shared, own._replace(place="idle")
+
+    def _pressing(self, label: str, shared: Shared, own: Sender) -> Step:
+        number, what, _, _ = shared.word
+        seals = self.mutation not in ("sender seals nothing", "seal before the word")
+        pressing = own._replace(place="seal", slot=0, number=number, state=what)
+        return label, shared, pressing if seals else self._sealed_all(pressing)
+
+    @staticmethod
+    def _sealed_all(own: Sender) -> Sender:
+        return own._replace(place="throw" if own.state in (DECIDED, ABORTING) else "look", slot=0)
+
+    def _sender_seal(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        is_last = own.slot + 1 == len(shared.slots)
+        after = self._sealed_all(own) if is_last else own._replace(slot=own.slot + 1)
+        yield f"seals slot {own.slot}", self._sealed(shared, own.slot), after
+
+    def _leaving(self, own: Sender) -> Sender:
+        return self._idle._replace(flight=own.flight)
+
+    def _sender_look(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        if self.mutation == "decide without a look":
+            yield "looks at nothing", shared, own._replace(place="decide", slot=0)
+        elif shared.slots[own.slot].is_filled:
+            yield f"sees records in slot {own.slot}", shared, self._leaving(own)
+        else:
+            is_last = own.slot + 1 == len(shared.slots)
+            after = own._replace(place="decide", slot=0) if is_last else own._replace(slot=own.slot + 1)
+            yield f"sees no record in slot {own.slot}", shared, after
+
+    def _sender_decide(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        if shared.word[:2] == (own.number, NONE):
+            yield "decides again", shared._replace(wrong="the sender decides a transaction that is over"), own
+        elif shared.word[:2] == (own.number, own.state):
+            decided = shared._replace(word=Word(own.number, DECIDED))
+            yield "decides", decided, own._replace(place="last look", state=DECIDED)
+        else:
+            yield "finds another word", shared, self._leaving(own)
+
+    def _sender_throw(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        index = own.slot
+        is_last = index + 1 == len(shared.slots)
+        after = own._replace(place="last look", slot=0) if is_last else own._replace(slot=index + 1)
+        if shared.slots[index].state != READY:
+            yield f"has nothing to throw away in slot {index}", shared, after
+        elif own.flight[index]:
+            flight = TAKEN if own.flight[index] == TAKEN else RESULT
+            yield f"gives slot {index} its result in flight", shared, self._flying(after, index, flight)
+        else:
+            yield f"throws slot {index} away", self._thrown_away(shared, index), after
+
+    def _sender_last_look(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        if shared.slots[own.slot].is_filled:
+            yield f"sees records in slot {own.slot}", shared, self._leaving(own)
+        else:
+            is_last = own.slot + 1 == len(shared.slots)
+            after = own._replace(place="end", slot=0) if is_last else own._replace(slot=own.slot + 1)
+            yield f"sees no record in slot {own.slot}", shared, after
+
+    def _sender_end(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        is_commit = own.state == DECIDED
         if self.mutation == "end before the broker":
-            yield "says NONE", self._sender_at(self._none(state, sender), "late end")
-        elif what == DECIDED:
-            yield "commits at the broker", self._sender_at(self._broker_ended(state, number, True), "none")
+            yield "says NONE", self._none(shared, own), own._replace(place="late end")
         else:
-            yield "aborts at the broker", self._sender_at(self._broker_ended(state, number, False), "none")
+            label = "commits at the broker" if is_commit else "aborts at the broker"
+            yield label, self._broker_ended(shared, own), own._replace(place="none")
 
-    def _sender_late_end(self, state: State, sender: Sender) -> Iterator[Step]:
-        number, what, _why = sender.transaction
-        yield "ends at the broker", self._sender_at(self._broker_ended(state, number, what == DECIDED), "idle")
+    def _sender_late_end(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        yield "ends at the broker", self._broker_ended(shared, own), self._leaving(own)
 
-    @staticmethod
-    def _broker_ended(state: State, number: int, is_committed: bool) -> State:
+    def _broker_ended(self, shared: Shared, own: Sender) -> Shared:
         """Again by a later sender: the broker has ended it already."""
-        ended = tuple((record, number) for record in state.broker)
-        state = state._replace(broker=())
-        if not is_committed:
-            return state._replace(thrown_away=tuple(sorted((*state.thrown_away, *ended))))
-        numbers = tuple(sorted({*state.broker_committed, number}))
-        return state._replace(committed=tuple(sorted((*state.committed, *ended))), broker_committed=numbers)
+        is_commit = own.state == DECIDED
+        if is_commit and (shared.is_failed or shared.word.number != own.number or shared.word.state != DECIDED):
+            return shared._replace(wrong="a transaction is committed that must not be")
+        for record in shared.broker:
+            shared = self._ended(shared, record, own.number)
+        return shared._replace(broker=(), is_committed=shared.is_committed or is_commit)
 
-    @staticmethod
-    def _none(state: State, sender: Sender) -> State:
-        number, what, why = sender.transaction
-        return state._replace(word=(number, NONE, "" if what == DECIDED else why))
+    def _none(self, shared: Shared, own: Sender) -> Shared:
+        number, what, why, _ = shared.word
+        if number != own.number or what not in (DECIDED, ABORTING):
+            return shared
+        return shared._replace(word=Word(number, NONE, why))
 
-    def _sender_none(self, state: State, sender: Sender) -> Iterator[Step]:
-        yield "says NONE", self._sender_at(self._none(state, sender), "idle")
+    def _sender_none(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        yield "says NONE", self._none(shared, own), self._leaving(own)
