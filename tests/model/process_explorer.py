@@ -113,7 +113,7 @@ class _Known(Generic[Value]):
 class ProcessExplorer(Generic[Shared, Own]):
     """One exploration of a model."""
 
-    def __init__(self, model: ProcessModel[Shared, Own], state_count_max: int = 150_000_000):
+    def __init__(self, model: ProcessModel[Shared, Own], state_count_max: int = 120_000_000):
         self._model = model
         self._state_count_max = state_count_max
         shared, owns = model.initial()
