@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -63,14 +64,17 @@ import ctypes
 marks = ctypes.CDLL({marks!r})
 begin, end = marks.instructions_begin, marks.instructions_end
 {prepare}
-begin()
+def work():
 {work}
+begin()
+work()
 end()
 {finish}
 """
+"""The work is in a function, as a program's loop is: code of a module looks each of its names up in a dict."""
 
 
 def python_instructions(prepare: str, work: str, finish: str = "") -> int:
-    """Those of `work` alone, a piece of Python."""
-    code = ENCLOSED.format(marks=str(_marks()), prepare=prepare, work=work, finish=finish)
+    """Those of `work` alone, a piece of Python that becomes the body of a function."""
+    code = ENCLOSED.format(marks=str(_marks()), prepare=prepare, work=textwrap.indent(work, "    "), finish=finish)
     return instructions([sys.executable, "-c", code], is_whole=False)

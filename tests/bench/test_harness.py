@@ -425,3 +425,9 @@ def test_instructions_are_those_of_the_enclosed_work_alone() -> None:
     assert 10 < (twice - few) / 5000 < 1000
     with pytest.raises(RuntimeError, match="failed under valgrind"):
         python_instructions("", "raise SystemExit(1)")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_the_work_whose_instructions_are_counted_runs_in_a_function() -> None:
+    python_instructions("import sys", "number = 1\nassert 'number' not in globals()\nassert sys")
