@@ -416,7 +416,9 @@ static int module_clear(PyObject *module)
 
 static void module_free(void *module)
 {
+    struct module_state *state = PyModule_GetState(module);
     (void)module_clear(module);
+    PyObject_Free(state->spare_future);
 }
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))

@@ -8,10 +8,12 @@ import importlib.util
 import sys
 import types
 import weakref
+from typing import Any
 
 import pytest
 
 from shmaccum import _native
+from shmaccum._native import DeliveryFuture
 from tests.accumulator import Accumulator
 from tests.support import HAS_NO_GIL
 
@@ -34,6 +36,14 @@ def another_copy() -> types.ModuleType:
     return module
 
 
+def future_of(tracker: Any) -> DeliveryFuture:
+    return DeliveryFuture(tracker, partition_index=1, slot_index=2, seq=3, record_index=4, timestamp_ms=5)
+
+
+def future_type_count() -> int:
+    return sys.getrefcount(DeliveryFuture)
+
+
 def test_every_type_lies_on_the_heap() -> None:
     found = types_of(_native)
     assert {"Arena", "Appender", "SenderHalf", "Batch"} <= set(found)
@@ -49,6 +59,7 @@ def test_each_copy_of_the_module_has_types_of_its_own_and_leaves_nothing() -> No
     assert types_of(module).keys() == types_of(_native).keys()
     shared = [name for name, each in types_of(module).items() if each is types_of(_native)[name]]
     assert all(issubclass(types_of(module)[name], BaseException) for name in shared), shared
+    module.DeliveryFuture(None, 0, 0, 0, 0, 0)  # its memory is kept for another one
     gone = weakref.ref(module), weakref.ref(types_of(module)["Arena"])
     del module
     gc.collect()
@@ -58,10 +69,28 @@ def test_each_copy_of_the_module_has_types_of_its_own_and_leaves_nothing() -> No
 def test_of_an_append_its_token_is_all_that_stays(sender: Accumulator) -> None:
     numbers = list(range(RECORD_COUNT))
     kept: list[object] = [None] * RECORD_COUNT
-    sender.append("t", 0, 1, b"key", b"value")  # finds the topic, opens the batch
+    # They find the topic, open the batch, and use the memory of a future that was let go of earlier.
+    first = [sender.append("t", 0, 1, b"key", b"value") for _ in range(2)]
     before = sys.getallocatedblocks()
     for number in numbers:
         kept[number] = sender.append("t", 0, 1, b"key", b"value")
     assert 0 <= sys.getallocatedblocks() - before - RECORD_COUNT <= BLOCKS_BESIDE_MAX
     kept.clear()
     assert sys.getallocatedblocks() - before <= BLOCKS_BESIDE_MAX
+    assert len(first) == 2
+
+
+@pytest.mark.skipif(HAS_NO_GIL, reason="without a GIL each future has memory of its own, and a type has more counts")
+def test_a_future_in_the_memory_of_another_is_new() -> None:
+    tracker: Any = object()
+    first = future_of(None)
+    first.completion = (0, 0, 0, 0, 0, 1)
+    place, with_first = id(first), future_type_count()
+    del first
+    without_first = future_type_count()
+    second = future_of(tracker)
+    assert (without_first, future_type_count()) == (with_first - 1, with_first)
+    assert (id(second) == place) is not hasattr(sys, "gettotalrefcount")
+    assert sys.getrefcount(second) == 2
+    assert second.completion is None
+    assert second.tracker is tracker

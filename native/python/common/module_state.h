@@ -56,6 +56,7 @@ struct module_state {
     PyObject *tell;
     PyObject *popleft; /* of a deque */
     atomic_pointer future_functions; /* the module shmaccum.producer.future; NULL: no future was asked yet */
+    void *spare_future; /* memory, or NULL: producer/future_type.h */
     PyTypeObject *appender_type;
     PyTypeObject *arena_type;
     PyTypeObject *batch_type;

@@ -17,16 +17,6 @@ static struct future_object *future_of(PyObject *self)
     return (struct future_object *)self;
 }
 
-struct future_object *future_object_new(const struct module_state *state, PyObject *tracker)
-{
-    struct future_object *self = PyObject_New(struct future_object, state->future_type);
-    if (LIKELY(self != NULL)) {
-        self->tracker = Py_NewRef(tracker);
-        self->completion = NULL;
-    }
-    return self;
-}
-
 /* As PyArg_ParseTuple wants them. */
 struct future_numbers {
     unsigned int partition_index;
@@ -75,7 +65,7 @@ static void future_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     Py_DECREF(future_of(object)->tracker);
     Py_XDECREF(future_of(object)->completion);
-    PyObject_Free(object);
+    spare_future_give(PyType_GetModuleState(type), object);
     Py_DECREF(type);
 }
 

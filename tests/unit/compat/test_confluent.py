@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from typing_extensions import Self
 
+from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import BatchResult
@@ -526,11 +527,14 @@ def test_a_record_without_memory_is_sent_and_told_or_neither(
     heard = Heard()
     producer = Producer(dotted(unkept))
     send_count, refused_count = 0, 0
+    futures: list[DeliveryFuture] = []
+    tracker: Any = None
     with Taken(unsent) as taken:
         producer.produce(TOPIC, b"first", on_delivery=heard)
         taken.end()
         producer.poll(0)
         for granted_count in range(20):
+            futures.append(DeliveryFuture(tracker, 0, 0, 0, 0, 0))  # where the next one would need no memory
             memory.set_nomemory(granted_count, 0)
             try:
                 producer.produce(TOPIC, b"v", on_delivery=heard)
