@@ -69,6 +69,14 @@ def test_without_a_timestamp_it_is_now(sender: Accumulator) -> None:
     assert delivered(sender)[0][0] == token.timestamp_ms
 
 
+def test_each_of_many_records_has_the_millisecond_of_its_append(sender: Accumulator) -> None:
+    before = start = time.time_ns() // 10**6
+    while before < start + 10:
+        before = time.time_ns() // 10**6
+        token = sender.append("t", 0, None, None, None)
+        assert before <= token.timestamp_ms <= time.time_ns() // 10**6
+
+
 def test_every_argument_has_a_name(sender: Accumulator) -> None:
     sender.append(topic="t", partition=0, timestamp_ms=5, key=b"k", value=b"v", headers=[("h", b"x")], max_block_ms=0)
     assert delivered(sender) == [(5, b"k", b"v", [("h", b"x")])]

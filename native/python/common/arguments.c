@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "python/common/arguments.h"
 
-#include <time.h>
-
 #include "python/common/errors.h"
 
 /* ---- positional and keyword arguments ---- */
@@ -282,12 +280,6 @@ bool headers_parse(const struct module_state *state, PyObject *headers, struct r
 bool timestamp_parse(const struct module_state *state, PyObject *object, int64_t *timestamp_ms)
 {
     static const struct integer_range range = {"timestamp_ms", 0, INT64_MAX / 1000};
-    if (object == NULL || object == Py_None) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        *timestamp_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-        return true;
-    }
     return integer_parse(state, object, &range, timestamp_ms);
 }
 

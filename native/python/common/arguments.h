@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 
+#include "base/wall_clock.h"
 #include "format/record.h"
 #include "python/common/module_state.h"
 
@@ -168,7 +169,7 @@ static inline bool bytes_parse(const struct module_state *state, PyObject *objec
 /* A sequence of (str, bytes-like or None). */
 bool headers_parse(const struct module_state *state, PyObject *headers, struct record *record, struct loans *loans);
 
-/* None: the wall clock now. Else an int of milliseconds since 1970, not negative. */
+/* An int of milliseconds since 1970, not negative. */
 bool timestamp_parse(const struct module_state *state, PyObject *object, int64_t *timestamp_ms);
 
 /* The parts of one record: borrowed references; NULL or None stands for null, no headers, now. */
@@ -179,12 +180,22 @@ struct record_objects {
     PyObject *timestamp_ms;
 };
 
-static inline bool record_parse(const struct module_state *state, const struct record_objects *objects,
-                                struct record *record, struct loans *loans)
+static inline bool record_time_parse(const struct module_state *state, struct wall_clock *clock, PyObject *object,
+                                     int64_t *timestamp_ms)
+{
+    if (LIKELY(object == NULL || object == Py_None)) {
+        *timestamp_ms = wall_clock_ms(clock);
+        return true;
+    }
+    return timestamp_parse(state, object, timestamp_ms);
+}
+
+static inline bool record_parse(const struct module_state *state, struct wall_clock *clock,
+                                const struct record_objects *objects, struct record *record, struct loans *loans)
 {
     record->headers = NULL;
     record->header_count = 0;
-    return timestamp_parse(state, objects->timestamp_ms, &record->timestamp_ms) &&
+    return record_time_parse(state, clock, objects->timestamp_ms, &record->timestamp_ms) &&
            bytes_parse(state, objects->key, "key", &record->key, &record->key_size, loans) &&
            bytes_parse(state, objects->value, "value", &record->value, &record->value_size, loans) &&
            (LIKELY(objects->headers == NULL || objects->headers == Py_None) ||

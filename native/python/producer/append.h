@@ -35,10 +35,11 @@ bool partition_find_slow(struct appender_object *self, uint32_t topic_index, uin
 /* Sets the exception for a record that appender_measure refused; answers false. */
 bool raise_measure(const struct appender_object *self, const struct measured_record *measured, enum status status);
 
-static inline bool record_prepare(const struct appender_object *self, const struct record_objects *objects,
-                                  struct measured_record *measured, struct loans *loans)
+static inline bool record_prepare(const struct appender_object *self, struct wall_clock *clock,
+                                  const struct record_objects *objects, struct measured_record *measured,
+                                  struct loans *loans)
 {
-    if (!record_parse(self->state, objects, &measured->record, loans)) {
+    if (!record_parse(self->state, clock, objects, &measured->record, loans)) {
         return false;
     }
     enum status status = appender_measure(self->core, &measured->record, &measured->size);

@@ -5,8 +5,6 @@
  */
 #include "python/producer/producer_many.h"
 
-#include <time.h>
-
 #include "python/common/errors.h"
 
 /* ---- topics ---- */
@@ -324,16 +322,9 @@ bool many_chunk(struct many *many, struct chunk *chunk)
 
 /* ---- calls ---- */
 
-static int64_t wall_clock_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 bool many_begin(struct producer_object *producer, struct many *many)
 {
-    *many = (struct many){.producer = producer, .now_ms = wall_clock_ms()};
+    *many = (struct many){.producer = producer, .now_ms = wall_clock_ms(&producer->clock)};
     if (!producer_begin(producer)) {
         return false;
     }

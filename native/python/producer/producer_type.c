@@ -72,6 +72,7 @@ static int producer_open(struct producer_object *self, const struct producer_arg
     self->prepare = given->prepare == Py_None ? NULL : Py_NewRef(given->prepare);
     self->conclude = given->conclude == Py_None ? NULL : Py_NewRef(given->conclude);
     self->ignores_keys = given->ignores_keys;
+    wall_clock_begin(&self->clock);
     self->partitioner = (struct partitioner){.arena = self->appender->arena->core,
                                              .registry = self->appender->arena->registry,
                                              .random_state = seed(self),
@@ -377,7 +378,7 @@ static inline PyObject *send_bound(struct producer_object *self, PyObject **boun
         return NULL;
     }
     target.topic = &self->topics[topic_index];
-    if (record_prepare(self->appender, &objects, &measured, &loans) &&
+    if (record_prepare(self->appender, &self->clock, &objects, &measured, &loans) &&
         partition_choose(&target, bound[TOPIC], bound[PARTITION], &measured.record)) {
         future = record_send(self, &target.append, &measured);
     }

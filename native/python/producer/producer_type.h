@@ -3,6 +3,7 @@
 #ifndef PYTHON_PRODUCER_PRODUCER_TYPE_H
 #define PYTHON_PRODUCER_PRODUCER_TYPE_H
 
+#include "base/wall_clock.h"
 #include "producer/partition_indices.h"
 #include "producer/partitioner.h"
 #include "python/producer/append.h"
@@ -36,6 +37,7 @@ struct producer_object {
     bool ignores_keys;
     uint64_t record_count; /* sent through it, with their bytes */
     uint64_t record_bytes;
+    struct wall_clock clock;
     struct partitioner partitioner;
     struct topic_note *topics; /* by topic index */
     uint32_t topic_count;      /* of the arena: room in `topics` */
