@@ -20,7 +20,10 @@
 #include <sys/auxv.h>
 #endif
 
-enum { LINE_SIZE = 64 /* of a cache */ };
+enum {
+    LINE_SIZE = 64, /* of a cache */
+    AHEAD_SIZE = 1024,
+};
 
 static const uint32_t polynomial = 0x82f63b78;
 
@@ -32,6 +35,7 @@ static uint32_t nibble_factor[16][16];
 
 uint32_t crc32c_byte_factor[BYTE_FACTOR_COUNT];
 
+bool crc32c_wide_present;
 bool crc32c_hardware_present;
 
 static inline uint64_t load_word(const uint8_t *bytes)
@@ -101,22 +105,25 @@ HARDWARE static uint32_t hardware_advance(uint32_t crc, uint32_t factor)
     return step_word(0, carryless_product(crc, factor));
 }
 
-static inline void pass_fetch(const uint8_t *bytes)
+static inline void lines_fetch(const uint8_t *bytes, size_t size)
 {
-    for (size_t at = 0; at < PASS_SIZE; at += LINE_SIZE) {
+    for (size_t at = 0; at < size; at += LINE_SIZE) {
         __builtin_prefetch(bytes + at);
     }
 }
 
-/* The lines of a pass are fetched while the pass before it is summed. A lane ends after a kilobyte, which is too short
- * for a processor to foresee: 16 KiB that lie in memory take a quarter less time so (docs/decisions/0081). */
+/* A processor foresees little where a batch begins, and waits for few lines at once behind the crc32 instruction. So
+ * lines are asked for ahead (docs/decisions/0089). */
 HARDWARE uint32_t crc32c_extend_hardware(uint32_t crc, const void *bytes, size_t size)
 {
     const uint8_t *next = bytes;
     crc = ~crc;
-    for (; size >= 2 * PASS_SIZE; size -= PASS_SIZE, next += PASS_SIZE) {
-        pass_fetch(next + PASS_SIZE);
-        crc = step_three_lanes(crc, NULL, next, LANE_WORDS_MAX, 0);
+    if (size >= AHEAD_SIZE + PASS_SIZE) {
+        lines_fetch(next, AHEAD_SIZE);
+        for (; size >= AHEAD_SIZE + PASS_SIZE; size -= PASS_SIZE, next += PASS_SIZE) {
+            lines_fetch(next + AHEAD_SIZE, PASS_SIZE);
+            crc = step_pass(crc, NULL, next);
+        }
     }
     return ~step_bytes(crc, NULL, next, size);
 }
@@ -197,4 +204,5 @@ __attribute__((constructor)) static void crc32c_prepare(void)
     fill_byte_factors();
     fill_nibble_factors();
     crc32c_hardware_present = hardware_detect();
+    crc32c_wide_present = crc32c_hardware_present && crc32c_wide_detect();
 }

@@ -11,11 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The two ways to the same number. The first may be called only where crc32c_has_hardware(). */
+enum { CRC32C_WIDE_SIZE_MIN = 1024 /* below, the second way is as fast (measured) */ };
+
+/* The three ways to the same number. The first takes CRC32C_WIDE_SIZE_MIN bytes at least, and may be called only where
+ * crc32c_wide_present, the second only where crc32c_has_hardware(). */
+uint32_t crc32c_extend_wide(uint32_t crc, const void *bytes, size_t size);
 uint32_t crc32c_extend_hardware(uint32_t crc, const void *bytes, size_t size);
 uint32_t crc32c_extend_table(uint32_t crc, const void *bytes, size_t size);
 
-extern bool crc32c_hardware_present; /* found out before main; tests clear it to go the other way */
+/* Both are found out before main; tests clear them to go the other ways. */
+extern bool crc32c_wide_present;
+extern bool crc32c_hardware_present;
+
+bool crc32c_wide_detect(void);
 
 static inline bool crc32c_has_hardware(void)
 {
@@ -31,6 +39,9 @@ static inline bool crc32c_has_hardware(void)
  */
 static inline uint32_t crc32c_extend(uint32_t crc, const void *bytes, size_t size)
 {
+    if (size >= CRC32C_WIDE_SIZE_MIN && crc32c_wide_present) {
+        return crc32c_extend_wide(crc, bytes, size);
+    }
     return LIKELY(crc32c_has_hardware()) ? crc32c_extend_hardware(crc, bytes, size)
                                          : crc32c_extend_table(crc, bytes, size);
 }

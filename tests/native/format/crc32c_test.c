@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "format/crc32c.h"
 
+#include "format/crc32c_steps.h"
 #include "randomness.h"
 #include "testing.h"
 
 enum { BYTES_SIZE = 40000 };
 
-/* One bit at a time, straight from the definition: the measure of both fast ways. */
+/* One bit at a time, straight from the definition: the measure of all fast ways. */
 static uint32_t crc32c_by_definition(uint32_t crc, const uint8_t *bytes, size_t size)
 {
     crc = ~crc;
@@ -19,12 +20,15 @@ static uint32_t crc32c_by_definition(uint32_t crc, const uint8_t *bytes, size_t 
     return ~crc;
 }
 
-static void expect_both_ways(uint32_t crc, const uint8_t *bytes, size_t size)
+static void expect_every_way(uint32_t crc, const uint8_t *bytes, size_t size)
 {
     uint32_t expected = crc32c_by_definition(crc, bytes, size);
     EXPECT_EQ_U64(crc32c_extend_table(crc, bytes, size), expected);
     if (crc32c_has_hardware()) {
         EXPECT_EQ_U64(crc32c_extend_hardware(crc, bytes, size), expected);
+    }
+    if (crc32c_wide_present && size >= CRC32C_WIDE_SIZE_MIN) {
+        EXPECT_EQ_U64(crc32c_extend_wide(crc, bytes, size), expected);
     }
     EXPECT_EQ_U64(crc32c_extend(crc, bytes, size), expected);
 }
@@ -47,7 +51,7 @@ TEST(published_values)
 {
     uint8_t bytes[32] = {0};
     EXPECT_EQ_U64(crc32c_by_definition(0, (const uint8_t *)"123456789", 9), 0xe3069283);
-    expect_both_ways(0, (const uint8_t *)"123456789", 9);
+    expect_every_way(0, (const uint8_t *)"123456789", 9);
     EXPECT_EQ_U64(crc32c_extend(0, bytes, sizeof bytes), 0x8a9136aa);
     memset(bytes, 0xff, sizeof bytes);
     EXPECT_EQ_U64(crc32c_extend(0, bytes, sizeof bytes), 0x62a8ab43);
@@ -59,7 +63,7 @@ TEST(published_values)
 
 TEST(nothing_changes_nothing)
 {
-    expect_both_ways(0x12345678, (const uint8_t *)"", 0);
+    expect_every_way(0x12345678, (const uint8_t *)"", 0);
     EXPECT_EQ_U64(crc32c_extend(0x12345678, NULL, 0), 0x12345678);
     EXPECT_EQ_U64(crc32c_combine(0x12345678, 0, 0), 0x12345678);
 }
@@ -70,7 +74,7 @@ TEST(every_small_size_at_every_alignment)
     fill(__func__, bytes, sizeof bytes);
     for (size_t shift = 0; shift <= 8; shift++) {
         for (size_t size = 0; size <= 300; size++) {
-            expect_both_ways((uint32_t)(shift * size), bytes + shift, size);
+            expect_every_way((uint32_t)(shift * size), bytes + shift, size);
         }
     }
 }
@@ -79,9 +83,32 @@ TEST(sizes_around_whole_passes_of_three_lanes)
 {
     static uint8_t bytes[BYTES_SIZE];
     fill(__func__, bytes, sizeof bytes);
-    for (size_t size = 3072 - 80; size <= 3072 + 80; size++) {
-        expect_both_ways(1, bytes + 1, size);
-        expect_both_ways(1, bytes + 1, 3072 + size);
+    for (size_t size = PASS_SIZE - 80; size <= PASS_SIZE + 80; size++) {
+        for (size_t passes = 0; passes <= 5; passes++) {
+            expect_every_way(1, bytes + 1, passes * PASS_SIZE + size);
+        }
+    }
+}
+
+TEST(sizes_around_whole_passes_of_vectors)
+{
+    static uint8_t bytes[BYTES_SIZE];
+    fill(__func__, bytes, sizeof bytes);
+    for (size_t shift = 0; shift < 64; shift += 7) {
+        for (size_t size = CRC32C_WIDE_SIZE_MIN - 2; size <= CRC32C_WIDE_SIZE_MIN + 600; size++) {
+            expect_every_way((uint32_t)(shift * size), bytes + shift, size);
+        }
+    }
+}
+
+/* A vector that is left out, or read twice, is found by the bits in it. */
+TEST(one_bit_of_a_long_input_counts_wherever_it_is)
+{
+    static uint8_t bytes[2 * CRC32C_WIDE_SIZE_MIN + 100];
+    for (size_t bit = 0; bit < 8 * sizeof bytes; bit += 5) {
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        expect_every_way(0, bytes, sizeof bytes);
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }
 }
 
@@ -92,7 +119,7 @@ TEST(large_random_sizes)
     random_fill(&randomness, bytes, sizeof bytes);
     for (int i = 0; i < 50; i++) {
         size_t shift = random_below(&randomness, 16);
-        expect_both_ways((uint32_t)random_bits(&randomness), bytes + shift,
+        expect_every_way((uint32_t)random_bits(&randomness), bytes + shift,
                          random_below(&randomness, sizeof bytes - shift + 1));
     }
 }
@@ -110,6 +137,22 @@ TEST(extending_goes_on_where_the_last_call_ended)
         size += more;
     }
     EXPECT_EQ_U64(crc, crc32c_by_definition(0, bytes, size));
+}
+
+/* crc32c_extend goes the way that is left. */
+TEST(each_way_is_taken_where_the_ones_before_it_are_missing)
+{
+    static uint8_t bytes[BYTES_SIZE];
+    bool had_wide = crc32c_wide_present, had_hardware = crc32c_hardware_present;
+    fill(__func__, bytes, sizeof bytes);
+    uint32_t expected = crc32c_by_definition(0, bytes, sizeof bytes);
+    EXPECT_EQ_U64(crc32c_extend(0, bytes, sizeof bytes), expected);
+    crc32c_wide_present = false;
+    EXPECT_EQ_U64(crc32c_extend(0, bytes, sizeof bytes), expected);
+    crc32c_hardware_present = false;
+    EXPECT_EQ_U64(crc32c_extend(0, bytes, sizeof bytes), expected);
+    crc32c_wide_present = had_wide;
+    crc32c_hardware_present = had_hardware;
 }
 
 static void combine_every_way(const char *test)
