@@ -56,9 +56,9 @@ struct ready_options {
     bool takes_along;         /* when a batch is ready, those go with it that have lingered for half of their time */
 };
 
-/* Partitions with a batch that may be drained now; those that are taken along come last. Fills at most partitions_max
- * indices; `next_check_ns` receives how long until another one may become ready (UINT64_MAX: nothing to wait for but
- * news and acks). */
+/* Partitions with a batch that may be drained now, in the order in which they were found to have one; those that are
+ * taken along come last. Fills at most partitions_max indices; `next_check_ns` receives how long until another one may
+ * become ready (UINT64_MAX: nothing to wait for but news and acks). */
 uint32_t sender_ready(struct sender_half *half, const struct ready_options *options, uint32_t *partitions,
                       uint32_t partitions_max, uint64_t *next_check_ns);
 

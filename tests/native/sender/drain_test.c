@@ -182,6 +182,22 @@ TEST(lingering_ends_for_everybody_when_the_pool_is_exhausted_or_all_is_wanted)
     sending_ended(&sending);
 }
 
+TEST(ready_partitions_come_in_the_order_in_which_they_were_found)
+{
+    static const uint32_t order[] = {1, 3, 5, 0};
+    struct sending sending = sending_begun();
+    uint32_t partitions[8];
+    uint64_t next_check_ns;
+    for (size_t i = 0; i < 3; i++) {
+        EXPECT_STATUS(append_number(sending.producer, order[i], 0), STATUS_OK);
+    }
+    EXPECT_EQ_U64(ready_at(&sending, 1000, 0, partitions, &next_check_ns), 3);
+    EXPECT_STATUS(append_number(sending.producer, order[3], 0), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(&sending, 1000, 0, partitions, &next_check_ns), 4);
+    EXPECT(memcmp(partitions, order, sizeof order) == 0);
+    sending_ended(&sending);
+}
+
 TEST(a_muted_partition_is_neither_ready_nor_drained)
 {
     struct sending sending = sending_begun();
