@@ -41,6 +41,7 @@ _Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 _Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 _BytesColumn: TypeAlias = tuple[int, int, bytes, bytes, bytes]
 _HeaderColumn: TypeAlias = tuple[int, bytes, bytes, _BytesColumn, _BytesColumn]
+_RecordColumns: TypeAlias = tuple[int, bytes, bytes, bytes, _BytesColumn, _BytesColumn, _HeaderColumn | None]
 _FilePiece: TypeAlias = tuple[HasFileno, int, int]
 _Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
@@ -85,7 +86,17 @@ def decode_columns(
     first_offset: int,
     end_offset: int,
     has_headers: bool = False,
-) -> tuple[int, bytes, bytes, bytes, _BytesColumn, _BytesColumn, _HeaderColumn | None]: ...
+) -> _RecordColumns: ...
+def decode_block(
+    block: Buffer,
+    position: int,
+    first_offset: int,
+    end_offset: int,
+    has_headers: bool,
+    expected_first: int,
+    expected_last: int,
+    is_crc_checked: bool = True,
+) -> tuple[_RecordColumns, int, int]: ...
 def read_fetch(
     body: Buffer, version: int, request_type: type[_Tuple], wanted_type: type[tuple[Any, ...]]
 ) -> _Tuple: ...

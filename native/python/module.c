@@ -442,6 +442,8 @@ static PyMethodDef module_methods[] = {
      "List of ConsumerRecord from the plain batches of a block, the position and the offset behind the last of them."},
     {"decode_columns", FAST(log_columns), METH_FASTCALL | METH_KEYWORDS,
      "The buffers of Arrow columns from the records of many batches of a log; segment_log/columns.py names them."},
+    {"decode_block", FAST(log_block_columns), METH_FASTCALL | METH_KEYWORDS,
+     "The same from the plain batches of a block, the position and the offset behind the last of them."},
     {"read_fetch", FAST(log_read_fetch), METH_FASTCALL | METH_KEYWORDS,
      "The request_type of a Fetch request, with a wanted_type for each partition; ValueError for anything else."},
     {"write_fetch", FAST(log_write_fetch), METH_FASTCALL | METH_KEYWORDS,

@@ -7,7 +7,7 @@ No Arrow library is needed here. `BytesColumn` is what ``pyarrow.Array.from_buff
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from shmaccum import _native
 from shmaccum.exceptions import CorruptArenaError, CorruptLogError
@@ -59,6 +59,12 @@ class HeaderColumn(NamedTuple):
     key: BytesColumn
     value: BytesColumn
 
+    @classmethod
+    def of(cls, decoded: Any) -> HeaderColumn:
+        """The column that the native core has decoded."""
+        null_count, validity, offsets, key, value = decoded
+        return cls(null_count, validity, offsets, BytesColumn(*key), BytesColumn(*value))
+
 
 class RecordColumns(NamedTuple):
     """Records, a row each."""
@@ -73,6 +79,13 @@ class RecordColumns(NamedTuple):
     key: BytesColumn
     value: BytesColumn
     headers: HeaderColumn | None
+
+    @classmethod
+    def of(cls, decoded: Any) -> RecordColumns:
+        """The columns that the native core has decoded."""
+        row_count, offsets, timestamps_us, timestamp_types, key, value, headers = decoded
+        found = None if headers is None else HeaderColumn.of(headers)
+        return cls(row_count, offsets, timestamps_us, timestamp_types, BytesColumn(*key), BytesColumn(*value), found)
 
 
 def decode_columns(
@@ -97,11 +110,7 @@ def decode_columns(
         )
     except CorruptArenaError as error:
         raise _corrupt(readable, str(error)) from None
-    row_count, offsets, timestamps_us, timestamp_types, key, value, headers = decoded
-    found = headers and HeaderColumn(*headers[:3], BytesColumn(*headers[3]), BytesColumn(*headers[4]))
-    return RecordColumns(
-        row_count, offsets, timestamps_us, timestamp_types, BytesColumn(*key), BytesColumn(*value), found
-    )
+    return RecordColumns.of(decoded)
 
 
 def _corrupt(batches: Sequence[Decoded], problem: str) -> CorruptLogError:

@@ -92,6 +92,11 @@ class LogBatch:
         return bool(self.header.attributes & CONTROL)
 
     @property
+    def is_compressed(self) -> bool:
+        """True for a batch whose records have to be decompressed."""
+        return bool(self.header.attributes & CODEC_MASK)
+
+    @property
     def is_of_transaction(self) -> bool:
         """True for a batch of a transaction, and for a control batch."""
         return bool(self.header.attributes & OF_A_TRANSACTION)

@@ -27,6 +27,7 @@ from shmaccum.exceptions import (
     OffsetOutOfRangeError,
 )
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.columns import RecordColumns
 from shmaccum.segment_log.file_names import (
     LOCK_FILE,
     LOG,
@@ -355,9 +356,14 @@ class PartitionReader:
             records = batch.records()
             yield from records if batch.base_offset >= offset else [each for each in records if each.offset >= offset]
 
-    def cursor(self, offset: int | None = None) -> Cursor:
-        """Reads from this offset on, default the log start offset, whenever it is polled."""
-        return Cursor(self, self.log_start_offset if offset is None else offset)
+    def cursor(self, offset: int | None = None, *, block_size: int | None = None) -> Cursor:
+        """Reads from this offset on, default the log start offset, whenever it is polled.
+
+        Args:
+            offset: the first one.
+            block_size: bytes that are read at once, for a caller that reads many of them.
+        """
+        return Cursor(self, self.log_start_offset if offset is None else offset, block_size=block_size)
 
     def open_segment(self, base_offset: int, *, is_finished: bool) -> SegmentView:
         """Opens a segment.
@@ -382,14 +388,18 @@ class Cursor:
         offset: the next one to read.
     """
 
-    def __init__(self, partition: PartitionReader, offset: int | None, *, is_raw: bool = False) -> None:
+    def __init__(
+        self, partition: PartitionReader, offset: int | None, *, is_raw: bool = False, block_size: int | None = None
+    ) -> None:
         """Nothing is opened before `poll`. Without an offset it begins with the last few batches.
 
         Args:
             partition: the partition to read.
             offset: the first one.
             is_raw: reads whatever lies in the files, also records that somebody deleted or that are not committed.
+            block_size: bytes that are read at once; None: as `SegmentView` has it.
         """
+        self._block_size = block_size
         self._is_raw = is_raw
         self._is_committed = partition.reader.is_committed and not is_raw
         self.offset = 0 if offset is None else offset
@@ -482,6 +492,29 @@ class Cursor:
             self.offset = max(self.offset, next_offset)
         return records, self._position - start
 
+    def columns(self, batch: LogBatch, wanted: OffsetRange, *, has_headers: bool) -> RecordColumns | None:
+        """The records of a batch that `poll` has just given, and of the plain batches behind it, as columns.
+
+        The columns end where the block ends that was read last. The answer is None when the batch itself is not plain
+        (see `SegmentView.consume`): the caller decodes it alone.
+
+        Args:
+            batch: the last one of `poll`.
+            wanted: the offsets of the records; the cursor stops in front of a batch behind them.
+            has_headers: also the headers.
+        """
+        view = self._view
+        if view is None or batch.is_compressed or batch.is_of_transaction:
+            return None
+        expected = OffsetRange(batch.base_offset, self._expected.last)
+        found, end, next_offset = view.columns(batch.position, expected, wanted, has_headers=has_headers)
+        if end == batch.position:
+            return None
+        self._position = end
+        self._expected = self._behind(view, next_offset)
+        self.offset = max(self.offset, next_offset)
+        return found
+
     def close(self) -> None:
         """Lets go of the segment; polling opens it again."""
         if self._view is not None:
@@ -516,6 +549,7 @@ class Cursor:
         except FileNotFoundError:
             return None
         self.close()
+        view.block_size = self._block_size
         self._view, self._position, self._expected = view, 0, self._behind(view, base_offset)
         return view
 

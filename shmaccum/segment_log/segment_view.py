@@ -16,9 +16,10 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from shmaccum._native import ConsumerRecord, consume_block
+from shmaccum._native import ConsumerRecord, consume_block, decode_block
 from shmaccum.format.batch_header import HEADER_SIZE, crc_problem, read_header
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.columns import RecordColumns
 from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, TIME_INDEX, offset_file
 from shmaccum.segment_log.index_file import (
     OFFSET_ENTRY,
@@ -63,7 +64,10 @@ class SegmentView:
         path: of its ``.log``.
         is_finished: another segment follows, so nothing will be appended.
         size: bytes of the file when it was last looked at.
+        block_size: bytes that are read at once; None: `READ_AHEAD_SIZE`.
     """
+
+    block_size: int | None = None
 
     def __init__(self, folder: str, base_offset: int, *, is_finished: bool, is_crc_checked: bool) -> None:
         """Opens the segment.
@@ -168,7 +172,9 @@ class SegmentView:
         """Reads from here on; at least so many bytes, if they are there."""
         self.refresh()
         there = max(self.size - position, 0)
-        self._block = memoryview(os.pread(self._descriptor, min(max(size, READ_AHEAD_SIZE), there), position))
+        self._block = memoryview(
+            os.pread(self._descriptor, min(max(size, self.block_size or READ_AHEAD_SIZE), there), position)
+        )
         self._block_position = position
 
     def consume(
@@ -189,6 +195,25 @@ class SegmentView:
             self._block, start, place, first_offset, *expected, self._is_crc_checked, *views
         )
         return records, end + self._block_position, next_offset
+
+    def columns(
+        self, position: int, expected: OffsetRange, wanted: OffsetRange, *, has_headers: bool
+    ) -> tuple[RecordColumns, int, int]:
+        """The same as columns, of the records with these offsets.
+
+        Returns:
+            The columns, the position behind the last batch, and the offset behind it.
+        """
+        found, end, next_offset = decode_block(
+            self._block,
+            position - self._block_position,
+            wanted.first,
+            wanted.last + 1,
+            has_headers,
+            *expected,
+            self._is_crc_checked,
+        )
+        return RecordColumns.of(found), end + self._block_position, next_offset
 
     def damage(self, position: int, expected: OffsetRange, problem: str) -> Damage:
         """How far it goes that no batch can be read from this position on, and which may be expected behind."""

@@ -21,6 +21,9 @@ PyObject *log_consume_block(PyObject *module, PyObject *const *args, Py_ssize_t 
 /* decode_columns(batches, first_offset, end_offset, has_headers): the records of many such batches as Arrow columns. */
 PyObject *log_columns(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
+/* decode_block(block, position, first_offset, end_offset, ...): the same of the plain batches of a block. */
+PyObject *log_block_columns(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
 /* read_fetch(body, version, request_type, wanted_type): a Fetch request of a consumer. */
 PyObject *log_read_fetch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 

@@ -7,9 +7,9 @@
  * The caller has checked the batches' CRCs and decompressed what was compressed. A batch's bytes may lie in a file that
  * somebody changes while we look: see record_columns.h.
  */
-#include "format/record_columns.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/log/column_objects.h"
 #include "python/log/log.h"
 
 enum { BATCH_FIELD_COUNT = 5 };
@@ -86,126 +86,6 @@ static bool batches_parse(PyObject *given, struct log_batches *batches)
     return true;
 }
 
-/* ---- the buffers ---- */
-
-struct bytes_objects {
-    PyObject *validity;
-    PyObject *offsets;
-    PyObject *data;
-};
-
-struct column_objects {
-    PyObject *offsets;
-    PyObject *timestamps_us;
-    PyObject *timestamp_types;
-    PyObject *header_validity;
-    PyObject *header_offsets;
-    struct bytes_objects key;
-    struct bytes_objects value;
-    struct bytes_objects header_key;
-    struct bytes_objects header_value;
-};
-
-static void bytes_objects_release(struct bytes_objects *objects)
-{
-    Py_CLEAR(objects->validity);
-    Py_CLEAR(objects->offsets);
-    Py_CLEAR(objects->data);
-}
-
-static void column_objects_release(struct column_objects *objects)
-{
-    Py_CLEAR(objects->offsets);
-    Py_CLEAR(objects->timestamps_us);
-    Py_CLEAR(objects->timestamp_types);
-    Py_CLEAR(objects->header_validity);
-    Py_CLEAR(objects->header_offsets);
-    bytes_objects_release(&objects->key);
-    bytes_objects_release(&objects->value);
-    bytes_objects_release(&objects->header_key);
-    bytes_objects_release(&objects->header_value);
-}
-
-/* The memory of a new bytes object of `count` cells; NULL with MemoryError set. */
-static void *buffer_new(PyObject **object, int64_t count, size_t cell_size)
-{
-    *object = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((size_t)count * cell_size));
-    return *object == NULL ? NULL : PyBytes_AS_STRING(*object);
-}
-
-static uint8_t *bits_new(PyObject **object, int64_t count)
-{
-    int64_t size = (count + 7) / 8;
-    uint8_t *bits = buffer_new(object, size, 1);
-    return bits == NULL ? NULL : memset(bits, 0, (size_t)size);
-}
-
-/* One number more than there are cells, the first of them 0. */
-static int32_t *ends_new(PyObject **object, int64_t count)
-{
-    int32_t *ends = buffer_new(object, count + 1, sizeof *ends);
-    if (ends != NULL) {
-        ends[0] = 0;
-    }
-    return ends;
-}
-
-static bool bytes_column_new(const struct bytes_room *room, struct bytes_objects *objects, struct bytes_column *column)
-{
-    *column = (struct bytes_column){.room = *room};
-    return (column->validity = bits_new(&objects->validity, room->cell_count)) != NULL &&
-           (column->offsets = ends_new(&objects->offsets, room->cell_count)) != NULL &&
-           (column->data = buffer_new(&objects->data, room->data_size, 1)) != NULL;
-}
-
-static bool headers_new(const struct record_columns_room *room, struct column_objects *objects,
-                        struct record_columns *columns)
-{
-    return (columns->header_validity = bits_new(&objects->header_validity, room->row_count)) != NULL &&
-           (columns->header_offsets = ends_new(&objects->header_offsets, room->row_count)) != NULL &&
-           bytes_column_new(&room->header_key, &objects->header_key, &columns->header_key) &&
-           bytes_column_new(&room->header_value, &objects->header_value, &columns->header_value);
-}
-
-static bool columns_new(const struct record_columns_room *room, struct column_objects *objects,
-                        struct record_columns *columns)
-{
-    columns->row_capacity = room->row_count;
-    return (columns->offsets = buffer_new(&objects->offsets, room->row_count, sizeof *columns->offsets)) != NULL &&
-           (columns->timestamps_us =
-                buffer_new(&objects->timestamps_us, room->row_count, sizeof *columns->timestamps_us)) != NULL &&
-           (columns->timestamp_types =
-                buffer_new(&objects->timestamp_types, room->row_count, sizeof *columns->timestamp_types)) != NULL &&
-           bytes_column_new(&room->key, &objects->key, &columns->key) &&
-           bytes_column_new(&room->value, &objects->value, &columns->value) &&
-           (!columns->has_headers || headers_new(room, objects, columns));
-}
-
-/* ---- the columns as Python objects ---- */
-
-static PyObject *bytes_column_tuple(const struct bytes_column *column, const struct bytes_objects *objects)
-{
-    return Py_BuildValue("(LLOOO)", (long long)column->used.cell_count, (long long)column->null_count,
-                         objects->validity, objects->offsets, objects->data);
-}
-
-static PyObject *headers_tuple(const struct record_columns *columns, const struct column_objects *objects)
-{
-    if (!columns->has_headers) {
-        Py_RETURN_NONE;
-    }
-    return Py_BuildValue("(LOONN)", (long long)columns->header_null_count, objects->header_validity,
-                         objects->header_offsets, bytes_column_tuple(&columns->header_key, &objects->header_key),
-                         bytes_column_tuple(&columns->header_value, &objects->header_value));
-}
-
-static PyObject *columns_tuple(const struct record_columns *columns, const struct column_objects *objects)
-{
-    return Py_BuildValue("(LOOONNN)", (long long)columns->row_count, objects->offsets, objects->timestamps_us,
-                         objects->timestamp_types, bytes_column_tuple(&columns->key, &objects->key),
-                         bytes_column_tuple(&columns->value, &objects->value), headers_tuple(columns, objects));
-}
-
 /* ---- the two passes ---- */
 
 static PyObject *batch_raise(const struct log_batches *batches, Py_ssize_t index, enum status status)
@@ -223,14 +103,14 @@ static PyObject *columns_fill(const struct log_batches *batches, const struct re
     struct column_objects objects = {0};
     struct record_columns columns = {.has_headers = has_headers};
     PyObject *answer = NULL;
-    if (columns_new(room, &objects, &columns)) {
+    if (column_objects_new(room, &objects, &columns)) {
         enum status status = STATUS_OK;
         Py_ssize_t index = 0;
         while (index < batches->count && (status = record_columns_append(&batches->batches[index].records,
                                                                          &batches->range, &columns)) == STATUS_OK) {
             index++;
         }
-        answer = status == STATUS_OK ? columns_tuple(&columns, &objects) : batch_raise(batches, index, status);
+        answer = status == STATUS_OK ? column_objects_tuple(&columns, &objects) : batch_raise(batches, index, status);
     }
     column_objects_release(&objects);
     return answer;

@@ -5,18 +5,16 @@
  *   consume_batch   one batch, whose header was read and whose CRC was checked, decompressed if need be
  *   consume_block   all plain batches from a position of a block on: headers, CRCs and records in one call
  *
- * consume_block leaves a batch to its caller that is not plain: compressed, of a transaction, a control batch, cut by
- * the end of the block, at an unexpected offset, or damaged. So only the caller judges a batch. The answer has nothing
- * of it.
+ * consume_block leaves a batch to its caller that is not plain (plain_batch.h). So only the caller judges a batch. The
+ * answer has nothing of it.
  *
  * Bytes are input: no byte outside of the block is read, and a batch makes at most a record of seven of its bytes.
  */
-#include "format/crc32c.h"
-#include "format/record_batch.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 #include "python/log/consumer_record.h"
 #include "python/log/log.h"
+#include "python/log/plain_batch.h"
 
 enum {
     PLACE_FIELD_COUNT = 2,     /* topic, partition */
@@ -24,7 +22,6 @@ enum {
 };
 
 static const struct integer_range offset_range = {"an offset", 0, INT64_MAX};
-static const struct integer_range position_range = {"position", 0, INT64_MAX};
 
 struct order {
     const struct module_state *state;
@@ -155,47 +152,6 @@ PyObject *log_consume_batch(PyObject *module, PyObject *const *args, Py_ssize_t 
 
 /* ---- the batches of a block ---- */
 
-struct block {
-    int64_t position;
-    int64_t expected_first; /* the offsets at which the next batch may begin */
-    int64_t expected_last;
-    bool is_crc_checked;
-};
-
-static bool has_right_crc(const uint8_t *batch, size_t size, uint32_t crc)
-{
-    return crc32c_extend(0, batch + RECORD_BATCH_ATTRIBUTES, size - RECORD_BATCH_ATTRIBUTES) == crc;
-}
-
-/* True when there is a whole plain batch in these bytes, as far as its header and its CRC tell. */
-static bool batch_is_plain(const struct block *block, const uint8_t *batch, size_t room,
-                           struct record_batch_header *header)
-{
-    if (record_batch_header_read(batch, room, header) != STATUS_OK) {
-        return false;
-    }
-    const int16_t not_plain = RECORD_BATCH_COMPRESSION_MASK | RECORD_BATCH_TRANSACTIONAL | RECORD_BATCH_CONTROL;
-    const int32_t length_min = RECORD_BATCH_HEADER_SIZE - RECORD_BATCH_UNCOUNTED_SIZE;
-    bool is_whole = header->batch_length >= length_min &&
-                    (size_t)header->batch_length + RECORD_BATCH_UNCOUNTED_SIZE <= room;
-    bool is_expected = header->base_offset >= block->expected_first && header->base_offset <= block->expected_last &&
-                       header->last_offset_delta >= 0 && header->record_count >= 0;
-    bool is_readable = header->magic == RECORD_BATCH_MAGIC_VALUE && (header->attributes & not_plain) == 0;
-    return is_whole && is_expected && is_readable && header->base_offset < INT64_MAX - header->last_offset_delta &&
-           (!block->is_crc_checked ||
-            has_right_crc(batch, (size_t)header->batch_length + RECORD_BATCH_UNCOUNTED_SIZE, header->crc));
-}
-
-/* Moves behind a batch. An offset that was expected exactly is expected exactly again. */
-static void block_advance(struct block *block, const struct record_batch_header *header)
-{
-    int64_t next_offset = header->base_offset + header->last_offset_delta + 1;
-    bool is_exact = block->expected_first == block->expected_last;
-    block->position += header->batch_length + RECORD_BATCH_UNCOUNTED_SIZE;
-    block->expected_first = next_offset;
-    block->expected_last = is_exact || block->expected_last < next_offset ? next_offset : block->expected_last;
-}
-
 static bool batch_append(struct order *order, const uint8_t *batch, const struct record_batch_header *header)
 {
     bool has_log_time = (header->attributes & RECORD_BATCH_LOG_APPEND_TIME) != 0;
@@ -218,34 +174,20 @@ static bool batch_take_back(struct order *order, Py_ssize_t count)
 }
 
 /* False with an exception set. */
-static bool block_walk(struct order *order, struct block *block, PyObject *place)
+static bool block_walk(struct order *order, struct plain_block *block, PyObject *place)
 {
     struct record_batch_header header;
-    const uint8_t *start = order->bytes.buf;
-    while (PyList_GET_SIZE(order->list) < BLOCK_RECORD_COUNT_MAX && block->position < order->bytes.len) {
-        const uint8_t *batch = start + block->position;
+    while (PyList_GET_SIZE(order->list) < BLOCK_RECORD_COUNT_MAX && plain_batch_find(block, &header)) {
         Py_ssize_t count = PyList_GET_SIZE(order->list);
-        if (!batch_is_plain(block, batch, (size_t)(order->bytes.len - block->position), &header)) {
-            return true;
-        }
         if (!place_set(order, place, header.partition_leader_epoch)) {
             return false;
         }
-        if (!batch_append(order, batch, &header)) {
+        if (!batch_append(order, block->start + block->position, &header)) {
             return batch_take_back(order, count);
         }
-        block_advance(block, &header);
+        plain_batch_pass(block, &header);
     }
     return true;
-}
-
-static bool block_parse(const struct module_state *state, PyObject *const *bound, struct block *block)
-{
-    block->is_crc_checked = true;
-    return integer_parse(state, bound[1], &position_range, &block->position) &&
-           integer_parse(state, bound[4], &offset_range, &block->expected_first) &&
-           integer_parse(state, bound[5], &offset_range, &block->expected_last) &&
-           flag_parse_optional(bound[6], &block->is_crc_checked);
 }
 
 PyObject *log_consume_block(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -258,12 +200,14 @@ PyObject *log_consume_block(PyObject *module, PyObject *const *args, Py_ssize_t 
         9};
     struct order order = {.state = PyModule_GetState(module)};
     PyObject *bound[ARGUMENT_COUNT_MAX];
-    struct block block;
+    struct plain_block block;
     if (!arguments_bind(&signature, args, count, names, bound) || !place_check(bound[2]) ||
         !integer_parse(order.state, bound[3], &offset_range, &order.first_offset) ||
-        !block_parse(order.state, bound, &block) || !order_begin(&order, bound[0], bound[7], bound[8])) {
+        !plain_block_parse(order.state, bound[1], bound + 4, &block) ||
+        !order_begin(&order, bound[0], bound[7], bound[8])) {
         return NULL;
     }
+    plain_block_begin(&block, &order.bytes);
     PyObject *records = order_answer(&order, block_walk(&order, &block, bound[2]));
     return records == NULL ? NULL
                            : Py_BuildValue("(NLL)", records, (long long)block.position,

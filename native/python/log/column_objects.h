@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The buffers of Arrow columns as bytes objects, which an Arrow library can take as they are.
+ */
+#ifndef PYTHON_LOG_COLUMN_OBJECTS_H
+#define PYTHON_LOG_COLUMN_OBJECTS_H
+
+#include "format/record_columns.h"
+#include "python/common/module_state.h"
+
+struct bytes_objects {
+    PyObject *validity;
+    PyObject *offsets;
+    PyObject *data;
+};
+
+struct column_objects {
+    PyObject *offsets;
+    PyObject *timestamps_us;
+    PyObject *timestamp_types;
+    PyObject *header_validity;
+    PyObject *header_offsets;
+    struct bytes_objects key;
+    struct bytes_objects value;
+    struct bytes_objects header_key;
+    struct bytes_objects header_value;
+};
+
+/* New objects of this room, and columns that are to be filled in them. False with an exception set; after it, in any
+ * case: column_objects_release. */
+bool column_objects_new(const struct record_columns_room *room, struct column_objects *objects,
+                        struct record_columns *columns);
+
+/* Gives back the room that the columns did not need. False with an exception set. */
+bool column_objects_cut(const struct record_columns *columns, struct column_objects *objects);
+
+/* The columns as segment_log/columns.py names them. NULL with an exception set. */
+PyObject *column_objects_tuple(const struct record_columns *columns, const struct column_objects *objects);
+
+void column_objects_release(struct column_objects *objects);
+
+#endif

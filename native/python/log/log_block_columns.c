@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * decode_block: the plain batches of a block that was read from a log -> the buffers of Arrow columns. Headers, CRCs
+ * and records are read in one call, and no Python code runs per batch.
+ *
+ * The first walk looks at the headers of batches alone: they tell how many rows there are at most. A column of bytes is
+ * never larger than the records, so the second walk reads each record once, and room that was not needed is given back.
+ * Where headers of records are wanted, the first walk counts all records: nothing but the bytes bounds the number of
+ * their headers.
+ *
+ * A batch that is not plain, or whose records contradict its header, ends the walk, and the answer has nothing of it:
+ * the caller judges it.
+ */
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+#include "python/log/column_objects.h"
+#include "python/log/log.h"
+#include "python/log/plain_batch.h"
+#include "python/log/record_parts.h"
+
+/* A call ends with the batch that reaches it. Spark's own record batches have so many rows. */
+enum { BLOCK_ROW_COUNT_MAX = 10000 };
+
+static const struct integer_range offset_range = {"an offset", 0, INT64_MAX};
+
+struct order {
+    struct plain_block block;
+    struct log_range range;
+    bool has_headers;
+};
+
+static struct log_records batch_records(const struct plain_block *block, const struct record_batch_header *header)
+{
+    const uint8_t *batch = block->start + block->position;
+    bool has_log_time = (header->attributes & RECORD_BATCH_LOG_APPEND_TIME) != 0;
+    return (struct log_records){.start = batch + RECORD_BATCH_HEADER_SIZE,
+                                .end = batch + plain_batch_size(header),
+                                .base_offset = header->base_offset,
+                                .base_timestamp_ms = header->base_timestamp,
+                                .log_append_time_ms = has_log_time ? header->max_timestamp : NO_TIMESTAMP,
+                                .record_count = header->record_count};
+}
+
+/* ---- the room ---- */
+
+/* The most that so many records of so many bytes need. */
+static enum status room_bound(const struct log_records *records, struct record_columns_room *room)
+{
+    int64_t size = records->end - records->start;
+    if (records->record_count > size / RECORD_SIZE_MIN) {
+        return STATUS_CORRUPT;
+    }
+    room->row_count += records->record_count;
+    room->key.cell_count = room->value.cell_count = room->row_count;
+    room->key.data_size = room->value.data_size += size;
+    return room->value.data_size > INT32_MAX ? STATUS_RECORD_TOO_LARGE : STATUS_OK;
+}
+
+static bool room_extend(const struct order *order, const struct log_records *records, struct record_columns_room *room)
+{
+    struct record_columns_room extended = *room;
+    enum status status = order->has_headers ? record_columns_measure(records, &order->range, &extended)
+                                            : room_bound(records, &extended);
+    if (status == STATUS_OK) {
+        *room = extended;
+    }
+    return status == STATUS_OK;
+}
+
+/* The room of all batches before the position that it answers. */
+static int64_t block_measure(const struct order *order, struct record_columns_room *room)
+{
+    struct plain_block block = order->block;
+    struct record_batch_header header;
+    block.is_crc_checked = false;
+    while (room->row_count < BLOCK_ROW_COUNT_MAX && plain_batch_find(&block, &header) &&
+           header.base_offset < order->range.end) {
+        const struct log_records records = batch_records(&block, &header);
+        if (!room_extend(order, &records, room)) {
+            break;
+        }
+        plain_batch_pass(&block, &header);
+    }
+    return block.position;
+}
+
+/* ---- the records ---- */
+
+static void block_append(struct order *order, int64_t end, struct record_columns *columns)
+{
+    struct record_batch_header header;
+    while (order->block.position < end && plain_batch_find(&order->block, &header)) {
+        const struct record_columns former = *columns;
+        const struct log_records records = batch_records(&order->block, &header);
+        if (record_columns_append(&records, &order->range, columns) != STATUS_OK) {
+            *columns = former;
+            return;
+        }
+        plain_batch_pass(&order->block, &header);
+    }
+}
+
+static PyObject *block_decode(struct order *order)
+{
+    struct record_columns_room room = {0};
+    struct column_objects objects = {0};
+    struct record_columns columns = {.has_headers = order->has_headers};
+    PyObject *answer = NULL;
+    int64_t end = block_measure(order, &room);
+    if (column_objects_new(&room, &objects, &columns)) {
+        block_append(order, end, &columns);
+        answer = column_objects_cut(&columns, &objects) ? column_objects_tuple(&columns, &objects) : NULL;
+    }
+    column_objects_release(&objects);
+    return answer == NULL ? NULL
+                          : Py_BuildValue("(NLL)", answer, (long long)order->block.position,
+                                          (long long)order->block.expected_first);
+}
+
+PyObject *log_block_columns(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        "decode_block",
+        {"block", "position", "first_offset", "end_offset", "has_headers", "expected_first", "expected_last",
+         "is_crc_checked"},
+        7,
+        8};
+    const struct module_state *state = PyModule_GetState(module);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct order order = {.has_headers = false};
+    Py_buffer bytes;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !plain_block_parse(state, bound[1], bound + 5, &order.block) ||
+        !integer_parse(state, bound[2], &offset_range, &order.range.first) ||
+        !integer_parse(state, bound[3], &offset_range, &order.range.end) ||
+        !flag_parse_optional(bound[4], &order.has_headers) ||
+        PyObject_GetBuffer(bound[0], &bytes, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    plain_block_begin(&order.block, &bytes);
+    PyObject *answer = block_decode(&order);
+    PyBuffer_Release(&bytes);
+    return answer;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A walk over the plain batches of a block that was read from a log. It ends at the first batch that is not plain:
+ * compressed, of a transaction, a control batch, cut by the end of the block, at an unexpected offset, or damaged as
+ * far as header and CRC tell. Only the reader of the log judges such a batch.
+ *
+ * Bytes are input: no byte outside of the block is read.
+ */
+#ifndef PYTHON_LOG_PLAIN_BATCH_H
+#define PYTHON_LOG_PLAIN_BATCH_H
+
+#include "format/record_batch.h"
+#include "python/common/module_state.h"
+
+struct plain_block {
+    const uint8_t *start;
+    int64_t size;
+    int64_t position;       /* of the next batch */
+    int64_t expected_first; /* the offsets at which it may begin */
+    int64_t expected_last;
+    bool is_crc_checked;
+};
+
+/* Parses the position, and three arguments: the first and the last expected offset, and whether CRCs are checked (may
+ * be left out). False with an exception set. */
+bool plain_block_parse(const struct module_state *state, PyObject *position, PyObject *const *numbers,
+                       struct plain_block *block);
+
+/* The bytes of a parsed block. */
+static inline void plain_block_begin(struct plain_block *block, const Py_buffer *bytes)
+{
+    block->start = bytes->buf;
+    block->size = bytes->len;
+}
+
+/* True when a whole plain batch begins at the position. */
+bool plain_batch_find(const struct plain_block *block, struct record_batch_header *header);
+
+/* Moves behind it. An offset that was expected exactly is expected exactly again. */
+void plain_batch_pass(struct plain_block *block, const struct record_batch_header *header);
+
+static inline int64_t plain_batch_size(const struct record_batch_header *header)
+{
+    return (int64_t)header->batch_length + RECORD_BATCH_UNCOUNTED_SIZE;
+}
+
+#endif
