@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from itertools import groupby
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -12,8 +14,10 @@ from pyspark.sql.types import StructType
 
 from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogBatch, LogReader, PartitionReader
+from shmaccum.segment_log import LogBatch, LogReader
 from shmaccum.segment_log.columns import BytesColumn, HeaderColumn, RecordColumns, decode_columns
+from shmaccum.segment_log.reader import Cursor
+from shmaccum.segment_log.walk import OffsetRange
 from shmaccum.spark.columns import arrow_schema, source_schema
 from shmaccum.spark.planning import LogRange
 
@@ -35,6 +39,8 @@ SizedType = TypeVar("SizedType", bound=Sized)
 ROWS_PER_RECORD_BATCH = 10_000
 """Spark's own spark.sql.execution.arrow.maxRecordsPerBatch."""
 SIZE_PER_RECORD_BATCH = 16 << 20
+BLOCK_SIZE = 512 << 10
+"""The bytes of a log that are read at once and become a record batch: they and the columns stay in a core's cache."""
 
 
 def record_batches(reader: LogReader, wanted: LogRange, *, has_headers: bool, is_strict: bool) -> Iterator[Any]:
@@ -50,9 +56,35 @@ def record_batches(reader: LogReader, wanted: LogRange, *, has_headers: bool, is
         OffsetOutOfRangeError, CorruptLogError: see `is_strict`.
         CodecMissingError: a batch is compressed in a way nothing here can read.
     """
+    partition = reader.partition(*wanted.place)
+    start = wanted.start if is_strict else max(wanted.start, partition.log_start_offset)
+    if start >= wanted.end:
+        return
     builder = _Builder(wanted, has_headers)
-    for run in runs(_batches(reader.partition(*wanted.place), wanted, is_strict)):
-        yield from _built(builder, run, is_strict)
+    with closing(partition.cursor(start, block_size=BLOCK_SIZE)) as cursor:
+        for kind, parts in groupby(_parts(cursor, wanted, has_headers), key=type):
+            if kind is RecordColumns:
+                yield from map(builder.build_columns, parts)
+            else:
+                for run in runs(parts):
+                    yield from _built(builder, run, is_strict)
+        if is_strict and cursor.offset < wanted.end:
+            raise OffsetOutOfRangeError(
+                f"{partition.place} ends at offset {cursor.offset}, and {wanted.end} was there when the read was "
+                "planned; say failOnDataLoss=false to read what is there"
+            )
+
+
+def _parts(cursor: Cursor, wanted: LogRange, has_headers: bool) -> Iterator[Any]:
+    """The range in the order of its offsets: the plain batches of each block as columns, all others as they are."""
+    offsets = OffsetRange(wanted.start, wanted.end - 1)
+    for batch in cursor.poll():
+        if batch.base_offset >= wanted.end:
+            return
+        columns = cursor.columns(batch, offsets, has_headers=has_headers)
+        yield batch if columns is None else columns
+        if cursor.offset >= wanted.end:
+            return
 
 
 def _built(builder: _Builder, run: list[LogBatch], is_strict: bool) -> list[Any]:
@@ -83,25 +115,6 @@ def runs(batches: Iterable[SizedType]) -> Iterator[list[SizedType]]:
         yield run
 
 
-def _batches(partition: PartitionReader, wanted: LogRange, is_strict: bool) -> Iterator[LogBatch]:
-    """The batches that have records of the range."""
-    offset = wanted.start if is_strict else max(wanted.start, partition.log_start_offset)
-    if offset >= wanted.end:
-        return
-    for batch in partition.batches(offset):
-        if batch.base_offset >= wanted.end:
-            return
-        yield batch
-        offset = batch.next_offset
-        if offset >= wanted.end:
-            return
-    if is_strict:
-        raise OffsetOutOfRangeError(
-            f"{partition.place} ends at offset {offset}, and {wanted.end} was there when the read was planned; say "
-            "failOnDataLoss=false to read what is there"
-        )
-
-
 class _Builder:
     """Puts the records of a range together."""
 
@@ -112,6 +125,9 @@ class _Builder:
 
     def build(self, run: list[LogBatch]) -> Any:
         columns = decode_columns(run, self._wanted.start, self._wanted.end, has_headers=self._has_headers)
+        return self.build_columns(columns)
+
+    def build_columns(self, columns: RecordColumns) -> Any:
         return self._columns.build(columns, self._wanted.place)
 
 
@@ -124,7 +140,7 @@ class ColumnBuilder:
 
     def __init__(self, schema: StructType) -> None:
         self.schema = arrow_schema(schema)
-        self._repeated: tuple[TopicPartition, int, Any, Any] | None = None
+        self._repeated: tuple[TopicPartition, Any, Any] | None = None
 
     def build(self, columns: RecordColumns, place: TopicPartition, others: Mapping[str, Any] | None = None) -> Any:
         """Records of one partition.
@@ -151,12 +167,13 @@ class ColumnBuilder:
             yield "headers", self._headers_array(count, columns.headers)
 
     def _places(self, place: TopicPartition, count: int) -> tuple[Any, Any]:
-        """The columns of topic and partition: one value in all rows, mostly that of the record batch before."""
-        if self._repeated is None or self._repeated[:2] != (place, count):
+        """The columns of topic and partition: one value in all rows, mostly parts of those of a larger record batch."""
+        if self._repeated is None or self._repeated[0] != place or len(self._repeated[1]) < count:
             topics = pa.repeat(pa.scalar(place.topic, pa.string()), count)
             partitions = pa.repeat(pa.scalar(place.partition, pa.int32()), count)
-            self._repeated = (place, count, topics, partitions)
-        return self._repeated[2:]
+            self._repeated = (place, topics, partitions)
+        _, topics, partitions = self._repeated
+        return topics.slice(0, count), partitions.slice(0, count)
 
     def _headers_array(self, count: int, headers: HeaderColumn) -> Any:
         kind = self.schema.field("headers").type
