@@ -39,10 +39,12 @@ class Prebuilt(DataSourceReader):
     """Gives one record batch again and again.
 
     Args:
+        row_count: the rows of all partitions together.
         is_copied: each time in memory of its own, as whatever is read is.
     """
 
-    def __init__(self, *, is_copied: bool) -> None:
+    def __init__(self, row_count: int, *, is_copied: bool) -> None:
+        self._row_count = row_count
         self._is_copied = is_copied
 
     def partitions(self) -> list[InputPartition]:
@@ -65,7 +67,7 @@ class Prebuilt(DataSourceReader):
         schema = to_arrow_schema(source_schema(has_headers=False), timezone="UTC")
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        for _ in range(ROW_COUNT // TASK_COUNT // count):
+        for _ in range(self._row_count // TASK_COUNT // count):
             yield _copied(batch) if self._is_copied else batch
 
 
@@ -79,7 +81,7 @@ def _copied(batch: Any) -> Any:
 
 
 class PeerSource(DataSource):
-    """Both of them, as ``format("peer")``; with the option ``isCopied``, which is of the source."""
+    """Both of them, as ``format("peer")``; with the options ``isCopied`` and ``rowCount``, which are of the source."""
 
     @classmethod
     def name(cls) -> str:
@@ -92,7 +94,7 @@ class PeerSource(DataSource):
 
     def reader(self, schema: Any) -> Prebuilt:  # noqa: ARG002 - Spark's interface
         """The rows of the source."""
-        return Prebuilt(is_copied="isCopied" in self.options)
+        return Prebuilt(int(self.options["rowCount"]), is_copied="isCopied" in self.options)
 
     def writer(self, schema: Any, overwrite: bool) -> Dropping:  # noqa: ARG002 - Spark's interface
         """The rows of the sink."""
