@@ -6,13 +6,12 @@
 
 /* ---- measuring: in 64 bits, where the largest record there can be does not overflow ---- */
 
-static inline uint64_t nullable_size(int32_t size)
+static uint64_t nullable_size(int32_t size)
 {
     return size < 0 ? 1 : varint_size(size) + (uint64_t)size;
 }
 
-/* Out of line, so that a record without headers saves no registers for them. */
-static __attribute__((noinline)) enum status measure_headers(const struct record *record, uint64_t *size)
+static enum status measure_headers(const struct record *record, uint64_t *size)
 {
     *size = varint_size(record->header_count);
     for (int32_t i = 0; i < record->header_count; i++) {
@@ -31,17 +30,17 @@ static bool record_is_valid(const struct record *record)
            record->timestamp_ms >= NO_TIMESTAMP;
 }
 
-enum status record_measure(const struct record *record, struct record_size *size)
+enum status record_measure_any(const struct record *record, struct record_size *size)
 {
     uint64_t headers = 1;
-    if (UNLIKELY(!record_is_valid(record))) {
+    if (!record_is_valid(record)) {
         return STATUS_INVALID;
     }
     if (record->header_count > 0) {
         RETURN_IF_FAILED(measure_headers(record, &headers));
     }
     uint64_t fixed = 1 + nullable_size(record->key_size) + nullable_size(record->value_size) + headers;
-    if (UNLIKELY(fixed > RECORD_SIZE_MAX - VARINT_SIZE_MAX - RECORD_DELTAS_SIZE_MAX)) {
+    if (fixed > RECORD_SIZE_MAX - VARINT_SIZE_MAX - RECORD_DELTAS_SIZE_MAX) {
         return STATUS_RECORD_TOO_LARGE;
     }
     size->fixed = (uint32_t)fixed;
@@ -50,43 +49,14 @@ enum status record_measure(const struct record *record, struct record_size *size
 
 /* ---- writing ---- */
 
-static inline uint8_t *write_prefix(uint8_t *target, const struct record_size *size, int32_t offset_delta,
-                                    int64_t timestamp_delta)
-{
-    target = varint_write(target, (int32_t)record_body_size(size, offset_delta, timestamp_delta));
-    *target++ = 0;
-    target = varlong_write(target, timestamp_delta);
-    return varint_write(target, offset_delta);
-}
-
-static inline uint8_t *write_nullable(uint8_t *target, const void *bytes, int32_t size)
-{
-    target = varint_write(target, size);
-    if (size <= 0) {
-        return target;
-    }
-    memcpy(target, bytes, (size_t)size);
-    return target + size;
-}
-
-static __attribute__((noinline)) uint8_t *write_headers(uint8_t *target, const struct record *record)
+uint8_t *record_write_headers(uint8_t *target, const struct record *record)
 {
     for (int32_t i = 0; i < record->header_count; i++) {
         const struct record_header *header = &record->headers[i];
-        target = write_nullable(target, header->key, header->key_size);
-        target = write_nullable(target, header->value, header->value_size);
+        target = record_write_nullable(target, header->key, header->key_size);
+        target = record_write_nullable(target, header->value, header->value_size);
     }
     return target;
-}
-
-uint8_t *record_write(uint8_t *target, const struct record *record, const struct record_size *size,
-                      int32_t offset_delta, int64_t timestamp_delta)
-{
-    target = write_prefix(target, size, offset_delta, timestamp_delta);
-    target = write_nullable(target, record->key, record->key_size);
-    target = write_nullable(target, record->value, record->value_size);
-    target = varint_write(target, record->header_count);
-    return record->header_count > 0 ? write_headers(target, record) : target;
 }
 
 static void scatter_varint(struct scatter *target, int32_t value)
@@ -107,7 +77,8 @@ void record_write_scattered(struct scatter *target, const struct record *record,
                             int32_t offset_delta, int64_t timestamp_delta)
 {
     uint8_t prefix[RECORD_PREFIX_SIZE_MAX];
-    uint8_t *prefix_end = write_prefix(prefix, size, offset_delta, timestamp_delta);
+    uint32_t body_size = record_body_size(size, offset_delta, timestamp_delta);
+    uint8_t *prefix_end = record_write_prefix(prefix, body_size, offset_delta, timestamp_delta);
     scatter_write(target, prefix, (size_t)(prefix_end - prefix));
     scatter_nullable(target, record->key, record->key_size);
     scatter_nullable(target, record->value, record->value_size);

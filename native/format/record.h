@@ -24,7 +24,9 @@
 #include "format/scatter.h"
 #include "format/varint.h"
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     RECORD_DELTAS_SIZE_MAX = VARLONG_SIZE_MAX + VARINT_SIZE_MAX,
@@ -60,7 +62,26 @@ struct record_size {
  * INVALID: a negative size (other than -1 where null is allowed), count or timestamp (other than NO_TIMESTAMP).
  * RECORD_TOO_LARGE: its upper bound is above RECORD_SIZE_MAX.
  */
-MUST_USE enum status record_measure(const struct record *record, struct record_size *size);
+MUST_USE enum status record_measure_any(const struct record *record, struct record_size *size);
+
+/* A nullable part below 1 GiB, whose size is given plus one: 0 is null. */
+static inline uint32_t record_part_size(uint32_t size_plus_one)
+{
+    return size_plus_one == 0 ? 1 : varint_size((int32_t)size_plus_one - 1) + size_plus_one - 1;
+}
+
+/* record_measure_any, at once for a record without headers whose parts are far from any limit. */
+MUST_USE static inline enum status record_measure(const struct record *record, struct record_size *size)
+{
+    uint32_t key = (uint32_t)record->key_size + 1;
+    uint32_t value = (uint32_t)record->value_size + 1;
+    bool is_plain = (key | value) < UINT32_C(1) << 29 && record->header_count == 0;
+    if (UNLIKELY(!is_plain || record->timestamp_ms < NO_TIMESTAMP)) {
+        return record_measure_any(record, size);
+    }
+    size->fixed = 2 + record_part_size(key) + record_part_size(value); /* attributes, header count */
+    return STATUS_OK;
+}
 
 /* The value of the length field. */
 static inline uint32_t record_body_size(const struct record_size *size, int32_t offset_delta, int64_t timestamp_delta)
@@ -83,9 +104,46 @@ static inline uint32_t record_size_upper_bound(const struct record_size *size)
     return VARINT_SIZE_MAX + RECORD_DELTAS_SIZE_MAX + size->fixed;
 }
 
+/* The fields before the key. */
+static inline uint8_t *record_write_prefix(uint8_t *target, uint32_t body_size, int32_t offset_delta,
+                                           int64_t timestamp_delta)
+{
+    target = varint_write(target, (int32_t)body_size);
+    *target++ = 0;
+    target = varlong_write(target, timestamp_delta);
+    return varint_write(target, offset_delta);
+}
+
+static inline uint8_t *record_write_nullable(uint8_t *target, const void *bytes, int32_t size)
+{
+    target = varint_write(target, size);
+    if (size <= 0) {
+        return target;
+    }
+    memcpy(target, bytes, (size_t)size);
+    return target + size;
+}
+
+uint8_t *record_write_headers(uint8_t *target, const struct record *record);
+
+/* The body of record_write: the caller knows the value of the length field, from having sized the record. */
+static inline uint8_t *record_write_body(uint8_t *target, const struct record *record, uint32_t body_size,
+                                         int32_t offset_delta, int64_t timestamp_delta)
+{
+    target = record_write_prefix(target, body_size, offset_delta, timestamp_delta);
+    target = record_write_nullable(target, record->key, record->key_size);
+    target = record_write_nullable(target, record->value, record->value_size);
+    target = varint_write(target, record->header_count);
+    return UNLIKELY(record->header_count > 0) ? record_write_headers(target, record) : target;
+}
+
 /* Writes record_encoded_size bytes and answers the byte behind them. `size` is what record_measure said of `record`. */
-uint8_t *record_write(uint8_t *target, const struct record *record, const struct record_size *size,
-                      int32_t offset_delta, int64_t timestamp_delta);
+static inline uint8_t *record_write(uint8_t *target, const struct record *record, const struct record_size *size,
+                                    int32_t offset_delta, int64_t timestamp_delta)
+{
+    uint32_t body_size = record_body_size(size, offset_delta, timestamp_delta);
+    return record_write_body(target, record, body_size, offset_delta, timestamp_delta);
+}
 
 /* The same bytes into several pieces. */
 void record_write_scattered(struct scatter *target, const struct record *record, const struct record_size *size,

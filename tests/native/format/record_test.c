@@ -171,6 +171,30 @@ TEST(the_upper_bound_is_that_of_kafka_and_is_reached)
     EXPECT_EQ_U64(record_encoded_size(&largest, INT32_MAX, INT64_MIN), record_size_upper_bound(&largest));
 }
 
+/* The frequent record is measured at once: here the two ways are held against each other. */
+static void expect_measured_alike(const struct record *record)
+{
+    struct record_size at_once = {.fixed = 1}, any = {.fixed = 1};
+    EXPECT_STATUS(record_measure(record, &at_once), record_measure_any(record, &any));
+    EXPECT_EQ_U64(at_once.fixed, any.fixed);
+}
+
+TEST(measuring_at_once_is_measuring)
+{
+    static const int32_t sizes[] = {-2, -1, 0, 1, 63, 64, 8191, 8192, (1 << 29) - 2, (1 << 29) - 1, 1 << 29, INT32_MAX};
+    static const int64_t timestamps_ms[] = {INT64_MIN, -2, NO_TIMESTAMP, 0, INT64_MAX};
+    size_t size_count = sizeof sizes / sizeof *sizes;
+    for (size_t i = 0; i < size_count * size_count; i++) {
+        struct record record = {.key_size = sizes[i % size_count], .value_size = sizes[i / size_count]};
+        for (size_t t = 0; t < sizeof timestamps_ms / sizeof *timestamps_ms; t++) {
+            record.timestamp_ms = timestamps_ms[t];
+            expect_measured_alike(&record);
+        }
+        record.header_count = -1;
+        expect_measured_alike(&record);
+    }
+}
+
 TEST(measuring_refuses_what_cannot_be)
 {
     struct record_header bad_key = {.key = "", .key_size = -1}, bad_value = {.key = "", .value_size = -2};
