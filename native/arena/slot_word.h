@@ -115,6 +115,12 @@ static inline uint64_t slot_payload_filled(uint32_t count, uint32_t size)
     return (uint64_t)count << SLOT_SIZE_BITS | size;
 }
 
+/* The same word with other records, as a commit stores it. */
+static inline uint64_t slot_word_filled(uint64_t word, uint32_t count, uint32_t size)
+{
+    return (word & ~LOW_BITS(43)) | slot_payload_filled(count, size);
+}
+
 /* The same word with another state, as a seal or a completion stores it. */
 static inline uint64_t slot_word_with_state(uint64_t word, enum slot_state state)
 {

@@ -15,6 +15,8 @@
  *   barrier_store_load   no later load is performed before an earlier store
  *   barrier_after_cas    the same, placed directly behind a successful cas: free on x86, where a locked instruction is
  *                        already that barrier, and a real one elsewhere
+ *   store_order_keep     the compiler moves no store across: a process that is killed has done the ones before it if it
+ *                        has done one behind it. No instruction
  *
  * Every ordering edge of the arena has a label (for example "H1") at both of its ends.
  * docs/explanation/memory-ordering.rst lists each edge once.
@@ -119,6 +121,11 @@ static inline void barrier_after_cas(void)
     barrier_store_load();
 }
 #endif
+
+static inline void store_order_keep(void)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+}
 
 /* We shall write to this line soon: bring it here, to this core alone. A hint; any address will do. (Without -mprfchw
  * the builtin asks for a line to read, and the store would have to ask again.) */

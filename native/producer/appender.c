@@ -14,11 +14,9 @@
 #include "arena/process_share.h"
 #include "arena/registry.h"
 #include "arena/spilled.h"
-#include "arena/transaction.h"
-#include "base/bytes.h"
-#include "base/point.h"
+#include "producer/producer_batch_append.h"
 
-/* As many bytes of a record are asked for before its partition is locked. */
+/* As many bytes of records are asked for at most before their partition is locked. */
 enum { LINES_ASKED_SIZE = 256 };
 
 /* From here on a copy takes longer than letting go of an interpreter lock and taking it again. */
@@ -76,21 +74,16 @@ static inline enum status appender_check(struct appender *appender)
 
 /* ---- append ---- */
 
-/* The bound spares the frequent record its exact size. */
+/* How many slots a record of that bound may need: the exact size is asked for only where it is more than one. */
 static inline uint32_t record_slots_needed(const struct arena *arena, const struct record_size *size)
 {
-    uint64_t bound = (uint64_t)RECORDS_START + record_size_upper_bound(size);
-    return LIKELY(bound <= arena->geometry.batch_size) ? 1 : slots_needed(arena, record_encoded_size(size, 0, 0));
+    return LIKELY(record_fits_batch(arena, size)) ? 1 : slots_needed(arena, record_encoded_size(size, 0, 0));
 }
 
-enum status appender_measure(const struct appender *appender, const struct record *record, struct record_size *size)
+enum status appender_judge_size(const struct appender *appender, const struct record_size *size)
 {
     const struct geometry *geometry = &appender->arena->geometry;
-    RETURN_IF_FAILED(record_measure(record, size));
     uint64_t bound = (uint64_t)RECORDS_START + record_size_upper_bound(size);
-    if (LIKELY(bound <= geometry->batch_size)) {
-        return STATUS_OK;
-    }
     uint32_t need = record_slots_needed(appender->arena, size);
     bool fits = bound <= geometry->record_size_max &&
                 (need == 1 || need <= oversized_slot_count_max(appender->arena));
@@ -118,24 +111,34 @@ static COLD enum status locked_open_batch(struct arena *arena, struct partition_
     return status;
 }
 
-/* Asks for the lines that an append to this partition writes, where this process comes from another partition: they may
- * have left its cache. Each of them is found by what stands in the one before, and no load goes past the locked
- * instructions in between. So without this an append waits for one line after the other (docs/decisions/0008). */
-static inline void lines_ask(struct appender *appender, const struct append_order *order)
+/* Asks for the lines that an append to this partition writes. Each of them is found by what stands in the one before,
+ * and no load goes past the locked instructions in between. So without this an append waits for one line after another
+ * (docs/decisions/0008). Out of line, so that an append to the same partition saves no registers for it. */
+static __attribute__((noinline)) void lines_ask(const struct appender *appender, const struct append_order *order)
 {
     CHECK(order->partition_index < appender->arena->geometry.partition_count);
     const struct arena *arena = appender->arena;
     const struct appender_note *note = &appender->notes[order->partition_index];
-    bool is_elsewhere = order->partition_index != appender->last_partition_index;
-    appender->last_partition_index = order->partition_index;
-    if (!is_elsewhere || note->seq == 0) {
+    if (note->seq == 0) {
         return;
     }
     prefetch_for_write(&arena->partitions[order->partition_index]);
     prefetch_for_write(&arena->slots[note->slot_index]);
+    uint64_t size = record_size_upper_bound(&order->records[0].size);
     const uint8_t *bytes = arena_slot_data(arena, note->slot_index) + note->end;
-    for (uint32_t at = 0; at < LINES_ASKED_SIZE; at += CACHE_LINE) {
-        prefetch_for_write(bytes + at);
+    const uint8_t *end = bytes + (order->count == 1 && size < LINES_ASKED_SIZE ? size : LINES_ASKED_SIZE);
+    for (bytes -= (uintptr_t)bytes % CACHE_LINE; bytes < end; bytes += CACHE_LINE) {
+        prefetch_for_write(bytes);
+    }
+}
+
+/* Where this process comes from another partition, the lines may have left its cache. */
+static inline void lines_ask_elsewhere(struct appender *appender, const struct append_order *order)
+{
+    CHECK(order->count >= 1);
+    if (UNLIKELY(order->partition_index != appender->last_partition_index)) {
+        appender->last_partition_index = order->partition_index;
+        lines_ask(appender, order);
     }
 }
 
@@ -158,27 +161,34 @@ static COLD bool locked_may_open(struct arena *arena, const struct partition_hol
     return !call->has_moved_on;
 }
 
-static inline enum status locked_append(struct arena *arena, struct partition_hold *hold, struct append_call *call,
-                                        struct append_result *result)
+/* There is no open batch with room. */
+static COLD enum status locked_make_room(struct arena *arena, struct partition_hold *hold, struct append_call *call)
+{
+    CHECK(hold->partition_index == call->order->partition_index);
+    call->has_filled |= hold->has_sealed_full;
+    RETURN_IF_FAILED(transaction_admits(arena, hold->joined)); /* also while no buffer is free */
+    if (!locked_may_open(arena, hold, call)) {
+        return STATUS_TRY_AGAIN;
+    }
+    int64_t base_timestamp_ms = call->order->records[0].record.timestamp_ms;
+    RETURN_IF_FAILED(locked_open_batch(arena, hold, base_timestamp_ms, call->linger, &call->spare));
+    call->has_opened = true;
+    return STATUS_OK;
+}
+
+/* Opens batches until one takes a record: another process may seal each of them before. */
+static COLD enum status locked_open_and_append(struct arena *arena, struct partition_hold *hold,
+                                               struct append_call *call, struct append_result *result)
 {
     CHECK(call->count >= 1);
     CHECK(call->count <= call->order->count);
-    const struct append_order *order = call->order;
-    for (;;) {
-        enum status status =
-            producer_batch_append(arena, hold, order->records, call->count, &result->appended, &result->first);
-        if (LIKELY(status != STATUS_EXHAUSTED)) {
-            return status;
-        }
-        call->has_filled |= hold->has_sealed_full;
-        RETURN_IF_FAILED(transaction_admits(arena, hold->joined)); /* also while no buffer is free */
-        if (!locked_may_open(arena, hold, call)) {
-            return STATUS_TRY_AGAIN;
-        }
-        int64_t base_timestamp_ms = order->records[0].record.timestamp_ms;
-        RETURN_IF_FAILED(locked_open_batch(arena, hold, base_timestamp_ms, call->linger, &call->spare));
-        call->has_opened = true;
-    }
+    enum status status;
+    do {
+        RETURN_IF_FAILED(locked_make_room(arena, hold, call));
+        status =
+            producer_batch_append(arena, hold, call->order->records, call->count, &result->appended, &result->first);
+    } while (status == STATUS_EXHAUSTED);
+    return status;
 }
 
 static uint32_t reservation_take_one(struct reservation *reservation)
@@ -244,8 +254,8 @@ static COLD void append_finish(struct appender *appender, struct append_call *ca
 static inline uint64_t appended_size(const struct append_order *order, uint32_t appended)
 {
     CHECK(appended >= 1);
-    uint64_t size = 0;
-    for (uint32_t i = 0; i < appended; i++) {
+    uint64_t size = record_size_upper_bound(&order->records[0].size);
+    for (uint32_t i = 1; i < appended; i++) {
         size += record_size_upper_bound(&order->records[i].size);
     }
     return size;
@@ -305,7 +315,7 @@ static enum status chain_commit(struct arena *arena, uint64_t joined, const stru
     return status;
 }
 
-static enum status append_oversized(struct appender *appender, const struct append_order *order, uint32_t need,
+static COLD enum status append_oversized(struct appender *appender, const struct append_order *order, uint32_t need,
                                     struct append_result *result)
 {
     CHECK(need > 1);
@@ -338,6 +348,48 @@ static enum status append_oversized(struct appender *appender, const struct appe
     return status;
 }
 
+/* The same under a new hold, for half as many records: perhaps the section is too long for the others' patience. */
+static COLD enum status locked_append_again(struct appender *appender, struct partition_hold *hold,
+                                            struct append_call *call, struct append_result *result)
+{
+    CHECK(call->count >= 1);
+    const struct append_order *order = call->order;
+    call->count = (uint32_t)divide_up(call->count, 2);
+    partition_lock(appender->arena, order->partition_index, hold);
+    hold->joined = appender->joined;
+    return producer_batch_append(appender->arena, hold, order->records, call->count, &result->appended,
+                                 &result->first);
+}
+
+/* The rest of an append whose first attempt came to `status`. The lock is still held. Batch-rare. */
+static COLD enum status append_go_on(struct appender *appender, const struct append_order *order,
+                                     struct partition_hold hold, enum status status, struct append_result *result)
+{
+    struct arena *arena = appender->arena;
+    struct append_call call = {.order = order,
+                               .linger = appender->linger,
+                               .count = order->count,
+                               .spare = reservation_take_one(order->reservation)};
+    call.is_reserved = call.spare != NO_SLOT;
+    for (;;) {
+        if (status == STATUS_EXHAUSTED) {
+            status = locked_open_and_append(arena, &hold, &call, result);
+        }
+        partition_unlock(arena, &hold);
+        if (status != STATUS_TRY_AGAIN || call.has_moved_on) {
+            break;
+        }
+        status = locked_append_again(appender, &hold, &call, result);
+    }
+    if (status == STATUS_OK) {
+        count_appended(appender, order, result);
+    }
+    if (call.has_opened || call.spare != NO_SLOT || status != STATUS_OK) {
+        append_finish(appender, &call, status, result);
+    }
+    return status;
+}
+
 enum status appender_append(struct appender *appender, const struct append_order *order, struct append_result *result)
 {
     struct arena *arena = appender->arena;
@@ -348,35 +400,22 @@ enum status appender_append(struct appender *appender, const struct append_order
     result->appended = 0;
     result->need = 0;
     result->is_sender_wanted = false;
-    lines_ask(appender, order);
+    lines_ask_elsewhere(appender, order);
     uint32_t need = record_slots_needed(arena, &order->records[0].size);
     if (UNLIKELY(need > 1)) {
         return append_oversized(appender, order, need, result);
     }
-    struct append_call call = {.order = order,
-                               .linger = appender->linger,
-                               .count = order->count,
-                               .spare = reservation_take_one(order->reservation)};
-    call.is_reserved = call.spare != NO_SLOT;
-    enum status status;
-    for (;;) {
-        struct partition_hold hold;
-        partition_lock(arena, order->partition_index, &hold);
-        hold.joined = appender->joined;
-        status = locked_append(arena, &hold, &call, result);
-        partition_unlock(arena, &hold);
-        if (LIKELY(status != STATUS_TRY_AGAIN) || call.has_moved_on) {
-            break;
-        }
-        call.count = (uint32_t)divide_up(call.count, 2); /* perhaps too long a section for the others' patience */
+    struct partition_hold hold;
+    partition_lock(arena, order->partition_index, &hold);
+    hold.joined = appender->joined;
+    enum status status =
+        producer_batch_append(arena, &hold, order->records, order->count, &result->appended, &result->first);
+    if (UNLIKELY(status != STATUS_OK || order->reservation != NULL)) {
+        return append_go_on(appender, order, hold, status, result);
     }
-    if (LIKELY(status == STATUS_OK)) {
-        count_appended(appender, order, result);
-    }
-    if (UNLIKELY(call.has_opened || call.spare != NO_SLOT || status != STATUS_OK)) {
-        append_finish(appender, &call, status, result);
-    }
-    return status;
+    partition_unlock(arena, &hold);
+    count_appended(appender, order, result);
+    return STATUS_OK;
 }
 
 /* ---- flush ---- */

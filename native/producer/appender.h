@@ -64,9 +64,22 @@ struct append_result {
     bool is_sender_wanted;     /* a batch was opened or filled, and the sender sleeps or is silent: ring the doorbell */
 };
 
+/* Whether a record takes no more than one slot, whatever its deltas. */
+static inline bool record_fits_batch(const struct arena *arena, const struct record_size *size)
+{
+    return (uint64_t)RECORDS_START + record_size_upper_bound(size) <= arena->geometry.batch_size;
+}
+
+/* STATUS_RECORD_TOO_LARGE: the arena takes no record of that size. */
+enum status appender_judge_size(const struct appender *appender, const struct record_size *size) MUST_USE;
+
 /* Checks and measures a record against the arena's limits, outside any lock. */
-enum status appender_measure(const struct appender *appender, const struct record *record,
-                             struct record_size *size) MUST_USE;
+MUST_USE static inline enum status appender_measure(const struct appender *appender, const struct record *record,
+                                                    struct record_size *size)
+{
+    RETURN_IF_FAILED(record_measure(record, size));
+    return LIKELY(record_fits_batch(appender->arena, size)) ? STATUS_OK : appender_judge_size(appender, size);
+}
 
 struct append_order {
     uint32_t partition_index;

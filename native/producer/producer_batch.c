@@ -3,46 +3,20 @@
 
 #include <stdlib.h>
 
-#include "arena/batch_seal.h"
 #include "arena/buffer_pool.h"
 #include "arena/closing.h"
-#include "arena/counters.h"
 #include "arena/delivery_clock.h"
 #include "arena/news.h"
-#include "arena/transaction.h"
-#include "base/bytes.h"
-#include "base/point.h"
 #include "format/crc32c.h"
 #include "format/record_batch.h"
-#include "format/record_summed.h"
-#include "producer/producer_lock.h"
+#include "producer/producer_batch_append.h"
 
 STATIC_CHECK((int)RECORDS_START == (int)RECORD_BATCH_HEADER_SIZE);
-
-/* The lines of a fresh slot lie in the cache of the sender, which scrubbed them, and the commit, a locked instruction,
- * waits for every store before it. So each line is asked for some records before it is written: the first ones when the
- * batch is opened, then as many as each record fills. Measured from 128 to 2,048: 256 to 1,024 are alike. */
-enum { PREFETCH_AHEAD = 512 };
 
 /* See docs/decisions/0007. */
 enum { PATIENCE_NS = 20000, PATIENCE_BYTES_PER_NS = 2, PATIENCE_DOUBLINGS_MAX = 12 };
 
-/* ---- lock and hazard ---- */
-
-/* The lock was taken at once: its CAS stands between the store of the hazard and every load that follows. */
-static bool partition_try_lock(struct arena *arena, struct partition_hold *hold)
-{
-    CHECK(arena->owner != 0);
-    CHECK(arena->me != NULL);
-    uint32_t hint = open_word_slot(load_relaxed_u64(&hold->partition->open)) + 1;
-    store_relaxed_u32(&arena->me->writing, hint);
-    if (!producer_lock_try_acquire(&hold->partition->lock, arena->owner, &hold->lock)) {
-        return false;
-    }
-    barrier_after_cas(); /* H1 */
-    hold->hazard = hint;
-    return true;
-}
+/* ---- lock ---- */
 
 /* The time for which a holder may keep others waiting: that of a section that fills a whole batch, with a margin.
  * Doubled each time we were passed ourselves. */
@@ -56,57 +30,24 @@ static uint64_t patience_ns(const struct arena *arena)
 }
 
 /* Nothing is under a hazard while we wait: it would pin a slot for no reason. */
-static COLD void partition_lock_slow(struct arena *arena, struct partition_hold *hold)
-{
-    CHECK(hold->partition == &arena->partitions[hold->partition_index]);
-    store_release_u32(&arena->me->writing, 0);
-    hold->hazard = 0;
-    if (producer_lock_acquire(arena, &hold->partition->lock, patience_ns(arena), &hold->lock) == LOCK_TAKEN_OVER) {
-        POINT(partition_taken_over);
-        partition_repair(arena, hold);
-    }
-}
-
-void partition_lock(struct arena *arena, uint32_t partition_index, struct partition_hold *hold)
+COLD struct partition_hold partition_lock_slow(struct arena *arena, uint32_t partition_index)
 {
     CHECK(partition_index < arena->geometry.partition_count);
-    hold->partition = &arena->partitions[partition_index];
-    hold->partition_index = partition_index;
-    hold->has_sealed_full = false;
-    hold->linger = 0;
-    hold->joined = 0;
-    if (UNLIKELY(!partition_try_lock(arena, hold))) {
-        partition_lock_slow(arena, hold);
+    struct partition_hold hold = {.partition = &arena->partitions[partition_index],
+                                  .partition_index = partition_index};
+    store_release_u32(&arena->me->writing, 0);
+    if (producer_lock_acquire(arena, &hold.partition->lock, patience_ns(arena), &hold.lock) == LOCK_TAKEN_OVER) {
+        POINT(partition_taken_over);
+        partition_repair(arena, &hold);
     }
+    return hold;
 }
 
-void partition_unlock(struct arena *arena, struct partition_hold *hold)
+COLD void partition_note_passed(struct arena *arena)
 {
     CHECK(arena->me != NULL);
-    CHECK(lock_word_owner(hold->lock) == arena->owner);
-    store_release_u32(&arena->me->writing, 0);
-    if (UNLIKELY(!producer_lock_release(&hold->partition->lock, hold->lock))) {
-        add_u64(&arena->me->passed_count, 1);
-        arena->passed_in_a_row++;
-    } else {
-        arena->passed_in_a_row = 0;
-    }
-}
-
-static inline void hazard_set(struct arena *arena, struct partition_hold *hold, uint32_t slot_index)
-{
-    CHECK(slot_index < arena->geometry.slot_count);
-    if (UNLIKELY(hold->hazard != slot_index + 1)) {
-        hold->hazard = slot_index + 1;
-        store_relaxed_u32(&arena->me->writing, hold->hazard);
-        barrier_store_load(); /* H1 */
-    }
-}
-
-static inline bool slot_is_of(const struct slot_header *slot, uint32_t partition_index)
-{
-    CHECK(((uintptr_t)slot & (CACHE_LINE - 1)) == 0);
-    return load_relaxed_u32(&slot->partition_index) == partition_index;
+    add_u64(&arena->me->passed_count, 1);
+    arena->passed_in_a_row++;
 }
 
 /* ---- seal ---- */
@@ -155,156 +96,27 @@ void partition_repair(struct arena *arena, struct partition_hold *hold)
              !cas_u64(&hold->partition->open, &open, none));
 }
 
-/* ---- claim and commit ---- */
+/* ---- claim ---- */
 
-/* A batch with a run of records added, before it is committed. */
-struct claim {
-    uint32_t count;
-    uint32_t size;
-    uint32_t crc;
-    int64_t max_timestamp_ms;
-};
-
-static inline struct claim claim_begin(const struct slot_header *slot, uint64_t word)
+/* The records are summed together, behind the last of them: long enough after most of their bytes were stored, and in
+ * wider steps. It is their bytes in the batch that are summed, so a caller may change a value meanwhile. */
+struct claim claim_run(const struct arena *arena, uint32_t slot_index, struct claim begun,
+                       const struct measured_record *records, uint32_t count)
 {
-    uint32_t count = slot_word_count(word);
-    const struct batch_meta *meta = &slot->meta[count & 1];
-    return (struct claim){.count = count,
-                          .size = slot_word_size(word),
-                          .crc = count == 0 ? 0 : meta->records_crc,
-                          .max_timestamp_ms = count == 0 ? INT64_MIN : meta->max_timestamp_ms};
-}
-
-/* Asks for the lines that begin in [from, end). The bytes behind the batch belong to others and stay where they are. */
-static inline void prefetch_lines(struct arena *arena, uint32_t slot_index, uint32_t from, uint32_t end)
-{
-    CHECK(slot_index < arena->geometry.slot_count);
-    uint8_t *bytes = arena_slot_data(arena, slot_index);
-    end = end < arena->geometry.batch_size ? end : arena->geometry.batch_size;
-    for (from = (uint32_t)round_up(from, CACHE_LINE); from < end; from += CACHE_LINE) {
-        prefetch_for_write(bytes + from);
-    }
-}
-
-/* False when the record does not fit. */
-static ALWAYS_INLINE bool claim_add(struct arena *arena, uint32_t slot_index, struct claim *claim,
-                             const struct measured_record *measured)
-{
-    CHECK(claim->size >= RECORDS_START);
-    CHECK(claim->size <= arena->geometry.batch_size);
-    struct slot_header *slot = &arena->slots[slot_index];
-    int64_t timestamp_ms = measured->record.timestamp_ms;
-    int64_t delta = timestamp_ms - slot->base_timestamp_ms;
-    uint32_t length = record_encoded_size(&measured->size, (int32_t)claim->count, delta);
-    uint32_t end = claim->size + length;
-    if (UNLIKELY(end > arena->geometry.batch_size || claim->count == BATCH_RECORD_COUNT_MAX)) {
-        return false;
-    }
-    if (LIKELY(end > load_relaxed_u32(&slot->written_end))) { /* a run may have written more than it committed */
-        store_relaxed_u32(&slot->written_end, end);
-    }
-    uint8_t *bytes = arena_slot_data(arena, slot_index);
-    prefetch_lines(arena, slot_index, claim->size + PREFETCH_AHEAD, end + PREFETCH_AHEAD);
-    claim->crc = record_write_summed(bytes + claim->size, &measured->record, &measured->size, (int32_t)claim->count,
-                                     delta, claim->crc);
-    claim->size = end;
-    claim->count++;
-    claim->max_timestamp_ms = timestamp_ms > claim->max_timestamp_ms ? timestamp_ms : claim->max_timestamp_ms;
-    return true;
-}
-
-/* As many as fit, an odd number of them: an even one would need the meta cell that the committed records are using. */
-static inline struct claim claim_run(struct arena *arena, uint32_t slot_index, const struct claim *begun,
-                                     const struct measured_record *records, uint32_t count)
-{
-    struct claim claim = *begun;
-    struct claim odd = *begun;
-    for (uint32_t i = 0; i < count && claim_add(arena, slot_index, &claim, &records[i]); i++) {
+    CHECK(count > 1);
+    const struct claim_room room = claim_room_of(arena, slot_index);
+    struct claim claim = begun;
+    struct claim odd = begun;
+    struct claim_place place;
+    for (uint32_t i = 0; i < count && claim_find_place(&room, &claim, &records[i], &place); i++) {
+        written_end_raise(&arena->slots[slot_index], place.end);
+        (void)record_write_body(room.bytes + claim.size, &records[i].record, place.body_size, (int32_t)claim.count,
+                                place.timestamp_delta);
+        claim_extend(&claim, &place, records[i].record.timestamp_ms);
         odd = (i & 1) == 0 ? claim : odd;
     }
+    odd.crc = crc32c_extend(begun.crc, room.bytes + begun.size, odd.size - begun.size);
     return odd;
-}
-
-static inline bool claim_commit(struct slot_header *slot, uint64_t word, const struct claim *claim)
-{
-    CHECK(claim->count >= 1);
-    CHECK(slot_word_state(word) == SLOT_OPEN);
-    slot->meta[claim->count & 1] =
-        (struct batch_meta){.max_timestamp_ms = claim->max_timestamp_ms, .records_crc = claim->crc};
-    POINT(record_claimed);
-    uint64_t committed =
-        slot_word(SLOT_OPEN, slot_word_generation(word), slot_payload_filled(claim->count, claim->size));
-    return cas_u64(&slot->word, &word, committed); /* P1 */
-}
-
-static inline bool word_is_possible(const struct arena *arena, uint64_t word)
-{
-    uint32_t size = slot_word_size(word);
-    return size >= RECORDS_START && size <= arena->geometry.batch_size;
-}
-
-static inline enum status open_batch_append(struct arena *arena, uint32_t slot_index, uint64_t word,
-                                            const struct measured_record *records, uint32_t count, uint32_t *appended,
-                                            struct batch_place *first)
-{
-    CHECK(count >= 1);
-    CHECK(slot_word_state(word) == SLOT_OPEN);
-    struct slot_header *slot = &arena->slots[slot_index];
-    struct claim claim = claim_begin(slot, word);
-    uint32_t count_before = claim.count;
-    if (count_before == 0) {
-        slot->base_timestamp_ms = records[0].record.timestamp_ms;
-    }
-    if (LIKELY(count == 1)) {
-        (void)claim_add(arena, slot_index, &claim, records);
-    } else {
-        claim = claim_run(arena, slot_index, &claim, records, count);
-    }
-    if (UNLIKELY(claim.count == count_before)) {
-        return STATUS_EXHAUSTED;
-    }
-    if (UNLIKELY(!claim_commit(slot, word, &claim))) {
-        return STATUS_TRY_AGAIN;
-    }
-    *appended = claim.count - count_before;
-    first->slot_index = slot_index;
-    first->generation = slot_word_generation(word);
-    first->record_index = count_before;
-    first->end = claim.size;
-    first->seq = load_relaxed_u64(&slot->seq);
-    first->timestamp_ms = records[0].record.timestamp_ms;
-    return STATUS_OK;
-}
-
-enum status producer_batch_append(struct arena *arena, struct partition_hold *hold,
-                                  const struct measured_record *records, uint32_t count, uint32_t *appended,
-                                  struct batch_place *first)
-{
-    uint32_t slot_index = open_word_slot(load_acquire_u64(&hold->partition->open));
-    if (slot_index >= arena->geometry.slot_count) {
-        return slot_index == NO_SLOT ? STATUS_EXHAUSTED : STATUS_CORRUPT;
-    }
-    struct slot_header *slot = &arena->slots[slot_index];
-    hazard_set(arena, hold, slot_index);
-    uint64_t word = load_acquire_u64(&slot->word); /* H1 */
-    if (UNLIKELY(!producer_lock_is_held(&hold->partition->lock, hold->lock))) {
-        return STATUS_TRY_AGAIN;
-    }
-    if (slot_word_state(word) != SLOT_OPEN || !slot_is_of(slot, hold->partition_index)) {
-        return STATUS_EXHAUSTED;
-    }
-    if (UNLIKELY(!word_is_possible(arena, word))) {
-        return STATUS_CORRUPT;
-    }
-    if (UNLIKELY(hold->joined != 0)) {
-        RETURN_IF_FAILED(transaction_admits(arena, hold->joined));
-    }
-    enum status status = open_batch_append(arena, slot_index, word, records, count, appended, first);
-    if (status == STATUS_EXHAUSTED && batch_seal(arena, slot_index, word)) {
-        hold->has_sealed_full = true;
-        counter_add(arena, COUNTER_BATCHES_SEALED_FULL, 1);
-    }
-    return status;
 }
 
 /* ---- opening ---- */
@@ -364,7 +176,8 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
         return STATUS_TRY_AGAIN;
     }
     POINT(seq_taken);
-    prefetch_lines(arena, slot_index, 0, PREFETCH_AHEAD);
+    const struct claim_room room = claim_room_of(arena, slot_index);
+    prefetch_lines(&room, 0, PREFETCH_AHEAD);
     news_set(arena, slot_index); /* before OPEN, so that the sender can never miss it */
     uint64_t owned = load_relaxed_u64(&slot->word);
     uint64_t opened =

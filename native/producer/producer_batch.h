@@ -83,13 +83,7 @@ struct partition_hold {
     uint64_t joined; /* number of the transaction that the appender joined; 0: none */
 };
 
-void partition_lock(struct arena *arena, uint32_t partition_index, struct partition_hold *hold);
-void partition_unlock(struct arena *arena, struct partition_hold *hold);
-
-/* Appends records[0..count) as far as they fit into the open batch; `appended` receives how many, and `first` the
- * place of the first. STATUS_OK: at least one. STATUS_EXHAUSTED: there is no open batch with room: open one.
- * STATUS_TRY_AGAIN: we were passed, or somebody sealed: unlock and start over. STATUS_TRANSACTION_ENDED, STATUS_FENCED:
- * the transaction that was joined is not open. STATUS_CORRUPT: the slot word is impossible. */
+/* The place of a record that was appended. */
 struct batch_place {
     uint32_t slot_index;
     uint32_t generation;
@@ -98,9 +92,6 @@ struct batch_place {
     uint64_t seq;
     int64_t timestamp_ms;
 };
-enum status producer_batch_append(struct arena *arena, struct partition_hold *hold,
-                                  const struct measured_record *records, uint32_t count, uint32_t *appended,
-                                  struct batch_place *first) MUST_USE;
 
 /* Makes an OWNED slot of ours the open batch. STATUS_TRY_AGAIN: we were passed. STATUS_EXHAUSTED: the arena closes.
  * STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED, STATUS_FENCED: as transaction_admits says. Then `*is_spare_kept`

@@ -46,7 +46,7 @@ TRANSACTION_TEST = (("test", "core/transaction_test"),)
 MUTANTS = (
     Mutant(
         "no-hazard",
-        "producer/producer_batch.c",
+        "producer/producer_batch_append.h",
         "    store_relaxed_u32(&arena->me->writing, hint);\n    if (!producer_lock_try_acquire",
         "    if (!producer_lock_try_acquire",
         (("stop", "append-plain"),),
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "no-repair-after-take-over",
         "producer/producer_batch.c",
-        "        POINT(partition_taken_over);\n        partition_repair(arena, hold);\n",
+        "        POINT(partition_taken_over);\n        partition_repair(arena, &hold);\n",
         "        POINT(partition_taken_over);\n",
         (("pass", "append-plain"),),
     ),
@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         "commit-before-copy",
-        "producer/producer_batch.c",
+        "producer/producer_batch_append.h",
         "    if (UNLIKELY(!claim_commit(slot, word, &claim))) {\n        return STATUS_TRY_AGAIN;\n    }\n",
         "    uint8_t late[4096];\n"
         "    uint8_t *start = arena_slot_data(arena, slot_index) + slot_word_size(word);\n"
@@ -116,26 +116,26 @@ MUTANTS = (
     ),
     Mutant(
         "commit-by-plain-store",
-        "producer/producer_batch.c",
-        "    return cas_u64(&slot->word, &word, committed); /* P1 */",
-        "    store_release_u64(&slot->word, committed);\n    return true;",
+        "producer/producer_batch_append.h",
+        "    return cas_u64(&slot->word, &word, slot_word_filled(word, claim->count, claim->size)); /* P1 */",
+        "    store_release_u64(&slot->word, slot_word_filled(word, claim->count, claim->size));\n    return true;",
         (("seal", "append-plain"),),
     ),
     Mutant(
         "meta-in-both-cells",
-        "producer/producer_batch.c",
-        "    slot->meta[claim->count & 1] =\n        (struct batch_meta)",
-        "    slot->meta[(claim->count + 1) & 1] = slot->meta[claim->count & 1] =\n        (struct batch_meta)",
+        "producer/producer_batch_append.h",
+        "    meta->records_crc = claim->crc;\n",
+        "    meta->records_crc = claim->crc;\n    slot->meta[(claim->count + 1) & 1] = *meta;\n",
         (("copy", "append-plain"),),
         is_quick=True,
     ),
     Mutant(
         "no-fence",
-        "producer/producer_batch.c",
+        "producer/producer_batch_append.h",
         "    if (UNLIKELY(!producer_lock_is_held(&hold->partition->lock, hold->lock))) {\n"
         "        return STATUS_TRY_AGAIN;\n    }\n"
-        "    if (slot_word_state(word) != SLOT_OPEN",
-        "    if (slot_word_state(word) != SLOT_OPEN",
+        "    if (UNLIKELY(slot_word_state(word) != SLOT_OPEN",
+        "    if (UNLIKELY(slot_word_state(word) != SLOT_OPEN",
         (("duel", "append-plain"),),
     ),
     Mutant(
@@ -328,29 +328,35 @@ MUTANTS = (
     ),
     Mutant(
         "hazard-not-set-again",
-        "producer/producer_batch.c",
+        "producer/producer_batch_append.h",
         "        hold->hazard = slot_index + 1;\n        store_relaxed_u32(&arena->me->writing, hold->hazard);\n",
         "        hold->hazard = slot_index + 1;\n        (void)arena;\n",
         (("stop", "append-first"),),
     ),
     Mutant(
         "written-end-after-the-bytes",
-        "producer/producer_batch.c",
-        "    if (LIKELY(end > load_relaxed_u32(&slot->written_end))) {"
-        " /* a run may have written more than it committed */\n"
-        "        store_relaxed_u32(&slot->written_end, end);\n    }\n"
-        "    uint8_t *bytes = arena_slot_data(arena, slot_index);\n"
-        "    prefetch_lines(arena, slot_index, claim->size + PREFETCH_AHEAD, end + PREFETCH_AHEAD);\n"
-        "    claim->crc = record_write_summed(bytes + claim->size, &measured->record, &measured->size,"
-        " (int32_t)claim->count,\n"
-        "                                     delta, claim->crc);\n",
-        "    uint8_t *bytes = arena_slot_data(arena, slot_index);\n"
-        "    claim->crc = record_write_summed(bytes + claim->size, &measured->record, &measured->size,"
-        " (int32_t)claim->count,\n"
-        "                                     delta, claim->crc);\n"
-        "    store_release_u32(&slot->written_end, end);\n",
+        "producer/producer_batch_append.h",
+        "    written_end_raise(&arena->slots[slot_index], place.end);\n"
+        "    claim->crc = record_write_summed_body(room.bytes + claim->size, &measured->record, place.body_size,\n"
+        "                                          (int32_t)claim->count, place.timestamp_delta, claim->crc);\n",
+        "    claim->crc = record_write_summed_body(room.bytes + claim->size, &measured->record, place.body_size,\n"
+        "                                          (int32_t)claim->count, place.timestamp_delta, claim->crc);\n"
+        "    store_release_u32(&arena->slots[slot_index].written_end, place.end);\n",
         (("copy", "append-plain"),),
         is_quick=True,
+    ),
+    Mutant(
+        "written-end-after-the-bytes-of-a-run",
+        "producer/producer_batch.c",
+        "        written_end_raise(&arena->slots[slot_index], place.end);\n"
+        "        (void)record_write_body(room.bytes + claim.size, &records[i].record, place.body_size,"
+        " (int32_t)claim.count,\n"
+        "                                place.timestamp_delta);\n",
+        "        (void)record_write_body(room.bytes + claim.size, &records[i].record, place.body_size,"
+        " (int32_t)claim.count,\n"
+        "                                place.timestamp_delta);\n"
+        "        store_release_u32(&arena->slots[slot_index].written_end, place.end);\n",
+        (("copy", "append-many"),),
     ),
     Mutant(
         "open-by-plain-store",
@@ -978,7 +984,7 @@ MUTANTS = (
     ),
     Mutant(
         "append-does-not-look-at-the-transaction-it-joined",
-        "producer/producer_batch.c",
+        "producer/producer_batch_append.h",
         "    if (UNLIKELY(hold->joined != 0)) {\n",
         "    if (UNLIKELY(hold->joined != 0 && count == 0)) {\n",
         TRANSACTION_TEST,

@@ -6,7 +6,7 @@
 #include "arena/attach.h"
 #include "arena/registry.h"
 #include "core/accumulator.h"
-#include "producer/producer_batch.h"
+#include "producer/producer_batch_append.h"
 
 enum { SLOTS = 8, SHARE = 3 };
 

@@ -6,6 +6,7 @@
 #include "arena/attach.h"
 #include "arena/counters.h"
 #include "arena/lock.h"
+#include "producer/producer_batch_append.h"
 
 enum { BATCH_SIZE = 512, ROOM = BATCH_SIZE - RECORDS_START };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "producer/producer_batch.h"
+#include "producer/producer_batch_append.h"
 
 #include "core/delivery_fixture.h"
 
