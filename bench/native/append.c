@@ -53,6 +53,28 @@ static uint32_t spread_of(const struct workload *workload)
     return workload->spread > 0 ? workload->spread : 1;
 }
 
+/* The partitions in the order of their turns: each once in a round, and each round shuffled anew, as keys do it. At a
+ * fixed distance the processor foresees the next partition, for private buffers more than behind a lock. */
+static uint32_t *turns_new(uint64_t count, uint32_t spread)
+{
+    uint32_t *turns = malloc((count + spread) * sizeof *turns);
+    uint64_t random = 88172645463325252;
+    if (turns == NULL) {
+        workload_fail("no memory");
+    }
+    for (uint64_t at = 0; at < count + spread; at++) {
+        uint32_t place = (uint32_t)(at % spread);
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        uint32_t *round = turns + (at - place);
+        uint32_t other = (uint32_t)(random % (place + 1));
+        round[place] = round[other];
+        round[other] = place;
+    }
+    return turns;
+}
+
 /* Touches all buffers, so that no page fault is measured. */
 static void slots_populate(const struct arena *arena)
 {
@@ -307,10 +329,11 @@ static void fill_produce(const struct workload *workload, struct scoreboard *boa
     struct appender *appender = appender_join(arena_join());
     uint64_t share = workload_share(workload, producer_index);
     uint32_t spread = spread_of(workload);
+    const uint32_t *turns = turns_new(share / workload->run_size + 1, spread);
     slots_populate(appender->arena);
     workload_start(board);
     for (uint64_t number = 0; number < share; number += workload->run_size) {
-        uint32_t partition_index = (uint32_t)(number / workload->run_size % spread);
+        uint32_t partition_index = turns[number / workload->run_size];
         run_append(appender, workload, partition_index, number, workload->run_size);
     }
 }
@@ -327,13 +350,14 @@ static void fill_floor_produce(const struct workload *workload, struct scoreboar
     if (buffers == NULL || memory == MAP_FAILED) {
         workload_fail("no memory");
     }
+    const uint32_t *turns = turns_new(share / workload->run_size + 1, spread);
     uint32_t next = 0;
     for (uint32_t i = 0; i < spread; i++) {
         buffers[i].bytes = memory + (size_t)(next++) * BATCH_SIZE;
     }
     workload_start(board);
     for (uint64_t number = 0; number < share; number++) {
-        struct floor_buffer *buffer = &buffers[number / workload->run_size % spread];
+        struct floor_buffer *buffer = &buffers[turns[number / workload->run_size]];
         if (!floor_append(buffer, workload, number)) {
             *buffer = (struct floor_buffer){.bytes = memory + (size_t)(next++ % buffer_count) * BATCH_SIZE};
             (void)floor_append(buffer, workload, number);

@@ -6,6 +6,9 @@ the other (as `send_many` groups them); the same record by record. The peers wri
 as many private buffers in the same order: the caches are what they are for everybody, so that what a ratio loses
 between few partitions and many is ours. Processor time, in memory that was touched before and that nobody drains.
 
+The partitions have their turns in an order that is shuffled anew in each round, as keys do it. In the order of their
+memory the processor foresees the next buffer, and private buffers cost no more than one (``docs/decisions/0008``).
+
 Record by record to ten thousand is the worst there is: each append finds its partition, its lock, the slot's word and
 header and the end of the batch in lines and pages that nobody has touched for 9,999 records, a private buffer two of
 them.
