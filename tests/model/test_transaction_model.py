@@ -20,6 +20,7 @@ ONE = Bounds(records=((0,),))
 ONE_DIES = Bounds(records=((0,),), deaths=1)
 ONE_BATCH_FAILS = Bounds(records=((0,),), failures=1)
 A_SENDER_DIES_AND_A_BATCH_FAILS = Bounds(records=((0,),), failures=1, deaths=1)
+ONE_IS_LATE = Bounds(records=((0,),), is_late=True)
 A_CHAIN = Bounds(records=((0,),), oversized=(0,))
 A_CHAIN_DIES = Bounds(records=((0,),), oversized=(0,), deaths=1)
 ONE_IN_TWO = Bounds(records=((0,),), transactions=(2,))
@@ -36,6 +37,7 @@ SHORT = [
     ONE_DIES,
     ONE_BATCH_FAILS,
     A_SENDER_DIES_AND_A_BATCH_FAILS,
+    ONE_IS_LATE,
     A_CHAIN,
     A_CHAIN_DIES,
     ONE_IN_TWO,
@@ -105,6 +107,11 @@ BOUNDS = {
     "batch told by a store": ONE,
     "batch of a passed appender": TWO_IN_TWO,
     "empty commit by a store": ONE,
+    "empty abort by a store": ONE,
+    "abort of the dead by a store": A_COORDINATOR_FOLLOWS,
+    "batches aborted as none": ONE,
+    "failed taken for empty": ONE_BATCH_FAILS,
+    "empty abort without a reason": ONE_IS_LATE,
     "ends what has ended": ONE,
     "abort by an old look": TWO_COORDINATORS,
     "no repair": TWO_IN_TWO,

@@ -24,12 +24,13 @@ the model keeps no such numbers. It remembers for each appender whether the slot
 was stored, since the appender read them (``slot_kept``, ``open_kept``). An appender remembers nothing else that it will
 not use.
 
-A coordinator takes the role, begins, and then commits or aborts: both are tried in every state. It commits a
-transaction without batches itself. It leaves when it has aborted, or has read the outcome of its commit. The sender
-takes batches out, has some of them in flight, may be refused one for good or let one expire (``failures``), may find an
-open transaction too old (``is_late``), and ends transactions. A batch in flight may have reached the broker when the
-sender dies. A sender that dies is followed by one that knows nothing. An appender that joined a transaction gives its
-number with the record.
+A coordinator takes the role, begins, and then commits or aborts: both are tried in every state. It leaves when it has
+aborted, or has read the outcome of its commit. A transaction without batches is over as soon as somebody commits or
+aborts it: its coordinator, or the sender and the next coordinator where that one is dead. The sender takes batches out,
+has some of them in flight, may be refused one for good or let one expire (``failures``), may find an open transaction
+too old (``is_late``), and ends transactions. A batch in flight may have reached the broker when the sender dies. A
+sender that dies is followed by one that knows nothing. An appender that joined a transaction gives its number with the
+record.
 
 The explorer checks every state. No slot has a record while the word says NONE or DECIDED. A record that was accepted
 ends in the transaction that was open when it was committed to its batch, in that of its number if it joined one, and
@@ -85,7 +86,12 @@ MUTATIONS = {
     "batch not told": "an opener does not say that the transaction has a batch",
     "batch told late": "an opener says so behind the name of its batch",
     "batch told by a store": "an opener says so by a store of the word that it has read",
-    "empty commit by a store": "a transaction that had no batch is ended by a store",
+    "empty commit by a store": "a transaction that had no batch is committed by a store",
+    "empty abort by a store": "a coordinator aborts a transaction that had no batch by a store",
+    "abort of the dead by a store": "the sender ends the transaction without batches of a dead coordinator by a store",
+    "batches aborted as none": "an abort goes to NONE although the word says that there are batches",
+    "failed taken for empty": "an abort goes to NONE from ABORT_ONLY, which never says that there are batches",
+    "empty abort without a reason": "an abort of a transaction that had no batch says NONE as a commit does",
     "batch of a passed appender": "an appender that was passed uses the batch that it has read",
     "outcome not awaited": "a coordinator gives its role up before it has read the outcome",
     "ends what has ended": "the sender goes on with a transaction that ended while it looked at it",
@@ -590,7 +596,8 @@ class TransactionModel:
             yield "begins", begun, own._replace(place="work", number=number + 1)
         elif what in (OPEN, ABORT_ONLY) and self.mutation != "no abort of the dead":
             aborted = self._aborted(shared, number, "dead")
-            yield "aborts what a dead one began", aborted, own._replace(place="seal old")
+            place = "begin" if aborted.word.state == NONE else "seal old"
+            yield "aborts what a dead one began", aborted, own._replace(place=place)
 
     def _coordinator_work(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
         is_ours = shared.word[:2] == (own.number, OPEN)
@@ -616,17 +623,38 @@ class TransactionModel:
         is_open = shared.word[:2] == (number, OPEN)
         return shared._replace(word=Word(number, COMMITTING)) if is_open else shared
 
-    @staticmethod
-    def _aborted(shared: Shared, number: int, why: str) -> Shared:
-        is_ours = shared.word.number == number and shared.word.state in (OPEN, ABORT_ONLY)
-        return shared._replace(word=Word(number, ABORTING, shared.word.why or why)) if is_ours else shared
+    def _is_empty(self, word: Word) -> bool:
+        if self.mutation == "failed taken for empty":
+            return not word.has_batches
+        return word.state == OPEN and (not word.has_batches or self.mutation == "batches aborted as none")
+
+    def _aborted(self, shared: Shared, number: int, why: str) -> Shared:
+        """The same values where nothing is to be aborted."""
+        word = shared.word
+        if word.number != number or word.state not in (OPEN, ABORT_ONLY):
+            return shared
+        if self._is_empty(word):
+            return self._aborted_empty(shared, number, why)
+        return shared._replace(word=Word(number, ABORTING, word.why or why))
+
+    def _aborted_empty(self, shared: Shared, number: int, why: str) -> Shared:
+        is_told = self.mutation != "empty abort without a reason"
+        return shared._replace(word=Word(number, NONE, why if is_told else ""))
 
     def _coordinator_abort(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
         aborted = self._aborted(shared, own.number, "asked")
-        if aborted is not shared:
-            yield "aborts", aborted, own._replace(place="seal aborted")
-        else:
+        if aborted is shared:
             yield "finds it aborted", shared, own._replace(place="leave")
+        elif aborted.word.state != NONE:
+            yield "aborts", aborted, own._replace(place="seal aborted")
+        elif self.mutation == "empty abort by a store":
+            yield "finds no batch to abort", shared, own._replace(place="store aborted")
+        else:
+            yield "aborts a transaction without batches", aborted, own._replace(place="leave")
+
+    def _coordinator_store_aborted(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
+        aborted = self._aborted_empty(shared, own.number, "asked")
+        yield "finds no batch, and stores NONE", aborted, own._replace(place="leave")
 
     def _coordinator_sealing(self, shared: Shared, own: Coordinator, place: str) -> Iterator[Step]:
         is_last = own.slot + 1 == len(shared.slots)
@@ -795,10 +823,18 @@ class TransactionModel:
 
     def _sender_aborts(self, shared: Shared, own: Sender, number: int, why: str) -> Iterator[Step]:
         aborted = self._aborted(shared, number, why)
-        if aborted is not shared:
-            yield "aborts it", aborted, own._replace(place="seal aborted", number=0)
-        else:
+        if aborted is shared:
             yield "finds it ended", shared, own._replace(place="look again", number=0)
+        elif aborted.word.state != NONE:
+            yield "aborts it", aborted, own._replace(place="seal aborted", number=0)
+        elif self.mutation == "abort of the dead by a store":
+            yield "finds no batch to abort", shared, own._replace(place="store aborted")
+        else:
+            yield "aborts it, which had no batch", aborted, own._replace(place="look again", number=0)
+
+    def _sender_store_aborted(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+        aborted = self._aborted_empty(shared, own.number, "dead")
+        yield "finds no batch, and stores NONE", aborted, own._replace(place="look again", number=0)
 
     def _sender_seal_aborted(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
         is_last = own.slot + 1 == len(shared.slots)
