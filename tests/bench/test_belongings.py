@@ -45,11 +45,15 @@ with temporary_arena() as arena, Sender(arena, "null:") as sender:
 """
 
 
+# A shell lets what it starts in the background ignore these signals.
 ASKS = """
+import signal
 import sys
 from pathlib import Path
 from bench.harness import asking
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 asking.command = lambda *_: [sys.executable, "-c", {code!r}]
 asking.answer_apart("planted", asking.Allowed(1.0, 1.0, 1000.0), None, Path({folder!r}))
 """
@@ -92,8 +96,11 @@ def test_nothing_is_left_of_a_question_whose_asker_is_ended_by_a_signal(number: 
     code = MAKES_EVERYTHING.format(said=str(said), end="time.sleep(1000)")
     asker = subprocess.Popen([sys.executable, "-c", ASKS.format(code=code, folder=str(tmp_path))], cwd=ROOT)
     wait_until(said.exists, "everything is made")
-    asker.send_signal(number)
-    assert asker.wait(WATCHDOG_S) != 0
+    try:
+        asker.send_signal(number)
+        assert asker.wait(WATCHDOG_S) != 0
+    finally:
+        asker.kill()
     pid, *paths = said.read_text().splitlines()
     wait_until(lambda: not is_running(int(pid)), "the process in a session of its own has been killed")
     assert [path for path in paths if os.path.exists(path)] == []
