@@ -11,6 +11,8 @@
  *      │              end, by the sender            │                   end, by the sender                  │
  *      └────────────────────────────────────────────┴───────────────────────────────────────────────────────┘
  *
+ *     OPEN ──> NONE, where a transaction without batches is committed or aborted
+ *
  *   word     63            24      23       22      16 15        0
  *           +----------------+-------------+----------+-----------+
  *           | number 40      | has batches | state 7  | why 16    |
@@ -181,8 +183,7 @@ enum status transaction_begin(struct arena *arena, uint64_t *number) MUST_USE;
 enum status transaction_commit(struct arena *arena, uint64_t number) MUST_USE;
 
 /* A transaction without batches is over when this comes back. STATUS_TRANSACTION_ENDED: the transaction is being
- * committed, is decided, or is over. A word with an impossible state
- * becomes ABORTING, too. */
+ * committed, is decided, or is over. A word with an impossible state becomes ABORTING, too. */
 enum status transaction_abort(struct arena *arena, uint64_t number, enum transaction_why why) MUST_USE;
 
 /* The coordinator has read the outcome, or gives up. The sender aborts a transaction that is still open. */
