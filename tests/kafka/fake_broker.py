@@ -221,6 +221,7 @@ class FakeCluster:
         on_metadata: called before metadata are answered; may wait.
         topic_errors: topic -> error code in the metadata.
         throttle_time_ms: of every Produce answer.
+        metadata_throttle_ms: of every answer with metadata.
     """
 
     broker_type = FakeBroker
@@ -242,6 +243,7 @@ class FakeCluster:
         self.producer_id_error = 0
         self.producer_ids = iter(range(7_000, 8_000))
         self.throttle_time_ms = 0
+        self.metadata_throttle_ms = 0
         self.arrived: list[Arrived] = []
         self.failures: list[Exception] = []
         self.metadata_count = 0
@@ -295,7 +297,7 @@ class FakeCluster:
             for broker in self.brokers
         ]
         return MetadataResponse(
-            throttle_time_ms=0,
+            throttle_time_ms=self.metadata_throttle_ms,
             brokers=brokers,
             cluster_id="fake",
             controller_id=0,

@@ -24,6 +24,7 @@ from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.compression import Compressor, Form
 from shmaccum.sinks.kafka.errors import TREATMENTS, Action
+from shmaccum.sinks.kafka.library import connections
 from shmaccum.sinks.sink import Verdict
 from tests.accumulator import Accumulator
 from tests.kafka.broker import LOOPBACK
@@ -404,6 +405,28 @@ def test_a_throttled_broker_gets_nothing_until_its_time_is_over(
         loop.run_once(0.001)
     assert values_of(cluster.arrived) == [b"a"]
     assert loop.sink.metrics()["produce-throttle-time-max"] == 60_000
+
+
+@pytest.mark.parametrize("field", ["throttle_time_ms", "metadata_throttle_ms"])
+def test_no_answer_pauses_a_broker_for_days(
+    field: str, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "THROTTLE_MAX_MS", 50)
+    cluster = open_fake(topics={TOPIC: 1, "hops": 1})
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    setattr(cluster, field, 2**31 - 1)
+    append(arena, b"b", topic="hops")
+    loop.run_until(lambda: _is_paused(loop), "the broker is paused")
+    setattr(cluster, field, 0)
+    append(arena, b"c")
+    loop.run_until_idle()
+    assert values_of(cluster.arrived) == [b"a", b"b", b"c"]
+
+
+def _is_paused(loop: Loop) -> bool:
+    return bool(loop.sink._client._manager.connection(0).paused)  # type: ignore[attr-defined]
 
 
 def test_at_most_so_many_requests_are_under_way_to_a_broker(

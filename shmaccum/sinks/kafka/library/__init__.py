@@ -10,6 +10,7 @@ stands on these parts::
                                           its own selector is ours, which times waits
     connections   KafkaConnectionManager  `_build_transport` and `_connect` are overridden: our transports, name
                                           lookups in a thread, a pause also after a login that failed
+                  KafkaConnection         `_maybe_throttle` has a limit (`Throttle`)
     metadata      ClusterMetadata         `update_metadata` is overridden to remember the error of each topic, and
                                           newer leaders
     frames        KafkaConnection         `in_flight_requests`, and its parser's: a Produce request puts itself there

@@ -16,9 +16,11 @@ from kafka.net.manager import KafkaConnectionManager
 from shmaccum.sinks.kafka.library.lookup import Lookup
 from shmaccum.sinks.kafka.library.metadata import Cluster
 from shmaccum.sinks.kafka.library.transport import FrameTransport, Timer, TlsTransport
+from shmaccum.sinks.kafka.produce import PlainAnswer
 from shmaccum.sinks.kafka.traffic import Traffic
 
 VERSION_OF_VERSIONS_PLAIN = 2
+THROTTLE_MAX_MS = 60_000
 LOGIN_FAILURES = (
     ssl.SSLError,
     errors.SaslAuthenticationFailedError,
@@ -27,6 +29,23 @@ LOGIN_FAILURES = (
 )
 CUT_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """The connection ended during a handshake, which proves nothing."""
+
+
+class Throttle:
+    """Pauses a connection for the time that an answer says, but for a minute at most.
+
+    The field can hold 24 days. The library ends such a pause when the connection has been idle for too long; fresh
+    metadata do not end it. A broker that means more than a minute reads nothing meanwhile: the next request meets its
+    timeout, and the next connection is not paused.
+    """
+
+    def __init__(self, conn: Any) -> None:
+        self._pause = conn._maybe_throttle  # noqa: SLF001 - the library has no limit to set
+
+    def __call__(self, answer: Any) -> None:
+        """Looks at an answer of any kind."""
+        is_too_long = (getattr(answer, "throttle_time_ms", 0) or 0) > THROTTLE_MAX_MS
+        self._pause(PlainAnswer(THROTTLE_MAX_MS, (), ()) if is_too_long else answer)
 
 
 class Manager(KafkaConnectionManager):  # type: ignore[misc]
@@ -110,6 +129,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         Each broker tells its own versions; the library would keep those of the bootstrap, through upgrades too.
         """
         conn.broker_version_data = None
+        conn._maybe_throttle = Throttle(conn)  # noqa: SLF001
         if (node.host, node.port) in self._misunderstood:
             conn._api_versions_idx = VERSION_OF_VERSIONS_PLAIN  # noqa: SLF001
         await super()._connect(node, conn, reset_backoff_on_connect=False, timeout_at=timeout_at)
