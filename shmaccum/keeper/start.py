@@ -126,7 +126,7 @@ def ensure_sender(
         log_path: the sender's log is appended here; None: only the arena's error log has what it reports.
         timeout_s: how long to wait.
         sink_options: those of the sink.
-        options: those of `SenderOptions`.
+        options: those of `SenderOptions`; its ``idle_exit_ms`` goes before `idle_exit`.
 
     Raises:
         SenderNotStartedError: it could not begin, with its reason; or it took too long; or the arena's creator said
@@ -137,7 +137,8 @@ def ensure_sender(
         ArenaRemovedError: the arena was removed since the caller attached to it.
         ArenaError: the arena cannot be attached to.
     """
-    given = {**options, **({} if idle_exit is None else {"idle_exit_ms": idle_exit})}
+    is_told = idle_exit is None or "idle_exit_ms" in {name.replace(".", "_") for name in options}
+    given = {**options} if is_told else {**options, "idle_exit_ms": idle_exit}
     recipe = Recipe(sink, given, sink_options or {}, log_path)
     deadline_s = time.monotonic() + timeout_s
     with _attached(arena, mode) as attached:

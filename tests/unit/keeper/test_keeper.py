@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ from shmaccum.exceptions import (
     OtherSinkError,
     SenderNotStartedError,
 )
-from shmaccum.keeper import Recipe, SenderKeeper, ensure_sender, keeper
+from shmaccum.keeper import IDLE_EXIT_DEFAULT, Recipe, SenderKeeper, ensure_sender, keeper, start
 from shmaccum.keeper.keeper import PAUSE_MAX_S, Restarts
 from shmaccum.keeper.start import elected_at_once
 from shmaccum.segment_log import LogReader
@@ -407,3 +408,22 @@ def test_a_server_that_embeds_python_starts_the_sender_with_python(
 
 def test_a_python_starts_the_sender_itself(kept: Arena, log: Path) -> None:
     assert Recipe(f"log:{log}", {}, {}).command(kept)[0] == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, {"idle_exit_ms": IDLE_EXIT_DEFAULT}),
+        ({"idle_exit": "5s"}, {"idle_exit_ms": "5s"}),
+        ({"idle_exit": None}, {}),
+        ({"idle_exit_ms": "200ms"}, {"idle_exit_ms": "200ms"}),
+        ({"idle.exit.ms": "200ms"}, {"idle.exit.ms": "200ms"}),
+    ],
+)
+def test_a_sender_leaves_when_it_was_told_to(
+    given: dict[str, Any], options: dict[str, Any], kept: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipes: list[Recipe] = []
+    monkeypatch.setattr(start, "ensure", lambda _arena, recipe, _deadline_s: recipes.append(recipe))
+    ensure_sender(kept, "null:", **given)
+    assert [recipe.options for recipe in recipes] == [options]
