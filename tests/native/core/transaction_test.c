@@ -497,6 +497,7 @@ TEST(one_process_coordinates_at_a_time)
     transaction_leave(company.arena);
     EXPECT_STATUS(transaction_begin(company.survivor, &number), STATUS_OK);
     EXPECT_EQ_U64(number, 2);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
     EXPECT_STATUS(transaction_abort(company.survivor, 1, TRANSACTION_WHY_ASKED), STATUS_TRANSACTION_ENDED);
     EXPECT_STATUS(transaction_abort(company.survivor, 2, TRANSACTION_WHY_ASKED), STATUS_OK);
     /* the sink ended another one */
