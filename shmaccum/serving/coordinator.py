@@ -251,9 +251,9 @@ class Coordinator:
                 self._settle(loaded)
 
     def drop(self, call: Call) -> None:
-        """A client went away that waited for an answer."""
-        self._deadline_ms = None
-        for loaded in self._groups.values():
+        """The connection of a request that waits ended."""
+        loaded = self._groups.get(getattr(call.message, "group_id", ""))
+        if loaded is not None:
             loaded.group.drop(call)
 
     # --- members

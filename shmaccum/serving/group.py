@@ -24,7 +24,9 @@ Rules, per state:
 * STABLE: syncs are answered at once.
 
 A member is alive while it talks: a heartbeat, a join, a sync or a commit within its session time-out. A parked join or
-sync is a sign of life for as long as it is parked. A new dynamic member is given an id first, and has to come back with
+sync is a sign of life for as long as it is parked. If the connection of a parked request ends, the request still counts,
+as in Kafka: the round ends as soon as all have joined, and only the share of that member waits for its session to end.
+Such a member does not become the leader while another member can. A new dynamic member is given an id first, and has to come back with
 it (MEMBER_ID_REQUIRED); an id that is not used within the session time-out is forgotten. A static member (one with a
 group instance id) takes over the place of its former self, which is fenced; where nothing changed for the group, no
 round follows.
@@ -141,6 +143,8 @@ class Member:
     joining: Hashable | None = None
     """The parked join; None: it does not wait."""
     syncing: Hashable | None = None
+    is_gone: bool = False
+    """True after the connection of its parked request ended, until the member sends another request."""
     has_synced: bool = False
     """True when it has synced in this generation."""
     assignment: bytes = b""
@@ -303,7 +307,7 @@ class Group:
         if leader == former_id:
             self.leader = member_id
         if self.state is GroupState.STABLE and is_unchanged:
-            self._touch(member, now_ms)
+            self._hear(member, now_ms)
             self._answer_join(token, self._rejoined_in_place(member, former_leader=leader))
         else:
             self._park_join(token, member, now_ms)
@@ -331,7 +335,7 @@ class Group:
         is_leader = self.leader == member.member_id
         is_known = self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)
         if is_known and is_unchanged:  # its answer was lost
-            self._touch(member, now_ms)
+            self._hear(member, now_ms)
             self._answer_join(token, self._joined(member))
         else:
             self._park_join(token, member, now_ms)
@@ -346,7 +350,7 @@ class Group:
         if member.joining is not None:
             self._answer_join(member.joining, JoinAnswer(BrokerError.UNKNOWN_MEMBER_ID, member.member_id))
         member.joining = token
-        self._touch(member, now_ms)
+        self._hear(member, now_ms)
         if self.state is GroupState.PREPARING:
             self._maybe_complete(now_ms)
         else:
@@ -420,8 +424,9 @@ class Group:
             self._become_empty()
             return
         joined = [member for member in self.members.values() if member.joining is not None]
-        if self.leader not in {member.member_id for member in joined}:
-            self.leader = joined[0].member_id
+        leaders = [member.member_id for member in joined if not member.is_gone] or [joined[0].member_id]
+        if self.leader not in leaders:
+            self.leader = leaders[0]
         self.protocol = _elected(list(self.members.values()))
         self.state = GroupState.COMPLETING
         self._round = _Round(now_ms + self._rebalance_timeout_ms)
@@ -464,7 +469,7 @@ class Group:
             return
         member = self.members[member_id]
         member.has_synced = True
-        self._touch(member, now_ms)
+        self._hear(member, now_ms)
         if self.state is GroupState.COMPLETING:
             self._refuse_sync(member, BrokerError.UNKNOWN_MEMBER_ID)
             member.syncing = token
@@ -520,7 +525,7 @@ class Group:
         error = self._member_problem(member_id, instance_id, generation)
         if error is not None:
             return error
-        self._touch(self.members[member_id], now_ms)
+        self._hear(self.members[member_id], now_ms)
         return BrokerError.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else BrokerError.NONE
 
     def commit_problem(self, member_id: str, instance_id: str | None, generation: int, now_ms: float) -> BrokerError:
@@ -530,7 +535,7 @@ class Group:
         error = self._member_problem(member_id, instance_id, generation)
         if error is not None:
             return error
-        self._touch(self.members[member_id], now_ms)
+        self._hear(self.members[member_id], now_ms)
         is_between = self.state is GroupState.COMPLETING
         return BrokerError.REBALANCE_IN_PROGRESS if is_between else BrokerError.NONE
 
@@ -558,6 +563,11 @@ class Group:
         if member_id not in self.members:
             return BrokerError.UNKNOWN_MEMBER_ID
         return None if generation == self.generation else BrokerError.ILLEGAL_GENERATION
+
+    def _hear(self, member: Member, now_ms: float) -> None:
+        """The member sent a request."""
+        member.is_gone = False
+        self._touch(member, now_ms)
 
     def _touch(self, member: Member, now_ms: float) -> None:
         member.expires_at_ms = now_ms + member.join.session_timeout_ms
@@ -615,12 +625,10 @@ class Group:
             self._maybe_complete(now_ms)
 
     def drop(self, token: Hashable) -> None:
-        """Nobody waits for this answer any more: its connection is gone. The member stays until its session ends."""
+        """The connection of a parked request ended. The request still counts, and its answer goes nowhere."""
         for member in self.members.values():
-            if member.joining == token:
-                member.joining = None
-            if member.syncing == token:
-                member.syncing = None
+            if token in (member.joining, member.syncing):
+                member.is_gone = True
 
 
 def _rebalance_timeout_ms(join: Join) -> int:

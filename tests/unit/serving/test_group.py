@@ -182,6 +182,63 @@ def test_a_parked_join_is_a_sign_of_life() -> None:
     assert leader in simulation.group.members
 
 
+def test_a_join_counts_whose_connection_ended_while_it_waited() -> None:
+    simulation = Simulation()
+    leader, *_ = simulation.stable(1)
+    simulation.join("dying")
+    simulation.group.drop("dying")
+    simulation.join("again", leader)
+    answer = simulation.joined("again")
+    assert (answer.error, answer.generation, len(answer.members)) == (BrokerError.NONE, 2, 2)
+    simulation.sync("share", leader, 2, [(leader, b"mine")])
+    assert simulation.synced("share").assignment == b"mine"
+    simulation.pass_time(SESSION_MS / 2)
+    assert simulation.group.heartbeat(leader, None, 2, simulation.now_ms) is BrokerError.NONE
+    simulation.pass_time(SESSION_MS / 2)
+    simulation.join("last", leader)
+    assert [member.member_id for member in simulation.joined("last").members] == [leader]
+
+
+def test_a_leader_whose_connection_ended_in_its_join_does_not_lead_while_another_member_can() -> None:
+    simulation = Simulation()
+    leader, other = simulation.stable(2)
+    simulation.join("leader again", leader)
+    simulation.group.drop("leader again")
+    simulation.join("other again", other)
+    assert simulation.joined("other again").leader == other
+    simulation.sync("share", other, 2, [(other, b"mine")])
+    assert simulation.synced("share").assignment == b"mine"
+
+
+def test_a_static_member_whose_connection_ended_in_its_join_comes_back_to_the_same_round() -> None:
+    simulation = Simulation()
+    leader, *_ = simulation.stable(1)
+    simulation.join("dying", instance_id="one")
+    simulation.group.drop("dying")
+    simulation.join("back", instance_id="one")
+    assert simulation.joined("dying").error is BrokerError.FENCED_INSTANCE_ID
+    simulation.join("again", leader)
+    assert len(simulation.joined("again").members) == 2
+    assert simulation.joined("back").generation == 2
+
+
+def test_a_sync_whose_connection_ended_while_it_waited_changes_nothing_for_the_others() -> None:
+    simulation = Simulation()
+    leader, other = simulation.stable(2)
+    simulation.join("leader again", leader)
+    simulation.join("other again", other)
+    simulation.sync("dying", other, 1)
+    simulation.sync("dying in time", other, 2)
+    simulation.group.drop("dying in time")
+    simulation.sync("share", leader, 2, [(leader, b"mine"), (other, b"lost")])
+    assert simulation.synced("share").assignment == b"mine"
+    assert simulation.group.state is GroupState.STABLE
+    simulation.pass_time(SESSION_MS / 2)
+    assert simulation.group.heartbeat(leader, None, 2, simulation.now_ms) is BrokerError.NONE
+    simulation.pass_time(SESSION_MS / 2)
+    assert list(simulation.group.members) == [leader]
+
+
 def test_a_member_that_joined_and_never_syncs_is_out() -> None:
     simulation = Simulation()
     for number in range(2):
