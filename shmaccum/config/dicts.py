@@ -362,6 +362,9 @@ class ServerOptionsDict(TypedDict, total=False):
     group_memory_max: int | str
     """Bytes that the members of all groups say about themselves, and bytes of their assignments. One group has at
     most a quarter of them. A member beyond them gets GROUP_MAX_SIZE_REACHED."""
+    offsets_retention_ms: int | str
+    """A group without members is deleted with its offsets when its last commit, or the end of its last member, is
+    older than this."""
     group_initial_rebalance_delay_ms: int | str
     """The first round of an empty group waits this time for more members."""
     group_consumer_session_timeout_ms: int | str

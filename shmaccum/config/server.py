@@ -70,6 +70,12 @@ class ServerOptions(LogSinkOptions):
         "most a quarter of them. A member beyond them gets GROUP_MAX_SIZE_REACHED.",
         minimum=1024,
     )
+    offsets_retention_ms: int = duration_ms(
+        "7d",
+        "A group without members is deleted with its offsets when its last commit, or the end of its last member, is "
+        "older than this.",
+        kafka="offsets.retention.minutes",
+    )
     group_initial_rebalance_delay_ms: int = duration_ms(
         "200ms", "The first round of an empty group waits this time for more members.", minimum=0
     )

@@ -114,14 +114,16 @@ def file_stem(group_id: str) -> str:
 
 def group_ids(directory: str) -> list[str]:
     """Every group that has a file, in order. The name of a file tells its group; no file is opened but those cut."""
+    return sorted(group_id for group_id in map(group_id_of, offsets_paths(directory)) if group_id is not None)
+
+
+def offsets_paths(directory: str) -> list[str]:
+    """The paths of all files of offsets; `group_id_of` returns the group of each."""
+    folder = os.path.join(directory, GROUPS_FOLDER)
     try:
-        with os.scandir(os.path.join(directory, GROUPS_FOLDER)) as entries:
-            paths = [
-                each.path for each in entries if each.name.endswith(OFFSETS) and each.is_file(follow_symlinks=False)
-            ]
+        return [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(OFFSETS)]
     except FileNotFoundError:
         return []
-    return sorted(group_id for group_id in map(_group_id_of, paths) if group_id is not None)
 
 
 def has_group(directory: str, group_id: str) -> bool:
@@ -129,10 +131,10 @@ def has_group(directory: str, group_id: str) -> bool:
     return bool(group_id) and os.path.exists(os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + OFFSETS))
 
 
-def _group_id_of(path: str) -> str | None:
+def group_id_of(path: str) -> str | None:
     """The group id that the name of a file tells. A cut name tells none, and the first frame does; None: no group's."""
     stem = os.path.basename(path).removesuffix(OFFSETS)
-    if not stem.isascii():
+    if not stem.isascii() or os.path.islink(path) or not os.path.isfile(path):
         return None
     group_id = unquote(stem) if len(stem) <= NAME_SIZE_MAX else _group_id_in(path)
     return group_id if group_id and file_stem(group_id) == stem else None
@@ -244,15 +246,19 @@ class OffsetsFile:
         offsets: the committed offset of each partition.
         pending: by producer id, the offsets of transactions that are not decided.
         generation, protocol_type, protocol: of the group when it was stable last.
+        is_missing: True for a writer that has still to create the file.
     """
 
-    def __init__(self, directory: str, group_id: str, *, is_writer: bool, is_synced: bool = False) -> None:
-        """Reads the file; a missing one is empty.
+    def __init__(
+        self, directory: str, group_id: str, *, is_writer: bool, is_created: bool = True, is_synced: bool = False
+    ) -> None:
+        """Read the file. A missing file is empty.
 
         Args:
             directory: the log directory.
             group_id: the group.
             is_writer: the caller holds the group's lock; a torn frame is cut, a damaged file is kept aside.
+            is_created: a writer creates a missing file now. Otherwise, the first frame that it appends does.
             is_synced: a commit comes back when it is on disk.
 
         Raises:
@@ -272,7 +278,8 @@ class OffsetsFile:
         self._size = 0
         self._seen_inode = self._seen_size = 0
         damages = self.catch_up()
-        if is_writer:
+        self.is_missing = is_writer and not is_created and not self._seen_inode
+        if is_writer and not self.is_missing:
             self._open(damages)
 
     # --- reading
@@ -374,6 +381,7 @@ class OffsetsFile:
         if damages:
             self._keep_aside(damages)
         self._descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
+        self.is_missing = False
         os.ftruncate(self._descriptor, self._size)
         if damages:
             self._rewrite()
@@ -491,6 +499,8 @@ class OffsetsFile:
         self.generation, self.protocol_type, self.protocol = generation, protocol_type, protocol
 
     def _append(self, body: Body) -> None:
+        if self.is_missing:
+            self._open([])
         content = pack_frame(body)
         append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
         self._size += len(content)

@@ -544,5 +544,10 @@ class ConsumerGroup:
             if min(member.expires_at_ms, member.revoked_until_ms) <= now_ms:
                 self._remove(member)
 
+    @property
+    def is_unused(self) -> bool:
+        """True while the group has no member."""
+        return not self.members
+
     def drop(self, token: Hashable) -> None:
         """A client went away; no heartbeat waits for an answer, so nothing is to be done."""

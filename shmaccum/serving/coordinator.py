@@ -4,8 +4,12 @@
 A group has one of two state machines: `Group` for members of the classic protocol, `ConsumerGroup` for those of
 KIP-848. Members of both kinds never share a group. A group without members becomes one of the other kind by a join.
 
-A group is loaded when somebody asks for it: its lock is taken, its file read. Offsets and the generation are in the
-file before they are answered; members are not, so after a restart they are told UNKNOWN_MEMBER_ID and join again.
+A group is loaded when a request needs it: its lock is taken, its file read. Offsets and the generation are in the file
+before they are answered. Members are not in the file, so after a restart they get UNKNOWN_MEMBER_ID and join again.
+
+A refused request creates no group and leaves no file. Groups end as in Kafka: a group without members is deleted when
+its last commit, or the end of its last member, is older than `offsets_retention_ms`. If it has no offset, it is deleted
+after `EMPTY_KEPT_S`. At most `GROUP_COUNT_MAX` groups exist.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import contextlib
 import functools
 import logging
 import math
+import os
 import time
 import uuid
 from collections import OrderedDict
@@ -23,7 +28,15 @@ from typing import Any, final
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.members import GroupMember, local_members
-from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, group_ids, has_group
+from shmaccum.groups.offsets_file import (
+    Committed,
+    GroupLock,
+    OffsetsFile,
+    group_id_of,
+    group_ids,
+    has_group,
+    offsets_paths,
+)
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving import local_groups
 from shmaccum.serving.call import Call, Values
@@ -59,6 +72,14 @@ CONSUMER = "consumer"
 SHAPES_KEPT_MS = 1000
 """How long the numbers of partitions are taken to be as they were."""
 SETTLED = {GroupState.STABLE, GroupState.EMPTY}
+GROUP_COUNT_MAX = 10_000
+"""Groups of a log: each has two files. A further group is refused with GROUP_MAX_SIZE_REACHED."""
+EMPTY_KEPT_S = 600.0
+"""How long a group without members and offsets is kept (offsets.retention.check.interval.ms)."""
+RETAINED_PER_CALL = 20
+"""Groups that one call of `retain` examines: each costs a look at its file."""
+GENERATION_VERSION = 9
+"""Of OffsetCommit: from this version on, a member of a group that does not exist gets GROUP_ID_NOT_FOUND."""
 
 
 def _new_member_id(client_id: str) -> str:
@@ -71,7 +92,7 @@ class _Loaded:
     def __init__(self, directory: str, group_id: str, limits: Limits, *, is_synced: bool) -> None:
         self.lock = GroupLock(directory, group_id)
         try:
-            self.file = OffsetsFile(directory, group_id, is_writer=True, is_synced=is_synced)
+            self.file = OffsetsFile(directory, group_id, is_writer=True, is_created=False, is_synced=is_synced)
         except BaseException:
             self.lock.release()
             raise
@@ -102,6 +123,11 @@ class _Loaded:
         else:
             return
         self.noted_generation = group.generation
+
+    @property
+    def is_unused(self) -> bool:
+        """True for a group that has nothing to remember: no member, no offset and no file."""
+        return self.file.is_missing and self.group.is_unused
 
     @property
     def is_idle(self) -> bool:
@@ -137,6 +163,7 @@ class Coordinator:
         limits: the bounds for members of the classic protocol.
         consumer_limits: the bounds for members of KIP-848.
         memory_max: bytes that the members of all groups say about themselves, and of their assignments.
+        offsets_retention_ms: how long a group without members is kept.
         is_synced: commits are on disk before they are answered.
         clock_ms: a clock that goes on evenly, in milliseconds.
     """
@@ -149,6 +176,7 @@ class Coordinator:
         consumer_limits: ConsumerLimits,
         *,
         memory_max: float = math.inf,
+        offsets_retention_ms: float = math.inf,
         is_synced: bool = False,
         clock_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
     ) -> None:
@@ -157,6 +185,7 @@ class Coordinator:
         self._limits = limits
         self._consumer_limits = consumer_limits
         self._memory_max = memory_max
+        self._offsets_retention_ms = offsets_retention_ms
         self._is_synced = is_synced
         self._clock_ms = clock_ms
         self.address = ""
@@ -164,6 +193,9 @@ class Coordinator:
         self._groups: dict[str, _Loaded] = {}
         self._read_files: OrderedDict[str, OffsetsFile] = OrderedDict()
         """Files of groups that are not loaded, as they were read last; the oldest go first."""
+        self._group_count = len(offsets_paths(directory))
+        self._to_retain: list[str] = []
+        """Paths of offsets files that `retain` has still to examine in this pass."""
         self._refused: set[str] = set()
         self._deadline_ms: float | None = None
         self._shapes: dict[str, TopicShape] = {}
@@ -181,6 +213,8 @@ class Coordinator:
         if loaded is None:
             if len(self._groups) >= LOADED_MAX and not self._unload_one():
                 return BrokerError.COORDINATOR_NOT_AVAILABLE
+            if self._group_count >= GROUP_COUNT_MAX and not has_group(self._directory, group_id):
+                return BrokerError.GROUP_MAX_SIZE_REACHED
             try:
                 loaded = _Loaded(self._directory, group_id, self._limits, is_synced=self._is_synced)
             except GroupModeError:
@@ -189,6 +223,7 @@ class Coordinator:
             except (LogBusyError, CorruptLogError, OSError):
                 return BrokerError.COORDINATOR_NOT_AVAILABLE
             self._groups[group_id] = loaded
+            self._group_count += loaded.file.is_missing
             self._read_files.pop(group_id, None)
             with contextlib.suppress(OSError):  # commands cannot find this server then
                 loaded.lock.sign(self.address)
@@ -216,20 +251,29 @@ class Coordinator:
         self._groups.pop(idle).close()
         return True
 
-    def _load_known(self, group_id: str) -> _Loaded | BrokerError:
-        """As `_load`, for a request of a member: a group that is not there has none, and gets no files."""
+    def _load_known(self, group_id: str, missing: BrokerError = BrokerError.UNKNOWN_MEMBER_ID) -> _Loaded | BrokerError:
+        """As `_load`, for a request that makes no group: for a group that does not exist, `missing` is the error."""
         if group_id and group_id not in self._groups and not has_group(self._directory, group_id):
-            return BrokerError.UNKNOWN_MEMBER_ID
+            return missing
         return self._load(group_id)
+
+    def _release_unused(self, loaded: _Loaded) -> None:
+        """Forgets a group that has nothing to remember, and removes its lock file."""
+        if loaded.is_unused and self._groups.get(loaded.group.group_id) is loaded:
+            del self._groups[loaded.group.group_id]
+            self._group_count -= 1
+            with contextlib.suppress(OSError):  # an empty lock file stays
+                loaded.lock.remove_files()
+            loaded.close()
 
     def _settle(self, loaded: _Loaded) -> None:
         """Writes a new generation down, and sends the answers that were decided."""
         loaded.note_generation()
-        if isinstance(loaded.group, ConsumerGroup):
-            return
-        for token, content in loaded.group.take_answers():
+        answers = [] if isinstance(loaded.group, ConsumerGroup) else loaded.group.take_answers()
+        for token, content in answers:
             assert isinstance(token, Call)
             token.answer(_joined(content) if isinstance(content, JoinAnswer) else _synced(content))
+        self._release_unused(loaded)
 
     @property
     def deadline_ms(self) -> float:
@@ -245,10 +289,32 @@ class Coordinator:
         if now_ms < self.deadline_ms:
             return
         self._deadline_ms = None
-        for loaded in self._groups.values():
+        for loaded in list(self._groups.values()):
             if loaded.group.deadline_ms <= now_ms:
                 loaded.group.tick(now_ms)
                 self._settle(loaded)
+
+    def retain(self) -> None:
+        """Deletes groups that no process has used for long. Each call examines a few groups; call it once a second."""
+        if not self._to_retain:
+            self._to_retain = offsets_paths(self._directory)
+            unwritten = sum(loaded.file.is_missing for loaded in self._groups.values())
+            self._group_count = len(self._to_retain) + unwritten
+        for path in self._to_retain[-RETAINED_PER_CALL:]:
+            with contextlib.suppress(OSError, CorruptLogError):
+                self._maybe_expire(path)
+        del self._to_retain[-RETAINED_PER_CALL:]
+
+    def _maybe_expire(self, path: str) -> None:
+        age_s = time.time() - os.stat(path).st_mtime
+        group_id = group_id_of(path) if age_s >= min(EMPTY_KEPT_S, self._offsets_retention_ms / 1000) else None
+        if group_id is None or ((loaded := self._groups.get(group_id)) is not None and not loaded.group.is_unused):
+            return
+        file = OffsetsFile(self._directory, group_id, is_writer=False)
+        if file.pending or (file.offsets and age_s * 1000 < self._offsets_retention_ms):
+            return
+        if self._deleted(group_id) is BrokerError.NONE:
+            logger.info("the group %r is deleted: it had no members for %.0f s", group_id, age_s)
 
     def drop(self, call: Call) -> None:
         """The connection of a request that waits ended."""
@@ -350,6 +416,7 @@ class Coordinator:
             call.answer(self._beaten(loaded, heartbeat_of(call), call.user))
         except HeartbeatRefusedError as refusal:
             call.answer(refusal_values(refusal.error, str(refusal)))
+            self._release_unused(loaded)
 
     def _beaten(self, loaded: _Loaded, request: Heartbeat, user: User) -> Values:
         group = loaded.as_consumer(self._consumer_limits)
@@ -398,7 +465,9 @@ class Coordinator:
     def commit(self, call: Call) -> None:
         """OffsetCommit: the valid offsets are in the file, as one frame, before the answer goes."""
         message = call.message
-        loaded = self._load(message.group_id)
+        loaded = self._load_for_commit(
+            message.group_id, message.generation_id_or_member_epoch, has_not_found=call.version >= GENERATION_VERSION
+        )
         errors: dict[TopicPartition, BrokerError] = {}
         if isinstance(loaded, BrokerError):
             group_error = loaded
@@ -408,7 +477,16 @@ class Coordinator:
             )
             if group_error is BrokerError.NONE:
                 errors = self._commit(loaded, message, call.version)
+            self._release_unused(loaded)
         call.answer({"topics": [_committed(topic, errors, group_error) for topic in message.topics]})
+
+    def _load_for_commit(self, group_id: str, generation: int, *, has_not_found: bool) -> _Loaded | BrokerError:
+        """The group of a commit. Only a commit outside of a generation creates a group, as in Kafka."""
+        if generation < 0:
+            return self._load(group_id)
+        return self._load_known(
+            group_id, BrokerError.GROUP_ID_NOT_FOUND if has_not_found else BrokerError.ILLEGAL_GENERATION
+        )
 
     def _commit(self, loaded: _Loaded, message: Any, version: int) -> dict[TopicPartition, BrokerError]:
         offsets, errors = self._judged_offsets(message, has_epochs=version >= 6)
@@ -442,9 +520,17 @@ class Coordinator:
             The errors of single partitions, or that of all.
         """
         message = call.message
-        loaded = self._load(message.group_id)
+        generation = message.generation_id if call.version >= 3 else NO_GENERATION
+        loaded = self._load_for_commit(message.group_id, generation, has_not_found=False)
         if isinstance(loaded, BrokerError):
             return loaded
+        try:
+            return self._commit_pending(loaded, call)
+        finally:
+            self._release_unused(loaded)
+
+    def _commit_pending(self, loaded: _Loaded, call: Call) -> dict[TopicPartition, BrokerError] | BrokerError:
+        message = call.message
         if call.version >= 3 and (message.generation_id != NO_GENERATION or message.member_id):
             error = loaded.group.commit_problem(
                 message.member_id, message.group_instance_id, message.generation_id, self._clock_ms()
@@ -550,7 +636,7 @@ class Coordinator:
     def delete_offsets(self, call: Call) -> None:
         """OffsetDelete (KIP-496): not of topics that a living group consumes."""
         message = call.message
-        loaded = self._load(message.group_id)
+        loaded = self._load_known(message.group_id, BrokerError.GROUP_ID_NOT_FOUND)
         if isinstance(loaded, BrokerError):
             call.answer({"error_code": loaded, "topics": []})
             return
@@ -567,11 +653,12 @@ class Coordinator:
     # --- looking
 
     def _known_ids(self) -> list[str]:
-        return sorted({*group_ids(self._directory), *(name for name, one in self._groups.items() if one.group.members)})
+        loaded = (name for name, one in self._groups.items() if not one.group.is_unused)
+        return sorted({*group_ids(self._directory), *loaded})
 
     def _is_known(self, group_id: str) -> bool:
         loaded = self._groups.get(group_id)
-        return has_group(self._directory, group_id) or (loaded is not None and bool(loaded.group.members))
+        return has_group(self._directory, group_id) or (loaded is not None and not loaded.group.is_unused)
 
     def describe(self, call: Call) -> None:
         """DescribeGroups."""
@@ -651,6 +738,7 @@ class Coordinator:
         loaded.lock.remove_files()
         loaded.close()
         del self._groups[group_id]
+        self._group_count -= 1
         return BrokerError.NONE
 
     def lags(self) -> Iterator[GroupLag]:

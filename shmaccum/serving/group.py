@@ -24,12 +24,13 @@ Rules, per state:
 * STABLE: syncs are answered at once.
 
 A member is alive while it talks: a heartbeat, a join, a sync or a commit within its session time-out. A parked join or
-sync is a sign of life for as long as it is parked. If the connection of a parked request ends, the request still counts,
-as in Kafka: the round ends as soon as all have joined, and only the share of that member waits for its session to end.
-Such a member does not become the leader while another member can. A new dynamic member is given an id first, and has to come back with
-it (MEMBER_ID_REQUIRED); an id that is not used within the session time-out is forgotten. A static member (one with a
-group instance id) takes over the place of its former self, which is fenced; where nothing changed for the group, no
-round follows.
+sync is a sign of life for as long as it is parked. If the connection of a parked request ends, the request still
+counts, as in Kafka: the round ends as soon as all have joined, and only the share of that member waits for its session
+to end. Such a member does not become the leader while another member can.
+
+A new dynamic member is given an id first, and has to come back with it (MEMBER_ID_REQUIRED); an id that is not used
+within the session time-out is forgotten. A static member (one with a group instance id) takes over the place of its
+former self, which is fenced; where nothing changed for the group, no round follows.
 """
 
 from __future__ import annotations
@@ -219,6 +220,11 @@ class Group:
     _static: dict[str, str] = field(default_factory=dict)
     """Instance id -> member id."""
     _round: _Round = field(default_factory=_Round)
+
+    @property
+    def is_unused(self) -> bool:
+        """True while the group has no member, and no member id was given out."""
+        return not self.members and not self._promised
 
     def take_answers(self) -> list[Answer]:
         """The answers that were decided since the last call."""

@@ -302,6 +302,7 @@ class LogServer(ClosedOnExit):
         if self._writing is not None:
             self._writing.transactions.tick()
         self._topics.retain()
+        self._coordinator.retain()
         self._read_changed_files()
         self._close_overdue(now_s)
 
@@ -667,7 +668,12 @@ def _group_limits(options: ServerOptions) -> Limits:
 def _new_coordinator(topics: Topics, options: ServerOptions) -> Coordinator:
     limits = _group_limits(options), _consumer_limits(options)
     return Coordinator(
-        topics.directory, topics, *limits, memory_max=options.group_memory_max, is_synced=options.sync == "batch"
+        topics.directory,
+        topics,
+        *limits,
+        memory_max=options.group_memory_max,
+        offsets_retention_ms=options.offsets_retention_ms,
+        is_synced=options.sync == "batch",
     )
 
 
