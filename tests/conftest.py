@@ -9,6 +9,7 @@ import os
 import random
 import re
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.sending import process_exists
 from tests.support import check_idle, each_semaphore, left_in_shared_memory
 
 pytest_plugins = [
+    "tests.other_users",
     "tests.running.collecting",
     "tests.running.leftovers",
     "tests.running.minutes",
@@ -110,6 +112,13 @@ def seeded() -> Callable[[], random.Random]:
         return random.Random(seed)
 
     return make
+
+
+@pytest.fixture
+def socket_folder() -> Iterator[Path]:
+    """A folder with a short path: the address of a socket has 108 bytes, and TMPDIR may be longer."""
+    with tempfile.TemporaryDirectory(prefix="shmaccum-test-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 def remove_arenas_of_the_dead() -> None:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import resource
 import signal
 import sysconfig
+import tempfile
 import threading
 import time
 import traceback
@@ -16,6 +18,9 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
 
 from shmaccum._native import Batch
 from shmaccum.arena import Arena, VerifyDepth
@@ -92,6 +97,19 @@ def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = WATCHD
         waited_s = time.monotonic() - began
         assert waited_s < timeout_s, f"still waiting until {what}"
         time.sleep(min(max(waited_s / 16, LOOK_S_MIN), LOOK_S_MAX))
+
+
+@contextlib.contextmanager
+def descriptor_limit(count: int) -> Iterator[None]:
+    """This process may open so many files; a test is skipped where the host allows fewer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        pytest.skip(f"needs {count} open files, and this process may have {hard} (ulimit -H -n)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class Drainer:
@@ -208,11 +226,15 @@ def _send_result(connection: Connection, function: Callable[..., Any], arguments
 
 
 def run_in_process(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The same through multiprocessing, started by fork, spawn or forkserver."""
+    """The same through multiprocessing, started by fork, spawn or forkserver.
+
+    The fork server listens on a socket in the folder of temporary files, whose path may be too long for that.
+    """
     context = multiprocessing.get_context(method)
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_send_result, args=(sender, function, arguments))  # type: ignore[attr-defined]
-    process.start()
+    with mock.patch.object(tempfile, "tempdir", "/tmp"):
+        process.start()
     sender.close()
     try:
         return receiver.recv()

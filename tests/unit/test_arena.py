@@ -38,7 +38,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.producer import Producer
 from tests.accumulator import Accumulator
-from tests.support import SHARED_MEMORY, deliver_all, run_in_child
+from tests.support import SHARED_MEMORY, deliver_all, descriptor_limit, run_in_child
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 8}
 
@@ -370,9 +370,9 @@ def test_a_device_is_refused() -> None:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("kind", ["fifo", "socket"])
 @pytest.mark.parametrize("place", ["shared memory", "file"])
-def test_what_never_answers_is_refused_at_once(arena_name: str, tmp_path: Path, kind: str, place: str) -> None:
+def test_what_never_answers_is_refused_at_once(arena_name: str, socket_folder: Path, kind: str, place: str) -> None:
     """Anybody may plant it under a name that an arena is to have: nobody may wait for it."""
-    planted = SHARED_MEMORY / arena_name if place == "shared memory" else tmp_path / "x.arena"
+    planted = SHARED_MEMORY / arena_name if place == "shared memory" else socket_folder / "x.arena"
     name = arena_name if place == "shared memory" else planted
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
         if kind == "fifo":
@@ -449,7 +449,7 @@ def test_when_every_process_entry_is_taken(arena_name: str) -> None:
 
 
 def test_1024_attached_at_a_time(arena_name: str) -> None:
-    with Arena.create(arena_name, **(SMALL | {"process_count": 1024})) as arena:
+    with descriptor_limit(1024 * 3), Arena.create(arena_name, **(SMALL | {"process_count": 1024})) as arena:
         handles = [Arena.attach(arena_name) for _ in range(1023)]
         try:
             assert sorted(handle.native.entry_index or 0 for handle in handles) == list(range(1, 1024))

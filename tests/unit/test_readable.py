@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import SELECT_END, wait_readable
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
-from tests.support import WATCHDOG_S, end_senders
+from tests.support import WATCHDOG_S, descriptor_limit, end_senders
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -32,15 +31,13 @@ def low() -> Iterator[Pair]:
 @pytest.fixture
 def _many_descriptors() -> Iterator[None]:
     """Files opened from now on have numbers that select() does not take."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2 * SELECT_END), limits[1]))
-    opened = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
-    while opened[-1] < SELECT_END:
-        opened.append(os.dup(opened[0]))
-    yield
-    for descriptor in opened:
-        os.close(descriptor)
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with descriptor_limit(2 * SELECT_END):
+        opened = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
+        while opened[-1] < SELECT_END:
+            opened.append(os.dup(opened[0]))
+        yield
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 @pytest.fixture(params=["low", "high"])

@@ -27,6 +27,7 @@ from shmaccum.exceptions import ArenaBusyError, ArenaForbiddenError, InvalidArgu
 from shmaccum.keeper import ensure_sender
 from shmaccum.producer.buffer_pool import BufferPool
 from tests.accumulator import Accumulator
+from tests.other_users import OtherUsers, needs_root
 from tests.support import SHARED_MEMORY, drain
 from tests.unit.cli.conftest import Shell
 
@@ -113,18 +114,17 @@ def test_another_users_arena_is_entered_only_when_that_is_meant(path: Path) -> N
     Arena.attach(path, mode=0o660).close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+@needs_root
 @pytest.mark.parametrize("opener", ["attach", "open_read_only"])
-def test_another_user_cannot_even_look(arena_name: str, opener: str) -> None:
-    script = (
-        "import os, sys; from shmaccum.arena import Arena; from shmaccum.exceptions import ArenaForbiddenError\n"
-        "os.setgroups([]); os.setgid(12345); os.setuid(12345)\n"
+def test_another_user_cannot_even_look(other_users: OtherUsers, arena_name: str, opener: str) -> None:
+    program = (
+        "import sys; from shmaccum.arena import Arena; from shmaccum.exceptions import ArenaForbiddenError\n"
         f"try: Arena.{opener}(sys.argv[1], mode=0o660)\n"
         "except ArenaForbiddenError as error: print(error)\n"
     )
     with Arena.create(arena_name, **SMALL):
-        said = subprocess.run([sys.executable, "-c", script, arena_name], capture_output=True, text=True, check=True)
-    assert "may not be opened by user 12345" in said.stdout
+        said = other_users.output(12345, (12345,), program, arena_name)
+    assert "may not be opened by user 12345" in said
 
 
 def test_links_lead_nowhere(path: Path, tmp_path: Path) -> None:

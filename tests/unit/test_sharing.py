@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import stat
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,11 @@ import pytest
 from shmaccum.arena import Arena, semaphore_name
 from shmaccum.arena.file import ArenaFile, group_number
 from shmaccum.config import ArenaOptions
-from shmaccum.exceptions import ArenaForbiddenError, BufferExhaustedError, InvalidArgumentError
+from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
-from tests.support import SHARED_MEMORY, Child, wait_until
+from tests.other_users import OtherUsers, needs_root
+from tests.support import SHARED_MEMORY, wait_until
 
 SENDER_USER, WORKER_USER, OTHER_WORKER, STRANGER = 23451, 23452, 23453, 23454
 GROUP, OWN_GROUP = 23460, 23461
@@ -33,32 +32,53 @@ SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "proces
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "how-to" / "sharing.rst"
 
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, and setpriv of util-linux"
-)
-
-
-def become(user: int, *groups: int) -> None:
-    """This process runs as the user, in these groups, the first of them its own; and hides what it makes."""
-    os.umask(0o077)
-    os.setgroups(list(groups))
-    os.setgid(groups[0])
-    os.setuid(user)
-
-
-def as_user(user: int, groups: tuple[int, ...], function: Callable[[], Any]) -> str:
-    """The repr of what a function returns in a process of the user."""
-
-    def run() -> Any:
-        become(user, *groups)
-        return function()
-
-    return Child(run).join()
-
-
-def setpriv(user: int, group: int, *command: str) -> list[str]:
-    """A command as systemd starts it with User= and Group=."""
-    return ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", *command]
+CREATE = """
+import sys
+from shmaccum.arena import Arena
+from shmaccum.exceptions import ArenaForbiddenError
+try:
+    Arena.create(sys.argv[1], mode=0o660, group=int(sys.argv[2]), topics={"flights": 2}, buffer_memory="64KiB",
+                 batch_size="4KiB", process_count=16, waiter_count=8).close()
+except ArenaForbiddenError as error:
+    print(error)
+"""
+ATTACH = """
+import sys
+from shmaccum.exceptions import ArenaForbiddenError
+from shmaccum.producer import Producer
+mode = {"mode": int(sys.argv[2], 8)} if len(sys.argv) > 2 else {}
+try:
+    Producer(sys.argv[1], **mode)
+except ArenaForbiddenError as error:
+    print(error)
+else:
+    print("attached")
+"""
+SEND = """
+import sys
+from shmaccum.producer import Producer
+producer = Producer(sys.argv[1], mode=0o660)
+try:
+    print(producer.send("flights", sys.argv[2].encode(), partition=0).get(timeout=30).partition)
+finally:
+    producer.close(0)
+"""
+WAIT_IN_VAIN = """
+import sys
+from shmaccum.arena import Arena
+from shmaccum.exceptions import BufferExhaustedError
+from shmaccum.producer import Producer
+producer = Producer(sys.argv[1], mode=0o660, max_block_ms=50)
+for _ in range(int(sys.argv[2])):
+    producer.send("flights", b"x" * 3000, partition=0)
+try:
+    producer.send("flights", b"x" * 3000, partition=0)
+except BufferExhaustedError:
+    print("exhausted")
+producer.close(0)
+with Arena.open_read_only(sys.argv[1], mode=0o660) as arena:
+    print(arena.native.errors())
+"""
 
 
 def permissions(path: Path) -> tuple[int, int]:
@@ -66,10 +86,10 @@ def permissions(path: Path) -> tuple[int, int]:
     return stat.S_IMODE(found.st_mode), found.st_gid
 
 
-def open_folder(folder: Path) -> Path:
-    """Lets every user look into the folder, and the sender's user write into the folder `log` in it."""
-    for each in (folder, *folder.parents):
-        each.chmod(stat.S_IMODE(each.stat().st_mode) | 0o055)
+@pytest.fixture
+def folder(other_users: OtherUsers) -> Path:
+    """A folder that every user can read, with the folder `log` for the sender's user."""
+    folder = other_users.new_folder()
     (folder / "log").mkdir()
     os.chown(folder / "log", SENDER_USER, GROUP)
     return folder
@@ -82,11 +102,14 @@ def shared_name(arena_name: str) -> Iterator[str]:
     Arena.remove(arena_name, missing_ok=True)  # root takes away the semaphores of all users, too
 
 
-def create_as_sender_user(name: str) -> None:
-    def create() -> None:
-        Arena.create(name, mode=0o660, group=GROUP, topics={"flights": 2}, **SMALL).close()
+def create_as_sender_user(other_users: OtherUsers, name: str) -> None:
+    assert other_users.output(SENDER_USER, (OWN_GROUP, GROUP), CREATE, name, str(GROUP)) == ""
 
-    as_user(SENDER_USER, (OWN_GROUP, GROUP), create)
+
+def start_as_sender_user(other_users: OtherUsers, umask: int, *arguments: str) -> subprocess.Popen[bytes]:
+    """Starts ``shmaccum`` as systemd does with User= and Group=."""
+    command = other_users.command(SENDER_USER, (GROUP,), "-m", "shmaccum", *arguments)
+    return subprocess.Popen(command, env=other_users.environment, cwd=other_users.folder, umask=umask)
 
 
 # --- it works
@@ -95,24 +118,15 @@ def create_as_sender_user(name: str) -> None:
 @needs_root
 @pytest.mark.parametrize("worker_groups", [(GROUP,), (OWN_GROUP + 1, GROUP)], ids=["own", "supplementary"])
 def test_workers_of_two_users_and_a_sender_of_a_third_share_an_arena(
-    shared_name: str, worker_groups: tuple[int, ...], tmp_path: Path
+    other_users: OtherUsers, shared_name: str, worker_groups: tuple[int, ...], folder: Path
 ) -> None:
-    log = open_folder(tmp_path) / "log"
-    create_as_sender_user(shared_name)
+    log = folder / "log"
+    create_as_sender_user(other_users, shared_name)
     assert permissions(SHARED_MEMORY / shared_name) == (0o660, GROUP)
-    command = [sys.executable, "-m", "shmaccum", "sender", shared_name, "--sink", f"log:{log}"]
-    sender = subprocess.Popen([*setpriv(SENDER_USER, GROUP, *command), "--mode", "0660"], cwd=ROOT, umask=0o077)
+    sender = start_as_sender_user(other_users, 0o077, "sender", shared_name, "--sink", f"log:{log}", "--mode", "0660")
     try:
-
-        def send(value: bytes) -> int:
-            producer = Producer(shared_name, mode=0o660)
-            try:
-                return producer.send("flights", value, partition=0).get(timeout=30).partition
-            finally:
-                producer.close(0)
-
-        assert as_user(WORKER_USER, worker_groups, lambda: send(b"from one")) == "0"
-        assert as_user(OTHER_WORKER, worker_groups, lambda: send(b"from another")) == "0"
+        assert other_users.output(WORKER_USER, worker_groups, SEND, shared_name, "from one") == "0"
+        assert other_users.output(OTHER_WORKER, worker_groups, SEND, shared_name, "from another") == "0"
         with Arena.open_read_only(shared_name, mode=0o660) as arena:
             doorbell = Path(ArenaFile.parse(shared_name).doorbell(arena.uuid))
             assert arena.native.errors() == []
@@ -125,25 +139,15 @@ def test_workers_of_two_users_and_a_sender_of_a_third_share_an_arena(
 
 
 @needs_root
-def test_workers_of_two_users_wake_each_other_when_the_arena_is_full(shared_name: str) -> None:
+def test_workers_of_two_users_wake_each_other_when_the_arena_is_full(other_users: OtherUsers, shared_name: str) -> None:
     """A semaphore that one of them made is used by the other, whatever the umask of its maker was."""
-    create_as_sender_user(shared_name)
-
-    def wait_in_vain(free_count: int) -> str:
-        producer = Producer(shared_name, mode=0o660, max_block_ms=50)
-        for _ in range(free_count):
-            producer.send("flights", b"x" * 3000, partition=0)
-        with pytest.raises(BufferExhaustedError):
-            producer.send("flights", b"x" * 3000, partition=0)
-        producer.close(0)
-        with Arena.open_read_only(shared_name, mode=0o660) as arena:
-            return repr(arena.native.errors())
-
-    assert as_user(WORKER_USER, (OWN_GROUP + 1, GROUP), lambda: wait_in_vain(16)) == repr("[]")
+    create_as_sender_user(other_users, shared_name)
+    one, another = (OWN_GROUP + 1, GROUP), (OWN_GROUP + 2, GROUP)
+    assert other_users.output(WORKER_USER, one, WAIT_IN_VAIN, shared_name, "16").splitlines() == ["exhausted", "[]"]
     with Arena.open_read_only(shared_name, mode=0o660) as arena:
         semaphore = SHARED_MEMORY / f"sem.{semaphore_name(arena.uuid, 0)[1:]}"
     assert permissions(semaphore) == (0o660, GROUP)
-    assert as_user(OTHER_WORKER, (OWN_GROUP + 2, GROUP), lambda: wait_in_vain(0)) == repr("[]")
+    assert other_users.output(OTHER_WORKER, another, WAIT_IN_VAIN, shared_name, "0").splitlines() == ["exhausted", "[]"]
     assert semaphore.lstat().st_uid == WORKER_USER
 
 
@@ -151,70 +155,41 @@ def test_workers_of_two_users_wake_each_other_when_the_arena_is_full(shared_name
 
 
 @needs_root
-def test_a_user_outside_the_group_is_told_the_group(shared_name: str) -> None:
-    create_as_sender_user(shared_name)
-
-    def attach() -> str:
-        try:
-            Producer(shared_name, mode=0o660)
-        except ArenaForbiddenError as error:
-            return str(error)
-        return "attached"
-
-    said = as_user(STRANGER, (OWN_GROUP + 3,), attach)
+def test_a_user_outside_the_group_is_told_the_group(other_users: OtherUsers, shared_name: str) -> None:
+    create_as_sender_user(other_users, shared_name)
+    said = other_users.output(STRANGER, (OWN_GROUP + 3,), ATTACH, shared_name, "660")
     assert f"belongs to user {SENDER_USER} and group {GROUP} and has mode 0o660" in said
     assert "Run as that user or as a member of that group" in said
 
 
 @needs_root
-def test_a_member_that_does_not_say_the_mode_is_told_to(shared_name: str) -> None:
-    create_as_sender_user(shared_name)
-
-    def attach() -> str:
-        try:
-            Producer(shared_name)
-        except ArenaForbiddenError as error:
-            return str(error)
-        return "attached"
-
-    assert "attach with mode=0o660 (--mode 0660) if sharing it is meant" in as_user(WORKER_USER, (GROUP,), attach)
+def test_a_member_that_does_not_say_the_mode_is_told_to(other_users: OtherUsers, shared_name: str) -> None:
+    create_as_sender_user(other_users, shared_name)
+    said = other_users.output(WORKER_USER, (GROUP,), ATTACH, shared_name)
+    assert "attach with mode=0o660 (--mode 0660) if sharing it is meant" in said
 
 
 @needs_root
-def test_an_arena_that_its_group_may_only_read_says_so(shared_name: str) -> None:
-    create_as_sender_user(shared_name)
+def test_an_arena_that_its_group_may_only_read_says_so(other_users: OtherUsers, shared_name: str) -> None:
+    create_as_sender_user(other_users, shared_name)
     (SHARED_MEMORY / shared_name).chmod(0o640)
-
-    def attach() -> str:
-        try:
-            Producer(shared_name, mode=0o660)
-        except ArenaForbiddenError as error:
-            return str(error)
-        return "attached"
-
-    assert "or create the arena with a group and mode 0660" in as_user(WORKER_USER, (GROUP,), attach)
+    said = other_users.output(WORKER_USER, (GROUP,), ATTACH, shared_name, "660")
+    assert "or create the arena with a group and mode 0660" in said
 
 
 @needs_root
-def test_a_user_gives_an_arena_only_to_a_group_of_its_own(arena_name: str) -> None:
-    def create() -> str:
-        try:
-            Arena.create(arena_name, mode=0o660, group=GROUP, **SMALL)
-        except ArenaForbiddenError as error:
-            return str(error)
-        return "created"
-
-    said = as_user(STRANGER, (OWN_GROUP,), create)
+def test_a_user_gives_an_arena_only_to_a_group_of_its_own(other_users: OtherUsers, arena_name: str) -> None:
+    said = other_users.output(STRANGER, (OWN_GROUP,), CREATE, arena_name, str(GROUP))
     assert f"user {STRANGER} may not give {arena_name} to group {GROUP}: make the user a member" in said
     assert not Arena.exists(arena_name)
 
 
 @needs_root
-def test_a_sender_that_may_not_write_beside_the_arena_says_so(tmp_path: Path) -> None:
-    path = open_folder(tmp_path) / "x.arena"
+def test_a_sender_that_may_not_write_beside_the_arena_says_so(other_users: OtherUsers, folder: Path) -> None:
+    path = folder / "x.arena"
     Arena.create(path, mode=0o660, group=GROUP, **SMALL).close()
-    command = [sys.executable, "-m", "shmaccum", "sender", str(path), "--sink", "null:", "--mode", "0660"]
-    ended = subprocess.run(setpriv(SENDER_USER, GROUP, *command), cwd=ROOT, capture_output=True, text=True, timeout=60)
+    arguments = ("-m", "shmaccum", "sender", str(path), "--sink", "null:", "--mode", "0660")
+    ended = other_users.run(SENDER_USER, (GROUP,), *arguments)
     assert ended.returncode == 2
     assert f"user {SENDER_USER} may not make the doorbell {path}.bell: let that user write" in ended.stderr
 
@@ -243,25 +218,23 @@ def test_a_producer_takes_the_mode_only_with_a_name(arena: Arena) -> None:
 
 
 @needs_root
-def test_the_commands_of_the_page_do_what_it_says(shared_name: str, tmp_path: Path) -> None:
+def test_the_commands_of_the_page_do_what_it_says(other_users: OtherUsers, shared_name: str, folder: Path) -> None:
     """With numbers in the place of names, and without the two lines that make users and start systemd."""
     text = PAGE.read_text(encoding="utf-8")
     (create,) = re.findall(r"ExecStartPre=/opt/app/bin/shmaccum (.*)", text)
     (sender,) = re.findall(r"ExecStart=/opt/app/bin/shmaccum (.*)", text)
-    log = open_folder(tmp_path) / "log"
+    log = folder / "log"
 
-    def command(line: str) -> list[str]:
+    def arguments(line: str) -> list[str]:
         line = line.replace("events ", f"{shared_name} ", 1).replace("--group shmaccum", f"--group {GROUP}")
-        line = line.replace("/var/lib/shmaccum/log", str(log))
-        return setpriv(SENDER_USER, GROUP, sys.executable, "-m", "shmaccum", *line.split())
+        return line.replace("/var/lib/shmaccum/log", str(log)).split()
 
-    subprocess.run(command(create), cwd=ROOT, check=True, umask=0o022, timeout=60)
-    running = subprocess.Popen(command(sender), cwd=ROOT, umask=0o022)
+    assert start_as_sender_user(other_users, 0o022, *arguments(create)).wait(60) == 0
+    running = start_as_sender_user(other_users, 0o022, *arguments(sender))
     try:
         (program,) = re.findall(r"code-block:: python\n\n((?:    .*\n|\n)+)", text)
         program = re.sub("^    ", "", program, flags=re.MULTILINE).replace('"events"', repr(shared_name))
-        worker = setpriv(WORKER_USER, GROUP, sys.executable, "-c", program)
-        subprocess.run(worker, cwd=ROOT, check=True, timeout=60)
+        other_users.output(WORKER_USER, (GROUP,), program)
         wait_until(lambda: list(log.glob("flights-*/*.log")) != [], "the log has the record")
     finally:
         running.send_signal(signal.SIGTERM)

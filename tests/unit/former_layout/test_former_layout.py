@@ -25,12 +25,13 @@ from shmaccum import _native
 from shmaccum.arena import Arena, VerifyDepth, semaphore_name, upgrade
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.former_layout import PROCESS_LOCK_START, RETIRED, VERSION, FormerArena
-from shmaccum.exceptions import ArenaError, ArenaForbiddenError, LayoutMismatchError
+from shmaccum.exceptions import ArenaError, LayoutMismatchError
 from shmaccum.observe.inspection import Inspector
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from tests.accumulator import Accumulator
 from tests.dying import dies_at_system_call
+from tests.other_users import OtherUsers, needs_root
 from tests.support import SHARED_MEMORY, Child, check_idle, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell
 
@@ -375,21 +376,20 @@ def test_owner_group_and_mode_stay(leave: Callable[[str], Left]) -> None:
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (NOBODY, NOBODY + 1, 0o660)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
-def test_another_user_leaves_the_upgrade_to_the_owner(leave: Callable[[str], Left], arena_name: str) -> None:
+@needs_root
+def test_another_user_leaves_the_upgrade_to_the_owner(
+    other_users: OtherUsers, leave: Callable[[str], Left], arena_name: str
+) -> None:
     shutil.copy(leave("killed").path, SHARED_MEMORY / arena_name)
     os.chown(SHARED_MEMORY / arena_name, 0, NOBODY)
     (SHARED_MEMORY / arena_name).chmod(0o660)
-
-    def attach() -> str:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-        with pytest.raises(ArenaForbiddenError, match="belongs to user 0: let a process of that user attach first"):
-            Arena.attach(arena_name, mode=0o660)
-        return "refused"
-
-    assert Child(attach).join() == repr("refused")
+    program = (
+        "import sys; from shmaccum.arena import Arena; from shmaccum.exceptions import ArenaForbiddenError\n"
+        "try: Arena.attach(sys.argv[1], mode=0o660)\n"
+        "except ArenaForbiddenError as error: print(error)\n"
+    )
+    said = other_users.output(NOBODY, (NOBODY,), program, arena_name)
+    assert "belongs to user 0: let a process of that user attach first" in said
     assert FormerArena.found_in(os.open(SHARED_MEMORY / arena_name, os.O_RDONLY))
     Arena.remove(arena_name)
 

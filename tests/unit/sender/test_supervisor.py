@@ -44,8 +44,8 @@ class FakeSystemd:
 
 
 @pytest.fixture(params=["path", "abstract"])
-def systemd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FakeSystemd]:
-    path = str(tmp_path / "notify")
+def systemd(request: pytest.FixtureRequest, socket_folder: Path) -> Iterator[FakeSystemd]:
+    path = str(socket_folder / "notify")
     fake = FakeSystemd(path, path) if request.param == "path" else FakeSystemd("\0" + path, "@" + path)
     yield fake
     fake.close()
