@@ -121,11 +121,19 @@ def socket_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+def is_own(name: str) -> bool:
+    """True if the file in shared memory is there, and belongs to this user."""
+    try:
+        return Path("/dev/shm", name).lstat().st_uid == os.geteuid()
+    except FileNotFoundError:
+        return False
+
+
 def remove_arenas_of_the_dead() -> None:
-    """Removes the arenas that test processes could not remove because they were killed."""
+    """Removes the arenas that test processes of this user could not remove because they were killed."""
     for name in left_in_shared_memory("shmaccum-test-"):
         found = NAME_PATTERN.fullmatch(name)
-        if found and not process_exists(int(found[1])):
+        if found and not process_exists(int(found[1])) and is_own(name):
             try:
                 Arena.remove(name, missing_ok=True)  # another session does the same
             except NotAnArenaError:  # its first bytes are damaged

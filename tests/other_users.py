@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that run as another user, for the tests that only root can run.
 
-Another user may be unable to read the checkout, the virtual environment, and the folder of temporary files: each may lie
+Another user may be unable to read the checkout, the virtual environment, and the folder of temporary files: each may be
 below a folder of mode 0700. So such a program runs from copies of the packages, in a folder that every user can read.
 """
 
