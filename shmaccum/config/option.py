@@ -4,10 +4,14 @@
 A function here makes a row of each kind as a dataclass field::
 
     linger_ms: int = duration_ms("5ms", "How long a batch that this producer opens waits for more records.")
+
+No duration is too long. A duration above the maximum of its row, infinity included, means "for ever" and becomes that
+maximum, so every clock of the core can add it to the present time. A size or a count above its maximum is refused.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +22,8 @@ from shmaccum.units import parse_duration_ms, parse_percent, parse_size
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+FOREVER_MS = 2**61 // 10**6
+"""The longest duration, 73 years: in nanoseconds, a clock that counts from a boot can add it twice below 2**63."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Option:
         default: the value when the user gives none; `unset` is the spelling of None.
         sentence: its purpose.
         kafka: Kafka's dotted name, where it is more than the name with dots; None: Kafka has no such option.
-        minimum, maximum: bounds, both included; None is unbounded.
+        minimum, maximum: bounds, both included; None is unbounded. A longer duration becomes the maximum.
         choices: the texts it takes.
         unset: how a user writes None, where that is the default.
     """
@@ -44,6 +50,11 @@ class Option:
     maximum: int | None = None
     choices: tuple[str, ...] = ()
     unset: str = "off"
+
+    def bounded(self, value: Any) -> Any:
+        """The value; a duration above the maximum becomes the maximum."""
+        is_long = self.kind == "duration" and value is not None and self.maximum is not None and value > self.maximum
+        return self.maximum if is_long else value
 
     def check(self, name: str, value: Any) -> None:
         """Raises InvalidArgumentError when the value is out of bounds."""
@@ -119,6 +130,8 @@ def _with_minus_one(parse: Callable[[Any], int]) -> Callable[[Any], int]:
 
 def _parse_milliseconds(given: Any) -> int:
     """A bare number of an option that ends in ms is what Kafka's configuration files have."""
+    if isinstance(given, float) and given == math.inf:
+        return LONG_MAX
     return int(given) if isinstance(given, str) and given.strip().isdecimal() else parse_duration_ms(given)
 
 
@@ -183,7 +196,7 @@ def size(
 
 
 def duration_ms(
-    default: int | str | None, sentence: str, *, kafka: str | None = None, minimum: int = 0, maximum: int = LONG_MAX
+    default: int | str | None, sentence: str, *, kafka: str | None = None, minimum: int = 0, maximum: int = FOREVER_MS
 ) -> Any:
     """A row in milliseconds."""
     parse = _with_minus_one(_parse_milliseconds) if minimum == -1 else _parse_milliseconds

@@ -18,7 +18,8 @@ Every option of shmaccum, written from the tables in ``shmaccum/config`` by ``py
 Names and defaults are Kafka's where Kafka has the option. ``linger_ms`` and ``linger.ms`` are the same, but for
 ``Arena.create`` and ``shmaccum create``, whose options are Python's keywords and flags; where Kafka's
 name is more than that, it stands below ours and is accepted, too. A size is a number of bytes or a text such as
-``32MiB``, a duration a number of milliseconds or a text such as ``500ms``, ``2s``, ``7d``. An option that is unknown,
+``32MiB``, a duration a number of milliseconds or a text such as ``500ms``, ``2s``, ``7d``. No duration is too long:
+one above its bound, ``inf`` included, means for ever and is kept as that bound. An option that is unknown, otherwise
 out of its bounds, or in contradiction to another one is refused; none is ignored.
 """
 

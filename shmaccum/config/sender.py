@@ -35,7 +35,7 @@ class SenderOptions(Options):
         "sink works; always: all time since the batch was opened, as in Kafka.",
     )
     request_timeout_ms: int = duration_ms(
-        "30s", "A delivery without an answer within this time counts as failed.", minimum=1
+        "30s", "A delivery without an answer within this time counts as failed.", minimum=1, maximum=INT_MAX
     )
     retries: int = count(
         INT_MAX, "The sender tries a failed delivery again this many times, within delivery_timeout_ms.", minimum=0

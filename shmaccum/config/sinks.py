@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shmaccum.config.compression import CompressionOptions
-from shmaccum.config.option import INT_MAX, choice, count, duration_ms, size
+from shmaccum.config.option import INT_MAX, LONG_MAX, choice, count, duration_ms, size
 from shmaccum.config.table import Options
 
 
@@ -41,6 +41,7 @@ class LogSinkOptions(CompressionOptions):
         "The log begins a new segment when the first record of the present one is older than this.",
         kafka="log.roll.ms",
         minimum=1,
+        maximum=LONG_MAX,
     )
     index_interval_bytes: int = size(
         "4KiB",
@@ -67,6 +68,7 @@ class LogSinkOptions(CompressionOptions):
         "days; this log may be the only copy, so it deletes only when it is told to.)",
         kafka="log.retention.ms",
         minimum=-1,
+        maximum=LONG_MAX,
     )
     retention_check_interval_ms: int = duration_ms(
         "5m",

@@ -8,6 +8,7 @@ of Kafka's producer (org.apache.kafka.clients.producer.ProducerConfig) where it 
 
 Both spellings are accepted everywhere, sizes as ``32MiB``, durations as ``500ms``. An option that is unknown, out of
 range or contradicts another one is refused with a sentence that says what to do; none is ignored or adjusted silently.
+A duration that is longer than any clock counts means for ever (`shmaccum.config.option`).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, option in type(self).table().items():
+            object.__setattr__(self, name, option.bounded(getattr(self, name)))
             option.check(name, getattr(self, name))
         refuse(self.contradictions())
 
@@ -198,7 +200,7 @@ class _Given:
             if attribute in self.values:
                 name, value = self.values[attribute]
                 try:
-                    values[attribute] = option.parse_named(name, value)
+                    values[attribute] = option.bounded(option.parse_named(name, value))
                     option.check(attribute, values[attribute])
                 except InvalidArgumentError as error:
                     self.faults.append(str(error))

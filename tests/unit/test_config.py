@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 
 from shmaccum.arena import Arena
 from shmaccum.config import (
+    INT_MAX,
+    LONG_MAX,
     ArenaOptions,
     LogSinkOptions,
     Option,
@@ -25,6 +28,7 @@ from shmaccum.config import (
     parse_together,
 )
 from shmaccum.config.dicts_source import dicts_source
+from shmaccum.config.option import FOREVER_MS
 from shmaccum.config.page import options_page, spell
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.keeper import ensure_sender
@@ -45,6 +49,9 @@ def identify(value: object) -> str | None:
 
 
 each_row = pytest.mark.parametrize(("table", "name", "option"), ROWS, ids=identify)
+each_duration = pytest.mark.parametrize(
+    ("name", "option"), [(name, option) for _, name, option in ROWS if option.kind == "duration"], ids=identify
+)
 each_number = pytest.mark.parametrize(("table", "name", "option"), NUMERIC_ROWS, ids=identify)
 
 
@@ -69,9 +76,29 @@ def test_a_default_lies_within_its_bounds(table: type[Options], name: str, optio
 def test_a_number_beyond_a_bound_is_refused(table: type[Options], name: str, option: Option) -> None:
     assert option.minimum is not None
     assert option.maximum is not None
-    for number in (option.minimum - 1, option.maximum + 1):
+    too_long = [] if option.kind == "duration" else [option.maximum + 1]
+    for number in [option.minimum - 1, *too_long]:
         with pytest.raises(InvalidArgumentError, match=name):
             table.parse({name: number})
+
+
+@each_duration
+@pytest.mark.parametrize("given", [LONG_MAX, 2**200, float("inf")])
+def test_a_duration_beyond_its_bound_is_the_bound(name: str, option: Option, given: float) -> None:
+    assert option.maximum is not None
+    bounds = (FOREVER_MS, INT_MAX) if name not in {"retention_ms", "segment_ms"} else (LONG_MAX,)
+    assert option.maximum in bounds, "a duration that is shorter than 24 days is adjusted silently"
+    assert option.bounded(option.parse_named(name, given)) == option.maximum
+
+
+def test_a_clock_takes_the_longest_duration_twice() -> None:
+    assert time.monotonic_ns() + 2 * FOREVER_MS * 10**6 <= LONG_MAX
+
+
+def test_a_table_that_is_made_without_parsing_has_the_same_bounds() -> None:
+    assert ProducerOptions(max_block_ms=LONG_MAX, linger_ms=LONG_MAX) == ProducerOptions(
+        max_block_ms=FOREVER_MS, linger_ms=INT_MAX
+    )
 
 
 @each_row
