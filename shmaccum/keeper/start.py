@@ -5,14 +5,16 @@ Any number of processes may ask at once; exactly one of them starts a sender. Th
 file (flock, which nothing else uses there). The elected process holds the lock until the sender has the role or has
 died, and lets go of it by dying. A child that it forks meanwhile lets go at once: the lock belongs to both.
 
-The sender's process is a daemon: a session of its own, no child of ours, its standard streams null or a log file. A
-pipe tells when it has begun: its other end is the sender's standard output, which is closed then, or with its death.
+The sender's process is a daemon (`shmaccum.sender.daemon`): a session of its own, no child of ours, its standard
+streams null or a log file. Paths of the caller are made absolute, because a daemon works in ``/``. A pipe tells when it
+has begun: its other end is the sender's standard output, which is closed then, or with its death.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -30,12 +32,8 @@ from shmaccum.arena.removal import has_lost_its_name, tell_removal
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.config import SenderOptions, command_line_value
 from shmaccum.exceptions import SenderNotStartedError
+from shmaccum.keeper.inheritance import daemon_path, daemon_umask, package_root
 from shmaccum.sinks.names import expect_sink, name_in_arena, one_spelling, split_url
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from shmaccum.config.dicts import SenderOptionsDict
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,9 +42,12 @@ if TYPE_CHECKING:
 
 ELECTION_SLICE_S = 0.005
 START_TIMEOUT_S = 30.0
+SPAWN_TIMEOUT_MIN_S = 1.0
 IDLE_EXIT_DEFAULT = "60s"
 REASON_SIZE_MAX = 4096
-DAEMON = '"$@" &'
+DAEMON = os.path.join("shmaccum", "sender", "daemon.py")
+PLACES = ("log:", "file:")
+"""The beginnings of option values that go on with a path."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,12 @@ class Recipe:
     log_path: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        kind, place = split_url(self.sink)
-        if kind == "log" and place:
-            object.__setattr__(self, "sink", f"log:{os.path.abspath(place)}")
-        for name, value in self.sink_options.items():
-            command_line_value(name, value)
         SenderOptions.parse(self.options)
+        split_url(self.sink)
+        object.__setattr__(self, "sink", _absolute("", self.sink))
+        for name in ("options", "sink_options"):
+            given = getattr(self, name).items()
+            object.__setattr__(self, name, {key: _absolute(key, value) for key, value in given if value is not None})
 
     @property
     def sink_name(self) -> bytes:
@@ -91,15 +92,29 @@ class Recipe:
         """The command line of the sender's process."""
         return [
             _interpreter(),
-            "-m",
-            "shmaccum.sender",
+            "-I",
+            os.path.join(package_root(), DAEMON),
             arena.name,
             f"--sink={self.sink}",
             f"--mode={arena.mode:o}",
-            *(f"--set={name}={value}" for name, value in self.options.items() if value is not None),
+            *(f"--set={name}={value}" for name, value in self.options.items()),
             *(f"--sink-set={name}={command_line_value(name, value)}" for name, value in self.sink_options.items()),
             *([] if self.log_path else ["--no-log"]),
         ]
+
+
+def _absolute(name: str, value: Any) -> Any:
+    """The value of an option of the daemon, with an absolute path where it has a relative one.
+
+    Raises:
+        InvalidArgumentError: the option is a secret, and the value is the secret itself.
+    """
+    text = command_line_value(name, value)
+    for kind in PLACES:
+        if text.startswith(kind) and text != kind:
+            return kind + os.path.abspath(text[len(kind) :])
+    is_path = name.replace(".", "_").endswith("file") and text not in {"", "none"}
+    return os.path.abspath(text) if is_path else value
 
 
 def ensure_sender(
@@ -268,7 +283,7 @@ def start(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
     """
     with _log_file(recipe.log_path) as log:
         begins_at = log.seek(0, os.SEEK_END)
-        reader = _spawn(recipe.command(arena), log)
+        reader = _spawn(arena, recipe.command(arena), log, deadline_s)
         try:
             is_closed = _wait_for_end(reader, deadline_s)
         finally:
@@ -300,18 +315,34 @@ def _log_file(log_path: str | os.PathLike[str] | None) -> Iterator[IO[bytes]]:
             yield log
 
 
-def _spawn(command: list[str], log: IO[bytes]) -> int:
-    """Starts the daemon by a shell that ends at once, so that it is nobody's zombie. Answers the pipe to wait on."""
+def _spawn(arena: Arena, command: list[str], log: IO[bytes], deadline_s: float) -> int:
+    """Starts the daemon; returns the pipe to wait on.
+
+    The process that is started here ends at once: it forks the daemon, which nobody has to wait for.
+
+    Raises:
+        SenderNotStartedError: no process could be started.
+    """
+    given = {"root": package_root(), "path": daemon_path(), "umask": daemon_umask(arena.mode)}
     reader, writer = os.pipe()
     try:
         subprocess.run(
-            ["/bin/sh", "-c", DAEMON, "sh", *command],
-            stdin=subprocess.DEVNULL,
+            command,
+            input=json.dumps(given).encode(),
             stdout=writer,
             stderr=log,
+            cwd="/",
             start_new_session=True,
-            check=True,
+            timeout=max(deadline_s - time.monotonic(), SPAWN_TIMEOUT_MIN_S),
+            check=False,
         )
+    except (OSError, subprocess.SubprocessError) as error:
+        os.close(reader)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SenderNotStartedError(
+            f"no process could be started for the sender of {arena.name}: {reason}. Look for limits of processes and "
+            "memory (ulimit -u, pids.max, free)"
+        ) from error
     except BaseException:
         os.close(reader)
         raise

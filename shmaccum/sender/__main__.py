@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m shmaccum.sender ARENA --sink URL``: the process that `shmaccum.ensure_sender` starts.
+"""``python -m shmaccum.sender ARENA --sink URL``: the program of the process that `shmaccum.ensure_sender` starts.
 
-For people there is ``shmaccum sender``. The protocol with whoever starts it: nothing on standard output; its end is
-closed when the role is held and the sink is open, or by the death of the process. Why it could not begin is on standard
-error, and the exit code is 1; it is 3 when the arena was removed.
+`shmaccum.sender.daemon` runs it there. For people there is ``shmaccum sender``. The protocol with whoever starts it:
+nothing on standard output; its end is closed when the role is held and the sink is open, or with the process.
+Why it could not begin is on standard error, and the exit code is 1; it is 3 when the arena was removed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Iterable
 
 from shmaccum.arena import DEFAULT_MODE
 from shmaccum.arena.removal import EXIT_CODE
 from shmaccum.config import command_line_value
 from shmaccum.exceptions import ArenaRemovedError, ShmaccumError
 from shmaccum.sender.service import SenderService, name_process
+
+logger = logging.getLogger("shmaccum.sender")
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
@@ -48,10 +51,17 @@ def tell_that_it_is_open(*, has_log: bool) -> None:
     os.close(null)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Answers the exit code."""
+def main(arguments: list[str] | None = None, *, refusals: Iterable[str] = ()) -> int:
+    """Returns the exit code.
+
+    Args:
+        arguments: those of the command line by default.
+        refusals: what a daemon could not reset, for its log.
+    """
     given = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format=FORMAT)
+    for sentence in refusals:
+        logger.warning("%s", sentence)
     try:
         service = SenderService(
             given.arena,
