@@ -186,6 +186,8 @@ struct globals {
     ALIGNED atomic_u64 sync_wanted; /* anyone, add: tickets of those who want their appends on disk */
     ALIGNED atomic_u64 sync_done;   /* sync leader, release: tickets up to here are on disk; its low half is a futex */
     atomic_u64 sync_done_ns;        /* sync leader: when; CLOCK_BOOTTIME */
+    atomic_u64 presence;            /* sender: the random number in the name of its presence socket; 0: there is none
+                                       (shmaccum/arena/presence.py). A former build of this layout has left 0 here */
 
     ALIGNED atomic_u64 arena_epoch; /* cold recovery: how often the arena was recovered */
     uint8_t boot_id[16];            /* creator, cold recovery: the boot whose page cache holds the arena */

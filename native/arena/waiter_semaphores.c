@@ -1,49 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "arena/waiter_semaphores.h"
 
+#include <fcntl.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/point.h"
 
-enum { NAME_SIZE_MAX = 48, PATH_SIZE_MAX = 64 };
+enum { PATH_SIZE_MAX = 64 };
 
 /* ---- open ---- */
 
-/* True for a file of this user, of the arena's owner, or of the group that the arena is shared with. Any other user may
- * have made an empty file under the name, or may empty it later, and a sleep on it ends by SIGBUS. In a folder for all
- * users (/dev/shm is sticky) nobody else puts another file into the place of one of ours. */
-static bool semaphore_is_trusted(const struct arena *arena, const char *name)
+/* True for a file of this user, of root, of the arena's owner, or of the group that the arena is shared with. Any other
+ * user may have made an empty file under the name, or may empty it later, and a sleep on it ends by SIGBUS. The file
+ * that is looked at is the one that is mapped. */
+static bool semaphore_is_trusted(const struct arena *arena, int descriptor)
 {
-    char path[PATH_SIZE_MAX];
     struct stat found;
     struct stat shared;
-    CHECK(name[0] == '/');
-    snprintf(path, sizeof path, "/dev/shm/sem.%s", name + 1);
-    if (lstat(path, &found) < 0 || fstat(arena->map_descriptor, &shared) < 0) {
+    CHECK(descriptor >= 0);
+    if (fstat(descriptor, &found) < 0 || fstat(arena->map_descriptor, &shared) < 0) {
         return false;
     }
     bool is_semaphore = S_ISREG(found.st_mode) && found.st_size >= (off_t)sizeof(sem_t);
+    bool is_of_user = found.st_uid == geteuid() || found.st_uid == shared.st_uid || found.st_uid == 0;
     bool is_of_group = (shared.st_mode & S_IWGRP) != 0 && found.st_gid == shared.st_gid;
-    return is_semaphore && (found.st_uid == geteuid() || found.st_uid == shared.st_uid || is_of_group);
+    return is_semaphore && (is_of_user || is_of_group);
+}
+
+/* As sem_open does it, which tells nobody the descriptor. */
+static sem_t *semaphore_map(const struct arena *arena, const char *path)
+{
+    const int descriptor = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor < 0) {
+        return NULL;
+    }
+    void *found = MAP_FAILED;
+    if (semaphore_is_trusted(arena, descriptor)) {
+        found = mmap(NULL, sizeof(sem_t), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    }
+    close(descriptor);
+    return found == MAP_FAILED ? NULL : found;
 }
 
 static sem_t *semaphore_find(const struct arena *arena, uint32_t waiter_index)
 {
     const uint8_t *uuid = arena->uuid;
-    char name[NAME_SIZE_MAX];
+    char path[PATH_SIZE_MAX];
     CHECK(waiter_index < WAITER_COUNT_MAX);
-    snprintf(name, sizeof name, "/shmaccum-%02x%02x%02x%02x%02x%02x.w%u", uuid[0], uuid[1], uuid[2], uuid[3], uuid[4],
-             uuid[5], waiter_index);
-    if (!semaphore_is_trusted(arena, name)) {
-        return NULL;
-    }
-    sem_t *semaphore = sem_open(name, 0);
-    return semaphore == SEM_FAILED ? NULL : semaphore;
+    snprintf(path, sizeof path, "/dev/shm/sem.shmaccum-%02x%02x%02x%02x%02x%02x.w%u", uuid[0], uuid[1], uuid[2],
+             uuid[3], uuid[4], uuid[5], waiter_index);
+    return semaphore_map(arena, path);
 }
 
 static bool table_make(struct arena *arena)
@@ -76,7 +88,7 @@ void waiter_semaphores_close(struct arena *arena)
 {
     for (uint32_t i = 0; arena->semaphores != NULL && i < arena->geometry.waiter_count; i++) {
         if (arena->semaphores[i] != NULL) {
-            sem_close(arena->semaphores[i]);
+            munmap(arena->semaphores[i], sizeof(sem_t));
         }
     }
     free(arena->semaphores);

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 Name = str | os.PathLike[str]
 
 DEFAULT_MODE = 0o600
+ANY_MODE = 0o777
 WHOLE = 100
 DURABILITIES = ("process", "interval", "sync")
 SYNC_TIMEOUT_S = 60.0
@@ -202,26 +203,32 @@ def _room_named(file: ArenaFile, buffer_memory: int) -> Iterator[None]:
         ) from None
 
 
-def _attached(file: ArenaFile, mode: int) -> _native.Arena:
-    with file.open(read_only=False, mode_max=mode) as descriptors, _named(file):
+def _attached(file: ArenaFile, mode: int, group: int | None) -> _native.Arena:
+    with file.open(read_only=False, mode_max=mode, group=group) as descriptors, _named(file):
         return _native.arena_attach(descriptors.map, descriptors.lock)
 
 
-def _attached_unless_upgraded(file: ArenaFile, mode: int) -> _native.Arena | None:
+def _attached_to_close(file: ArenaFile) -> Arena:
+    """For a process that removes the arena, whosever it is."""
+    with file.open(read_only=False, mode_max=ANY_MODE, is_trusted=True) as descriptors, _named(file):
+        return Arena(file, _native.arena_attach(descriptors.map, descriptors.lock), ANY_MODE)
+
+
+def _attached_unless_upgraded(file: ArenaFile, mode: int, group: int | None) -> _native.Arena | None:
     """None where the arena has another layout, or is kept by a process: an upgrade may be the answer, or the reason."""
-    with file.open(read_only=False, mode_max=mode) as descriptors, _named(file):
+    with file.open(read_only=False, mode_max=mode, group=group) as descriptors, _named(file):
         try:
             return _native.arena_attach(descriptors.map, descriptors.lock)
         except (LayoutMismatchError, ArenaBusyError):
             return None
 
 
-def _maybe_upgrade(file: ArenaFile, mode: int) -> None:
+def _maybe_upgrade(file: ArenaFile, mode: int, group: int | None) -> None:
     """Gives an arena of the former layout this build's, with its records; another process may have done so."""
     from shmaccum.arena.upgrade import upgrade_if_former  # rare, and it needs numpy
 
     with _named(file):
-        upgrade_if_former(file, mode)
+        upgrade_if_former(file, mode, group)
 
 
 def _with_advice(error: LayoutMismatchError, file: ArenaFile, mode: int) -> ArenaError:
@@ -245,13 +252,15 @@ class Arena:
 
     Attributes:
         name: the name or path that it was opened by.
+        group: number of the group that the arena has to belong to, as this process was told; None: it was not.
         native: the C handle.
         is_removal_told: this process has logged that the arena was removed (`removal.tell_removal`).
     """
 
-    def __init__(self, file: ArenaFile, native: _native.Arena, mode: int) -> None:
+    def __init__(self, file: ArenaFile, native: _native.Arena, mode: int, group: int | None = None) -> None:
         self._file = file
         self._mode = mode
+        self.group = group
         self.native = native
         self.name = file.text
         self.is_removal_told = False
@@ -296,7 +305,7 @@ class Arena:
         group = group_number(chosen.group, chosen.mode)
         with file.create(chosen.mode, group) as descriptors, _room_named(file, chosen.buffer_memory):
             native = _native.arena_create(descriptors.map, descriptors.lock, geometry, packed)
-        arena = cls(file, native, chosen.mode)
+        arena = cls(file, native, chosen.mode, group)
         try:
             for topic, count in (topics or {}).items():
                 arena.declare_topic(topic, count)
@@ -307,7 +316,7 @@ class Arena:
         return arena
 
     @classmethod
-    def attach(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:
+    def attach(cls, name: Name, *, mode: int = DEFAULT_MODE, group: str | int | None = None) -> Arena:
         """Attaches to an existing arena; the first to come recovers what the dead left.
 
         An arena of the former layout is upgraded first, with its records, when no process of that build is attached.
@@ -315,21 +324,25 @@ class Arena:
         Args:
             name: as given to `create`.
             mode: the widest permissions to put up with. An arena shared on purpose needs the mode it was created with.
+            group: name or number of the group that a shared arena has to belong to; None: any group of this process.
 
         Raises:
             ArenaNotFoundError: no arena of this name.
-            ArenaForbiddenError: of another user, or open to more users than `mode` says.
+            ArenaForbiddenError: of another user, or open to more users than `mode` says, or of a user outside of the
+                groups of this process, who may have taken the name.
+            InvalidArgumentError: this host has no such group, or the mode does not let it in.
             NotAnArenaError, UnfinishedArenaError, LayoutMismatchError, TruncatedArenaError, CorruptArenaError: the file
                 is no arena that this build can use.
             NoProcessEntryError: `process_count` processes are attached.
             ArenaBusyError: somebody creates or recovers it and does not finish.
         """
         file = ArenaFile.parse(name)
-        native = _attached_unless_upgraded(file, mode)
+        number = group_number(group, mode)
+        native = _attached_unless_upgraded(file, mode, number)
         if native is None:
-            _maybe_upgrade(file, mode)
-            native = _attached(file, mode)
-        return cls(file, native, mode)
+            _maybe_upgrade(file, mode, number)
+            native = _attached(file, mode, number)
+        return cls(file, native, mode, number)
 
     @classmethod
     def attach_or_create(cls, name: Name, **arena_options: Unpack[ArenaOptionsDict]) -> Arena:
@@ -339,20 +352,21 @@ class Arena:
 
         Args:
             name: as given to `create`.
-            arena_options: as given to `create`; the mode is also the widest that an existing arena may have.
+            arena_options: as given to `create`; the mode is also the widest that an existing arena may have, and a
+                group is the one that it has to belong to.
 
         Raises:
             Exception: as `attach` and `create`.
         """
-        mode = ArenaOptions.parse(arena_options).mode
+        chosen = ArenaOptions.parse(arena_options)
         try:
-            return cls.attach(name, mode=mode)
+            return cls.attach(name, mode=chosen.mode, group=chosen.group)
         except ArenaNotFoundError:
             pass
         try:
             return cls.create(name, **arena_options)
         except ArenaExistsError:
-            return cls.attach(name, mode=mode)
+            return cls.attach(name, mode=chosen.mode, group=chosen.group)
 
     @classmethod
     def open_read_only(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:
@@ -376,7 +390,7 @@ class Arena:
 
     @classmethod
     def remove(cls, name: Name, *, missing_ok: bool = False) -> None:
-        """Takes the arena's name, its waiters' semaphores and its two bells away.
+        """Takes the arena's name, its waiters' semaphores, its two bells and its sender's socket away.
 
         The arena takes no more records when this comes back. Its sender leaves when it has delivered those that the
         arena holds.
@@ -389,7 +403,7 @@ class Arena:
         """
         file = ArenaFile.parse(name)
         try:
-            semaphores, bells = cls._companions(file)
+            semaphores, others = cls._companions(file)
             with cls._closed_at_the_end(file):
                 file.unlink()
         except ArenaNotFoundError:
@@ -399,9 +413,9 @@ class Arena:
         for semaphore in semaphores:
             with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
                 posix_ipc.unlink_semaphore(semaphore)
-        for bell in bells:
+        for other in others:
             with contextlib.suppress(FileNotFoundError, PermissionError):
-                os.unlink(bell)
+                os.unlink(other)
 
     @classmethod
     @contextlib.contextmanager
@@ -415,38 +429,38 @@ class Arena:
             arena: Arena | None = None
             with contextlib.suppress(ShmaccumError, OSError):
                 if cls._is_in_use(file):
-                    arena = stack.enter_context(cls.attach(file.text, mode=0o777))
+                    arena = stack.enter_context(_attached_to_close(file))
             yield
             if arena is not None:
                 arena.native.begin_closing()
 
     @classmethod
     def _is_in_use(cls, file: ArenaFile) -> bool:
-        with cls.open_read_only(file.text, mode=0o777) as arena:
+        with cls.open_read_only(file.text, mode=ANY_MODE) as arena:
             return any(process["alive"] for process in arena.native.processes())
 
     @classmethod
     def _companions(cls, file: ArenaFile) -> tuple[list[str], list[str]]:
-        """The semaphores of all waiters the arena has room for and its two bells; none of a damaged one."""
+        """The semaphores of all waiters the arena has room for; its two bells and its socket; none of a damaged one."""
         try:
-            uuid, waiter_count = cls._identity(file)
+            uuid, waiter_count, presence = cls._identity(file)
             semaphores = [semaphore_name(uuid, index) for index in range(waiter_count)]
-            return semaphores, [file.doorbell(uuid), file.results_bell(uuid)]
+            return semaphores, [file.doorbell(uuid), file.results_bell(uuid), file.presence(uuid, presence)]
         except (ArenaNotFoundError, NotAnArenaError):
             raise
         except (ArenaError, InvalidArgumentError, OSError):
             return [], []
 
     @classmethod
-    def _identity(cls, file: ArenaFile) -> tuple[bytes, int]:
-        """The uuid of an arena of this or the former layout, and how many waiters it has room for."""
+    def _identity(cls, file: ArenaFile) -> tuple[bytes, int, int]:
+        """The uuid of an arena of this or the former layout, its room for waiters, and the number of its socket."""
         try:
-            with cls.open_read_only(file.text, mode=0o777) as arena:
-                return arena.uuid, arena.geometry["waiter_count"]
+            with cls.open_read_only(file.text, mode=ANY_MODE) as arena:
+                return arena.uuid, arena.geometry["waiter_count"], arena.native.presence
         except LayoutMismatchError:
             from shmaccum.arena.upgrade import former_identity  # rare, and it needs numpy
 
-            return former_identity(file)
+            return *former_identity(file), 0
 
     # --- topics
 
@@ -525,8 +539,8 @@ class Arena:
     ) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Callable[..., Arena], tuple[str, bool, int]]:
-        return _reopen, (self.name, not self.closed and self.native.is_read_only, self._mode)
+    def __reduce__(self) -> tuple[Callable[..., Arena], tuple[str, bool, int, int | None]]:
+        return _reopen, (self.name, not self.closed and self.native.is_read_only, self._mode, self.group)
 
     def __repr__(self) -> str:
         if self.closed:
@@ -630,10 +644,15 @@ class Arena:
         """The path of the arena's file."""
         return self._file.path
 
+    @property
+    def permissions(self) -> tuple[int, int, int]:
+        """User, group and mode of the arena's file, as they are now."""
+        return self.native.permissions
+
     def is_linked(self) -> bool:
         """True while its name still leads to this arena."""
         try:
-            with Arena.open_read_only(self.name, mode=0o777) as named:
+            with Arena.open_read_only(self.name, mode=ANY_MODE) as named:
                 return named.uuid == self.uuid
         except (ArenaError, OSError):
             return False
@@ -720,6 +739,6 @@ class Arena:
         return self._table("completions")
 
 
-def _reopen(name: str, is_read_only: bool, mode: int) -> Arena:
+def _reopen(name: str, is_read_only: bool, mode: int, group: int | None) -> Arena:
     """The arena in the process that unpickles it."""
-    return Arena.open_read_only(name, mode=mode) if is_read_only else Arena.attach(name, mode=mode)
+    return Arena.open_read_only(name, mode=mode) if is_read_only else Arena.attach(name, mode=mode, group=group)

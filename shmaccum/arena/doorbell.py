@@ -57,7 +57,7 @@ class Doorbell:
         self.path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
         make_fifo(self.path, arena)
         self._lock = threading.RLock()  # a signal handler may ring while its thread closes
-        self._descriptor = open_fifo(self.path, arena.mode)
+        self._descriptor = open_fifo(self.path, arena)
 
     def fileno(self) -> int:
         """The descriptor to select on; it is readable after a ring."""
@@ -112,7 +112,7 @@ class DoorbellButton:
     def _ring(self) -> None:
         end = self._end
         if end is None or os.fstat(end.descriptor).st_nlink == 0:
-            end = self._end = FifoEnd(self._path, self._arena.mode)
+            end = self._end = FifoEnd(self._path, self._arena)
         os.write(end.descriptor, b"\0")
 
     def ring_if_asleep(self) -> None:

@@ -13,6 +13,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from shmaccum.arena.file import ArenaFile
+from shmaccum.arena.trust import is_companion
 from shmaccum.exceptions import ArenaForbiddenError
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ OPEN_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 CLEAR_SIZE = 65536
 
 
-def open_fifo(path: str, arena_mode: int) -> int:
-    """The FIFO, checked: somebody else's would be a way to keep its reader awake or asleep.
+def open_fifo(path: str, arena: Arena) -> int:
+    """The FIFO, checked: a stranger's would be a way to keep its reader awake or asleep (arena/trust.py).
 
     Raises:
         OSError: it is not there, or cannot be opened.
-        ArenaForbiddenError: it is no FIFO, or another user's.
+        ArenaForbiddenError: it is no FIFO, or of a user who does not share the arena.
     """
     descriptor = os.open(path, OPEN_FLAGS)
     try:
@@ -35,11 +36,12 @@ def open_fifo(path: str, arena_mode: int) -> int:
     except OSError:
         os.close(descriptor)
         raise
-    is_shared_with_others = arena_mode & 0o077
-    if stat.S_ISFIFO(found.st_mode) and (found.st_uid == os.geteuid() or is_shared_with_others):
+    if stat.S_ISFIFO(found.st_mode) and is_companion(found, arena.permissions):
         return descriptor
     os.close(descriptor)
-    raise ArenaForbiddenError(f"{path} is not this user's FIFO: remove it")
+    raise ArenaForbiddenError(
+        f"{path} is no FIFO of a user who shares the arena, it belongs to user {found.st_uid}: let root remove it"
+    )
 
 
 class FifoEnd:
@@ -47,7 +49,7 @@ class FifoEnd:
 
     Args:
         path: of the FIFO.
-        arena_mode: of its arena.
+        arena: the one that it belongs to.
 
     Raises:
         OSError: it is not there, or cannot be opened.
@@ -56,8 +58,8 @@ class FifoEnd:
 
     descriptor = -1
 
-    def __init__(self, path: str, arena_mode: int) -> None:
-        self.descriptor = open_fifo(path, arena_mode)
+    def __init__(self, path: str, arena: Arena) -> None:
+        self.descriptor = open_fifo(path, arena)
 
     def __del__(self) -> None:
         if self.descriptor >= 0:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import posix_ipc
 
+from shmaccum.arena.trust import check_arena, drop_access_list
 from shmaccum.exceptions import (
     ArenaBusyError,
     ArenaError,
@@ -91,7 +92,9 @@ def group_number(group: str | int | None, mode: int) -> int | None:
             f"mode {mode:#o} does not let group {group} use the arena: give it a mode such as 0660, too"
         )
     try:
-        return group if isinstance(group, int) else grp.getgrnam(group).gr_gid
+        if isinstance(group, int) or group.isdecimal():
+            return int(group)
+        return grp.getgrnam(group).gr_gid
     except KeyError:
         raise InvalidArgumentError(
             f"this host has no group {group!r}: make it (groupadd {group}), or name another one"
@@ -99,7 +102,7 @@ def group_number(group: str | int | None, mode: int) -> int | None:
 
 
 def set_permissions(file: int | str, name: str, mode: int, group: int | None) -> None:
-    """Sets group and mode of a file of ours, whatever the umask says.
+    """Sets group and mode of a file of ours, whatever the umask and the folder's default file ACL say.
 
     Args:
         file: a descriptor or a path.
@@ -117,6 +120,7 @@ def set_permissions(file: int | str, name: str, mode: int, group: int | None) ->
             f"user {os.geteuid()} may not give {name} to group {group}: make the user a member of the group, or let "
             "root do it"
         ) from None
+    drop_access_list(file)
     os.chmod(file, mode)
 
 
@@ -191,6 +195,10 @@ class ArenaFile(NamedTuple):
         """Where the arena's results bell lies."""
         return self._beside(uuid, "results")
 
+    def presence(self, uuid: bytes, number: int) -> str:
+        """Where the socket of the sender lies that has published this number."""
+        return os.path.join(os.path.dirname(self.path), f".shmaccum-{uuid.hex()[:12]}.{number:016x}")
+
     def _beside(self, uuid: bytes, suffix: str) -> str:
         stem = f"{SHARED_MEMORY}/shmaccum-{uuid.hex()[:12]}" if self.is_shared_memory else self.text
         return f"{stem}.{suffix}"
@@ -240,12 +248,21 @@ class ArenaFile(NamedTuple):
                 raise
 
     @contextlib.contextmanager
-    def open(self, *, read_only: bool, mode_max: int) -> Iterator[Descriptors]:
+    def open(
+        self, *, read_only: bool, mode_max: int, group: int | None = None, is_trusted: bool = False
+    ) -> Iterator[Descriptors]:
         """The existing file, opened twice, with owner and mode checked.
+
+        Args:
+            read_only: to look at it; a reader believes nothing of the file, so its owner does not matter.
+            mode_max: the widest permissions to put up with.
+            group: number of the group that it has to belong to; None: any group of this process.
+            is_trusted: its owner does not matter, because it is to be removed.
 
         Raises:
             ArenaNotFoundError: nothing has this name.
-            ArenaForbiddenError: of another user, open to more than `mode_max`, or (to attach) writable by everybody.
+            ArenaForbiddenError: of another user, open to more than `mode_max`, or (to attach) writable by everybody,
+                or of a user whom this process does not trust (arena/trust.py).
             NotAnArenaError: a folder, a device, a symbolic link.
         """
         if not isinstance(mode_max, int):
@@ -254,10 +271,26 @@ class ArenaFile(NamedTuple):
             descriptors = self._with_second_open(self._open_once(read_only=read_only), read_only=read_only)
             try:
                 self._check(os.fstat(descriptors.map), mode_max, read_only=read_only)
+                if not read_only and not is_trusted:
+                    check_arena(self.text, descriptors.map, mode_max, group)
             except BaseException:
                 descriptors.close()
                 raise
             yield descriptors
+
+    def check_trust(self, mode_max: int, group: int | None) -> None:
+        """Refuses an existing arena that this process would not attach to because of its owner.
+
+        Raises:
+            ArenaForbiddenError: as `open`.
+            ArenaNotFoundError: nothing has this name any more.
+        """
+        with _opening:
+            descriptor = self._open_once(read_only=True)
+            try:
+                check_arena(self.text, descriptor, mode_max, group)
+            finally:
+                os.close(descriptor)
 
     def _set_permissions(self, map_descriptor: int, mode: int, group: int | None) -> None:
         """Sets mode and group of the new file, or closes it."""

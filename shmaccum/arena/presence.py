@@ -4,17 +4,24 @@
 ::
 
     sender                                               standby, keeper
-    has the role, raises its epoch
-    listens on the socket @shmaccum-sender-UUID-EPOCH ─> connects; nobody accepts, nothing is ever said
+    has the role
+    draws a random number, writes it into the arena
+    listens on .shmaccum-UUID.NUMBER, beside the arena ─> connects; nobody accepts, nothing is ever said
     leaves the role, or dies                             sleeps, and looks now and then
     closes the socket, or the kernel does ─────────────> is hung up; looks at the role
 
 A hang-up is a hint, the truth is the byte lock of the role. A watcher looks more often where it was hung up too early
-or cannot connect: the sender has not got so far, is of another kind, or lives in another network namespace. A sender
-that hung up is not called again.
+or cannot connect: the sender has not got so far, or is of another kind. The pause before its next look doubles up to
+a second. A sender that hung up is not called again.
 
-An abstract socket leaves nothing behind, and has no rights, so a watcher asks the kernel for the listener: another user
-is believed only where the arena is shared with others, who can make a standby look once a second.
+**A stranger can neither connect, nor take the name first, nor pass for the sender.** The socket has the permissions
+of the arena. Its number is in the arena, which strangers cannot read, and the name appears in a folder only when it is
+taken; a sender that finds its name taken draws another number. A watcher asks the kernel for the user and the groups
+of the listener, and believes those alone that share the arena (arena/trust.py). A sender that cannot listen writes that
+into the arena's error log.
+
+A killed sender leaves its socket behind. The number is written before the socket is made, so the next sender, or
+`Arena.remove`, finds it and takes it away.
 """
 
 from __future__ import annotations
@@ -22,20 +29,34 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import socket
+import stat
 import struct
 import weakref
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmaccum.arena.arena import Arena
 from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.file import ArenaFile
+from shmaccum.arena.trust import is_insider
 
 LOOK_S = 1.0
 BLIND_LOOK_S = 0.01
+NUMBER_BITS = 64
+BLIND_LOOK_MAX_S = 1.0
+ATTEMPT_COUNT = 8
+LISTEN_COUNT = 4096
+"""Watchers that can be connected; nobody accepts them."""
 PEER_CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group of the listener."""
+GROUPS_SIZE_MAX = 1024
+"""Bytes that Python takes from the kernel at most: a process of more than 256 groups counts as one of its own group."""
 SO_PEERPIDFD = 77
 """Since Linux 6.5; Python has no name for it."""
+SO_PEERGROUPS = 59
+"""Since Linux 4.13; Python has no name for it."""
 
 _present: weakref.WeakSet[Presence] = weakref.WeakSet()
 
@@ -52,9 +73,14 @@ class Listener(NamedTuple):
     user: int
 
 
-def _address(arena: Arena) -> bytes:
-    """The name for the sender of this epoch, so that a successor never finds it taken."""
-    return b"\0shmaccum-sender-%s-%d" % (arena.uuid.hex().encode(), arena.native.sender()["epoch"])
+@contextlib.contextmanager
+def _reachable(path: str) -> Iterator[str]:
+    """An address of the path that is short enough for a socket, however deep the folder lies."""
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+    finally:
+        os.close(folder)
 
 
 def _new_socket() -> socket.socket:
@@ -62,18 +88,96 @@ def _new_socket() -> socket.socket:
 
 
 class Presence:
-    """The sender's end, for as long as it has the role. A forked child is no sender, and lets go of it."""
+    """The sender's end, for as long as it has the role. A forked child is no sender, and lets go of it.
+
+    Attributes:
+        path: of the socket; None: there is none.
+    """
 
     def __init__(self, arena: Arena) -> None:
         self._listener = _new_socket()
-        with contextlib.suppress(OSError):  # then every standby looks by itself
-            self._listener.bind(_address(arena))
-            self._listener.listen()
+        self.path: str | None = None
         _present.add(self)
+        try:
+            self._remove_former(arena)
+            self._listen(arena)
+        except OSError as error:  # then every watcher looks by itself
+            arena.native.set_presence(0)
+            arena.native.record_error(
+                "the sender cannot listen beside the arena, so standbys and keepers hear late of its death, and do not "
+                f"replace it when it is stopped: {error.strerror or error}"
+            )
+
+    @staticmethod
+    def _remove_former(arena: Arena) -> None:
+        """Takes the socket of a sender away that was killed."""
+        path = ArenaFile.parse(arena.name).presence(arena.uuid, arena.native.presence)
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.lstat(path).st_mode):
+                os.unlink(path)
+
+    def _listen(self, arena: Arena) -> None:
+        for attempt in range(ATTEMPT_COUNT):
+            number = secrets.randbits(NUMBER_BITS) or 1
+            path = ArenaFile.parse(arena.name).presence(arena.uuid, number)
+            arena.native.set_presence(number)
+            try:
+                self._bind(arena, path)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or attempt + 1 == ATTEMPT_COUNT:
+                    raise
+            else:
+                return
+
+    def _bind(self, arena: Arena, path: str) -> None:
+        """The kernel gives the new file the mode of the socket, so it is never open to more users than the arena."""
+        os.fchmod(self._listener.fileno(), 0o600)
+        with _reachable(path) as address:
+            self._listener.bind(address)
+        self.path = path
+        try:
+            ArenaFile.parse(arena.name).share(path)
+            self._listener.listen(LISTEN_COUNT)
+        except OSError:
+            self._unlink()
+            raise
+
+    def _unlink(self) -> None:
+        path, self.path = self.path, None
+        if path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    def let_go(self) -> None:
+        """Closes the descriptor of a child of the sender; the socket is still the sender's."""
+        self._listener.close()
 
     def close(self) -> None:
         """Hangs up on every watcher. Doing it twice does nothing."""
+        self._unlink()
         self._listener.close()
+
+
+class GrowingPause:
+    """The pause before each look of many in vain: twice as long each time.
+
+    Args:
+        first_s: the first pause, in seconds.
+        max_s: the longest one.
+    """
+
+    def __init__(self, first_s: float, max_s: float) -> None:
+        self._first_s, self._max_s = first_s, max_s
+        self._next_s = first_s
+
+    def take(self) -> float:
+        """The length of the pause to make now, in seconds."""
+        pause_s, self._next_s = self._next_s, min(2 * self._next_s, self._max_s)
+        return pause_s
+
+    def reset(self) -> None:
+        """Something was found: the next pause is the first one again."""
+        self._next_s = self._first_s
 
 
 class SenderWatch:
@@ -82,14 +186,14 @@ class SenderWatch:
     Args:
         arena: whose sender is watched.
         look_s: how long `wait` sleeps at most while the line stands, also an attribute; None: `LOOK_S`.
-        blind_look_s: how long it sleeps at most without a line; None: `BLIND_LOOK_S`.
+        blind_look_s: how long it sleeps at first without a line; None: `BLIND_LOOK_S`.
     """
 
     def __init__(self, arena: Arena, *, look_s: float | None = None, blind_look_s: float | None = None) -> None:
         self._arena = arena
         self.look_s = look_s
-        self._blind_look_s = blind_look_s
-        self._address = b""
+        self._blind = GrowingPause(BLIND_LOOK_S if blind_look_s is None else blind_look_s, BLIND_LOOK_MAX_S)
+        self._sender = 0, 0
         self._line: socket.socket | None = None
         self._has_hung_up = False
         self._bell, self._rope = socket.socketpair()  # a pipe's number could become another file's
@@ -97,17 +201,20 @@ class SenderWatch:
 
     def wait(self) -> None:
         """Comes back when the sender hung up, when `wake` was called, and else when it is time to look at the role."""
-        address = _address(self._arena)
-        if address != self._address:
+        epoch, number = self._arena.native.sender()["epoch"], self._arena.native.presence
+        if (epoch, number) != self._sender:
             self._let_go()
-            self._address, self._has_hung_up = address, False
-        if self._line is None and not self._has_hung_up:
-            self._line = self._connected(address)
+            self._has_hung_up = self._has_hung_up and epoch == self._sender[0]
+            self._sender = epoch, number
+            self._blind.reset()
+        if self._line is None and number and not self._has_hung_up:
+            self._line = self._connected(number)
         if self._line is None:
-            self.pause(BLIND_LOOK_S if self._blind_look_s is None else self._blind_look_s)
+            self.pause(self._blind.take())
         elif self._line in wait_readable([self._bell, self._line], LOOK_S if self.look_s is None else self.look_s):
             self._let_go()
             self._has_hung_up = True
+            self._blind.reset()
 
     def pause(self, seconds: float) -> None:
         """Sleeps, whatever the sender does, until time is over or `wake` was called."""
@@ -143,10 +250,11 @@ class SenderWatch:
         """True while the line stands; looks now."""
         return self._line is not None and not wait_readable([self._line], 0)
 
-    def _connected(self, address: bytes) -> socket.socket | None:
+    def _connected(self, number: int) -> socket.socket | None:
         line = _new_socket()
         try:
-            line.connect(address)
+            with _reachable(ArenaFile.parse(self._arena.name).presence(self._arena.uuid, number)) as address:
+                line.connect(address)
             if self._is_trusted(line):
                 return line
         except OSError:
@@ -155,7 +263,9 @@ class SenderWatch:
         return None
 
     def _is_trusted(self, line: socket.socket) -> bool:
-        return self._credentials(line)[1] == os.geteuid() or bool(self._arena.mode & 0o077)
+        """True for a listener that shares the arena, as the kernel names its user and its groups."""
+        _, user, group = self._credentials(line)
+        return is_insider(user, {group, *_peer_groups(line)}, self._arena.permissions)
 
     @staticmethod
     def _credentials(line: socket.socket) -> tuple[int, int, int]:
@@ -180,9 +290,18 @@ class SenderWatch:
         self._rope.close()
 
 
+def _peer_groups(line: socket.socket) -> tuple[int, ...]:
+    """The other groups of the process at the other end."""
+    try:
+        found = line.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, GROUPS_SIZE_MAX)
+    except OSError:
+        return ()
+    return struct.unpack(f"{len(found) // 4}I", found)
+
+
 def _let_go_in_child() -> None:
     for presence in list(_present):
-        presence.close()
+        presence.let_go()
 
 
 os.register_at_fork(after_in_child=_let_go_in_child)

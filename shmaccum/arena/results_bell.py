@@ -65,7 +65,7 @@ class ResultsBell:
         if self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0:
             self.close()
         if self._descriptor is None:
-            self._descriptor = open_fifo(self._path, self._arena.mode)
+            self._descriptor = open_fifo(self._path, self._arena)
         clear_fifo(self._descriptor)
         os.write(self._descriptor, b"\0")
 
@@ -90,7 +90,7 @@ class ResultsListener:
     def __init__(self, arena: Arena) -> None:
         path = ArenaFile.parse(arena.name).results_bell(arena.uuid)
         make_fifo(path, arena)
-        descriptor = open_fifo(path, arena.mode)
+        descriptor = open_fifo(path, arena)
         self._end = weakref.finalize(self, os.close, descriptor)
         unlink_orphan(path, arena)
         self._epoll = select.epoll(1)

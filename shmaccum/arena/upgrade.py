@@ -86,11 +86,11 @@ NOT_DURABLE = {"durability": 0, "sync_interval_ms": 0}
 # --- the entrance
 
 
-def upgrade_if_former(file: ArenaFile, mode_max: int) -> bool:
+def upgrade_if_former(file: ArenaFile, mode_max: int, group: int | None = None) -> bool:
     """Upgrades an arena of the former layout. False when it has another one, which may be this build's.
 
     Args:
-        mode_max: as `Arena.attach` takes it.
+        mode_max, group: as `ArenaFile.open` takes them.
 
     Raises:
         LayoutMismatchError: a living process is attached; it has to leave first.
@@ -98,7 +98,7 @@ def upgrade_if_former(file: ArenaFile, mode_max: int) -> bool:
         CorruptArenaError, TruncatedArenaError: its tables cannot be read; `shmaccum recover --export` may help.
         OSError: there is no room for the copy.
     """
-    with file.open(read_only=False, mode_max=mode_max) as descriptors:
+    with file.open(read_only=False, mode_max=mode_max, group=group) as descriptors:
         try:
             if not FormerArena.found_in(descriptors.lock):
                 return False
@@ -324,7 +324,7 @@ def _fill(copy: ArenaFile, former: FormerArena, refs: dict[str, int]) -> None:
 
 def _check(copy: ArenaFile, former: FormerArena) -> None:
     """Recovers the copy. Raises CorruptArenaError when a batch is missing in it."""
-    with copy.open(read_only=False, mode_max=0o777) as descriptors:
+    with copy.open(read_only=False, mode_max=0o777, is_trusted=True) as descriptors:
         arena = _native.arena_attach(descriptors.map, descriptors.lock)
     try:
         for _, finding in arena.verify(VERIFY_NORMAL, True):

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from shmaccum.arena import SIZES, Arena
-from shmaccum.arena.file import ArenaFile
+from shmaccum.arena.file import ArenaFile, group_number
 from shmaccum.arena.upgrade import has_former_layout
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.config import ArenaOptions
@@ -117,6 +117,7 @@ def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: b
     except ArenaExistsError:
         if not exist_ok:
             raise
+        ArenaFile.parse(arena_name).check_trust(options.mode, group_number(options.group, options.mode))
         sizes = {name: getattr(options, name) for name in SIZES if given[name] is not None}
         for difference in _differences(arena_name, sizes, partition_counts):
             click.echo(f"shmaccum: {arena_name} exists already and is left as it is: {difference}", err=True)

@@ -218,6 +218,13 @@ mode_option = click.option(
     help="The widest permissions, in octal, with which the arena is accepted.",
 )
 
+owning_group_option = click.option(
+    "--group",
+    "arena_group",
+    metavar="GROUP",
+    help="The group that a shared arena has to belong to, by name or number.  [default: any group of this process]",
+)
+
 
 def parse_mode(text: str) -> int:
     """Permissions from octal text."""

@@ -31,6 +31,7 @@ from shmaccum.cli.group import (
     arena_argument,
     assignments,
     mode_option,
+    owning_group_option,
     sentence_of,
 )
 from shmaccum.cli.lines import LineFormat, LineReader, parse_delimiter
@@ -280,6 +281,7 @@ def _producer_options(texts: tuple[str, ...]) -> dict[str, Any]:
 )
 @click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option of the producer.")
 @mode_option
+@owning_group_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -287,6 +289,7 @@ def command(
     arena_name: str,
     files: tuple[Path, ...],
     arena_mode: int,
+    arena_group: str | None,
     options: tuple[str, ...],
     timeout: str,
     delimiter: str,
@@ -312,7 +315,7 @@ def command(
     is_shown = sys.stderr.isatty() and not (sys.stdin.isatty() and not files)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="shmaccum: %(message)s")
-    with Arena.attach(arena_name, mode=arena_mode) as arena:
+    with Arena.attach(arena_name, mode=arena_mode, group=arena_group) as arena:
         producer = Producer(arena, **_producer_options(options))
         job = Job(
             producer=producer,

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from shmaccum.arena import Arena
-from shmaccum.arena.file import ArenaFile
+from shmaccum.arena.file import ArenaFile, group_number
 from shmaccum.arena.upgrade import copy_to_look_at, upgrade_if_former
 from shmaccum.cli.group import (
     ANY_MODE,
@@ -23,6 +23,7 @@ from shmaccum.cli.group import (
     json_option,
     looking_at,
     mode_option,
+    owning_group_option,
     print_json,
 )
 from shmaccum.observe.inspection import export
@@ -118,15 +119,15 @@ def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
     return EXIT_BAD if damaged else 0
 
 
-def _recover(arena_name: str, mode: int, *, is_json: bool) -> int:
-    was_upgraded = upgrade_if_former(ArenaFile.parse(arena_name), mode)
+def _recover(arena_name: str, mode: int, group: str | None, *, is_json: bool) -> int:
+    was_upgraded = upgrade_if_former(ArenaFile.parse(arena_name), mode, group_number(group, mode))
     plan = _plan(arena_name)
     if plan["attached_pids"]:
         pids = ", ".join(map(str, plan["attached_pids"]))
         raise Failure(
             f"{arena_name} is in use by process {pids}: they repair the leftovers of dead processes as they go"
         )
-    with Arena.attach(arena_name, mode=mode) as arena:
+    with Arena.attach(arena_name, mode=mode, group=group) as arena:
         plan["was_upgraded"] = was_upgraded
         plan["was_recovered"] = arena.native.was_recovered
         plan["findings"] = [finding._asdict() for finding in arena.verify(is_idle=True)]
@@ -157,10 +158,17 @@ def _recover(arena_name: str, mode: int, *, is_json: bool) -> int:
     "is not changed.",
 )
 @mode_option
+@owning_group_option
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, arena_name: str, dry_run: bool, folder: Path | None, arena_mode: int, is_json: bool
+    ctx: click.Context,
+    arena_name: str,
+    dry_run: bool,
+    folder: Path | None,
+    arena_mode: int,
+    arena_group: str | None,
+    is_json: bool,
 ) -> None:
     """Recover an arena after a crash.
 
@@ -171,7 +179,7 @@ def command(
     if folder is not None:
         ctx.exit(_export(arena_name, folder, is_json=is_json))
     if not dry_run:
-        ctx.exit(_recover(arena_name, arena_mode, is_json=is_json))
+        ctx.exit(_recover(arena_name, arena_mode, arena_group, is_json=is_json))
     plan = _plan(arena_name)
     print_json(plan) if is_json else _show(plan)
     ctx.exit(EXIT_BAD if plan["quarantined_count"] else 0)

@@ -15,6 +15,7 @@ from shmaccum.cli.group import (
     arena_argument,
     assignments,
     mode_option,
+    owning_group_option,
     sentence_of,
     start_logging,
 )
@@ -62,11 +63,11 @@ def _run(service: SenderService) -> None:
     logger.info("left in order")
 
 
-def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], options: dict[str, Any]) -> None:
+def _detach(arena: Arena, url: str, sink_options: dict[str, str], options: dict[str, Any]) -> None:
     idle_exit = options.pop("idle_exit_ms", None)
-    with Arena.attach(arena_name, mode=mode) as arena:
+    with arena:
         is_new = ensure_sender(arena, url, idle_exit=idle_exit, sink_options=sink_options, **options)
-    click.echo(f"a sender of {arena_name} was started" if is_new else f"{arena_name} has a sender already")
+    click.echo(f"a sender of {arena.name} was started" if is_new else f"{arena.name} has a sender already")
 
 
 @click.command(
@@ -109,6 +110,7 @@ def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], 
 @click.option("-v", "--verbose", is_flag=True, help="Log details, too.")
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
 @mode_option
+@owning_group_option
 def command(
     arena_name: str,
     url: str,
@@ -123,6 +125,7 @@ def command(
     verbose: bool,
     quiet: bool,
     arena_mode: int,
+    arena_group: str | None,
 ) -> None:
     """Deliver the records that all processes append to an arena.
 
@@ -143,8 +146,12 @@ def command(
     given = assignments(options) | {name: value for name, value in flags.items() if value}
     of_sender, of_sink = split_options(given, url)
     if detach:
-        _detach(arena_name, url, arena_mode, of_sink, of_sender)
+        _detach(Arena.attach(arena_name, mode=arena_mode, group=arena_group), url, of_sink, of_sender)
         return
     name_process()
     start_logging(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
-    _run(SenderService(arena_name, url, sink_options=of_sink, standby=standby, mode=arena_mode, **of_sender))
+    _run(
+        SenderService(
+            arena_name, url, sink_options=of_sink, standby=standby, mode=arena_mode, group=arena_group, **of_sender
+        )
+    )

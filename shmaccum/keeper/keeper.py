@@ -31,7 +31,7 @@ import time
 from typing import final
 
 from shmaccum.arena import Arena
-from shmaccum.arena.presence import SenderWatch
+from shmaccum.arena.presence import GrowingPause, SenderWatch
 from shmaccum.arena.removal import has_lost_its_name, tell_removal
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.exceptions import ArenaRemovedError, OtherSinkError, SenderNotStartedError, ShmaccumError
@@ -134,6 +134,7 @@ class SenderKeeper:
         self._is_absent = False
         self._absent_s = 0.0
         self._watch = SenderWatch(self._arenas[0], look_s=LOOK_S, blind_look_s=BLIND_LOOK_S)
+        self._in_vain = GrowingPause(NAME_LOOK_S, ABSENT_LOOK_S)
         self._stalls: StallWatch | None = None
         self._thread = threading.Thread(target=self._run, name="shmaccum-keeper", daemon=True)
         self._thread.start()
@@ -191,10 +192,11 @@ class SenderKeeper:
     def _meet(self, arena: Arena) -> None:
         epoch = arena.native.sender()["epoch"]
         if not expect_sink(arena, self.recipe.sink_name):
-            self._watch.pause(NAME_LOOK_S)  # it has not said yet where it delivers
+            self._watch.pause(self._in_vain.take())  # it has not said yet where it delivers
             return
         if self._is_absent:
             logger.info("%s again", living_sender(arena))
+        self._in_vain.reset()
         self.failure, self._is_absent, self._epoch, self._met_s = None, False, epoch, time.monotonic()
         if self._stalls is None and (limit_ms := self.recipe.replace_stalled_ms) is not None:
             self._stalls = StallWatch(arena, self._watch, limit_ms)
@@ -242,7 +244,7 @@ class SenderKeeper:
     def _start_another(self, arena: Arena) -> None:
         with elected_at_once(arena) as is_elected:
             if not is_elected:
-                self._watch.pause(ELECTION_LOOK_S)
+                self._watch.pause(max(self._in_vain.take(), ELECTION_LOOK_S))
             elif self._wait_before_start(arena):
                 self._start(arena)
 

@@ -97,6 +97,7 @@ class Recipe:
             arena.name,
             f"--sink={self.sink}",
             f"--mode={arena.mode:o}",
+            *([] if arena.group is None else [f"--group={arena.group}"]),
             *(f"--set={name}={value}" for name, value in self.options.items()),
             *(f"--sink-set={name}={command_line_value(name, value)}" for name, value in self.sink_options.items()),
             *([] if self.log_path else ["--no-log"]),

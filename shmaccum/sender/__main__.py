@@ -31,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sink", required=True, help="kind:place, for example log:/var/lib/events")
     parser.add_argument("--standby", action="store_true", help="wait until the arena has no sender")
     parser.add_argument("--mode", type=lambda text: int(text, 8), default=DEFAULT_MODE, help="permissions of the arena")
+    parser.add_argument("--group", help="the group that the arena has to belong to")
     parser.add_argument("--no-log", action="store_true", help="close standard error, too, when it has begun")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the sender")
     parser.add_argument("--sink-set", action="append", default=[], metavar="NAME=VALUE", help="an option of the sink")
@@ -69,6 +70,7 @@ def main(arguments: list[str] | None = None, *, refusals: Iterable[str] = ()) ->
             sink_options=_pairs(given.sink_set),
             standby=given.standby,
             mode=given.mode,
+            group=given.group,
             on_open=lambda _: tell_that_it_is_open(has_log=not given.no_log),
             **_pairs(given.set),
         )

@@ -72,7 +72,7 @@ class Sender:
         sink: a sink that is not open, or a text as `open_sink` takes it.
         standby: wait for the role instead of raising SenderBusyError; it is taken as soon as the sender is
             gone. Only from one with the same sink.
-        mode: as `Arena.attach` takes it, for an arena that is given by name.
+        mode, group: as `Arena.attach` takes them, for an arena that is given by name.
         supervisor: is told when the sender works, and that it lives; None: nobody is.
         options: those of `SenderOptions`, in either spelling.
 
@@ -88,6 +88,7 @@ class Sender:
         *,
         standby: bool = False,
         mode: int = DEFAULT_MODE,
+        group: str | int | None = None,
         supervisor: Supervisor | None = None,
         **options: Unpack[SenderOptionsDict],
     ) -> None:
@@ -98,7 +99,7 @@ class Sender:
             raise TypeError(f"a sink is a Sink or a str such as 'log:DIR', not {type(sink).__name__}")
         self._is_standby = standby
         self._owns_arena = not isinstance(arena, Arena)
-        self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena, mode=mode)
+        self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena, mode=mode, group=group)
         self._half = SenderHalf(self.arena.native)
         self._doorbell: Doorbell | None = None
         self._results_bell = ResultsBell(self.arena)

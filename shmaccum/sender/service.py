@@ -41,7 +41,7 @@ class SenderService:
         url: as `open_sink` takes it; a sink is made of it for each sender.
         sink_options: those of the sink.
         standby: wait for the role.
-        mode: as `Arena.attach` takes it.
+        mode, group: as `Arena.attach` takes them.
         on_open: called when the role is held and the sink is open, the first time.
         options: those of `SenderOptions`.
     """
@@ -54,6 +54,7 @@ class SenderService:
         sink_options: dict[str, Any] | None = None,
         standby: bool = False,
         mode: int = DEFAULT_MODE,
+        group: str | int | None = None,
         on_open: Callable[[Sender], object] | None = None,
         **options: Any,
     ) -> None:
@@ -61,7 +62,7 @@ class SenderService:
         self._url = url
         self._sink_options = sink_options or {}
         self._is_standby = standby
-        self._mode = mode
+        self._mode, self._group = mode, group
         self._on_open = on_open
         self._options = options
         self._supervisor = Supervisor()
@@ -87,6 +88,7 @@ class SenderService:
             sink,
             standby=self._is_standby,
             mode=self._mode,
+            group=self._group,
             supervisor=self._supervisor,
             **self._options,
         )
@@ -103,7 +105,7 @@ class SenderService:
     def _is_needed(self) -> bool:
         """Somebody attached while an idle sender left, saw that it was there, and started no other."""
         try:
-            with Arena.attach(self._arena, mode=self._mode) as arena:
+            with Arena.attach(self._arena, mode=self._mode, group=self._group) as arena:
                 return others_are_attached(arena) and not arena.native.sender_is_alive
         except ArenaNotFoundError:
             return False

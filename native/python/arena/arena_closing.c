@@ -80,6 +80,38 @@ PyObject *arena_get_file_id(PyObject *object, void *unused)
     return Py_BuildValue("(KK)", (unsigned long long)found.st_dev, (unsigned long long)found.st_ino);
 }
 
+PyObject *arena_get_permissions(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(object);
+    struct stat found;
+    if (core == NULL) {
+        return NULL;
+    }
+    if (fstat(core->map_descriptor, &found) < 0) {
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return Py_BuildValue("(III)", (unsigned)found.st_uid, (unsigned)found.st_gid, (unsigned)(found.st_mode & 07777));
+}
+
+PyObject *arena_get_presence(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLongLong(load_relaxed_u64(&core->globals->presence));
+}
+
+PyObject *arena_set_presence(PyObject *object, PyObject *given)
+{
+    struct arena_object *self = arena_of(object);
+    unsigned long long number = PyLong_AsUnsignedLongLong(given);
+    if (PyErr_Occurred() != NULL || !arena_object_attach(self)) {
+        return NULL;
+    }
+    store_relaxed_u64(&self->core->globals->presence, number);
+    Py_RETURN_NONE;
+}
+
 PyObject *arena_get_has_lost_its_name(PyObject *object, void *unused)
 {
     (void)unused;

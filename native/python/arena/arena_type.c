@@ -607,6 +607,7 @@ ALONE(arena_region, itself)
 ALONE(arena_report_delivery_clock, itself)
 ALONE(arena_report_sender, itself)
 ALONE(arena_set_manual_clock, itself)
+ALONE(arena_set_presence, itself)
 ALONE(arena_set_sender_asleep, itself)
 ALONE(arena_set_sender_napping, itself)
 ALONE_FAST(arena_set_topic_partition_count, itself)
@@ -669,6 +670,7 @@ static PyMethodDef arena_methods[] = {
      "The time in which somebody could deliver, the delivery timeout, and an outage's start and reason."},
     {"sender", alone_arena_report_sender, METH_NOARGS,
      "The last holder of the sender role, alive or not, and the facts that it published."},
+    {"set_presence", alone_arena_set_presence, METH_O, "Publishes the number in the name of the sender's socket."},
     {"set_manual_clock", alone_arena_set_manual_clock, METH_O,
      "Sets the time of this handle, for tests; None: the kernel's clock."},
     {"set_sender_asleep", alone_arena_set_sender_asleep, METH_O, "Says whether the sender wants the doorbell."},
@@ -718,7 +720,9 @@ ALONE_GET(arena_report_layout, itself)
 ALONE_GET(arena_get_opened_semaphores, itself)
 ALONE_GET(arena_get_options, itself)
 ALONE_GET(arena_get_owner, itself)
+ALONE_GET(arena_get_permissions, itself)
 ALONE_GET(arena_get_poisoned, itself)
+ALONE_GET(arena_get_presence, itself)
 ALONE_GET(arena_get_producer_identity, itself)
 ALONE_GET(arena_get_registered_partition_count, itself)
 ALONE_GET(arena_get_registered_topic_count, itself)
@@ -756,6 +760,8 @@ static PyGetSetDef arena_properties[] = {
     {"options", alone_arena_get_options, NULL, "The creator's options, msgpack.", NULL},
     {"owner", alone_arena_get_owner, NULL, "The number that names this process in the arena's words; 0: none.", NULL},
     {"poisoned", alone_arena_get_poisoned, NULL, "None, or the name of the status that poisoned the arena.", NULL},
+    {"permissions", alone_arena_get_permissions, NULL, "(user, group, mode) of the arena's file, as it is now.", NULL},
+    {"presence", alone_arena_get_presence, NULL, "The number in the name of the sender's socket; 0: none.", NULL},
     {"producer_identity", alone_arena_get_producer_identity, NULL,
      "(producer id, epoch, identity of the sink that gave them); -1: none.", NULL},
     {"registered_partition_count", alone_arena_get_registered_partition_count, NULL,

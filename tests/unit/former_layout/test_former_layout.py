@@ -371,7 +371,7 @@ def test_owner_group_and_mode_stay(leave: Callable[[str], Left]) -> None:
     left = leave("killed")
     os.chown(left.path, NOBODY, NOBODY + 1)
     left.path.chmod(0o660)
-    Arena.attach(left.path, mode=0o660).close()
+    Arena.attach(left.path, mode=0o660, group=NOBODY + 1).close()
     found = left.path.stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (NOBODY, NOBODY + 1, 0o660)
 

@@ -5,17 +5,31 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
+import socket
+import stat
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shmaccum.arena import Arena, presence
+from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
+from tests.other_users import needs_root
 from tests.support import WATCHDOG_S, Child, wait_until
+
+USER, GROUP = 23471, 23472
+
+
+def become(user: int, *groups: int) -> None:
+    os.setgroups(list(groups))
+    os.setgid(groups[0])
+    os.setuid(user)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +69,7 @@ def sleep_for_ever() -> None:
 
 
 def connect_until(watch: SenderWatch) -> bool:
-    watch._line, former = watch._connected(presence._address(watch._arena)), watch._line
+    watch._line, former = watch._connected(watch._arena.native.presence), watch._line
     if former is not None:
         former.close()
     return watch._line is not None
@@ -102,15 +116,137 @@ def test_who_hung_up_once_is_not_called_again(arena: Arena, watch: SenderWatch) 
     present.close()
 
 
-@pytest.mark.parametrize(("mode", "is_believed"), [(0o600, False), (0o660, True)])
-def test_a_stranger_on_the_name_is_believed_only_where_the_arena_is_shared(
-    arena_name: str, monkeypatch: pytest.MonkeyPatch, mode: int, is_believed: bool
+def socket_of(arena: Arena) -> Path:
+    return Path(ArenaFile.parse(arena.name).presence(arena.uuid, arena.native.presence))
+
+
+@needs_root
+@pytest.mark.parametrize(("groups", "is_believed"), [((GROUP,), True), ((1, GROUP), True), ((1,), False)])
+def test_a_listener_is_believed_only_when_it_shares_the_arena(
+    arena_name: str, groups: tuple[int, ...], is_believed: bool
 ) -> None:
-    with Arena.create(arena_name, mode=mode) as arena, contextlib.closing(SenderWatch(arena)) as watch:
+    """Root lets the stranger have the name here; the kernel tells who listens there."""
+    with Arena.create(arena_name, mode=0o660, group=GROUP) as arena, contextlib.closing(SenderWatch(arena)) as watch:
+        arena.native.set_presence(1)
+
+        def listen() -> None:
+            become(USER, *groups)
+            with socket.socket(socket.AF_UNIX) as line:
+                line.bind(str(socket_of(arena)))
+                line.listen()
+                signal.pause()
+
+        child = Child(listen)
+        try:
+            wait_until(lambda: can_connect(socket_of(arena)), "the child listens")
+            assert connect_until(watch) is is_believed
+        finally:
+            child.kill()
+            socket_of(arena).unlink()
+
+
+@needs_root
+def test_a_stranger_cannot_connect(arena: Arena) -> None:
+    """Lines of strangers would keep the watchers out: nobody accepts them."""
+    present = Presence(arena)
+
+    def connect() -> str:
+        become(USER, GROUP)
+        try:
+            with socket.socket(socket.AF_UNIX) as line:
+                line.connect(str(socket_of(arena)))
+        except PermissionError:
+            return "refused"
+        return "connected"
+
+    assert Child(connect).join() == repr("refused")
+    present.close()
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_the_socket_has_the_permissions_of_the_arena(arena_name: str, umask: int) -> None:
+    former = os.umask(umask)
+    try:
+        with Arena.create(arena_name, mode=0o660, group=os.getegid()) as arena:
+            present = Presence(arena)
+            assert stat.S_IMODE(socket_of(arena).stat().st_mode) == 0o660
+            present.close()
+    finally:
+        os.umask(former)
+
+
+def test_the_name_of_each_sender_is_another_one_and_cannot_be_computed(arena: Arena) -> None:
+    names = set()
+    for _ in range(3):
         present = Presence(arena)
-        monkeypatch.setattr(os, "geteuid", lambda: 12345)
-        assert connect_until(watch) is is_believed
+        names.add(socket_of(arena).name)
+        assert arena.native.presence > 2**20
         present.close()
+    assert len(names) == 3
+
+
+def test_a_sender_takes_another_name_when_its_name_is_taken(
+    arena: Arena, watch: SenderWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = iter([11, 12, 13])
+    monkeypatch.setattr(secrets, "randbits", lambda _: next(numbers))
+    for number in (11, 12):
+        Path(ArenaFile.parse(arena.name).presence(arena.uuid, number)).touch()
+    present = Presence(arena)
+    assert arena.native.presence == 13
+    assert connect_until(watch)
+    present.close()
+    for number in (11, 12):
+        Path(ArenaFile.parse(arena.name).presence(arena.uuid, number)).unlink()
+
+
+def test_a_sender_that_cannot_listen_says_so_and_is_looked_for_less_and_less_often(
+    arena: Arena, watch: SenderWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "randbits", lambda _: 11)
+    taken = Path(ArenaFile.parse(arena.name).presence(arena.uuid, 11))
+    taken.touch()
+    present = Presence(arena)
+    assert arena.native.presence == 0
+    assert "cannot listen beside the arena" in arena.native.errors()[0]["text"]
+    pauses: list[float] = []
+    monkeypatch.setattr(watch, "pause", pauses.append)
+    for _ in range(10):
+        watch.wait()
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == presence.BLIND_LOOK_MAX_S > pauses[0]
+    present.close()
+    taken.unlink()
+
+
+def test_the_socket_of_a_killed_sender_is_removed_by_the_next_one(arena: Arena) -> None:
+    child = Child(be_present, arena.name)
+    wait_until(lambda: arena.native.presence != 0 and can_connect(socket_of(arena)), "the child listens")
+    left = socket_of(arena)
+    child.kill()
+    assert left.exists()
+    present = Presence(arena)
+    assert not left.exists()
+    now = socket_of(arena)
+    present.close()
+    assert not now.exists()
+
+
+def test_the_socket_of_a_killed_sender_is_removed_with_the_arena(arena_name: str) -> None:
+    with Arena.create(arena_name) as arena:
+        child = Child(be_present, arena.name)
+        wait_until(lambda: arena.native.presence != 0 and can_connect(socket_of(arena)), "the child listens")
+        left = socket_of(arena)
+        child.kill()
+        Arena.remove(arena_name)
+        assert not left.exists()
+
+
+def can_connect(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as line, contextlib.suppress(OSError):
+        line.connect(str(path))
+        return True
+    return False
 
 
 def test_who_is_told_to_stop_after_the_watch_ended_writes_nowhere(arena: Arena) -> None:
