@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.linear --seed 1 --minutes 10``: runs rounds of all kinds, and prints one line of figures."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.linear.director import KINDS_OF_ROUNDS, Outcome, Round
+
+ROUND_S = 40.0
+
+
+def main() -> int:
+    """The exit code: 1 when something was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.linear", description=__doc__)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--round-seconds", type=float, default=ROUND_S, help="injuries of a round")
+    parser.add_argument("--kind", choices=KINDS_OF_ROUNDS, help="rounds of this kind alone")
+    parser.add_argument("--keep", action="store_true", help="keep the files of rounds in which something was found")
+    given = parser.parse_args()
+    end_s = time.monotonic() + 60 * given.minutes
+    total = Outcome()
+    while total.rounds == 0 or time.monotonic() < end_s:
+        kind = given.kind or KINDS_OF_ROUNDS[total.rounds % len(KINDS_OF_ROUNDS)]
+        folder = Path(tempfile.mkdtemp(prefix="linear-"))
+        seconds = min(given.round_seconds, max(end_s - time.monotonic(), 5.0))
+        name = f"linear-{os.getpid()}-{total.rounds}"
+        outcome = Round(folder, name, kind, seconds, f"{given.seed}/{total.rounds}").run()
+        for line in (*outcome.failures, *outcome.verdict.descriptions):
+            print(line, flush=True)
+        if outcome.is_clean or not given.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            print(f"the files are in {folder}", flush=True)
+        total.add(outcome)
+    print(f"seed {given.seed}: {total}", flush=True)
+    return 0 if total.is_clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One round: starts all processes beside a log without topics, makes topics, kills and stops processes, judges.
+
+Each process has a seat. A killed one gets a successor there at once. A process that ends by itself before its time, or
+whose output has a traceback, is a failure of the round.
+
+::
+
+    kind       sender                                    server
+    beside     --sink log:LOG                            serve LOG, read only
+    inside     --sink log:LOG --listen ADDRESS           the sender's
+    behind     --sink kafka:ADDRESS --overflow log:DIR   serve LOG --writable, which makes the topics
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shmaccum.arena import Arena
+from shmaccum.exceptions import ShmaccumError
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log import LogDirectory, LogReader, check_log
+from tests.kafka.broker import LOOPBACK, held_port
+from tests.linear import roles
+from tests.linear.history import History, read_consumer, read_log, read_producer
+from tests.linear.judge import KINDS, Verdict, judge
+from tests.linear.roles import CONSUMERS_LEAVE, PRODUCERS_LEAVE, Places, Words
+from tests.support import wait_until
+
+KINDS_OF_ROUNDS = ("beside", "inside", "behind")
+PRODUCERS, READERS, MEMBERS, KAFKA_MEMBERS = 8, 2, 3, 2
+PARTITIONS = 3
+PAUSE_S = (0.02, 0.25)
+STOP_SHARE = 0.15
+STOP_S_MAX = 1.0
+TOPIC_PAUSE_S = (1.0, 6.0)
+TOPIC_COUNT_MAX = 8
+CREATION_SHARE = 0.6
+"""How often a writer is killed or stopped while it may be making a topic."""
+CREATION_S_MAX = 0.03
+WEIGHTS = {"producer": 2.0, "sender": 3.0, "server": 1.5, "shipper": 2.0, "reader": 0.5, "member": 1.5, "kafka": 0.4}
+END_S = 180.0
+OUTPUT_SIZE_MAX = 3000
+
+
+@dataclass
+class Seat:
+    """A role and the process that has it."""
+
+    name: str
+    role: str
+    run: Callable[[int], None]
+    """With the number of the incarnation."""
+    pid: int = 0
+    incarnation: int = -1
+    continue_s: float | None = None
+    """When the process goes on, while it is stopped."""
+
+
+@dataclass
+class Outcome:
+    """The figures of a round, or of several."""
+
+    rounds: int = 0
+    seconds: float = 0.0
+    record_count: int = 0
+    told_count: int = 0
+    shipped_count: int = 0
+    read_count: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    stops: Counter[str] = field(default_factory=Counter)
+    verdict: Verdict = field(default_factory=Verdict)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        """Adds the figures of another round."""
+        for name in ("rounds", "seconds", "record_count", "told_count", "shipped_count", "read_count"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.kills += other.kills
+        self.stops += other.stops
+        self.verdict.counts += other.verdict.counts
+        self.verdict.descriptions += other.verdict.descriptions
+        self.failures += other.failures
+
+    @property
+    def is_clean(self) -> bool:
+        """True when nothing was found."""
+        return not (self.verdict.counts.total() or self.failures)
+
+    def __str__(self) -> str:
+        counts = "/".join(str(self.verdict.counts[kind]) for kind in KINDS)
+        return (
+            f"{self.rounds} rounds in {self.seconds:.0f} s: {self.record_count:,} records, {self.shipped_count:,} "
+            f"shipped, {self.told_count:,} offsets told, {self.kills.total()} kills, {self.stops.total()} stops, "
+            f"{self.read_count:,} consumed lines: {counts} {'/'.join(KINDS)}, {len(self.failures)} failures"
+        )
+
+
+class Round:
+    """One round.
+
+    Attributes:
+        history: the notes and the logs, after `run`.
+    """
+
+    def __init__(self, folder: Path, arena: str, kind: str, seconds: float, seed: str) -> None:
+        self.history = History()
+        self._kind = kind
+        self._seconds = seconds
+        self._random = random.Random(seed)
+        self._seed = seed
+        self._port = held_port()
+        self.places = Places(folder, arena, f"{LOOPBACK}:{self._port.getsockname()[1]}")
+        self._outcome = Outcome(rounds=1)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._words = Words(self.places.words)
+        self._seats = self._all_seats()
+
+    # --- seats
+
+    def _all_seats(self) -> list[Seat]:
+        places = self.places
+        seats = [
+            self._seat("producer", number, functools.partial(self._produce, number)) for number in range(PRODUCERS)
+        ]
+        seats += [self._seat("reader", number, self._reader(number)) for number in range(READERS)]
+        seats += [self._seat("member", number, self._member("member", number)) for number in range(MEMBERS)]
+        seats += [self._seat("kafka", number, self._member("kafka", number)) for number in range(KAFKA_MEMBERS)]
+        ship: tuple[object, ...] = ("ship", places.log, "--to", f"log:{places.shipped}", "--quiet")
+        seats.append(self._seat("shipper", 0, functools.partial(_run_command, ship)))
+        seats.append(self._seat("sender", 0, functools.partial(_run_command, self._sender_words())))
+        if self._kind != "inside":
+            serve: tuple[object, ...] = ("serve", places.log, "--listen", places.address, "--quiet")
+            serve += ("--writable", "-X", f"num.partitions={PARTITIONS}") if self._kind == "behind" else ()
+            seats.append(self._seat("server", 0, functools.partial(_run_command, serve)))
+        return seats
+
+    def _seat(self, role: str, number: int, run: Callable[[int], None]) -> Seat:
+        return Seat(f"{role}-{number}", role, run)
+
+    def _sender_words(self) -> tuple[object, ...]:
+        places, log = self.places, f"log:{self.places.log}"
+        to_log = ("sender", places.arena, "--quiet", "--sink", log, "-X", f"num.partitions={PARTITIONS}")
+        if self._kind == "beside":
+            return to_log
+        if self._kind == "inside":
+            return (*to_log, "--listen", places.address)
+        to_server = ("sender", places.arena, "--quiet", "--sink", f"kafka:{places.address}")
+        waits = ("-X", "reconnect.backoff.max.ms=200", "-X", "overflow.at=1")
+        return (*to_server, "--overflow", f"log:{places.overflow}", *waits)
+
+    def _produce(self, number: int, incarnation: int) -> None:
+        name = f"producer-{number}"
+        roles.produce(self.places, name, number, incarnation, random.Random(f"{self._seed}/{name}/{incarnation}"))
+
+    def _reader(self, number: int) -> Callable[[int], None]:
+        return lambda _: roles.read_alone(self.places, f"reader-{number}")
+
+    def _member(self, role: str, number: int) -> Callable[[int], None]:
+        run = roles.read_in_group if role == "member" else roles.read_by_kafka
+        name = f"{role}-{number}"
+        return lambda incarnation: run(self.places, name, random.Random(f"{self._seed}/{name}/{incarnation}"))
+
+    def _of(self, *wanted: str) -> list[Seat]:
+        return [seat for seat in self._seats if seat.role in wanted]
+
+    # --- lives
+
+    def _start(self, seat: Seat) -> None:
+        seat.incarnation += 1
+        seat.continue_s = None
+        seat.pid = os.fork()
+        if seat.pid == 0:
+            _be(seat, self.places.output(seat.name))
+
+    def _kill(self, seat: Seat) -> None:
+        if not self._is_alive(seat):
+            return
+        os.kill(seat.pid, signal.SIGKILL)
+        os.waitpid(seat.pid, 0)
+        self._outcome.kills[seat.role] += 1
+        self._start(seat)
+
+    def _is_alive(self, seat: Seat) -> bool:
+        """False when it ended by itself: that is a failure, and it gets a successor."""
+        pid, status = os.waitpid(seat.pid, os.WNOHANG)
+        if not pid:
+            return True
+        self._failed(f"{seat.name} ended by itself with {os.waitstatus_to_exitcode(status)}")
+        self._start(seat)
+        return False
+
+    def _failed(self, what: str) -> None:
+        self._outcome.failures.append(f"round {self._seed} ({self._kind}): {what}")
+
+    def _stop(self, seat: Seat, seconds: float) -> None:
+        if not self._is_alive(seat):
+            return
+        os.kill(seat.pid, signal.SIGSTOP)
+        seat.continue_s = time.monotonic() + seconds
+        self._outcome.stops[seat.role] += 1
+
+    def _continue_due(self, *, are_all: bool = False) -> None:
+        for seat in self._seats:
+            if seat.continue_s is not None and (are_all or time.monotonic() >= seat.continue_s):
+                os.kill(seat.pid, signal.SIGCONT)
+                seat.continue_s = None
+
+    # --- the round
+
+    def run(self) -> Outcome:
+        """Runs, and judges."""
+        begin_s = time.monotonic()
+        try:
+            self._begin()
+            self._injure()
+            self._leave()
+        except (AssertionError, ShmaccumError, OSError):
+            self._failed(traceback.format_exc())
+        finally:
+            for seat in self._seats:
+                _end_now(seat)
+            self._port.close()
+            Arena.remove(self.places.arena, missing_ok=True)
+        self._judge_outputs()
+        self._judge()
+        self._outcome.seconds = time.monotonic() - begin_s
+        return self._outcome
+
+    def _begin(self) -> None:
+        """The log has no topic, and there is no arena: producers that start at once make it."""
+        LogDirectory(self.places.log).close()
+        first = self._of("producer", "server", "shipper", "reader", "member")
+        self._random.shuffle(first)
+        for seat in first:
+            self._start(seat)
+        wait_until(self._has_arena, "there is an arena", END_S)
+        for seat in self._of("sender", "kafka"):
+            self._start(seat)
+
+    def _has_arena(self) -> bool:
+        try:
+            Arena.attach(self.places.arena).close()
+        except ShmaccumError:
+            return False
+        return True
+
+    def _injure(self) -> None:
+        end_s = time.monotonic() + self._seconds
+        topic_s = 0.0
+        while time.monotonic() < end_s:
+            if time.monotonic() >= topic_s and len(self._words.topics) < TOPIC_COUNT_MAX:
+                self._words.add_topic()
+                topic_s = time.monotonic() + self._random.uniform(*TOPIC_PAUSE_S)
+                if self._random.random() < CREATION_SHARE:
+                    time.sleep(self._random.random() * CREATION_S_MAX)
+                    self._hurt(self._random.choice(self._of("sender", "server")))
+            due_s = time.monotonic() + self._random.uniform(*PAUSE_S)
+            while time.monotonic() < due_s:
+                self._continue_due()
+                time.sleep(0.005)
+            weights = [WEIGHTS[seat.role] for seat in self._seats]
+            self._hurt(self._random.choices(self._seats, weights)[0])
+
+    def _hurt(self, seat: Seat) -> None:
+        if seat.continue_s is None and self._random.random() < STOP_SHARE:
+            self._stop(seat, self._random.random() * STOP_S_MAX)
+        else:
+            self._kill(seat)
+
+    def _leave(self) -> None:
+        """Producers first, then the consumers when they are at the ends, then shipper, sender and server."""
+        self._continue_due(are_all=True)
+        self._words.phase = PRODUCERS_LEAVE
+        self._join(self._of("producer"))
+        with Arena.attach(self.places.arena) as arena:
+            slot_count = arena.geometry["slot_count"]
+            wait_until(lambda: arena.native.state_counts()["FREE"] == slot_count, "all is delivered", END_S)
+        ends = _ends(self.places.log)
+        text = "".join(f"{place.topic} {place.partition} {end}\n" for place, end in ends.items())
+        temporary = self.places.ends.with_suffix(".tmp")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.rename(self.places.ends)
+        self._words.phase = CONSUMERS_LEAVE
+        self._join(self._of("reader", "member", "kafka"))
+        wait_until(functools.partial(self._is_shipped, ends), "all is shipped", END_S)
+        for role in ("shipper", "sender", "server"):
+            for seat in self._of(role):
+                os.kill(seat.pid, signal.SIGTERM)
+            self._join(self._of(role))
+
+    def _is_shipped(self, ends: Mapping[TopicPartition, int]) -> bool:
+        if not self.places.shipped.exists():
+            return not ends
+        shipped = _ends(self.places.shipped)
+        return all(shipped.get(place, 0) >= end for place, end in ends.items())
+
+    def _join(self, seats: list[Seat]) -> None:
+        for seat in seats:
+            wait_until(functools.partial(_has_ended, seat), f"{seat.name} has left", END_S)
+            _, status = os.waitpid(seat.pid, 0)
+            seat.pid = 0
+            if code := os.waitstatus_to_exitcode(status):
+                self._failed(f"{seat.name} left with {code}")
+
+    # --- the verdict
+
+    def _judge_outputs(self) -> None:
+        for seat in self._seats:
+            path = self.places.output(seat.name)
+            text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+            if "Traceback" in text or "Fatal Python error" in text:
+                self._failed(f"{seat.name} has a traceback:\n{text[-OUTPUT_SIZE_MAX:]}")
+
+    def _judge(self) -> None:
+        places, history = self.places, self.history
+        for seat in self._seats:
+            notes = places.notes(seat.name)
+            if seat.role == "producer" and notes.exists():
+                read_producer(notes, history)
+            elif seat.role == "reader" and notes.exists():
+                history.readers[seat.name] += read_consumer(notes)
+            elif notes.exists():
+                history.groups[seat.role] += read_consumer(notes)
+        try:
+            assert (found := check_log(places.log)) == [], found
+            history.log = read_log(places.log)
+            history.shipped = read_log(places.shipped) if places.shipped.exists() else {}
+        except (AssertionError, ShmaccumError, OSError):
+            self._failed(traceback.format_exc())
+        outcome = self._outcome
+        outcome.verdict = judge(history)
+        outcome.record_count = sum(map(len, history.log.values()))
+        outcome.shipped_count = sum(map(len, history.shipped.values()))
+        outcome.told_count = len(history.told)
+        outcome.read_count = history.read_count()
+
+
+def _run_command(words: tuple[object, ...], _: int) -> None:
+    roles.command(*words)
+
+
+def _be(seat: Seat, output: Path) -> None:
+    """The life of a child, which does not return."""
+    code = 1
+    try:
+        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        seat.run(seat.incarnation)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - the director judges the output
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _has_ended(seat: Seat) -> bool:
+    return os.waitid(os.P_PID, seat.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _end_now(seat: Seat) -> None:
+    if seat.pid:
+        os.kill(seat.pid, signal.SIGKILL)
+        os.waitpid(seat.pid, 0)
+
+
+def _ends(directory: Path) -> dict[TopicPartition, int]:
+    """The end of each partition."""
+    reader = LogReader(directory)
+    return {place: reader.partition(*place).log_end_offset for place in reader.topic_partitions()}

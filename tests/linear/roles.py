@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes of a round. Each function runs in a forked child until it is killed, or until its part is done."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import random
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shmaccum import Consumer, Producer
+from shmaccum.arena import Arena
+from shmaccum.format.topic_partition import TopicPartition
+from tests.linear.history import Notes, code_of
+
+WORKING, PRODUCERS_LEAVE, CONSUMERS_LEAVE = range(3)
+PHASE, TOPICS = range(2)
+WORD_COUNT = 2
+
+TOPIC_PREFIX = "linear"
+LOCAL_GROUP, KAFKA_GROUP = "local", "kafka"
+ARENA_OPTIONS: Mapping[str, Any] = {"buffer_memory": "8MiB", "batch_size": "4KiB", "process_count": 128}
+BURST_MAX = 60
+PAUSE_S_MAX = 0.06
+FILLER_SIZE_MAX = 200
+POLL_MS = 50
+SESSION_MS, HEARTBEAT_MS = 3000, 300
+CLOSE_S = 120.0
+
+
+class Words:
+    """Numbers that the director writes and all other processes read: the phase, and how many topics there are."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("a+b") as file:
+            file.truncate(WORD_COUNT * 8)
+            self._map = mmap.mmap(file.fileno(), WORD_COUNT * 8)
+        self._words = memoryview(self._map).cast("Q")
+
+    @property
+    def phase(self) -> int:
+        """The phase of the round."""
+        return self._words[PHASE]
+
+    @phase.setter
+    def phase(self, phase: int) -> None:
+        self._words[PHASE] = phase
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that producers send to."""
+        return [topic_name(number) for number in range(self._words[TOPICS])]
+
+    def add_topic(self) -> str:
+        """One more."""
+        self._words[TOPICS] += 1
+        return topic_name(self._words[TOPICS] - 1)
+
+
+def topic_name(number: int) -> str:
+    """The name of a topic."""
+    return f"{TOPIC_PREFIX}-{number}"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where everything of a round is."""
+
+    folder: Path
+    arena: str
+    address: str
+    """Host and port of the server."""
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def shipped(self) -> Path:
+        return self.folder / "shipped"
+
+    @property
+    def overflow(self) -> Path:
+        return self.folder / "overflow"
+
+    @property
+    def words(self) -> Path:
+        return self.folder / "words"
+
+    @property
+    def ends(self) -> Path:
+        """The end of each partition, once nothing is appended any more."""
+        return self.folder / "ends"
+
+    def notes(self, seat: str) -> Path:
+        """The notes of a seat."""
+        return self.folder / f"{seat}.notes"
+
+    def output(self, seat: str) -> Path:
+        """The standard output and standard error of a seat's processes."""
+        return self.folder / f"{seat}.output"
+
+    def read_ends(self) -> dict[TopicPartition, int]:
+        """The content of `ends`."""
+        rows = (line.split() for line in self.ends.read_text(encoding="utf-8").splitlines())
+        return {TopicPartition(topic, int(partition)): int(end) for topic, partition, end in rows}
+
+
+# --- producers
+
+
+def produce(places: Places, seat: str, producer: int, incarnation: int, chance: random.Random) -> None:
+    """Sends bursts until the phase ends. The first producer makes the arena."""
+    words, notes = Words(places.words), Notes(places.notes(seat))
+    arena = Arena.attach_or_create(places.arena, **ARENA_OPTIONS)
+    first = code_of(producer, incarnation)
+    code = first
+    waiting: list[tuple[int, Any]] = []
+    with Producer(arena, linger_ms=chance.choice([0, 1, 5]), max_block_ms=120_000) as one:
+        while words.phase == WORKING:
+            topics = words.topics
+            for _ in range(chance.randrange(1, BURST_MAX) if topics else 0):
+                value = b"%d %s" % (code, b"x" * chance.randrange(FILLER_SIZE_MAX))
+                key = b"%d" % chance.randrange(20) if chance.random() < 0.3 else None
+                waiting.append((code, one.send(chance.choice(topics), value, key=key)))
+                code += 1
+            if code > first:
+                notes.add("sent", code - 1)
+            waiting = _told(waiting, notes)
+            time.sleep(chance.random() * PAUSE_S_MAX)
+        one.flush(timeout=CLOSE_S)
+        waiting = _told(waiting, notes)
+        assert not waiting, f"flush returned, and {len(waiting)} futures have no result"
+    arena.close()
+
+
+def _told(waiting: list[tuple[int, Any]], notes: Notes) -> list[tuple[int, Any]]:
+    """Notes the results that are known; the others."""
+    done = [(code, future.get(0)) for code, future in waiting if future.done()]
+    notes.add_all(("told", code, found.topic, found.partition, found.offset) for code, found in done)
+    return [(code, future) for code, future in waiting if not future.done()] if len(done) < len(waiting) else []
+
+
+# --- consumers
+
+
+def _runs(records: Iterable[Any]) -> list[tuple[int, list[int]]]:
+    """Codes of consecutive offsets, with the first of these offsets."""
+    runs: list[tuple[int, list[int]]] = []
+    for record in records:
+        if not runs or record.offset != runs[-1][0] + len(runs[-1][1]):
+            runs.append((record.offset, []))
+        runs[-1][1].append(int(record.value.split()[0]))
+    return runs
+
+
+def _note_read(notes: Notes, begin_ns: int, polled: Mapping[Any, Iterable[Any]]) -> None:
+    notes.add_all(
+        ("read", begin_ns, place.topic, place.partition, offset, *codes)
+        for place, records in polled.items()
+        for offset, codes in _runs(records)
+    )
+
+
+class Listener:
+    """Notes the partitions that are assigned."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+
+    def on_partitions_assigned(self, partitions: Iterable[Any]) -> None:
+        now_ns = time.monotonic_ns()
+        self._notes.add_all(("assigned", now_ns, place.topic, place.partition) for place in partitions)
+
+    def on_partitions_revoked(self, partitions: Iterable[Any]) -> None:
+        pass
+
+
+def read_alone(places: Places, seat: str) -> None:
+    """Reads every record from the first one on, until it is at the ends."""
+    words, notes = Words(places.words), Notes(places.notes(seat))
+    notes.add("begin", 0)
+    with Consumer(places.log, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(pattern=TOPIC_PREFIX)
+        while True:
+            begin_ns = time.monotonic_ns()
+            if polled := consumer.poll(timeout_ms=POLL_MS):
+                _note_read(notes, begin_ns, polled)
+            elif words.phase == CONSUMERS_LEAVE:
+                ends = {place: end for place, end in places.read_ends().items() if end}
+                if all(place in consumer.assignment() and consumer.position(place) == ends[place] for place in ends):
+                    return
+
+
+def read_in_group(places: Places, seat: str, chance: random.Random) -> None:
+    """Reads as a member of a group, notes, and commits, until the group has committed the ends."""
+    words, notes = Words(places.words), Notes(places.notes(seat))
+    notes.add("begin", 0)
+    with Consumer(places.log, group_id=LOCAL_GROUP, auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        consumer.subscribe(pattern=TOPIC_PREFIX, listener=Listener(notes))
+        while True:
+            begin_ns = time.monotonic_ns()
+            if polled := consumer.poll(timeout_ms=POLL_MS):
+                _note_read(notes, begin_ns, polled)
+                if chance.random() < 0.8:
+                    _commit(consumer, notes)
+            elif words.phase == CONSUMERS_LEAVE:
+                _commit(consumer, notes)
+                ends = {place: end for place, end in places.read_ends().items() if end}
+                if all(consumer.committed(place) == ends[place] for place in ends):
+                    return
+
+
+def _commit(consumer: Consumer, notes: Notes) -> None:
+    offsets = {place: consumer.position(place) for place in consumer.assignment()}
+    begin_ns = time.monotonic_ns()
+    consumer.commit(offsets)
+    end_ns = time.monotonic_ns()
+    notes.add_all(("committed", begin_ns, end_ns, *place, offset) for place, offset in offsets.items())
+
+
+def read_by_kafka(places: Places, seat: str, chance: random.Random) -> None:
+    """As `read_in_group`, by kafka-python from the server."""
+    from kafka import KafkaConsumer
+    from kafka import TopicPartition as KafkaPartition
+    from kafka.consumer.subscription_state import ConsumerRebalanceListener
+    from kafka.errors import KafkaError
+
+    words, notes = Words(places.words), Notes(places.notes(seat))
+    notes.add("begin", 0)
+
+    # kafka-python asks for its own base class.
+    listener = type("KafkaListener", (Listener, ConsumerRebalanceListener), {})(notes)
+    consumer = KafkaConsumer(
+        bootstrap_servers=places.address,
+        group_id=KAFKA_GROUP,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        metadata_max_age_ms=500,
+        reconnect_backoff_max_ms=200,
+    )
+    consumer.subscribe(pattern=f"^{TOPIC_PREFIX}", listener=listener)
+    while True:
+        begin_ns, polled = time.monotonic_ns(), {}
+        with contextlib.suppress(KafkaError):  # the server was killed
+            polled = consumer.poll(timeout_ms=POLL_MS)
+        _note_read(notes, begin_ns, polled)
+        if (polled and chance.random() < 0.8) or (not polled and words.phase == CONSUMERS_LEAVE):
+            positions = {place: records[-1].offset + 1 for place, records in polled.items()}
+            begin_ns = time.monotonic_ns()
+            # A member that was stopped longer than its session is no member any more, and a dead server answers later.
+            with contextlib.suppress(KafkaError):
+                consumer.commit()
+                end_ns = time.monotonic_ns()
+                notes.add_all(("committed", begin_ns, end_ns, *place, end) for place, end in positions.items())
+        if not polled and words.phase == CONSUMERS_LEAVE:
+            ends = places.read_ends()
+            with contextlib.suppress(KafkaError):
+                if all(consumer.committed(KafkaPartition(*place)) == end for place, end in ends.items() if end):
+                    break
+    consumer.close(autocommit=False)
+
+
+# --- commands
+
+
+def command(*words: object) -> None:
+    """Runs a command of shmaccum in this process."""
+    from shmaccum.cli import main
+
+    main(args=[str(word) for word in words], prog_name="shmaccum")
