@@ -19,7 +19,8 @@ from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.segment_log import LogReader
 from shmaccum.segment_log.file_names import TOPIC_SETTINGS_FILE
 from shmaccum.segment_log.leader_epochs import LeaderEpochs
-from shmaccum.segment_log.small_files import read_topic_id, uuid_text
+from shmaccum.segment_log.partition_folders import topic_id_in
+from shmaccum.segment_log.small_files import uuid_text
 from shmaccum.segment_log.topic_settings import TopicSettings, checked
 from shmaccum.serving.client_settings import ClientSettings
 from shmaccum.serving.topic_administration import create_topic, delete_topic, grow_topic
@@ -42,7 +43,7 @@ def command() -> None:
 
 def _facts(reader: LogReader, topic: str) -> dict[str, Any]:
     parts = [partition_facts(reader.partition(topic, number)) for number in reader.partitions(topic)]
-    topic_id = read_topic_id(os.path.join(reader.path, f"{topic}-0"))
+    topic_id = topic_id_in(reader.path, topic, len(parts))
     return {
         "topic": topic,
         "id": None if topic_id is None else uuid_text(topic_id),

@@ -138,7 +138,7 @@ class Sharing(Positions):
         """Commits, tells the listener, and lets other members have these partitions."""
         if not places:
             return
-        lost = {place for place in places if not os.path.isdir(os.path.join(self._reader.path, str(place)))}
+        lost = places.difference(self._reader.topic_partitions())
         ends = {place: offset for place, offset in self._positions().items() if place in places - lost}
         group.commit_by_itself(ends, REVOCATION_TIMEOUT_S)
         self._tell("on_partitions_revoked", places - lost)

@@ -5,7 +5,7 @@
 other keys: their directories are refused here, and can be read by `LogReader`.
 
 The number of a topic's partitions is that of its highest folder plus one. The highest is made first, so a death in
-between leaves a topic that has all of its partitions, some without a folder yet.
+between leaves a topic that has all of its partitions, some without a folder yet (`partition_folders`).
 """
 
 from __future__ import annotations
@@ -39,21 +39,24 @@ from shmaccum.segment_log.file_names import (
     START_OFFSETS_FILE,
     TOPIC_SETTINGS_FILE,
     check_topic,
-    partitions_of,
     strangers_in,
 )
 from shmaccum.segment_log.lock_file import LockFile
+from shmaccum.segment_log.partition_folders import (
+    make_partition_folder,
+    partitions_of,
+    remove_unfinished,
+    topic_id_in,
+)
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.shipped import Shipped, read_shipped
 from shmaccum.segment_log.small_files import (
-    make_partition_files,
     offsets_checkpoint,
     parse_uuid,
     properties,
     read_offsets_checkpoint,
     read_properties,
-    read_topic_id,
     replace_file_synced,
     sync_folder,
     uuid_text,
@@ -137,6 +140,7 @@ class LogDirectory(ClosedOnExit):
         self._topic_ids: dict[str, bytes] = {}
         self._start_offsets = read_offsets_checkpoint(self._file(START_OFFSETS_FILE))
         self._recovery_points = read_offsets_checkpoint(self._file(RECOVERY_POINTS_FILE))
+        remove_unfinished(self.path)
         for place in partitions_of(self.path):
             self._counts[place.topic] = max(self._counts.get(place.topic, 0), place.partition + 1)
         self._is_same_boot = is_same_boot = self._lock.is_same_boot
@@ -192,17 +196,14 @@ class LogDirectory(ClosedOnExit):
         with refusals(self.path):
             for partition in reversed(range(known_count, count)):
                 folder = self._file(str(TopicPartition(topic, partition)))
-                os.makedirs(folder, exist_ok=True)
-                make_partition_files(folder, self._topic_id(topic, count))
+                make_partition_folder(folder, self._topic_id(topic, count))
         self._counts[topic] = count
         return count
 
     def _topic_id(self, topic: str, partition_count: int) -> bytes:
         """The id that one of its partitions has, so that existing ids stay; of a new topic a random one (KIP-516)."""
         if topic not in self._topic_ids:
-            folders = (self._file(str(TopicPartition(topic, number))) for number in range(partition_count))
-            known = next((found for found in map(read_topic_id, folders) if found), None)
-            self._topic_ids[topic] = known or uuid.uuid4().bytes
+            self._topic_ids[topic] = topic_id_in(self.path, topic, partition_count) or uuid.uuid4().bytes
         return self._topic_ids[topic]
 
     def options_of(self, topic: str) -> LogSinkOptions:
@@ -245,8 +246,8 @@ class LogDirectory(ClosedOnExit):
     def delete_topic(self, topic: str) -> int:
         """Deletes a topic with all its records; answers how many partitions it had.
 
-        The first partition goes first: a death in between leaves a topic without it, which nobody takes for whole, and
-        which can be deleted again.
+        The first partition goes first: a death in between leaves a topic whose first partitions are empty, and which
+        can be deleted again.
 
         Raises:
             OSError: some of its folders are still there.

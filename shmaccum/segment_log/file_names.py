@@ -29,13 +29,13 @@
         00000000000000004711.snapshot         the producers' last sequences and open transactions, below this offset
         leader-epoch-checkpoint               which epoch began at which offset (leader_epochs)
         partition.metadata                    the id of the topic
+      unfinished-0.000...-delete/             a folder of a partition that is not complete yet (partition_folders)
 """
 
 from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 
 from shmaccum.exceptions import InvalidArgumentError
@@ -92,12 +92,6 @@ def check_topic(topic: str) -> None:
         )
 
 
-_listed_before: dict[str, tuple[tuple[int, int, int], tuple[TopicPartition, ...]]] = {}
-SETTLED_NS = 10**9
-LISTED_MAX = 64
-"""Directories of which this process keeps the partitions."""
-
-
 def parse_folder(name: str) -> TopicPartition | None:
     """The partition a folder's name stands for; None for a name of something else."""
     match = PARTITION_FOLDER.fullmatch(name)
@@ -119,27 +113,6 @@ def _offsets_with(folder: str, suffix: str) -> Iterator[int]:
         stem, dot, found = name.partition(".")
         if dot + found == suffix and OFFSET_FILE.fullmatch(stem) and int(stem) <= OFFSET_MAX:
             yield int(stem)
-
-
-def partitions_of(directory: str) -> list[TopicPartition]:
-    """Every partition that has a folder, in order.
-
-    A directory that has not changed since the last call is not read again. Its time tells that, once it is so old that
-    a further change would have another time.
-    """
-    status = os.stat(directory)
-    key = status.st_dev, status.st_ino, status.st_mtime_ns
-    former = _listed_before.get(directory)
-    if former is not None and former[0] == key:
-        return list(former[1])
-    with os.scandir(directory) as entries:
-        folders = [parse_folder(entry.name) for entry in entries if entry.is_dir()]
-    found = sorted(folder for folder in folders if folder is not None)
-    if time.time_ns() - status.st_mtime_ns > SETTLED_NS:
-        if len(_listed_before) >= LISTED_MAX:
-            _listed_before.clear()
-        _listed_before[directory] = key, tuple(found)
-    return found
 
 
 def strangers_in(directory: str) -> list[str]:

@@ -22,9 +22,9 @@ from shmaccum.segment_log.file_names import (
     is_ours,
     offset_file,
     offsets_with,
-    partitions_of,
 )
 from shmaccum.segment_log.index_file import OFFSET_ENTRY, TIME_ENTRY, ascends, load_entries
+from shmaccum.segment_log.partition_folders import partitions_of
 from shmaccum.segment_log.producer_state import ProducerState
 from shmaccum.segment_log.recovery import Scan, scan_from
 from shmaccum.segment_log.regular_files import open_regular
@@ -55,6 +55,8 @@ def check_log(path: str | os.PathLike[str]) -> list[LogFinding]:
 def check_partition(directory: str, place: TopicPartition) -> Iterator[LogFinding]:
     """Everything that is wrong with one partition."""
     folder = os.path.join(directory, str(place))
+    if not os.path.isdir(folder):
+        return  # it is not made yet
     if findings := list(_check_kinds(place, folder)):
         yield from findings
         return

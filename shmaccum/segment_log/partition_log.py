@@ -54,11 +54,12 @@ from shmaccum.segment_log.file_names import (
     offsets_with,
 )
 from shmaccum.segment_log.index_file import TIME_ENTRY, last_timestamp, load_entries
+from shmaccum.segment_log.partition_folders import make_partition_folder
 from shmaccum.segment_log.producer_state import Appendable, KnownBatch, Refusal
 from shmaccum.segment_log.recovery import Recovery
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import IOV_MAX, Segment, Written
-from shmaccum.segment_log.small_files import make_partition_files, replace_file, sync_folder
+from shmaccum.segment_log.small_files import replace_file, sync_folder
 from shmaccum.segment_log.transaction_index import Aborted, append_aborted, remove_last
 from shmaccum.segment_log.transaction_marker import decision_in, marker_batch
 from shmaccum.segment_log.walk import RELATIVE_OFFSET_MAX
@@ -150,8 +151,7 @@ class PartitionLog:
         self._options = options
         self._clock = clock
         self._on_append = on_append
-        os.makedirs(folder, exist_ok=True)
-        make_partition_files(folder, topic_id)
+        make_partition_folder(folder, topic_id)
         recovered = Recovery(folder, options.index_interval_bytes, recovery_point, is_same_boot=is_same_boot).run()
         self.segments = recovered.segments
         self.producers = recovered.producers

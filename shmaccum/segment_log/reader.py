@@ -34,12 +34,12 @@ from shmaccum.segment_log.file_names import (
     START_OFFSETS_FILE,
     is_ours,
     offsets_with,
-    partitions_of,
     strangers_in,
 )
 from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.log_batch import LogBatch, LogRecord, UnreadBatch, Views
 from shmaccum.segment_log.log_file import LogFile
+from shmaccum.segment_log.partition_folders import partitions_of
 from shmaccum.segment_log.segment_view import Missing, SegmentView
 from shmaccum.segment_log.small_files import read_offsets_checkpoint
 from shmaccum.segment_log.transaction_view import TransactionView
@@ -112,7 +112,7 @@ class LogReader:
             )
 
     def topic_partitions(self) -> list[TopicPartition]:
-        """Every partition that has a folder, in order."""
+        """Every partition, in order. One whose folder is not made yet is empty."""
         return partitions_of(self.path)
 
     def topics(self) -> list[str]:
@@ -120,7 +120,7 @@ class LogReader:
         return sorted({place.topic for place in self.topic_partitions()})
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic that have a folder.
+        """The partitions of a topic.
 
         Raises:
             LogPartitionNotFoundError: there is no such topic.
@@ -165,8 +165,17 @@ class PartitionReader:
     # --- offsets
 
     def segments(self) -> list[int]:
-        """Base offsets of the segments that are there now."""
-        return offsets_with(self.folder, LOG)
+        """Base offsets of the segments that are there now; none while the folder is not made yet.
+
+        Raises:
+            FileNotFoundError: the topic was deleted.
+        """
+        try:
+            return offsets_with(self.folder, LOG)
+        except FileNotFoundError:
+            if self.place not in self.reader.topic_partitions():
+                raise
+            return []
 
     @property
     def log_start_offset(self) -> int:

@@ -128,11 +128,11 @@ def read_offsets_checkpoint(path: str) -> dict[TopicPartition, int]:
 
 
 def make_partition_files(folder: str, topic_id: bytes) -> None:
-    """The two small files that Kafka keeps in each partition's folder, unless they are there."""
+    """The two small files that Kafka keeps in each partition's folder, unless they are there. The id comes last."""
     epochs, metadata = os.path.join(folder, LEADER_EPOCHS_FILE), os.path.join(folder, PARTITION_METADATA_FILE)
     if not os.path.exists(epochs):
         replace_file(epochs, f"{CHECKPOINT_VERSION}\n1\n0 0\n".encode())
-    if not os.path.exists(metadata):
+    if read_topic_id(folder) is None:
         replace_file(metadata, f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import os
 from typing import NamedTuple, final
 
 from shmaccum.format.batch_header import CONTROL, BatchHeader
@@ -39,6 +40,8 @@ class _Known(NamedTuple):
 
 def _newest_known(folder: str) -> _Known:
     """The open transactions of the newest snapshot that can be read; without any, none at the start of the log."""
+    if not os.path.isdir(folder):
+        return _Known(OpenTransactions(), 0)
     for _ in range(LOOKS_MAX):
         for offset in reversed(offsets_with(folder, SNAPSHOT)):
             try:

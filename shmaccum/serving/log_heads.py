@@ -153,7 +153,7 @@ class LogHead:
     """
 
     def __init__(self, directory: str, place: TopicPartition, files: OpenFiles) -> None:
-        """Finds the end of the log.
+        """Finds the end of the log. A partition whose folder is not made yet is empty.
 
         Raises:
             OSError: the folder cannot be read.
@@ -164,7 +164,7 @@ class LogHead:
         self._files = files
         self._indexed: OrderedDict[int, _Positions] = OrderedDict()
         self.transactions = TransactionView(self.folder)
-        segments = offsets_with(self.folder, LOG) or [0]
+        segments = self._present() or [0]
         self._segments = segments[: max(bisect.bisect_right(segments, self.transactions.noted_from), 1)]
         self._deleted_before = 0
         self.epochs = LeaderEpochs(self.folder)
@@ -174,6 +174,13 @@ class LogHead:
             self._segments = segments
             self._enter(segments[-1])
             self.refresh()
+
+    def _present(self) -> list[int]:
+        """Base offsets of the segments that are there now."""
+        try:
+            return offsets_with(self.folder, LOG)
+        except FileNotFoundError:
+            return []
 
     def _enter(self, base_offset: int) -> None:
         """Makes a segment the active one. Batches below the newest snapshot that its index knows are not read again."""
@@ -290,7 +297,7 @@ class LogHead:
     def retain(self) -> None:
         """Looks which segments are gone; call it now and then, and when a file is not there."""
         self.windows = ()
-        there = offsets_with(self.folder, LOG)
+        there = self._present()
         first = there[0] if there else self._segments[-1]
         keep = bisect.bisect_left(self._segments, first)
         self._segments = self._segments[keep:] or [self._segments[-1]]

@@ -7,24 +7,21 @@ somebody asks for all of them or for one that is not known, and else kept.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
 import uuid
 from collections.abc import Iterable
 from typing import final
 
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log.file_names import START_OFFSETS_FILE, partitions_of
+from shmaccum.segment_log.file_names import START_OFFSETS_FILE
 from shmaccum.segment_log.leader_epochs import LeaderEpochs
-from shmaccum.segment_log.small_files import read_offsets_checkpoint, read_topic_id
+from shmaccum.segment_log.partition_folders import partitions_of, topic_id_in
+from shmaccum.segment_log.small_files import read_offsets_checkpoint
 from shmaccum.serving.log_heads import LogHead, OpenFiles
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 TopicKey = str | bytes
 """The name of a topic, or the 16 bytes of its id."""
-CLOCK_TICK_NS = 50_000_000
-"""More than the time of a folder lags behind: the kernel writes it at the grain of its tick."""
 
 
 @final
@@ -44,20 +41,19 @@ class Topics:
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[bytes, str] = {}
         self.heads: dict[tuple[TopicKey, int], LogHead] = {}
-        self._changed_ns: int | None = None
+        self._places: list[TopicPartition] = []
         self._epochs: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
         self.retain()
 
     def look(self) -> None:
         """Reads the directory again, unless nothing was made or deleted in it since."""
-        changed_ns = os.stat(self.directory).st_mtime_ns
-        if changed_ns == self._changed_ns:
+        places = partitions_of(self.directory)
+        if places == self._places:
             return
-        # A change within the same tick of the file system's clock shows no other time, so a young time is not kept.
-        self._changed_ns = changed_ns if time.time_ns() - changed_ns > CLOCK_TICK_NS else None
+        self._places = places
         counts: dict[str, int] = {}
-        for place in partitions_of(self.directory):
+        for place in places:
             counts[place.topic] = max(counts.get(place.topic, 0), place.partition + 1)
         for gone in self._counts.keys() - counts.keys():
             self._forget(gone)
@@ -74,6 +70,7 @@ class Topics:
     def forget(self, topic: str) -> None:
         """A topic was deleted here."""
         self._counts.pop(topic, None)
+        self._places = []
         self._forget(topic)
 
     def names(self) -> list[str]:
@@ -88,10 +85,10 @@ class Topics:
         return self._counts.get(topic, 0)
 
     def topic_id(self, topic: str) -> uuid.UUID:
-        """The id of a topic, which its first partition's folder tells; zero while it is not written yet."""
+        """The id of a topic; zero where none of its folders has it."""
         found = self._ids.get(topic)
         if found is None:
-            written = read_topic_id(os.path.join(self.directory, str(TopicPartition(topic, 0))))
+            written = topic_id_in(self.directory, topic, self.partition_count(topic))
             if written is None:
                 return NO_TOPIC_ID
             found = uuid.UUID(bytes=written)
@@ -129,10 +126,7 @@ class Topics:
         place = TopicPartition(name, partition)
         head = self.heads.get(place)
         if head is None:
-            try:
-                head = LogHead(self.directory, place, self.files)
-            except FileNotFoundError:  # a topic gets its last partition first
-                return None
+            head = LogHead(self.directory, place, self.files)
             head.start_at(self._starts.get(place, 0))
         self.heads[place] = self.heads[topic, partition] = head
         return head
@@ -155,7 +149,6 @@ class Topics:
         self.look()
         starts = read_offsets_checkpoint(os.path.join(self.directory, START_OFFSETS_FILE))
         for head in set(self.heads.values()):
-            with contextlib.suppress(FileNotFoundError):  # its topic is being deleted
-                head.start_at(starts.get(head.place, 0))
+            head.start_at(starts.get(head.place, 0))
         self._starts = starts
         self._epochs.clear()

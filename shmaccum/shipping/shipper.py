@@ -37,7 +37,14 @@ from shmaccum.exceptions import (
 )
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogReader
-from shmaccum.segment_log.file_names import LOCK_FILE, OVERFLOW_FOLDER, SHIPPING_FOLDER
+from shmaccum.segment_log.file_names import (
+    LOCK_FILE,
+    LOG,
+    OVERFLOW_FOLDER,
+    PARTITION_METADATA_FILE,
+    SHIPPING_FOLDER,
+    offsets_with,
+)
 from shmaccum.segment_log.lock_file import LockFile
 from shmaccum.segment_log.log_watch import LogWatch
 from shmaccum.segment_log.shipped import Position, PositionsFile, ShippedTo, forget_shipped, read_shipped
@@ -145,6 +152,7 @@ class Shipper(ClosedOnExit):
             )
         self.lanes: list[Lane] = []
         self._by_place: dict[TopicPartition, Lane] = {}
+        self._unidentified: dict[TopicPartition, str] = {}
         self._sources: dict[str, str] = {}
         self._answered: set[Lane] = set()  # the sink has these partitions, as of the last look
         name = f"ship-{os.path.basename(self.directory)}"
@@ -236,9 +244,8 @@ class Shipper(ClosedOnExit):
         shipped_to = ShippedTo(self.sink.name, identity, producer_id, self._topics)
         is_first = known is None
         if is_first:
-            places = self._places()
-            self._starts.check(places)
-            shipped.positions = {place: self._first_position(place) for place in places}
+            self._starts.check(self._places())
+            shipped.positions = {place: self._first_position(place) for place in self._identified()}
         self._file = PositionsFile(self.directory, shipped, shipped_to)
         self._watch.add(self.directory)
         self._take_up()
@@ -265,6 +272,20 @@ class Shipper(ClosedOnExit):
         found = self._reader.topic_partitions()
         return [place for place in found if self._topics is None or place.topic in self._topics]
 
+    def _identified(self) -> list[TopicPartition]:
+        """The partitions whose folder has the id of its topic. A position without it would be that of another topic."""
+        found: list[TopicPartition] = []
+        self._unidentified.clear()
+        for place in self._places():
+            folder = os.path.join(self.directory, str(place))
+            if place in self._by_place or topic_id_of(folder):
+                found.append(place)
+            elif os.path.isdir(folder) and offsets_with(folder, LOG):
+                self._unidentified[place] = (
+                    f"{folder} has no {PARTITION_METADATA_FILE}: the next writer of the log makes one"
+                )
+        return found
+
     def _first_position(self, place: TopicPartition) -> Position:
         """Where a partition begins when the log is shipped for the first time."""
         partition = self._reader.partition(*place)
@@ -277,9 +298,9 @@ class Shipper(ClosedOnExit):
         self._look_ns = time.monotonic_ns()
         known = self._file.shipped.positions
         taken: dict[TopicPartition, Position] = {}
-        for place in self._places():
+        for place in self._identified():
             lane = self._by_place.get(place)
-            if lane is not None and not (lane.is_gone and not lane.is_out):
+            if lane is not None and (lane.is_out or not lane.is_gone or not topic_id_of(lane.folder)):
                 continue
             with contextlib.suppress(LogPartitionNotFoundError):
                 partition = self._reader.partition(*place)
@@ -591,7 +612,7 @@ class Shipper(ClosedOnExit):
             sum(left.values()),
             sum(lane.left_size() for lane in self.lanes if left[lane.place]),
             sum(lane.damage_count for lane in self.lanes),
-            {lane.place: lane.refusal for lane in self.lanes if lane.refusal is not None},
+            {**self._unidentified, **{lane.place: lane.refusal for lane in self.lanes if lane.refusal is not None}},
             self.sink.outage if self._is_sink_open else None,
         )
 

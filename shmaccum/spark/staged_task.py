@@ -22,7 +22,7 @@ from shmaccum.config import ArenaOptions, LogSinkOptions
 from shmaccum.exceptions import ArenaError, SenderNotStartedError
 from shmaccum.producer import Producer
 from shmaccum.segment_log import StagedAttempt, TransactionId, Winner
-from shmaccum.segment_log.file_names import partitions_of
+from shmaccum.segment_log.partition_folders import partitions_of
 from shmaccum.segment_log.transaction_files import TransactionFiles
 from shmaccum.sender import Sender
 from shmaccum.sinks import split_url

@@ -31,10 +31,11 @@ from shmaccum.segment_log import (
     LogRecord,
     OffsetAndTimestamp,
     check_log,
-    file_names,
+    partition_folders,
     segment_view,
 )
 from shmaccum.segment_log.codecs import decompress
+from shmaccum.segment_log.partition_folders import make_partition_folder
 from shmaccum.segment_log.reader import POLL_INTERVAL_S_MAX, POLL_INTERVAL_S_MIN, OnCorrupt, PartitionReader
 from shmaccum.sinks.compression import CODECS as COMPRESSIONS
 from shmaccum.sinks.compression import Compressor
@@ -102,17 +103,17 @@ def test_a_partition_without_records_is_empty(tmp_path: Path) -> None:
         assert reader_of(tmp_path).offset_for_timestamp(0) is None
 
 
-def test_topics_and_partitions_are_those_with_folders(written: Path) -> None:
-    (written / "other-3").mkdir()
+def test_topics_and_partitions_follow_from_the_folders(written: Path) -> None:
+    make_partition_folder(str(written / "other-3"), bytes(range(16)))
     (written / "notes").mkdir()
     (written / "file-7").touch()
     reader = LogReader(written)
     assert reader.topics() == [TOPIC, "other"]
-    assert reader.partitions("other") == [3]
+    assert reader.partitions("other") == [0, 1, 2, 3]
     with pytest.raises(LogPartitionNotFoundError, match=f"has no topic 'flihgts'; it has {TOPIC}, other"):
         reader.partitions("flihgts")
-    with pytest.raises(LogPartitionNotFoundError, match="no partition 0 of topic 'other'"):
-        reader.partition("other", 0)
+    with pytest.raises(LogPartitionNotFoundError, match="no partition 4 of topic 'other'"):
+        reader.partition("other", 4)
 
 
 def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
@@ -465,11 +466,11 @@ def test_a_directory_that_has_not_changed_is_not_read_again(tmp_path: Path, monk
         os.utime(tmp_path, ns=(time_ns, time_ns))
 
     now_ns = time.time_ns()
-    make(0, now_ns - 3 * file_names.SETTLED_NS)
-    assert file_names.partitions_of(str(tmp_path)) == [("flights", 0)]
+    make(0, now_ns - 3 * partition_folders.SETTLED_NS)
+    assert partition_folders.partitions_of(str(tmp_path)) == [("flights", 0)]
     with monkeypatch.context() as patch:
         patch.setattr(os, "scandir", None)
-        assert file_names.partitions_of(str(tmp_path)) == [("flights", 0)]
+        assert partition_folders.partitions_of(str(tmp_path)) == [("flights", 0)]
     for number in (1, 2):  # changes within the resolution of the clock
         make(number, now_ns)
-        assert len(file_names.partitions_of(str(tmp_path))) == number + 1
+        assert len(partition_folders.partitions_of(str(tmp_path))) == number + 1

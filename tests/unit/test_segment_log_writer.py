@@ -24,6 +24,7 @@ from shmaccum.exceptions import (
 from shmaccum.format.batch_header import read_header
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import OPEN_PARTITIONS_MAX, LogDirectory
+from shmaccum.segment_log.partition_folders import make_partition_folder
 from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
 from tests.log_support import (
     PRODUCER_ID,
@@ -596,7 +597,7 @@ def test_partitions_are_those_of_the_option_and_then_those_that_exist(tmp_path: 
 
 def test_a_topic_whose_creation_was_interrupted_has_all_of_its_partitions(tmp_path: Path) -> None:
     with open_log(tmp_path):
-        (tmp_path / "half-4").mkdir()  # the highest is made first
+        make_partition_folder(str(tmp_path / "half-4"), bytes(range(16)))  # the highest is made first
     with open_log(tmp_path) as log:
         assert log.partition_count("half") == 5
         assert offsets(log.partition("half", 2).append([make_batch([b"v"])])) == [0]
