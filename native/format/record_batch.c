@@ -189,40 +189,47 @@ static enum status validate_header(const struct record_batch_header *header, str
     return STATUS_OK;
 }
 
-/* Reads the record that should be number `index` and raises *max_timestamp to its timestamp. */
-static enum status validate_record(const uint8_t **cursor, const uint8_t *end,
-                                   const struct record_batch_header *header, int32_t index, int64_t *max_timestamp)
+/* Reads the record that should be number `index`. */
+static enum status time_of_next(const uint8_t **cursor, const uint8_t *end, int32_t index, int64_t base_timestamp,
+                                int64_t *timestamp)
 {
     struct record_view record;
-    int64_t timestamp;
     RETURN_IF_FAILED(record_read(cursor, end, &record));
-    if (record.offset_delta != index ||
-        __builtin_add_overflow(header->base_timestamp, record.timestamp_delta, &timestamp) ||
-        timestamp < NO_TIMESTAMP) {
-        return STATUS_CORRUPT;
+    bool is_right = record.offset_delta == index &&
+                    !__builtin_add_overflow(base_timestamp, record.timestamp_delta, timestamp);
+    return is_right ? STATUS_OK : STATUS_CORRUPT;
+}
+
+enum status records_time(const uint8_t *start, const uint8_t *end, int32_t count, int64_t base_timestamp,
+                         struct timestamp_range *range, struct error *error)
+{
+    const uint8_t *cursor = start;
+    *range = (struct timestamp_range){INT64_MAX, INT64_MIN};
+    for (int32_t i = 0; i < count; i++) {
+        size_t position = (size_t)(cursor - start);
+        int64_t timestamp;
+        if (time_of_next(&cursor, end, i, base_timestamp, &timestamp) != STATUS_OK) {
+            return error_set(error, STATUS_CORRUPT, "record %" PRId32 " at byte %zu is corrupt", i,
+                             RECORD_BATCH_HEADER_SIZE + position);
+        }
+        range->max = timestamp > range->max ? timestamp : range->max;
+        range->min = timestamp < range->min ? timestamp : range->min;
     }
-    *max_timestamp = timestamp > *max_timestamp ? timestamp : *max_timestamp;
+    if (cursor != end) {
+        return error_set(error, STATUS_CORRUPT, "%td bytes follow the last record", end - cursor);
+    }
     return STATUS_OK;
 }
 
 static enum status validate_records(const uint8_t *bytes, size_t size, const struct record_batch_header *header,
                                     struct error *error)
 {
-    const uint8_t *cursor = bytes + RECORD_BATCH_HEADER_SIZE;
-    const uint8_t *end = bytes + size;
-    int64_t max_timestamp = NO_TIMESTAMP;
-    for (int32_t i = 0; i < header->record_count; i++) {
-        size_t position = (size_t)(cursor - bytes);
-        if (validate_record(&cursor, end, header, i, &max_timestamp) != STATUS_OK) {
-            return error_set(error, STATUS_CORRUPT, "record %" PRId32 " at byte %zu is corrupt", i, position);
-        }
-    }
-    if (cursor != end) {
-        return error_set(error, STATUS_CORRUPT, "%td bytes follow the last record", end - cursor);
-    }
-    if (max_timestamp != header->max_timestamp) {
+    struct timestamp_range range;
+    RETURN_IF_FAILED(records_time(bytes + RECORD_BATCH_HEADER_SIZE, bytes + size, header->record_count,
+                                  header->base_timestamp, &range, error));
+    if (range.min < NO_TIMESTAMP || range.max != header->max_timestamp) {
         return error_set(error, STATUS_CORRUPT, "max timestamp is %" PRId64 ", its records give %" PRId64,
-                         header->max_timestamp, max_timestamp);
+                         header->max_timestamp, range.max);
     }
     return STATUS_OK;
 }

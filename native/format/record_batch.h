@@ -130,4 +130,17 @@ MUST_USE enum status record_batch_validate(const uint8_t *bytes, size_t size, st
 MUST_USE enum status record_batch_validate_pieces(const struct piece *pieces, size_t piece_count,
                                                   struct error *error);
 
+struct timestamp_range {
+    int64_t min;
+    int64_t max;
+};
+
+/*
+ * Whether [start, end) is exactly `count` records, numbered from 0, and from when to when they are; `count` is at least
+ * 1. CORRUPT with a sentence in `error` (may be NULL) if not, or if a timestamp does not fit in 64 bits. Safe for any
+ * bytes. A timestamp may be negative: the caller decides about it.
+ */
+MUST_USE enum status records_time(const uint8_t *start, const uint8_t *end, int32_t count, int64_t base_timestamp,
+                                  struct timestamp_range *range, struct error *error);
+
 #endif

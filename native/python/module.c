@@ -462,6 +462,8 @@ static PyMethodDef module_methods[] = {
      "The CRC-32C of bytes, unsigned 32 bits; goes on from the checksum of what stands before them."},
     {"header_for_producer", FAST(log_header_for_producer), METH_FASTCALL | METH_KEYWORDS,
      "The 61 bytes of a batch's header for another producer; the CRC follows without a look at the records."},
+    {"records_time", FAST(log_records_time), METH_FASTCALL | METH_KEYWORDS,
+     "(smallest, largest) timestamp of the records of a batch, which must be as many as the header says."},
     {"murmur2", module_murmur2, METH_O, "Kafka's hash of a key, unsigned 32 bits."},
     {NULL, NULL, 0, NULL},
 };

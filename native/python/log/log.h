@@ -14,6 +14,9 @@ PyObject *log_decode(PyObject *module, PyObject *const *args, Py_ssize_t count, 
  * records, for another producer. */
 PyObject *log_header_for_producer(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
+/* records_time(records, base_timestamp_ms, record_count): smallest and largest timestamp of the records of a batch. */
+PyObject *log_records_time(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
 /* consume_batch(records, place, ...), consume_block(block, position, place, ...): the records for a consumer. */
 PyObject *log_consume_batch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *log_consume_block(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);

@@ -5,6 +5,8 @@
 #include "python/common/errors.h"
 
 static const struct integer_range offset_range = {"base_offset", 0, INT64_MAX};
+/* A log of others may have any time: its records are read all the same. */
+static const struct integer_range base_timestamp_range = {"base_timestamp_ms", INT64_MIN, INT64_MAX};
 static const struct integer_range timestamp_range = {"timestamp_ms", NO_TIMESTAMP, INT64_MAX};
 static const struct integer_range count_range = {"record_count", 0, INT32_MAX};
 
@@ -39,7 +41,7 @@ PyObject *raise_record(const struct module_state *state, Py_ssize_t index)
 
 PyObject *raise_rest(const struct module_state *state, ptrdiff_t rest)
 {
-    return raise_format(state, STATUS_CORRUPT, "%td bytes follow the last record of the batch", rest);
+    return raise_format(state, STATUS_CORRUPT, "%zd bytes follow the last record of the batch", (Py_ssize_t)rest);
 }
 
 PyObject *raise_count(const struct module_state *state, int64_t record_count, Py_ssize_t size)
@@ -51,7 +53,7 @@ bool batch_facts_parse(const struct module_state *state, PyObject *const *number
 {
     facts->log_append_time_ms = NO_TIMESTAMP;
     return integer_parse(state, numbers[0], &offset_range, &facts->base_offset) &&
-           integer_parse(state, numbers[1], &timestamp_range, &facts->base_timestamp_ms) &&
+           integer_parse(state, numbers[1], &base_timestamp_range, &facts->base_timestamp_ms) &&
            integer_parse(state, numbers[2], &count_range, &facts->record_count) &&
            integer_parse_optional(state, numbers[3], &timestamp_range, &facts->log_append_time_ms);
 }
