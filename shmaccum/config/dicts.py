@@ -353,6 +353,8 @@ class ServerOptionsDict(TypedDict, total=False):
     """Bytes of a Produce request."""
     max_message_bytes: int | str
     """Bytes of the largest record batch that a client may produce."""
+    message_timestamp_after_max_ms: int | str
+    """A record of a client whose time is further ahead of the clock than this is refused."""
     group_min_session_timeout_ms: int | str
     """The shortest session time-out of a group's member."""
     group_max_session_timeout_ms: int | str

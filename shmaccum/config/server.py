@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shmaccum.config.option import INT_MAX, boolean, count, duration_ms, secret, size, text
+from shmaccum.config.option import INT_MAX, LONG_MAX, boolean, count, duration_ms, secret, size, text
 from shmaccum.config.secret import Secret
 from shmaccum.config.sinks import LogSinkOptions
 
@@ -60,6 +60,12 @@ class ServerOptions(LogSinkOptions):
     )
     max_message_bytes: int = size(
         1_048_588, "Bytes of the largest record batch that a client may produce.", minimum=62, maximum=INT_MAX
+    )
+    message_timestamp_after_max_ms: int = duration_ms(
+        "1h",
+        "A record of a client whose time is further ahead of the clock than this is refused.",
+        kafka="log.message.timestamp.after.max.ms",
+        maximum=LONG_MAX,
     )
     group_min_session_timeout_ms: int = duration_ms("500ms", "The shortest session time-out of a group's member.")
     group_max_session_timeout_ms: int = duration_ms("30min", "The longest session time-out of a group's member.")

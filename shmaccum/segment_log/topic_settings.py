@@ -23,6 +23,7 @@ from shmaccum.segment_log.small_files import replace_file_synced
 
 SETTINGS: Final[Mapping[str, str]] = {
     "max.message.bytes": "max_message_bytes",
+    "message.timestamp.after.max.ms": "message_timestamp_after_max_ms",
     "message.timestamp.type": "message_timestamp_type",
     "retention.bytes": "retention_bytes",
     "retention.ms": "retention_ms",

@@ -11,7 +11,7 @@
     SaslAuthenticate c=biws,r=CS,p=... ──>  the proof fits the verifier?
                                        <──  v=...                        or SASL_AUTHENTICATION_FAILED, and the end
 
-PLAIN has one step: name and password. The server hashes the password for it, in a thread of its own (`hashing`). A
+PLAIN has one step: name and password. The server hashes the password for it, in a thread of its own (`worker`). A
 failed login is answered late, and its connection ends, so that nobody tries many passwords. A name that is no user's
 fails at the same step, after the same work, as a wrong password.
 """
@@ -26,8 +26,8 @@ import secrets
 from typing import Protocol, TypeVar, final
 
 from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving.hashing import Proof
 from shmaccum.serving.users import HASHES, User, UsersFile
+from shmaccum.serving.worker import Proof
 
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *HASHES)

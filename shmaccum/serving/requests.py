@@ -16,11 +16,11 @@ from shmaccum.serving.access import guarded
 from shmaccum.serving.call import Call, Handler, Values
 from shmaccum.serving.cluster import Cluster
 from shmaccum.serving.coordinator import Coordinator
-from shmaccum.serving.hashing import Hashing, Proof
 from shmaccum.serving.login import MECHANISMS, LoginError
 from shmaccum.serving.placement import Placement
 from shmaccum.serving.settings import Settings
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
+from shmaccum.serving.worker import Proof, Worker
 from shmaccum.serving.writing import Writing, topics_to_delete
 
 PRODUCE, FETCH, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 18, 22
@@ -127,7 +127,7 @@ def guarded_routes(table: Mapping[int, Route], topics: Topics) -> dict[int, Rout
 # --- login
 
 
-def login_routes(hashing: Hashing, refuse: Callable[[Call, Values], None]) -> dict[int, Route]:
+def login_routes(hashing: Worker, refuse: Callable[[Call, Values], None]) -> dict[int, Route]:
     """The requests by which a client logs in.
 
     Args:
@@ -151,7 +151,7 @@ def _answer_handshake(call: Call) -> None:
     call.answer({"error_code": error, "mechanisms": list(MECHANISMS)})
 
 
-def _take_token(call: Call, hashing: Hashing, refuse: Callable[[Call, Values], None]) -> None:
+def _take_token(call: Call, hashing: Worker, refuse: Callable[[Call, Values], None]) -> None:
     """SaslAuthenticate: one step, which is answered when its hash is computed where it needs one."""
     login = call.login
     assert login is not None

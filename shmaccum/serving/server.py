@@ -45,7 +45,6 @@ from shmaccum.serving.consumer_group import ConsumerLimits
 from shmaccum.serving.coordinator import Coordinator
 from shmaccum.serving.fetching import Outcome, Piece, Served, receive_ready
 from shmaccum.serving.group import Limits
-from shmaccum.serving.hashing import Hashing
 from shmaccum.serving.login import Login
 from shmaccum.serving.long_poll import LongPoll
 from shmaccum.serving.messages import BadFrameError, Request, api_name, decode, encode_unsupported, read_head
@@ -69,6 +68,7 @@ from shmaccum.serving.topics import Topics
 from shmaccum.serving.transaction_coordinator import TransactionCoordinator
 from shmaccum.serving.transport import PlainTransport, TlsFiles, TlsTransport
 from shmaccum.serving.users import ANYBODY, NOBODY, User, UsersFile
+from shmaccum.serving.worker import Worker
 from shmaccum.serving.writing import Writing
 
 logger = logging.getLogger(__name__)
@@ -170,7 +170,8 @@ class LogServer(ClosedOnExit):
             teller: the log as this process writes it, which tells of each append; None: another process writes it.
         """
         self._numbers = ServerNumbers()
-        self._hashing = Hashing(self._ring)
+        self._hashing = Worker(self._ring, "hashing")
+        self._judging = Worker(self._ring, "judging")
         self._topics = Topics(self.directory)
         self._polls = LongPoll(
             self._topics, self._ring, self._numbers, fail=self._fail_call, is_told=teller is not None
@@ -187,7 +188,7 @@ class LogServer(ClosedOnExit):
     def _new_writing(self, log: LogDirectory) -> Writing:
         is_synced = self.options.sync == "batch"
         transactions = TransactionCoordinator(log, self._coordinator, is_synced=is_synced)
-        return Writing(log, self._topics, self._numbers, transactions)
+        return Writing(log, self._topics, self._numbers, transactions, self._judging)
 
     def _new_selector(self) -> selectors.EpollSelector:
         """A selector of everything but the clients."""
@@ -242,6 +243,7 @@ class LogServer(ClosedOnExit):
         self._questions.answer(self._current_families)
         self._polls.take_told()
         self._hashing.conclude()
+        self._judging.conclude()
         if time.monotonic() >= due_s:
             self._do_due()
 
@@ -573,6 +575,7 @@ class LogServer(ClosedOnExit):
         for connection in list(self._connections):
             self._close(connection)
         self._hashing.close()
+        self._judging.close()
         if self._writing is not None:
             self._writing.transactions.close()
         self._coordinator.close()

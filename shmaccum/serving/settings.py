@@ -40,6 +40,7 @@ TYPES: Final[Mapping[str, int]] = {
     "max.message.bytes": INT,
     "segment.bytes": INT,
     "min.insync.replicas": INT,
+    "message.timestamp.after.max.ms": LONG,
     "retention.bytes": LONG,
     "retention.ms": LONG,
     "segment.ms": LONG,

@@ -1,31 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """The requests that change a log: Produce, and those that make and delete topics. Only a writable server has them.
 
-A batch is appended as it came, under the sequences of its producer: the log takes each once, as a broker does. A batch
-of a transaction needs a partition that its producer has added to it (`transaction_coordinator`).
+A batch is judged before it is appended (`produced`). It is appended under the sequences of its producer: the log takes
+each once, as a broker does. A batch of a transaction needs a partition that its producer has added to it
+(`transaction_coordinator`).
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
+import time
 import uuid
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, LogError, LogPartitionNotFoundError
-from shmaccum.format.batch_header import CONTROL, HEADER_SIZE, crc_problem, read_header
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.codecs import DecompressedTooLargeError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_batch import LogBatch
-from shmaccum.segment_log.partition_log import OWN_TIME
+from shmaccum.segment_log.partition_log import LOG_APPEND_TIME, OWN_TIME
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.numbers import ServerNumbers
+from shmaccum.serving.produced import AT_ONCE_SIZE_MAX, Budget, Rules, decompressed_size_max, judge, split
 from shmaccum.serving.settings import changeable
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.transaction_coordinator import TransactionCoordinator
+from shmaccum.serving.worker import Worker
 from shmaccum.units import format_count
+
+logger = logging.getLogger(__name__)
 
 ACKS = (-1, 0, 1)
 ID_VERSION = 13
@@ -38,6 +46,20 @@ BROKER_CHOOSES = -1
 ALL_RECORDS = -1
 
 
+class Prepared(NamedTuple):
+    """What a request has for a partition."""
+
+    topic: str | None
+    data: Any
+    """As the request has it."""
+    rules: Rules
+    batches: list[LogBatch] | Refusal
+
+
+_NO_RULES = Rules(0, 0, 0, sets_time=False)
+"""Of a partition that takes nothing."""
+
+
 @final
 class Writing:
     """A log directory that this server writes.
@@ -47,6 +69,7 @@ class Writing:
         topics: the topics that the server serves.
         numbers: where the batches are counted that clients produce.
         transactions: their coordinator.
+        worker: decompresses batches that are large.
     """
 
     def __init__(
@@ -55,8 +78,10 @@ class Writing:
         topics: Topics,
         numbers: ServerNumbers,
         transactions: TransactionCoordinator,
+        worker: Worker,
     ) -> None:
         self.transactions = transactions
+        self._worker = worker
         self._numbers = numbers
         self._directory = directory
         self._topics = topics
@@ -64,22 +89,44 @@ class Writing:
     # --- produce
 
     def produce(self, call: Call) -> None:
-        """Produce: appends each partition's batches, all that are right."""
-        message = call.message
+        """Produce: judges the batches, and appends those of each partition where all are right."""
+        prepared = self._prepare(call)
+        try:
+            self._append_all(call, _judged(prepared, Budget(AT_ONCE_SIZE_MAX)))
+        except DecompressedTooLargeError:
+            budget = Budget(decompressed_size_max(sum(len(data.records or b"") for _, data, _, _ in prepared)))
+            self._worker.ask(lambda: _judged_in_thread(prepared, budget), lambda found: self._append_all(call, found))
+
+    def _prepare(self, call: Call) -> list[Prepared]:
+        """Every partition of a request, with its batches, or the reason why it takes none."""
         is_by_id = call.version >= ID_VERSION
-        responses = []
-        for topic in message.topic_data:
+        prepared: list[Prepared] = []
+        for topic in call.message.topic_data:
             name = self._topics.name_of(topic.topic_id) if is_by_id else topic.name
-            partitions = [self._produced(name, data, call) for data in topic.partition_data]
+            for data in topic.partition_data:
+                refusal = self._place_problem(name, data, call)
+                rules = _NO_RULES if refusal is not None or name is None else self._rules_of(name, call.version)
+                batches = refusal or split(memoryview(bytes(data.records or b"")), rules)
+                prepared.append(Prepared(name, data, rules, batches))
+        return prepared
+
+    def _append_all(self, call: Call, prepared: list[Prepared]) -> None:
+        """Appends what was judged, and answers."""
+        produced = iter(prepared)
+        responses = []
+        for topic in call.message.topic_data:
+            of_topic = list(itertools.islice(produced, len(topic.partition_data)))
+            name = of_topic[0].topic if of_topic else None
+            partitions = [self._produced(one, call) for one in of_topic]
             responses.append({"name": name, "topic_id": topic.topic_id, "partition_responses": partitions})
-        if message.acks == 0:
+        if call.message.acks == 0:
             call.answer_with([])
         else:
             call.answer({"responses": responses})
 
-    def _produced(self, topic: str | None, data: Any, call: Call) -> Values:
+    def _produced(self, one: Prepared, call: Call) -> Values:
         answer: Values = {
-            "index": data.index,
+            "index": one.data.index,
             "error_code": BrokerError.NONE,
             "base_offset": -1,
             "log_append_time_ms": OWN_TIME,
@@ -87,31 +134,47 @@ class Writing:
             "record_errors": [],
             "error_message": None,
         }
-        found = self._append(topic, data, call)
+        found = self._append(one, call)
         if isinstance(found, Refusal):
             return {**answer, "error_code": int(found.error_code), "error_message": found.message or None}
-        assert topic is not None
+        assert one.topic is not None
         offset, time_ms = found
-        start = self._start_offset(topic, data.index)
+        start = self._start_offset(one.topic, one.data.index)
         return {**answer, "base_offset": offset, "log_append_time_ms": time_ms, "log_start_offset": start}
 
     def _start_offset(self, topic: str, partition: int) -> int:
         return self._directory.partition(topic, partition).log_start_offset
 
-    def _append(self, topic: str | None, data: Any, call: Call) -> tuple[int, int] | Refusal:
-        """Appends the batches of one partition; the first one's offset and time."""
-        message, is_by_id = call.message, call.version >= ID_VERSION
-        if message.acks not in ACKS:
-            return Refusal(BrokerError.INVALID_REQUIRED_ACKS, f"acks is {message.acks}, not one of -1, 0, 1")
+    def _place_problem(self, topic: str | None, data: Any, call: Call) -> Refusal | None:
+        """The reason why a partition takes nothing of a request; None: it takes what is right."""
+        if call.message.acks not in ACKS:
+            return Refusal(BrokerError.INVALID_REQUIRED_ACKS, f"acks is {call.message.acks}, not one of -1, 0, 1")
         if topic is None or not 0 <= data.index < self._directory.partition_count(topic):
+            is_by_id = call.version >= ID_VERSION
             return Refusal(BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "")
-        batches = split(memoryview(bytes(data.records or b"")), self._message_size_max(topic))
-        if isinstance(batches, Refusal):
-            return batches
-        place = TopicPartition(topic, data.index)
-        problems = (self._transaction_problem(batch, place, call) for batch in batches)
+        return None
+
+    def _rules_of(self, topic: str, version: int) -> Rules:
+        options = self._directory.options_of(topic)
+        assert isinstance(options, ServerOptions)
+        return Rules(
+            version,
+            options.max_message_bytes,
+            time.time_ns() // 10**6 + options.message_timestamp_after_max_ms,
+            options.message_timestamp_type == LOG_APPEND_TIME,
+        )
+
+    def _append(self, one: Prepared, call: Call) -> tuple[int, int] | Refusal:
+        """Appends the batches of one partition; the first one's offset and time."""
+        if isinstance(one.batches, Refusal):
+            return one.batches
+        refusal = self._place_problem(one.topic, one.data, call)  # the topic may be gone since it was judged
+        if refusal is not None or one.topic is None:
+            return refusal or Refusal(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "")
+        place = TopicPartition(one.topic, one.data.index)
+        problems = (self._transaction_problem(batch, place, call) for batch in one.batches)
         problem = next((each for each in problems if each is not None), None)
-        return problem or self._append_batches(place, batches)
+        return problem or self._append_batches(place, one.batches)
 
     def _transaction_problem(self, batch: LogBatch, place: TopicPartition, call: Call) -> Refusal | None:
         """The reason why a batch does not fit the transactions of its producer; None: it does."""
@@ -123,12 +186,6 @@ class Writing:
                 f"producer {batch.producer_id} has an open transaction in {place}, and sent a batch outside of it",
             )
         return None
-
-    def _message_size_max(self, topic: str) -> int:
-        """Bytes of the largest batch that a topic takes (max.message.bytes)."""
-        options = self._directory.options_of(topic)
-        assert isinstance(options, ServerOptions)
-        return options.max_message_bytes
 
     def _append_batches(self, place: TopicPartition, batches: list[LogBatch]) -> tuple[int, int] | Refusal:
         try:
@@ -292,22 +349,25 @@ def _wanted_count(topic: Any) -> int | None:
     return None if topic.num_partitions == BROKER_CHOOSES else int(topic.num_partitions)
 
 
-def split(records: memoryview, size_max: int) -> list[LogBatch] | Refusal:
-    """The batches that a Produce brings for a partition, each checked; or the reason why none of them is taken."""
-    batches: list[LogBatch] = []
-    position = 0
-    while position < len(records):
-        if len(records) - position < HEADER_SIZE:
-            return Refusal(BrokerError.CORRUPT_MESSAGE, "less than a batch's header came")
-        header = read_header(records, position)
-        view = records[position : position + header.size] if header.problem is None else records[:0]
-        problem = header.problem or ("it is cut short" if len(view) < header.size else crc_problem(header, view))
-        if problem is not None:
-            return Refusal(BrokerError.CORRUPT_MESSAGE, f"a record batch is not what it says: {problem}")
-        if header.attributes & CONTROL or header.record_count != header.last_offset_delta + 1:
-            return Refusal(BrokerError.INVALID_RECORD, "a marker of a transaction, or a batch whose offsets have holes")
-        if header.size > size_max:
-            return Refusal(BrokerError.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes, {size_max} are taken")
-        batches.append(LogBatch(header, view, "", 0))
-        position += header.size
-    return batches or Refusal(BrokerError.CORRUPT_MESSAGE, "no record batch came")
+def _judged(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
+    """The partitions, with their batches as the log takes them.
+
+    Raises:
+        DecompressedTooLargeError: the compressed batches stand for more bytes than the budget has.
+    """
+    return [
+        one if isinstance(one.batches, Refusal) else one._replace(batches=judge(one.batches, one.rules, budget))
+        for one in prepared
+    ]
+
+
+def _judged_in_thread(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
+    """The same; a request that is beyond the budget is refused, and so is one that cannot be judged."""
+    try:
+        return _judged(prepared, budget)
+    except DecompressedTooLargeError as error:
+        refusal = Refusal(BrokerError.MESSAGE_TOO_LARGE, f"{error}, together: send smaller batches")
+    except Exception as error:
+        logger.exception("a Produce request could not be judged")
+        refusal = Refusal(BrokerError.UNKNOWN_SERVER_ERROR, f"the batches could not be judged: {error}")
+    return [one if isinstance(one.batches, Refusal) else one._replace(batches=refusal) for one in prepared]

@@ -17,7 +17,7 @@ import pytest
 
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.log_file import FileRange
-from shmaccum.serving import LogServer
+from shmaccum.serving import LogServer, produced, writing
 from shmaccum.serving.asking import Asking
 from shmaccum.serving.connection import READ_SIZE
 from tests.log_support import TOPIC, make_batch
@@ -103,15 +103,46 @@ def test_records_that_are_none_are_refused_and_the_connection_goes_on(tmp_path: 
         assert sorted(consume_with_kafka_python(address, 3)) == [0, 1, 2]
 
 
-def test_a_compressed_bomb_is_never_decompressed(tmp_path: Path) -> None:
+def test_a_compressed_bomb_is_refused(tmp_path: Path) -> None:
+    refusals: list[Any] = []
     with running(tmp_path / "log", max_message_bytes="1MiB") as server:
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": address_of(server), "compression.type": "zstd", "message.max.bytes": 100_000_000}
         )
-        producer.produce(TOPIC, bytes(90_000_000), partition=0)
+        producer.produce(TOPIC, bytes(90_000_000), partition=0, on_delivery=lambda error, _: refusals.append(error))
         assert producer.flush(DEADLINE_S) == 0
-        (size,) = (path.stat().st_size for path in (tmp_path / "log" / f"{TOPIC}-0").glob("*.log"))
-        assert size < 100_000
+        (refusal,) = refusals
+        assert refusal.code() == confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_compressed_records_are_judged_while_others_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on, threads = threading.Event(), []
+
+    def judge_slowly(*arguments: Any) -> Any:
+        if arguments[2].left > produced.AT_ONCE_SIZE_MAX:
+            threads.append(threading.current_thread().name)
+            assert may_go_on.wait(DEADLINE_S)
+        return judge(*arguments)
+
+    judge = produced.judge
+    monkeypatch.setattr(writing, "judge", judge_slowly)
+    delivered: list[Any] = []
+    with running(tmp_path / "log") as server, stranger(address_of(server)) as other:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": address_of(server), "compression.type": "lz4", "message.max.bytes": 100_000_000}
+        )
+        producer.produce(TOPIC, bytes(8_000_000), partition=0, on_delivery=lambda *found: delivered.append(found))
+        wait_until(lambda: producer.poll(0) == 0 and bool(threads))
+        for _ in range(10):
+            other.sendall(api(18, 0))
+            assert answer_of(other)
+        assert delivered == []
+        may_go_on.set()
+        assert producer.flush(DEADLINE_S) == 0
+        assert [error for error, _ in delivered] == [None]
+        assert all(name.startswith("shmaccum-judging") for name in threads)
 
 
 def test_equal_correlation_ids_are_answered_each(tmp_path: Path) -> None:
