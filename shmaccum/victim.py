@@ -81,6 +81,15 @@ class Victim:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
+    def ask_to_stop(self) -> None:
+        """Sends SIGTERM.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._descriptor, signal.SIGTERM)
+
     def has_ended(self, timeout_s: float) -> bool:
         """True when all of its threads have ended, at once or within the time."""
         with selectors.DefaultSelector() as selector:

@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "remove": "Remove arenas.",
     "produce": "Send lines as records.",
     "sender": "Deliver the records that all processes append.",
+    "stop": "Ask the sender of an arena to leave, and wait for it.",
     "ls": "List the arenas of this host.",
     "stat": "Show the work of an arena, live.",
     "top": "Show the processes of an arena, live.",

@@ -220,14 +220,18 @@ def whereabouts(arena: Arena) -> str:
     return f"still in the arena, which has no sender: start one (shmaccum sender {arena.name} --sink ...)"
 
 
-def _read(job: Job, files: Sequence[Path], size_max: int) -> int:
+def _read(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> int:
     """Sends what the files have; answers the exit code so far. An error before the first record ends the command."""
     try:
         for path in files or (None,):
             if not job.is_complete:
                 _send_file(job, path, size_max)
     except KeyboardInterrupt:
-        click.echo("shmaccum: interrupted; waiting for what was sent (once more leaves at once)", err=True)
+        click.echo(
+            f"shmaccum: interrupted; waiting for at most {timeout_s:g} s for the results of what was sent (once more "
+            "leaves at once)",
+            err=True,
+        )
         return EXIT_INTERRUPTED
     except (ShmaccumError, OSError) as error:
         if not job.tally.sent or isinstance(error, BrokenPipeError):
@@ -239,7 +243,7 @@ def _read(job: Job, files: Sequence[Path], size_max: int) -> int:
 
 def _run(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> int:
     with job.progress:
-        code = _read(job, files, size_max)
+        code = _read(job, files, size_max, timeout_s)
         _wait(job, timeout_s)
     if not job.tally.is_well or sys.stderr.isatty():
         click.echo(f"shmaccum: {job.tally}", err=True)

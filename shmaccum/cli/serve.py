@@ -75,6 +75,7 @@ def command(
         )
         with _metrics_server(server, metrics):
             server.run()
+            logger.info("asked to stop: the server closes its connections and the log")
     logger.info("ended in order")
 
 

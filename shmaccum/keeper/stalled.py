@@ -51,21 +51,34 @@ def find_victim(watch: SenderWatch) -> Iterator[Victim]:
         NotToBeKilledError: it is of another user, in another PID namespace, this process itself, or not to be found.
     """
     listener = watch.listener()
+    if listener is not None and listener.user != os.geteuid():
+        raise NotToBeKilledError(f"it belongs to the user {listener.user}, this process to {os.geteuid()}")
+    if listener is not None and listener.pid == os.getpid():
+        raise NotToBeKilledError("it is a part of this process")
+    with hold_listener(watch) as victim:
+        check_namespace(victim.pid)
+        yield victim
+
+
+@contextlib.contextmanager
+def hold_listener(watch: SenderWatch) -> Iterator[Victim]:
+    """The process that listens on the presence socket, held by a pidfd.
+
+    Raises:
+        NotToBeKilledError: it is in a PID namespace that cannot be seen from here, or not to be found.
+    """
+    listener = watch.listener()
     if listener is None:
         raise NotToBeKilledError("nobody listens on its presence socket here")
-    if listener.user != os.geteuid():
-        raise NotToBeKilledError(f"it belongs to the user {listener.user}, this process to {os.geteuid()}")
     if listener.pid == 0:
         raise NotToBeKilledError("it lives in another PID namespace")
-    if listener.pid == os.getpid():
-        raise NotToBeKilledError("it is a part of this process")
     descriptor = _open(watch, listener.pid)
     try:
-        check_namespace(listener.pid)
-        victim = Victim(listener.pid, descriptor)
-        if victim.has_ended(0) or not watch.is_connected():  # the second look: until here the number meant the listener
+        process = Victim(listener.pid, descriptor)
+        # The second look: until here the number meant the listener.
+        if process.has_ended(0) or not watch.is_connected():
             raise NotToBeKilledError("it has just ended")
-        yield victim
+        yield process
     finally:
         os.close(descriptor)
 

@@ -225,6 +225,11 @@ class Observation(NamedTuple):
     """Topic -> partitions its sink reported; 0 unknown."""
     errors: tuple[ErrorFacts, ...]
 
+    @property
+    def left_record_count(self) -> int:
+        """Records without a result: those in the arena, and those in the sender's overflow."""
+        return self.queued_record_count + self.overflow.record_count
+
     def as_json(self) -> dict[str, Any]:
         """The same for machines; keys are stable."""
         return self._asdict() | {

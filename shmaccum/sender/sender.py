@@ -39,7 +39,7 @@ from shmaccum.sender.supervisor import Supervisor
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.names import expect_sink, living_sender, name_in_arena
 from shmaccum.sinks.sink import Sink
-from shmaccum.units import format_count
+from shmaccum.units import format_count, format_duration_ns
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -108,6 +108,7 @@ class Sender:
         self._overflow: Overflow | None = None
         self._stop_at_ns: int | None = None
         self._stop_deadline_ns: int | None = None
+        self._has_told_stop = False
         self._is_aborted = False
         self._closing = Closing(self.arena)
         self._idle_since_ns: int | None = None
@@ -342,9 +343,27 @@ class Sender:
             return True
         if self._stop_at_ns is None:
             return self._is_idle_for_long()
+        self._tell_stop()
         if self._stop_deadline_ns is not None and self.arena.native.now_ns() >= self._stop_deadline_ns:
             return True
         return self._is_emptied() if self._closing.has_begun else self._is_drained()
+
+    def _tell_stop(self) -> None:
+        """Logs once that it was asked to stop, and what it does first. `stop` itself runs in signal handlers."""
+        if self._has_told_stop or self._closing.has_begun or self._stop_deadline_ns is None:
+            return
+        self._has_told_stop = True
+        from shmaccum.observe.observation import Observer  # no other sender needs it
+
+        left_ns = max(self._stop_deadline_ns - self.arena.native.now_ns(), 0)
+        left = Observer(self.arena).observe().left_record_count
+        logger.info(
+            "the sender of %s was asked to stop: %s delivered first, for at most %s. A second signal, or stop(0), makes "
+            "it leave at once, and the rest stays for the next sender",
+            self.arena.name,
+            format_count(left, "record is", "records are"),
+            format_duration_ns(left_ns),
+        )
 
     def _is_drained(self) -> bool:
         """All batches that were there when it was stopped have their results, and no transaction is being ended."""

@@ -50,11 +50,12 @@ from shmaccum.segment_log.log_watch import LogWatch
 from shmaccum.segment_log.shipped import Position, PositionsFile, ShippedTo, forget_shipped, read_shipped
 from shmaccum.sender.backoff import Backoff
 from shmaccum.shipping.convoy import Convoy
-from shmaccum.shipping.host import NS_PER_S, RateLimit, ShipperHost
+from shmaccum.shipping.host import NS_PER_S, RateLimit, ShipperHost, logger
 from shmaccum.shipping.lane import Lane, Route, resumed, topic_id_of
 from shmaccum.shipping.starts import Starts
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import IDENTITY_SIZE, Ack, Sink, Verdict, WireBatch
+from shmaccum.units import format_count
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -596,6 +597,14 @@ class Shipper(ClosedOnExit):
     def _finish(self) -> None:
         """Waits for what is in flight, but not for long: the next shipper sends it again, and the sink drops it."""
         deadline_s = time.monotonic() + CLOSE_TIMEOUT_S
+        if self._is_stopped:
+            in_flight = format_count(sum(lane.is_out for lane in self.lanes), "partition has", "partitions have")
+            logger.info(
+                "the shipper was asked to stop, and %s batches in flight: it waits for them for at most %g s, and the "
+                "next shipper goes on from there",
+                in_flight,
+                CLOSE_TIMEOUT_S,
+            )
         while any(lane.is_out for lane in self.lanes) and time.monotonic() < deadline_s:
             self._poll(deadline_s - time.monotonic())
             self._write_positions()

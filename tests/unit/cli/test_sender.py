@@ -14,10 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.segment_log import LogReader
 from tests.accumulator import Accumulator
-from tests.support import deliver_all, wait_until
+from tests.other_users import OtherUsers, needs_root
+from tests.support import deliver_all, sender_pid, wait_until
 from tests.unit.cli.conftest import Shell
 
 TOPIC = "flights"
@@ -63,6 +65,9 @@ class Senders:
             process.wait(WATCHDOG_S)
             assert process.stderr is not None
             process.stderr.close()
+
+
+NO_BROKER = ("--sink", "kafka:127.0.0.1:1", "-X", "delivery.timeout.ms=1h")
 
 
 @pytest.fixture
@@ -138,6 +143,131 @@ def test_a_second_signal_makes_it_leave_at_once(senders: Senders) -> None:
     with Accumulator(senders.arena) as next_one:
         next_one.become_sender()
         assert deliver_all(next_one) == [b"one"]
+
+
+def test_a_sender_that_is_asked_to_stop_says_what_it_does_first(senders: Senders) -> None:
+    process = senders.working(*NO_BROKER)
+    append(senders.arena, b"one", b"two")
+    assert process.stderr is not None
+    process.terminate()
+    line = next(line for line in process.stderr if "asked to stop" in line)
+    assert process.poll() is None
+    assert f"the sender of {senders.arena.name} was asked to stop: 2 records are delivered first" in line
+    assert "for at most 60 min. A second signal, or stop(0), makes it leave at once" in line
+    process.terminate()
+    assert process.wait(WATCHDOG_S) == 0
+
+
+# --- shmaccum stop
+
+
+def test_stop_waits_until_the_sender_has_delivered_and_left(senders: Senders, shell: Shell) -> None:
+    process = senders.working("-X", "linger.ms=1h", "-X", "delivery.timeout.ms=2h")
+    append(senders.arena, b"one")
+    ended = shell("stop", senders.arena.name)
+    assert f"process {process.pid} was asked to stop; 1 record waits" in ended.stderr
+    assert ended.stdout == (
+        f"the sender of {senders.arena.name} (process {process.pid}) has left, and nothing is left in it\n"
+    )
+    assert process.wait(WATCHDOG_S) == 0
+    assert delivered(senders.log) == [b"one"]
+
+
+def test_stop_tells_what_is_left_and_a_second_one_makes_the_sender_leave_at_once(
+    senders: Senders, shell: Shell
+) -> None:
+    process = senders.working(*NO_BROKER)
+    append(senders.arena, b"one")
+    said = shell("stop", senders.arena.name, "--timeout", "500ms", code=1).stdout
+    assert "has not left after 500 ms and goes on delivering; 1 record is left" in said
+    assert process.poll() is None
+    ended = shell.json("stop", senders.arena.name, code=1)
+    assert (ended["outcome"], ended["pid"], ended["left_record_count"]) == ("left", process.pid, 1)
+    assert process.wait(WATCHDOG_S) == 0
+
+
+def test_without_a_sender_stop_has_nothing_to_do(shell: Shell, arena: Arena) -> None:
+    assert shell("stop", arena.name).stdout == f"{arena.name} has no sender, and nothing is left in it\n"
+    append(arena, b"one")
+    document = shell.json("stop", arena.name, code=1)
+    assert (document["outcome"], document["pid"], document["left_record_count"]) == ("none", None, 1)
+
+
+def test_stop_names_an_arena_that_is_not_there(shell: Shell, arena_name: str) -> None:
+    assert f"there is no arena {arena_name}" in shell("stop", arena_name, code=2).stderr
+
+
+def test_producers_that_keep_a_sender_start_none_after_stop(shell: Shell, arena: Arena, tmp_path: Path) -> None:
+    with Producer(arena, sink=f"log:{tmp_path / 'log'}") as producer:
+        producer.send(TOPIC, b"one", partition=0)
+        shell("stop", arena.name)
+        assert delivered(tmp_path / "log") == [b"one"]
+        assert not arena.native.sender_died
+
+
+def test_stop_ends_the_restarts_of_a_sender_that_dies(shell: Shell, arena: Arena, tmp_path: Path) -> None:
+    """Also while another sender begins, which is asked then."""
+    with Producer(arena, sink=f"log:{tmp_path / 'log'}"):
+        wait_until(lambda: sender_pid(arena) is not None, "the sender is known")
+        pid = sender_pid(arena)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: sender_pid(arena) != pid, "the sender has died")
+        assert shell.json("stop", arena.name)["outcome"] in {"left", "none"}
+        assert not arena.native.sender_died
+        assert not arena.native.sender_is_alive
+
+
+def test_after_stop_a_dead_sender_counts_as_one_that_left_in_order(senders: Senders, shell: Shell) -> None:
+    process = senders.working()
+    process.kill()
+    process.wait(WATCHDOG_S)
+    assert senders.arena.native.sender_died
+    assert shell.json("stop", senders.arena.name)["outcome"] == "none"
+    assert not senders.arena.native.sender_died
+
+
+def test_stop_leaves_a_standby_that_takes_over(senders: Senders, shell: Shell) -> None:
+    first = senders.working()
+    standby = senders.start("--standby")
+    wait_until(
+        lambda: any(row["role"] == "standby" for row in senders.arena.native.processes() if row["alive"]),
+        "the standby stands by",
+    )
+    document = shell.json("stop", senders.arena.name, code=None)
+    assert document["outcome"] in {"left", "replaced"}  # the standby may take the role after the last look
+    assert first.wait(WATCHDOG_S) == 0
+    wait_until(lambda: sender_pid(senders.arena) == standby.pid, "the standby has taken over")
+    assert shell.json("stop", senders.arena.name)["pid"] == standby.pid
+    assert standby.wait(WATCHDOG_S) == 0
+
+
+def test_stop_says_that_a_sender_is_stopped(senders: Senders, shell: Shell) -> None:
+    process = senders.working()
+    process.send_signal(signal.SIGSTOP)
+    said = shell("stop", senders.arena.name, "--timeout", "300ms", code=1).stdout
+    assert f"is stopped: continue it (kill -CONT {process.pid})" in said
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(WATCHDOG_S) == 0
+
+
+@needs_root
+def test_stop_tells_another_user_whose_sender_it_is(other_users: OtherUsers, arena_name: str) -> None:
+    Arena.create(arena_name, mode=0o660, group=23470).close()
+    command = [sys.executable, "-m", "shmaccum", "sender", arena_name, "--sink", "null:", "--mode", "0660", "-q"]
+    sender = subprocess.Popen(command)
+    try:
+        with Arena.attach(arena_name, mode=0o660) as arena:
+            wait_until(lambda: arena.native.sender_is_alive, "the sender has its role")
+        ended = other_users.run(23471, (23470,), "-m", "shmaccum", "stop", arena_name)
+        assert ended.returncode == 2
+        assert f"(process {sender.pid}) belongs to user 0: run this command as that user, or as root" in ended.stderr
+    finally:
+        sender.terminate()
+        assert sender.wait(WATCHDOG_S) == 0
+
+
+# --- leaving
 
 
 SIGNALLED_LATE = """
