@@ -64,7 +64,7 @@ def _readable(text: str) -> str:
 
 def _sender(seen: Observation) -> Text:
     if not seen.sender.is_alive:
-        return Text("none", style=PROBLEM)
+        return Text("none") if seen.is_idle else Text("none", style=PROBLEM)
     return Text("alive" if seen.sender.pid is None else str(seen.sender.pid))
 
 

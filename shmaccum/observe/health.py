@@ -8,8 +8,9 @@
 ``well``
     Nobody has to look: no damaged batch is kept, and no process is stopped.
 
-A question includes the ones above it, so an arena that is not live is neither ready nor well. A probe decides nothing
-in the arena: it only tells.
+A question includes the ones above it, so an arena that is not live is neither ready nor well. There is one exception:
+an idle arena (`Observation.is_idle`) is well, though it is not ready before a sender begins. A probe decides nothing in
+the arena: it only tells.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _silent_sender(seen: Observation) -> str | None:
 def _no_sender(seen: Observation) -> str | None:
     if seen.sender.is_alive:
         return None
-    waiting = format_count(seen.queued_record_count, "record waits", "records wait")
+    waiting = format_count(seen.left_record_count, "record waits", "records wait")
     return f"no sender lives, and {waiting}: start one (shmaccum sender)"
 
 
@@ -134,5 +135,7 @@ TROUBLES: Final[Mapping[str, tuple[Question, Callable[[Observation], str | None]
 def troubles(seen: Observation, question: Question = Question.WELL) -> Iterator[Trouble]:
     """The troubles because of which the answer to a question is no; none when it is yes."""
     for kind, (first, tell) in TROUBLES.items():
+        if kind == "no_sender" and question is Question.WELL and seen.is_idle:
+            continue
         if first <= question and (sentence := tell(seen)) is not None:
             yield Trouble(kind, first, sentence)

@@ -23,6 +23,7 @@ from shmaccum.arena.removal import has_lost_its_name
 from shmaccum.arena.reports import read_entries
 from shmaccum.arena.sender_state import readable_name
 from shmaccum.arena.slot_word import SLOT_STATES, record_count_of, size_of, state_of
+from shmaccum.exceptions import CorruptArenaError
 
 UNSEEN = "unseen"
 GONE = "gone"
@@ -105,6 +106,10 @@ class SenderFacts(NamedTuple):
     producer_epoch: int
     sink: str | None
     """Where the living sender delivers; None: there is none, or it does not say."""
+    has_left: bool
+    """True if there is none, because none began, or the last one left in order; False if it died."""
+    is_external: bool
+    """True if the arena's creator said that somebody else keeps its sender."""
 
 
 class BatchFacts(NamedTuple):
@@ -229,6 +234,12 @@ class Observation(NamedTuple):
     def left_record_count(self) -> int:
         """Records without a result: those in the arena, and those in the sender's overflow."""
         return self.queued_record_count + self.overflow.record_count
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing is left to deliver, and no sender is missing: none began, or the last one left in order."""
+        is_wanted = self.sender.is_external or self.left_record_count > 0 or self.waiting_count > 0
+        return self.sender.has_left and not self.sender.is_alive and not is_wanted
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines; keys are stable."""
@@ -496,7 +507,16 @@ class Observer:
             producer_id=facts["producer_id"],
             producer_epoch=facts["producer_epoch"],
             sink=readable_name(facts["sink_name"]) if facts["sink_name"] else None,
+            has_left=not is_alive and not self.arena.native.sender_died,
+            is_external=self._is_external(),
         )
+
+    def _is_external(self) -> bool:
+        """False where the options of the arena are damaged: that is told elsewhere."""
+        try:
+            return self.arena.has_external_sender
+        except CorruptArenaError:
+            return False
 
     def _processes(self, entries: list[dict[str, Any]], census: _Census, now_ns: int) -> Iterator[ProcessFacts]:
         slot_size = self.arena.geometry["batch_size"]

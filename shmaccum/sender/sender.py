@@ -358,8 +358,8 @@ class Sender:
         left_ns = max(self._stop_deadline_ns - self.arena.native.now_ns(), 0)
         left = Observer(self.arena).observe().left_record_count
         logger.info(
-            "the sender of %s was asked to stop: %s delivered first, for at most %s. A second signal, or stop(0), makes "
-            "it leave at once, and the rest stays for the next sender",
+            "the sender of %s was asked to stop: %s delivered first, for at most %s. A second signal, or stop(0), "
+            "makes it leave at once, and the rest stays for the next sender",
             self.arena.name,
             format_count(left, "record is", "records are"),
             format_duration_ns(left_ns),

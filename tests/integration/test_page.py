@@ -99,7 +99,9 @@ def overwrite(arena: Arena, found: bytes, wanted: bytes) -> None:
 
 
 def test_the_page_tells_the_trouble(arena: Arena, tmp_path: Path) -> None:
+    with Accumulator(arena) as accumulator:
+        accumulator.append("t", 0, 1, None, b"v")
     with closing(MetricsServer("127.0.0.1:0", ArenaCollector(arena))) as server:
         words = text_of(shown(f"http://127.0.0.1:{server.port}/", tmp_path))
     assert "1 trouble" in words
-    assert "no sender lives, and 0 records wait: start one (shmaccum sender)" in words
+    assert "no sender lives, and 1 record waits: start one (shmaccum sender)" in words

@@ -19,10 +19,14 @@ import pytest
 from click.testing import CliRunner
 
 from setup import ROOT
+from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.cli import main
 from shmaccum.cli.group import COMMANDS
+from shmaccum.sender import Sender
+from shmaccum.sinks.memory import MemorySink
 from tests.accumulator import Accumulator
+from tests.support import Child
 from tests.unit.cli.conftest import Shell, damage_region
 
 TIMEOUT_S = 600
@@ -47,6 +51,33 @@ def test_ls_has_a_row_with_size_fill_sender_and_trouble(shell: Shell, filled: st
     assert row["sender"]["is_alive"] is False
     assert [trouble["kind"] for trouble in row["troubles"]] == ["no_sender"]
     assert row["error"] is None
+
+
+def test_an_idle_arena_has_no_trouble(shell: Shell, arena: Arena) -> None:
+    """No sender began; one that was idle left in order; and it is ready only with a sender."""
+    for _ in range(2):
+        assert listed(shell, arena.name)["troubles"] == []
+        assert f"{arena.name}: " not in shell("ls", columns=200).stdout
+        assert shell("health", arena.name).stdout == f"{arena.name} is well\n"
+        assert "no sender lives, and 0 records wait" in shell("health", arena.name, "--ready", code=1).stdout
+        sender = Sender(arena, MemorySink(), idle_exit_ms=1)
+        sender.run()
+        assert sender.has_left_idle
+
+
+def test_an_arena_whose_sender_died_or_is_kept_by_another_is_in_trouble(shell: Shell, arena_name: str) -> None:
+    with Arena.create(arena_name, external_sender=True, buffer_memory="64KiB", batch_size="4KiB"):
+        assert [found["kind"] for found in listed(shell, arena_name)["troubles"]] == ["no_sender"]
+    Arena.remove(arena_name)
+    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB"):
+        Child(lambda: die_as_sender(arena_name)).join()
+        assert [found["kind"] for found in listed(shell, arena_name)["troubles"]] == ["no_sender"]
+        assert "no sender lives" in shell("health", arena_name, code=1).stdout
+
+
+def die_as_sender(name: str) -> None:
+    half = SenderHalf(Arena.attach(name).native)
+    half.become_sender()
 
 
 def test_ls_names_sender_and_sink(shell: Shell, arena: Arena) -> None:
