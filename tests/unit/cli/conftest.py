@@ -51,7 +51,7 @@ class Shell:
         assert "Traceback" not in result.output
         return result
 
-    def json(self, *arguments: str, code: int = 0) -> Any:
+    def json(self, *arguments: str, code: int | None = 0) -> Any:
         """The document the command printed."""
         return json.loads(self(*arguments, "--json", code=code).stdout)
 
