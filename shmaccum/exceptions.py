@@ -5,6 +5,7 @@
 
     ShmaccumError
     ├── InvalidArgumentError (ValueError)
+    │   └── PackageMissingError (ImportError)  an optional package is not installed
     ├── ArenaError
     │   ├── ArenaExistsError (FileExistsError)
     │   ├── ArenaNotFoundError (FileNotFoundError)
@@ -81,6 +82,10 @@ class ShmaccumError(Exception):
 
 class InvalidArgumentError(ShmaccumError, ValueError):
     """An argument is out of range or contradicts another one."""
+
+
+class PackageMissingError(InvalidArgumentError, ImportError):
+    """An optional package that a call needs is not installed; the message has the command that installs it."""
 
 
 class ArenaError(ShmaccumError):

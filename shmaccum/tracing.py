@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shmaccum import __version__
-from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.exceptions import PackageMissingError
 from shmaccum.producer.pipeline import ProducerRecord
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ class TracingInterceptor:
         tracer_provider: makes the tracer; None: OpenTelemetry's global one.
 
     Raises:
-        InvalidArgumentError: the package opentelemetry-api is not installed.
+        PackageMissingError: the package opentelemetry-api is not installed.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         try:
             from opentelemetry import propagate, trace
         except ImportError as error:
-            raise InvalidArgumentError(
+            raise PackageMissingError(
                 "spans need the package opentelemetry-api: pip install opentelemetry-api"
             ) from error
         self._tracer = trace.get_tracer("shmaccum", __version__, tracer_provider)

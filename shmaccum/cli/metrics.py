@@ -17,7 +17,7 @@ from shmaccum.observe.server import MetricsServer
     "metrics",
     cls=Command,
     epilog="Kafka's producer metrics are known to the sender alone: shmaccum sender ARENA --metrics HOST:PORT serves "
-    "both. Needs the package prometheus_client (pip install 'shmaccum[metrics]').",
+    "both. Needs the package prometheus_client (extra metrics).",
 )
 @arena_argument
 @click.option("--listen", "address", metavar="HOST:PORT", help="Serve http://HOST:PORT until Ctrl-C.")

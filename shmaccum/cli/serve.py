@@ -8,12 +8,14 @@ import logging
 import resource
 import signal
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shmaccum.cli.group import Command, assignments, start_logging
-from shmaccum.serving import LogServer
+
+if TYPE_CHECKING:
+    from shmaccum.serving import LogServer
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +69,8 @@ def command(
     given: dict[str, Any] = assignments(options) | ({"insecure": "true"} if insecure else {})
     if advertised_listener is not None:
         given["advertised_listener"] = advertised_listener
+    from shmaccum.serving import LogServer  # needs kafka-python
+
     with LogServer(directory, listen, is_writable=writable, **given) as server:
         _stop_on_signals(server)
         host, port = server.address

@@ -14,12 +14,6 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, final
 
-import aiokafka.errors as theirs
-from aiokafka.partitioner import DefaultPartitioner
-from aiokafka.producer.message_accumulator import BatchBuilder as TheirBuilder
-from aiokafka.structs import RecordMetadata, TopicPartition
-from aiokafka.util import commit_structure_validate
-
 from shmaccum import aio
 from shmaccum._native import DeliveryFuture
 from shmaccum.closing import StoppedOnExit
@@ -44,7 +38,15 @@ from shmaccum.exceptions import (
     TransactionOutcomeUnknownError,
     UnknownPartitionError,
 )
+from shmaccum.packages import needed
 from shmaccum.producer.loop_results import LoopResults
+
+with needed("aiokafka", "aiokafka", "shmaccum.compat.aiokafka needs"):
+    import aiokafka.errors as theirs
+    from aiokafka.partitioner import DefaultPartitioner
+    from aiokafka.producer.message_accumulator import BatchBuilder as TheirBuilder
+    from aiokafka.structs import RecordMetadata, TopicPartition
+    from aiokafka.util import commit_structure_validate
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -26,9 +26,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
-from confluent_kafka.admin import AdminClient
-
 from shmaccum import kept_producer
 from shmaccum._native import BufferWait, ConfluentProducer, DeliveryFuture
 from shmaccum.arena.reports import Kind, Report, read_reports
@@ -55,6 +52,7 @@ from shmaccum.exceptions import (
     TransactionOutcomeUnknownError,
     UnknownPartitionError,
 )
+from shmaccum.packages import needed
 from shmaccum.producer.buffer_pool import BufferPool
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.group_offsets import GroupOffsets
@@ -62,6 +60,10 @@ from shmaccum.units import format_count
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+with needed("confluent-kafka", "confluent", "shmaccum.compat.confluent needs"):
+    from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
+    from confluent_kafka.admin import AdminClient
 
 logger = logging.getLogger(__name__)
 

@@ -6,12 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, final
 
-import kafka
-import kafka.errors as theirs
-from kafka.partitioner import DefaultPartitioner, StickyPartitioner
-from kafka.producer.future import RecordMetadata
-from kafka.serializer import SerializeWrapper
-
 from shmaccum import kept_producer
 from shmaccum._native import DeliveryFuture
 from shmaccum.closing import ClosedOnExit
@@ -40,8 +34,16 @@ from shmaccum.exceptions import (
     TransactionEndedError,
     TransactionOutcomeUnknownError,
 )
+from shmaccum.packages import needed
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S
+
+with needed("kafka-python", "kafka", "shmaccum.compat.kafka_python needs"):
+    import kafka
+    import kafka.errors as theirs
+    from kafka.partitioner import DefaultPartitioner, StickyPartitioner
+    from kafka.producer.future import RecordMetadata
+    from kafka.serializer import SerializeWrapper
 
 MAGIC = 2
 """The version of Kafka's record format that every record here has."""

@@ -25,7 +25,7 @@ def _pyarrow() -> Any:
     try:
         import pyarrow  # an extra of the package, and slow to import
     except ImportError:
-        raise CodecMissingError("poll_arrow needs pyarrow: install pyarrow") from None
+        raise CodecMissingError("poll_arrow needs the package pyarrow: pip install pyarrow") from None
     return pyarrow
 
 

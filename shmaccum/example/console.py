@@ -8,7 +8,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from shmaccum.exceptions import ShmaccumError
+from shmaccum.exceptions import PackageMissingError
+from shmaccum.packages import install
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,10 +21,10 @@ def make_console() -> Console:
     """Standard output; a pipe has no width of its own, so it gets one at which nothing is cut.
 
     Raises:
-        ShmaccumError: the package that draws is not installed.
+        PackageMissingError: the package that draws is not installed.
     """
     if importlib.util.find_spec("rich") is None:
-        raise ShmaccumError("the example draws with the package rich: pip install 'shmaccum[example]'")
+        raise PackageMissingError(f"the example draws with the package rich: {install('example')}")
     from rich.console import Console  # of the extra
 
     class OurConsole(Console):

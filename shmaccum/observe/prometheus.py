@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An arena and its sender as Prometheus sees them (package prometheus_client: ``pip install 'shmaccum[metrics]'``).
+"""An arena and its sender as Prometheus sees them (package prometheus_client).
 
 Two families of names:
 
@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from shmaccum.arena import Arena
-from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
+from shmaccum.exceptions import ShmaccumError
+from shmaccum.packages import needed
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -100,14 +101,10 @@ def _families() -> Any:
     """prometheus_client's families.
 
     Raises:
-        InvalidArgumentError: the package is not there.
+        PackageMissingError: the package is not there.
     """
-    try:
+    with needed("prometheus_client", "metrics", "metrics need"):
         from prometheus_client import core
-    except ImportError as error:
-        raise InvalidArgumentError(
-            f"metrics need the package prometheus_client: pip install 'shmaccum[metrics]' ({error})"
-        ) from error
     return core
 
 
@@ -121,7 +118,7 @@ class ArenaCollector:
         arena: the same.
 
     Raises:
-        InvalidArgumentError: the package prometheus_client is not there.
+        PackageMissingError: the package prometheus_client is not there.
     """
 
     def __init__(self, arena: Arena) -> None:
@@ -207,7 +204,7 @@ class SenderCollector:
             ``.topic-NAME``. When it raises a `ShmaccumError` or TimeoutError, this scrape has none of them.
 
     Raises:
-        InvalidArgumentError: the package prometheus_client is not there.
+        PackageMissingError: the package prometheus_client is not there.
     """
 
     def __init__(self, arena_name: str, read: Callable[[], Mapping[str, float]]) -> None:
@@ -255,7 +252,7 @@ class ServerCollector:
         read: the families of the server. When it raises a `ShmaccumError`, this scrape has none of them.
 
     Raises:
-        InvalidArgumentError: the package prometheus_client is not there.
+        PackageMissingError: the package prometheus_client is not there.
     """
 
     def __init__(self, read: Callable[[], Iterable[ServerFamily]]) -> None:

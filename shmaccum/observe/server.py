@@ -2,7 +2,7 @@
 """The HTTP server of one arena or log: metrics for Prometheus, answers for probes, and the page for a browser.
 
 ===============  ======================================================================================================
-``/metrics``     the metrics (package prometheus_client: ``pip install 'shmaccum[metrics]'``)
+``/metrics``     the metrics (package prometheus_client)
 ``/healthz``     200 when the arena is live, else 503; the body has a line for each trouble (shmaccum.observe.health)
 ``/readyz``      200 when the arena is ready, else 503
 ``/``            the page: the arena as a picture, curves, processes, troubles

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from shmaccum.exceptions import CodecMissingError
+from shmaccum.packages import install
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_SIZE = 16
@@ -176,5 +177,5 @@ def _import(codec: Codec) -> Any:
         return importlib.import_module(codec.module)
     except ImportError:
         raise CodecMissingError(
-            f"the batch is compressed by {codec.name}: pip install {codec.package}, or 'shmaccum[kafka]', to read it"
+            f"the batch is compressed by {codec.name}: pip install {codec.package}, or {install('kafka')}, to read it"
         ) from None

@@ -14,6 +14,20 @@
     writing       Produce, topics made and deleted
 """
 
-from shmaccum.serving.server import LogServer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shmaccum.serving.server import LogServer
 
 __all__ = ["LogServer"]
+
+
+def __getattr__(name: str) -> Any:
+    """The server, imported when it is asked for: the modules beside it need no kafka-python."""
+    if name != "LogServer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from shmaccum.serving.server import LogServer
+
+    return LogServer

@@ -11,7 +11,6 @@ from typing import Any, final
 
 from shmaccum.exceptions import ServerUnreachableError
 from shmaccum.serving.client_settings import PLAIN_CONNECTION, ClientSettings
-from shmaccum.serving.messages import decode_answer, encode_request, login_exchange
 
 TIMEOUT_S = 10.0
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
@@ -53,6 +52,8 @@ class Asking:
     def _log_in(self, mechanism: str, username: str, password: str) -> None:
         if error := self.ask(SASL_HANDSHAKE, 1, {"mechanism": mechanism}).error_code:
             raise self._failure(f"it takes no login by {mechanism}: error {error}")
+        from shmaccum.serving.messages import login_exchange  # needs kafka-python, as below
+
         exchange = login_exchange(mechanism, username, password)
         while not exchange.is_done():
             answer = self.ask(SASL_AUTHENTICATE, 1, {"auth_bytes": exchange.auth_bytes()})
@@ -72,6 +73,8 @@ class Asking:
         Raises:
             ServerUnreachableError: none came.
         """
+        from shmaccum.serving.messages import decode_answer, encode_request
+
         try:
             self._socket.sendall(encode_request(api_key, version, values))
             with self._socket.makefile("rb") as answers:

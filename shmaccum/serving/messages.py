@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 
 from shmaccum.kafka_package import import_without_clients
+from shmaccum.packages import needed
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving import schemas
 
-for _package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer", "kafka.protocol.producer"):
-    import_without_clients(_package)
-from kafka.protocol.api_message import ApiMessage  # noqa: E402 - its package is prepared above
+with needed("kafka-python", "serve", "the server and its clients need"):
+    for _package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer", "kafka.protocol.producer"):
+        import_without_clients(_package)
+    from kafka.protocol.api_message import ApiMessage
 
 HEAD = struct.Struct(">hhih")
 """Api key, version, correlation id, length of the client id."""

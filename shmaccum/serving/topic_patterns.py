@@ -19,7 +19,8 @@ import time
 from collections.abc import Collection
 from typing import Any, final
 
-from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.exceptions import InvalidArgumentError, PackageMissingError
+from shmaccum.packages import install
 
 PATTERN_SIZE_MAX = 2048
 PROGRAM_MEMORY_MAX = 64 << 10
@@ -57,8 +58,8 @@ def _engine() -> Any:
     try:
         return importlib.import_module("re2")
     except ImportError:
-        raise InvalidArgumentError(
-            "this server lacks the engine for regular expressions: pip install 'shmaccum[serve]' where it runs, or "
+        raise PackageMissingError(
+            f"this server lacks the engine for regular expressions (google-re2): {install('serve')} where it runs, or "
             "subscribe to names"
         ) from None
 

@@ -10,7 +10,7 @@ A compressed batch gets a checksum of its own, which would hide damage that the 
 a batch is copied first, and the copy has to have the checksum that its header tells. A batch that was damaged goes as
 it is, and its checksum shows the damage to each reader. A broker refuses it, and its next drain quarantines it.
 
-The libraries are optional (``pip install shmaccum[kafka]`` brings them all); each of them lets go of the GIL while it
+The libraries are optional (the extra ``kafka`` brings them all); each of them lets go of the GIL while it
 works, which is why a pool of threads helps. `Compression` is the one of a sink: its threads, and its metrics.
 """
 
@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from shmaccum.config.compression import CompressionOptions
-from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError
+from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, PackageMissingError
 from shmaccum.format.batch_header import HEADER_SIZE, crc_problem, read_header, sealed_header
+from shmaccum.packages import install
 from shmaccum.sinks.sensors import Sensor, average_of, maximum_of
 from shmaccum.sinks.sink import WireBatch
 
@@ -157,9 +158,9 @@ def _import(codec: Codec) -> Any:
     try:
         return importlib.import_module(codec.module)
     except ImportError:
-        raise InvalidArgumentError(
-            f"compression_type={codec.name} needs the package {codec.package}: "
-            f"pip install {codec.package}, or pip install 'shmaccum[kafka]'"
+        raise PackageMissingError(
+            f"compression_type={codec.name} needs the package {codec.package}: pip install {codec.package}, or "
+            f"{install('kafka')}"
         ) from None
 
 

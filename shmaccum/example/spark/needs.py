@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shmaccum.exceptions import ShmaccumError
+from shmaccum.packages import install
 
 JAVA_VERSION_MIN = 17
 """The oldest Java that runs Spark 4."""
@@ -45,7 +46,7 @@ def missing() -> Iterator[str]:
     """A sentence for each thing that is missing."""
     for package, extra in PACKAGES.items():
         if importlib.util.find_spec(package) is None:
-            yield f"the package {package} is missing: pip install 'shmaccum[{extra}]'"
+            yield f"the package {package} is missing: {install(extra)}"
     advice = f"install Java {JAVA_VERSION_MIN} or newer (on Debian: apt-get install openjdk-17-jre-headless)"
     path = java()
     if path is None:

@@ -38,6 +38,7 @@ from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.packages import needed
 from shmaccum.sinks.compression import Compression, Form, compressed, compression_of
 from shmaccum.sinks.kafka.arena_transactions import KafkaTransactions
 from shmaccum.sinks.kafka.delivery import Delivery, ack_of, in_requests, no_answer
@@ -79,13 +80,9 @@ from shmaccum.sinks.sink import (
     check_is_same_sink,
 )
 
-try:
+with needed("kafka-python", "kafka", "the sink kafka: needs"):
     from shmaccum.sinks.kafka.library.client import Client, ProducerIdRequest
     from shmaccum.sinks.kafka.library.frames import Outcome
-except ImportError as error:
-    raise InvalidArgumentError(
-        f"the sink kafka: needs the package kafka-python: pip install 'shmaccum[kafka]' ({error})"
-    ) from error
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -227,5 +227,5 @@ def test_the_example_says_at_once_that_its_data_is_missing(
 ) -> None:
     monkeypatch.setattr(flights, "PACKAGE", "nobody_has_this")
     refused = shell("run", "--directory", str(tmp_path / "log"), code=2)
-    assert refused.stderr.endswith("pip install 'shmaccum[example]'\n")
+    assert refused.stderr.endswith("pip install '.[example]' in the clone of shmaccum\n")
     assert refused.stdout == ""

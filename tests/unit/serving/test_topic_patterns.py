@@ -92,5 +92,5 @@ def test_a_server_without_the_engine_says_what_to_install(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(importlib, "import_module", missing)
     compiled.cache_clear()
-    with pytest.raises(InvalidArgumentError, match=r"pip install 'shmaccum\[serve\]'"):
+    with pytest.raises(InvalidArgumentError, match=r"pip install '.\[serve\]'"):
         TopicPatterns().matching("no-engine-knows-this", TOPICS)

@@ -31,6 +31,8 @@ from them; then there is no `Outcome`.
 """
 
 from shmaccum.kafka_package import import_without_clients
+from shmaccum.packages import needed
 
-for _package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer", "kafka.protocol.producer"):
-    import_without_clients(_package)
+with needed("kafka-python", "kafka", "the sink kafka: needs"):
+    for _package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer", "kafka.protocol.producer"):
+        import_without_clients(_package)

@@ -13,7 +13,7 @@ from kafka import errors
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.transport import KafkaSSLTransport
 
-from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.exceptions import InvalidArgumentError, PackageMissingError
 
 LOGIN_PACKAGES: Mapping[str, str] = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocore"}
 
@@ -38,7 +38,7 @@ def check_login(config: Mapping[str, Any]) -> dict[str, Any]:
         if package is not None:
             importlib.import_module(package)
     except (ImportError, OSError) as error:
-        raise InvalidArgumentError(
+        raise PackageMissingError(
             f"sasl_mechanism={mechanism} needs the package {package}: pip install {package} ({error})"
         ) from None
     given = config["sasl_oauth_token_provider"]
