@@ -12,18 +12,27 @@
 A server without an arena has no page, and its probes are answered with 200: it lives, because it answers. The page
 needs no other host. Its script builds text nodes alone, and the browser is told to run no other script, so a topic or a
 process with a hostile name stays a name.
+
+Rules: one thread serves all connections, and `WORKER_COUNT` threads make the answers. There are at most
+`CONNECTION_COUNT_MAX` connections, which is also the most descriptors that clients take from the process. A further
+client replaces the oldest connection without a whole request. A request has `HEAD_SIZE_MAX` bytes at most and no body,
+and each connection ends after its answer, or after `EXCHANGE_S`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import io
 import json
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException, parse_headers
 from importlib import resources
-from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from typing import TYPE_CHECKING, Any, Final, final
+from urllib.parse import unquote
 
 from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
 from shmaccum.observe.health import Question, troubles
@@ -47,6 +56,15 @@ HEADERS: Final = [
 ]
 REFUSED: Final = ("405 Method Not Allowed", TEXT, b"this server only answers GET\n")
 OK, NOT_FOUND, UNAVAILABLE = "200 OK", "404 Not Found", "503 Service Unavailable"
+WORKER_COUNT = 2
+CONNECTION_COUNT_MAX = 64
+HEAD_SIZE_MAX = 16 << 10
+EXCHANGE_S = 30.0
+"""The longest time from a connection to the end of its answer."""
+BACKLOG = 128
+NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+Environ = dict[str, Any]
+"""A request, as WSGI (PEP 3333) names its parts."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -59,17 +77,6 @@ def split_address(address: str) -> tuple[str, int]:
     if not found or not port.isdecimal() or int(port) > 65535:
         raise InvalidArgumentError(f"{address!r} is no address to listen on: write it like 127.0.0.1:9308")
     return host.strip("[]") or "127.0.0.1", int(port)
-
-
-class _SilentHandler(WSGIRequestHandler):
-    timeout = 30  # of a client that sends nothing
-
-    def log_message(self, *_arguments: Any) -> None:
-        pass
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
 
 
 class _Routes:
@@ -112,6 +119,108 @@ class _Routes:
 PROBES: Final = {"/healthz": Question.LIVE, "/readyz": Question.READY}
 
 
+# --- connections
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _environ(head: bytes) -> Environ:
+    """The parts of a request that its head names.
+
+    Raises:
+        ValueError, HTTPException: the bytes are no head of HTTP.
+    """
+    line, _, rest = head.partition(b"\r\n")
+    method, target, protocol = line.decode("latin-1").split(" ")
+    if not protocol.startswith("HTTP/1."):
+        raise ValueError(f"{protocol} is no version that this server knows")
+    path, _, query = target.partition("?")
+    headers = parse_headers(io.BytesIO(rest))
+    named = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
+    return {**named, "REQUEST_METHOD": method, "PATH_INFO": unquote(path), "QUERY_STRING": query}
+
+
+def _answered(routes: _Routes, environ: Environ) -> bytes:
+    """The whole answer to a request."""
+    lines: list[str] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]], *_: object) -> None:
+        lines.append(f"HTTP/1.1 {status}")
+        lines.extend(f"{name}: {value}" for name, value in headers if name.lower() != "content-length")
+
+    body = b"".join(routes(environ, start_response))
+    lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
+    is_head = environ["REQUEST_METHOD"] == "HEAD"
+    return "\r\n".join(lines).encode("latin-1") + (b"" if is_head else body)
+
+
+@final
+class _Connections:
+    """The clients that are connected, the oldest first.
+
+    Args:
+        routes: makes the answers, in a thread of the pool.
+        pool: the threads.
+    """
+
+    def __init__(self, routes: _Routes, pool: ThreadPoolExecutor) -> None:
+        self._routes = routes
+        self._pool = pool
+        self._silent: dict[asyncio.StreamWriter, None] = {}
+        """Those without a whole request."""
+        self._asking: dict[asyncio.StreamWriter, None] = {}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Reads one request, answers it, and closes the connection."""
+        self._make_room()
+        self._silent[writer] = None
+        try:
+            await asyncio.wait_for(self._exchange(reader, writer), EXCHANGE_S)
+        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # of this client alone
+        finally:
+            self._silent.pop(writer, None)
+            self._asking.pop(writer, None)
+            writer.transport.abort()
+
+    def _make_room(self) -> None:
+        if len(self._silent) + len(self._asking) >= CONNECTION_COUNT_MAX:
+            connections = self._silent or self._asking
+            oldest = next(iter(connections))
+            del connections[oldest]
+            oldest.transport.abort()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if self._silent.pop(writer, writer) is writer:
+            return  # another client has its place
+        self._asking[writer] = None
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until the client has all of the answer
+        try:
+            environ = _environ(head)
+        except (ValueError, HTTPException):
+            writer.write(NO_REQUEST)
+        else:
+            loop = asyncio.get_running_loop()
+            writer.write(await loop.run_in_executor(self._pool, _answered, self._routes, environ))
+        await writer.drain()
+        with contextlib.suppress(OSError):  # the client is gone already
+            writer.write_eof()
+            await reader.read(1)  # it closes: an abort in front of that could cost it the end of the answer
+
+
+@final
 class MetricsServer:
     """Answers over HTTP from a thread of its own, until `close`.
 
@@ -128,27 +237,46 @@ class MetricsServer:
         host, port = split_address(address)
         self._routes = _Routes(metrics_application(*collectors), _painter(collectors))
         try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-            server_type = type("_ServerOfFamily", (_Server,), {"address_family": family})
-            self._server: WSGIServer = make_server(host, port, self._routes, server_type, _SilentHandler)
+            listener = _listening(host, port)
         except OSError as error:
             raise InvalidArgumentError(f"metrics cannot be served at {address}: {error.strerror or error}") from error
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._port = int(listener.getsockname()[1])
+        self._loop = asyncio.new_event_loop()
+        self._end = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, args=[listener], name="metrics", daemon=True)
         self._thread.start()
+
+    def _run(self, listener: socket.socket) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve(listener))
+        finally:
+            self._loop.close()
+
+    async def _serve(self, listener: socket.socket) -> None:
+        with ThreadPoolExecutor(WORKER_COUNT, thread_name_prefix="metrics") as pool:
+            connections = _Connections(self._routes, pool)
+            server = await asyncio.start_server(connections.serve, sock=listener, limit=HEAD_SIZE_MAX)
+            await self._end.wait()
+            server.close()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
 
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        return int(self._server.server_port)
+        return self._port
 
     def wait_for_browser(self) -> None:
         """Waits until somebody has the page and asks for its first picture."""
         self._routes.has_shown.wait()
 
     def close(self) -> None:
-        """Answers no more."""
-        self._server.shutdown()
-        self._server.server_close()
+        """Answers no more. Doing it twice does nothing."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join()
 
 

@@ -19,7 +19,7 @@ from tests.serving_support import api, string
 STRANGER_COUNT = 4096
 DESCRIPTORS = STRANGER_COUNT + 1024
 """Open files that this process needs."""
-CONNECT_S = 20.0
+CONNECT_S = 4.0
 """Time for all connects. A connect that is still pending then is a stranger that the listener leaves outside."""
 BATCH = 256
 RARE = 8

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import select
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,7 +21,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.slot_word import STATE_OF
 from shmaccum.observe.picture import CELL_COUNT_MAX, _most_telling
 from shmaccum.observe.prometheus import ArenaCollector, SenderCollector, ServerCollector
-from shmaccum.observe.server import MetricsServer
+from shmaccum.observe.server import CONNECTION_COUNT_MAX, HEAD_SIZE_MAX, WORKER_COUNT, MetricsServer
 from tests.accumulator import Accumulator
 from tests.support import deliver_all
 
@@ -160,3 +163,84 @@ def test_the_server_listens_on_ipv6_as_well(arena: Arena) -> None:
         urllib.request.urlopen(f"http://[::1]:{server.port}/healthz", timeout=WATCHDOG_S) as answer,
     ):
         assert answer.status == 200
+
+
+# --- strangers
+
+
+def connected(server: MetricsServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), WATCHDOG_S)
+
+
+def open_count(connections: list[socket.socket]) -> int:
+    """The connections that the server still has; each client is silent, so only an end makes one readable."""
+    poller = select.poll()
+    for connection in connections:
+        poller.register(connection, select.POLLIN)
+    return len(connections) - len(poller.poll(0))
+
+
+def test_silent_clients_take_no_thread_and_few_connections(server: MetricsServer) -> None:
+    assert asked(server, "/metrics")[0] == 200
+    before = threading.active_count()
+    with contextlib.ExitStack() as all_of_them:
+        silent = [all_of_them.enter_context(connected(server)) for _ in range(3 * CONNECTION_COUNT_MAX)]
+        assert asked(server, "/metrics")[0] == 200
+        assert threading.active_count() <= before + WORKER_COUNT
+        assert open_count(silent) <= CONNECTION_COUNT_MAX
+        assert open_count(silent[: CONNECTION_COUNT_MAX + 1]) == 0
+
+
+def test_clients_that_never_read_are_replaced_when_there_are_many(server: MetricsServer) -> None:
+    before = threading.active_count()
+    with contextlib.ExitStack() as all_of_them:
+        for _ in range(3 * CONNECTION_COUNT_MAX):
+            deaf = all_of_them.enter_context(connected(server))
+            deaf.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert asked(server, "/healthz")[:2] == (200, "live\n")
+        assert threading.active_count() <= before + WORKER_COUNT
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * HEAD_SIZE_MAX,
+        b"GET /" + b"x" * 4 * HEAD_SIZE_MAX,
+        b"\x16\x03\x01\r\n\r\n",
+        b"GET /metrics\r\n\r\n",
+        b"GET /metrics SPDY/1\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+    ],
+    ids=["headers without an end", "a line without an end", "TLS", "HTTP 0.9", "SPDY", "too many headers"],
+)
+def test_a_head_that_is_none_ends_its_connection_at_once(server: MetricsServer, head: bytes) -> None:
+    with connected(server) as hostile, contextlib.suppress(ConnectionError):
+        hostile.sendall(head)
+        hostile.shutdown(socket.SHUT_WR)
+        assert hostile.recv(100).startswith((b"HTTP/1.1 400", b""))
+    assert asked(server, "/healthz")[0] == 200
+
+
+def test_an_answer_is_whole_and_ends_the_connection(server: MetricsServer) -> None:
+    with connected(server) as client, client.makefile("rb") as answer:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n")
+        head, _, body = answer.read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert f"Content-Length: {len(body)}".encode() in head
+    assert body.endswith(b"\n")
+
+
+def test_a_request_for_the_head_has_no_body(server: MetricsServer) -> None:
+    with connected(server) as client, client.makefile("rb") as answer:
+        client.sendall(b"HEAD /healthz HTTP/1.1\r\n\r\n")
+        head, _, body = answer.read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert body == b""
+
+
+def test_a_closed_server_has_no_connections(arena: Arena) -> None:
+    server = MetricsServer("127.0.0.1:0", ArenaCollector(arena))
+    with connected(server) as silent:
+        server.close()
+        server.close()
+        assert silent.recv(1) == b""
