@@ -16,7 +16,6 @@ from pathlib import Path
 
 import shmaccum
 from shmaccum.arena.file import ArenaFile
-from shmaccum.arena.presence import _address
 from tests.strangers.check import VALUE, waits_of
 from tests.strangers.crowd import NONE, STRANGER_COUNT, Crowd, many_descriptors
 from tests.strangers.listeners import MATCHED, TIMEOUT_S, sender, started
@@ -31,7 +30,8 @@ def check_presence(folder: Path, name: str, dice: random.Random) -> str:
     with many_descriptors(), sender(folder, name, MATCHED) as (process, _, producer):
         producer.send("t", VALUE).get(timeout=TIMEOUT_S)
         with shmaccum.Arena.attach(name) as arena:
-            crowd = Crowd("\0" + _address(arena)[1:].decode(), NONE, dice)
+            path = ArenaFile.parse(name).presence(arena.uuid, arena.native.presence)
+        crowd = Crowd(path, NONE, dice)
         try:
             command = ["sender", name, "--sink", f"log:{folder / 'log'}", "--standby", "-v"]
             with started(command, folder, MATCHED) as (_, said):
