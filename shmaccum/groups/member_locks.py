@@ -51,7 +51,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import final
 
-from shmaccum.exceptions import ConsumerStateError, GroupBusyError, GroupModeError, LogForbiddenError
+from shmaccum.exceptions import (
+    ConsumerStateError,
+    GroupBusyError,
+    GroupModeError,
+    InvalidArgumentError,
+    LogForbiddenError,
+)
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.file_systems import check_locks_of
 from shmaccum.groups.offsets_file import LOCK, file_stem
@@ -138,12 +144,14 @@ class MemberLocks:
 
     Raises:
         GroupModeError: a server coordinates the group.
-        InvalidArgumentError: the directory lies on a file system of another host.
+        InvalidArgumentError: the group id is empty, or the directory lies on a file system of another host.
         LogForbiddenError: the user may not write there.
         OSError: the file cannot be opened.
     """
 
     def __init__(self, directory: str, group_id: str) -> None:
+        if not group_id:
+            raise InvalidArgumentError("a group id may not be empty: give group_id a name")
         check_locks_of(directory)
         self.path = os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + LOCK)
         self.slot = -1

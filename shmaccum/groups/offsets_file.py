@@ -14,10 +14,12 @@
            ["end", producer id, is committed]
 
 Rules: one commit of all its partitions is one frame, so a commit is in the file whole or not at all. A later frame
-replaces what an earlier one said of the same partition. Pending offsets are those of a transaction of Kafka: they count
-from the frame on that ends it with a commit. The file is written only under the group's lock (`GroupLock`),
-which the kernel frees with its holder. A deleted group leaves no file: the holder of its lock removes them. A process
-that opened the lock file before has locked a file without a name, notices that, and opens the new one.
+replaces what an earlier one said of the same partition. Pending offsets are those of a transaction of Kafka. They count
+from the frame on that ends it with a commit, unless a commit of the same partition came after they were staged: as in
+Kafka, the later one of both counts. So a file that is written anew keeps the order of the frames. The file is written
+only under the group's lock (`GroupLock`), which the kernel frees with its holder. A deleted group leaves no file: the
+holder of its lock removes them. A process that opened the lock file before has locked a file without a name, notices
+that, and opens the new one.
 
 Procedure: a commit appends a frame by one write. When most of the file is said again later, it is written anew beside
 the old one and renamed over it. A death in the middle of a write leaves a torn frame at the end: the next writer cuts
@@ -51,7 +53,7 @@ from typing import Any, NamedTuple, final
 from urllib.parse import quote, unquote
 
 from shmaccum._native import append_frame
-from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
+from shmaccum.exceptions import CorruptLogError, GroupModeError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.frames import (
     FRAME_SIZE_MAX,
@@ -71,6 +73,8 @@ from shmaccum.segment_log.small_files import append_or_cut, replace_file_synced,
 
 logger = logging.getLogger(__name__)
 
+NO_NAME = "%"
+"""The stem of the group without a name. No other stem has a bare percent sign."""
 NAME_SIZE_MAX = 180
 DIGEST_SIZE = 16
 DEAD_SIZE_MIN = 256 << 10
@@ -100,11 +104,10 @@ class Committed(NamedTuple):
 def file_stem(group_id: str) -> str:
     """The name of a group's files: its id, percent-encoded; a long id is cut, and ends with a digest of all of it.
 
-    Raises:
-        InvalidArgumentError: the group id is empty.
+    The group without a name is one of Kafka's: it has offsets and no members (KIP-289).
     """
     if not group_id:
-        raise InvalidArgumentError("a group id may not be empty")
+        return NO_NAME
     stem = quote(group_id, safe="").replace(".", "%2E")
     if len(stem) <= NAME_SIZE_MAX:
         return stem
@@ -128,7 +131,7 @@ def offsets_paths(directory: str) -> list[str]:
 
 def has_group(directory: str, group_id: str) -> bool:
     """True when the group has a file."""
-    return bool(group_id) and os.path.exists(os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + OFFSETS))
+    return os.path.exists(os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + OFFSETS))
 
 
 def group_id_of(path: str) -> str | None:
@@ -136,8 +139,10 @@ def group_id_of(path: str) -> str | None:
     stem = os.path.basename(path).removesuffix(OFFSETS)
     if not stem.isascii() or os.path.islink(path) or not os.path.isfile(path):
         return None
+    if stem == NO_NAME:
+        return ""
     group_id = unquote(stem) if len(stem) <= NAME_SIZE_MAX else _group_id_in(path)
-    return group_id if group_id and file_stem(group_id) == stem else None
+    return group_id if group_id is not None and file_stem(group_id) == stem else None
 
 
 def _group_id_in(path: str) -> str | None:
@@ -268,6 +273,9 @@ class OffsetsFile:
         self.group_id = group_id
         self.offsets: dict[TopicPartition, Committed] = {}
         self.pending: dict[int, dict[TopicPartition, Committed]] = {}
+        self._order = 0
+        self._committed_order: dict[TopicPartition, int] = {}
+        self._pending_order: dict[tuple[int, TopicPartition], int] = {}
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -300,6 +308,8 @@ class OffsetsFile:
         if inode != self._seen_inode or size < self._size:
             self.offsets.clear()
             self.pending.clear()
+            self._committed_order.clear()
+            self._pending_order.clear()
             self._size = 0
         damages = self._read()
         self._seen_inode, self._seen_size = inode, size  # a file that makes no sense is told of at each call
@@ -337,17 +347,39 @@ class OffsetsFile:
             if rest != [self.group_id]:
                 raise ValueError(f"the file is of group {rest}")
         elif kind == "commit":
-            self.offsets.update(_committed_in(*rest))
+            self._commit(_committed_in(*rest))
         elif kind == "pending":
             producer_id, *offsets = rest
-            self.pending.setdefault(int(producer_id), {}).update(_committed_in(*offsets))
+            self._stage(int(producer_id), _committed_in(*offsets))
         elif kind == "end":
             self._end(*rest)
         elif kind == "forget":
             for topic, partition in rest[0]:
-                self.offsets.pop(TopicPartition(topic, partition), None)
+                self._forget(TopicPartition(topic, partition))
         elif kind == "generation":
             self.generation, self.protocol_type, self.protocol = rest
+
+    def _commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        self._order += 1
+        self.offsets.update(offsets)
+        self._committed_order.update(dict.fromkeys(offsets, self._order))
+
+    def _stage(self, producer_id: int, offsets: Mapping[TopicPartition, Committed]) -> None:
+        self._order += 1
+        self.pending.setdefault(producer_id, {}).update(offsets)
+        self._pending_order.update({(producer_id, place): self._order for place in offsets})
+
+    def _end(self, producer_id: int, is_commit: bool) -> None:
+        """Commits the staged offsets that are later than what is committed, or drops all of them."""
+        for place, staged in self.pending.pop(producer_id, {}).items():
+            order = self._pending_order.pop((producer_id, place))
+            if is_commit and order > self._committed_order.get(place, 0):
+                self.offsets[place] = staged
+                self._committed_order[place] = order
+
+    def _forget(self, place: TopicPartition) -> None:
+        self.offsets.pop(place, None)
+        self._committed_order.pop(place, None)
 
     # --- writing
 
@@ -415,7 +447,7 @@ class OffsetsFile:
         if not offsets:
             return
         self._append(["commit", *_rows(offsets)])
-        self.offsets.update(offsets)
+        self._commit(offsets)
         self._shorten()
 
     def commit_at_once(self, offsets: Mapping[TopicPartition, Committed], lock: int, byte: int) -> bool:
@@ -434,7 +466,7 @@ class OffsetsFile:
         size = append_frame(lock, byte, self._descriptor, self._size, pack_body(["commit", *_rows(offsets)]))
         if size:
             self._size = self._seen_size = size
-            self.offsets.update(offsets)
+            self._commit(offsets)
         return size > 0
 
     def _is_mostly_dead(self) -> bool:
@@ -455,7 +487,7 @@ class OffsetsFile:
         """
         if offsets:
             self._append(["pending", producer_id, *_rows(offsets)])
-            self.pending.setdefault(producer_id, {}).update(offsets)
+            self._stage(producer_id, offsets)
 
     def end_pending(self, producer_id: int, *, is_commit: bool) -> None:
         """The transaction of a producer is decided: its offsets count, or are dropped. Doing it twice does nothing.
@@ -467,11 +499,6 @@ class OffsetsFile:
             self._append(["end", producer_id, is_commit])
             self._end(producer_id, is_commit)
             self._shorten()
-
-    def _end(self, producer_id: int, is_commit: bool) -> None:
-        offsets = self.pending.pop(producer_id, {})
-        if is_commit:
-            self.offsets.update(offsets)
 
     def is_pending(self, place: TopicPartition) -> bool:
         """True while the next offset of a partition depends on a transaction (KIP-447)."""
@@ -487,7 +514,7 @@ class OffsetsFile:
         if known:
             self._append(["forget", [list(place) for place in known]])
             for place in known:
-                del self.offsets[place]
+                self._forget(place)
 
     def note_generation(self, generation: int, protocol_type: str | None, protocol: str | None) -> None:
         """Writes down that the group is stable with this generation.
@@ -527,13 +554,27 @@ class OffsetsFile:
     def _bodies(self) -> Iterator[Body]:
         yield ["group", self.group_id]
         yield ["generation", self.generation, self.protocol_type, self.protocol]
-        by_time: dict[int, list[list[Any]]] = {}
+        for _, kind, key, rows in sorted(self._commits() + self._staged()):
+            yield [*kind, key, rows]
+
+    def _commits(self) -> list[Any]:
+        """What is committed, as (order, head of the frame, time, rows). While nothing is staged, each order is 0."""
+        by_key: dict[tuple[int, int], list[list[Any]]] = {}
         for place, one in self.offsets.items():
-            by_time.setdefault(one.time_ms, []).append([*place, one.offset, one.leader_epoch, one.metadata])
-        for time_ms, rows in by_time.items():
-            yield ["commit", time_ms, rows]
+            order = self._committed_order[place] if self.pending else 0
+            by_key.setdefault((order, one.time_ms), []).append(_row(place, one))
+        return [(order, ["commit"], time_ms, rows) for (order, time_ms), rows in by_key.items()]
+
+    def _staged(self) -> list[Any]:
+        """The same of what is staged; the frame begins with the producer id."""
+        by_key: dict[tuple[int, int, int], list[list[Any]]] = {}
         for producer_id, offsets in self.pending.items():
-            yield ["pending", producer_id, *_rows(offsets)]
+            for place, one in offsets.items():
+                order = self._pending_order[producer_id, place]
+                by_key.setdefault((order, producer_id, one.time_ms), []).append(_row(place, one))
+        return [
+            (order, ["pending", producer_id], time_ms, rows) for (order, producer_id, time_ms), rows in by_key.items()
+        ]
 
     def close(self) -> None:
         """Lets go of the file. Doing it twice does nothing."""
@@ -542,9 +583,13 @@ class OffsetsFile:
             os.close(descriptor)
 
 
+def _row(place: TopicPartition, one: Committed) -> list[Any]:
+    return [*place, one.offset, one.leader_epoch, one.metadata]
+
+
 def _rows(offsets: Mapping[TopicPartition, Committed]) -> tuple[int, list[list[Any]]]:
     """Offsets that are committed together, as a frame has them: the time of the first, and a row for each."""
-    rows = [[*place, one.offset, one.leader_epoch, one.metadata] for place, one in offsets.items()]
+    rows = [_row(place, one) for place, one in offsets.items()]
     return next(iter(offsets.values())).time_ms, rows
 
 

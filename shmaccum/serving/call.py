@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar, final
 
+from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.fetching import Piece
 from shmaccum.serving.login import Login
 from shmaccum.serving.messages import Request, encode
@@ -14,6 +16,13 @@ from shmaccum.serving.users import User
 
 Values = dict[str, Any]
 """An answer, or a part of one, by the names of Kafka's schema. Fields that a version does not have are left out."""
+TWICE: Final[Values] = {
+    "error_code": BrokerError.INVALID_REQUEST,
+    "error_message": "the request names it more than once",
+}
+"""The error of an element that a request may name once."""
+T = TypeVar("T")
+Name = TypeVar("Name", bound=Hashable)
 
 
 @final
@@ -71,3 +80,10 @@ class Call:
 
 Handler = Callable[[Call], None]
 """A function that answers a request, at once or later."""
+
+
+def once_and_again(elements: Iterable[T], name_of: Callable[[T], Name]) -> tuple[list[T], list[Name]]:
+    """The elements of a request whose names come once, and the names that come more than once."""
+    named = [(name_of(one), one) for one in elements]
+    counts = Counter(name for name, _ in named)
+    return [one for name, one in named if counts[name] == 1], [name for name, count in counts.items() if count > 1]

@@ -19,7 +19,10 @@ from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.users import Right
 from shmaccum.serving.writing import Writing
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+NEVER = 1 << 15
+MEANINGS = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""The negative times that mean something in ListOffsets, and the version from which on they do (KIP-734, 405, 1005)."""
 NO_OPERATIONS = -(2**31)
 """Of authorized operations: nobody asked."""
 GROUP_KEY, TRANSACTION_KEY = 0, 1
@@ -108,7 +111,7 @@ class Cluster:
 
     @staticmethod
     def _asked(call: Call) -> list[tuple[str | None, uuid.UUID]]:
-        return [(topic.name, topic.topic_id or NO_TOPIC_ID) for topic in call.message.topics]
+        return list(dict.fromkeys((topic.name, topic.topic_id or NO_TOPIC_ID) for topic in call.message.topics))
 
     def _topic(self, name: str | None, topic_id: uuid.UUID, *, may_create: bool) -> Values:
         name = name or self._topics.name_of(topic_id)
@@ -152,7 +155,7 @@ class Cluster:
 
     def describe_topic_partitions(self, call: Call) -> None:
         """DescribeTopicPartitions (KIP-966): all in one answer, without a cursor."""
-        names = [topic.name for topic in call.message.topics] or self._topics.names()
+        names = list(dict.fromkeys(topic.name for topic in call.message.topics)) or self._topics.names()
         call.answer({"topics": [self._described(name) for name in names], "next_cursor": None})
 
     def _described(self, name: str) -> Values:
@@ -177,14 +180,15 @@ class Cluster:
             {
                 "name": topic.name,
                 "partitions": [
-                    self._listed(topic.name, asked, is_committed=is_committed) for asked in topic.partitions
+                    self._listed(topic.name, asked, call.version, is_committed=is_committed)
+                    for asked in topic.partitions
                 ],
             }
             for topic in call.message.topics
         ]
         call.answer({"topics": topics})
 
-    def _listed(self, topic: str, asked: Any, *, is_committed: bool) -> Values:
+    def _listed(self, topic: str, asked: Any, version: int, *, is_committed: bool) -> Values:
         answer = {
             "partition_index": asked.partition_index,
             "error_code": BrokerError.NONE,
@@ -192,6 +196,8 @@ class Cluster:
             "offset": -1,
             "leader_epoch": -1,
         }
+        if asked.timestamp < 0 and version < MEANINGS.get(asked.timestamp, NEVER):
+            return {**answer, "error_code": BrokerError.UNSUPPORTED_VERSION}
         head = self._topics.head(topic, asked.partition_index)
         if head is None:
             return {**answer, "error_code": BrokerError.UNKNOWN_TOPIC_OR_PARTITION}

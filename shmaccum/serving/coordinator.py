@@ -59,7 +59,7 @@ from shmaccum.serving.users import ANYBODY, User
 logger = logging.getLogger(__name__)
 
 METADATA_SIZE_MAX = 4096
-"""Bytes of what a commit may say beside an offset (offset.metadata.max.bytes)."""
+"""Characters of the metadata of an offset, as Java counts them (offset.metadata.max.bytes)."""
 GROUP_SHARE_MAX = 0.25
 """Of the memory of all groups, the share that one group may have."""
 LOADED_MAX = 1000
@@ -80,6 +80,17 @@ RETAINED_PER_CALL = 20
 """Groups that one call of `retain` examines: each costs a look at its file."""
 GENERATION_VERSION = 9
 """Of OffsetCommit: from this version on, a member of a group that does not exist gets GROUP_ID_NOT_FOUND."""
+
+
+def _left_nothing(error: BrokerError, call: Call) -> Values:
+    """The answer to a LeaveGroup of a group that cannot be left: an unknown group has none of the members."""
+    if error is not BrokerError.UNKNOWN_MEMBER_ID or call.version < 3:
+        return {"error_code": error, "members": []}
+    members = [
+        {"member_id": one.member_id, "group_instance_id": one.group_instance_id, "error_code": error}
+        for one in call.message.members
+    ]
+    return {"error_code": BrokerError.NONE, "members": members}
 
 
 def _new_member_id(client_id: str) -> str:
@@ -204,9 +215,9 @@ class Coordinator:
 
     # --- groups
 
-    def _load(self, group_id: str) -> _Loaded | BrokerError:
-        """The group, ready to be written; or why not."""
-        if not group_id:
+    def _load(self, group_id: str, *, has_members: bool = True) -> _Loaded | BrokerError:
+        """The group, ready to be written; or why not. The group without a name has no members (KIP-289)."""
+        if not group_id and has_members:
             return BrokerError.INVALID_GROUP_ID
         self._deadline_ms = None  # the request may set an earlier one
         loaded = self._groups.get(group_id)
@@ -251,11 +262,13 @@ class Coordinator:
         self._groups.pop(idle).close()
         return True
 
-    def _load_known(self, group_id: str, missing: BrokerError = BrokerError.UNKNOWN_MEMBER_ID) -> _Loaded | BrokerError:
+    def _load_known(
+        self, group_id: str, missing: BrokerError = BrokerError.UNKNOWN_MEMBER_ID, *, has_members: bool = True
+    ) -> _Loaded | BrokerError:
         """As `_load`, for a request that makes no group: for a group that does not exist, `missing` is the error."""
-        if group_id and group_id not in self._groups and not has_group(self._directory, group_id):
+        if (group_id or not has_members) and group_id not in self._groups and not has_group(self._directory, group_id):
             return missing
-        return self._load(group_id)
+        return self._load(group_id, has_members=has_members)
 
     def _release_unused(self, loaded: _Loaded) -> None:
         """Forgets a group that has nothing to remember, and removes its lock file."""
@@ -382,7 +395,7 @@ class Coordinator:
         message = call.message
         loaded = self._load_known(message.group_id)
         if isinstance(loaded, BrokerError):
-            call.answer({"error_code": loaded, "members": []})
+            call.answer(_left_nothing(loaded, call))
             return
         now_ms = self._clock_ms()
         if call.version < 3:
@@ -483,7 +496,7 @@ class Coordinator:
     def _load_for_commit(self, group_id: str, generation: int, *, has_not_found: bool) -> _Loaded | BrokerError:
         """The group of a commit. Only a commit outside of a generation creates a group, as in Kafka."""
         if generation < 0:
-            return self._load(group_id)
+            return self._load(group_id, has_members=False)
         return self._load_known(
             group_id, BrokerError.GROUP_ID_NOT_FOUND if has_not_found else BrokerError.ILLEGAL_GENERATION
         )
@@ -565,8 +578,8 @@ class Coordinator:
     def _commit_problem(self, place: TopicPartition, one: Any) -> BrokerError | None:
         if not 0 <= place.partition < self._topics.partition_count(place.topic):
             return BrokerError.UNKNOWN_TOPIC_OR_PARTITION
-        metadata = one.committed_metadata or ""
-        return BrokerError.OFFSET_METADATA_TOO_LARGE if len(metadata.encode()) > METADATA_SIZE_MAX else None
+        characters = len((one.committed_metadata or "").encode("utf-16-le", "surrogatepass")) // 2
+        return BrokerError.OFFSET_METADATA_TOO_LARGE if characters > METADATA_SIZE_MAX else None
 
     def fetch_offsets(self, call: Call) -> None:
         """OffsetFetch: of one group, or from version 8 on of several."""
@@ -636,7 +649,7 @@ class Coordinator:
     def delete_offsets(self, call: Call) -> None:
         """OffsetDelete (KIP-496): not of topics that a living group consumes."""
         message = call.message
-        loaded = self._load_known(message.group_id, BrokerError.GROUP_ID_NOT_FOUND)
+        loaded = self._load_known(message.group_id, BrokerError.GROUP_ID_NOT_FOUND, has_members=False)
         if isinstance(loaded, BrokerError):
             call.answer({"error_code": loaded, "topics": []})
             return
@@ -730,7 +743,7 @@ class Coordinator:
             return BrokerError.GROUP_ID_NOT_FOUND
         if self._local_members(group_id):
             return BrokerError.NON_EMPTY_GROUP
-        loaded = self._load(group_id)
+        loaded = self._load(group_id, has_members=False)
         if isinstance(loaded, BrokerError):
             return loaded
         if loaded.group.members:

@@ -20,13 +20,15 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.file_names import TOPIC_SETTINGS_FILE
 from shmaccum.segment_log.topic_settings import SETTINGS, TopicSettings, checked
-from shmaccum.serving.call import Call, Values
+from shmaccum.serving.call import TWICE, Call, Values, once_and_again
 from shmaccum.serving.topics import Topics
 
 NODE_ID = 1
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 OF_THE_TOPIC, OF_THE_NODE, DEFAULT = 1, 4, 5
 """Sources of a setting (KIP-226)."""
+ALL_NODES = ""
+"""The name of the settings that all nodes have."""
 STRING, INT, LONG, LIST, BOOLEAN = 2, 3, 5, 7, 1
 SET, DELETE = 0, 1
 """Operations of an incremental change (KIP-339)."""
@@ -90,7 +92,7 @@ class Settings:
             "resource_name": resource.resource_name,
             "error_code": error,
             "error_message": sentence,
-            "configs": [setting for setting in found if asked is None or setting["name"] in asked],
+            "configs": [setting for setting in found if not asked or setting["name"] in asked],
         }
 
     def list_resources(self, call: Call) -> None:
@@ -107,6 +109,8 @@ class Settings:
             return BrokerError.INVALID_REQUEST, "settings are those of topics and of the node"
         if resource.resource_type == TOPIC_RESOURCE and not self._topics.partition_count(resource.resource_name):
             return BrokerError.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.resource_name}"
+        if resource.resource_type == BROKER_RESOURCE and resource.resource_name not in {str(NODE_ID), ALL_NODES}:
+            return BrokerError.INVALID_REQUEST, f"the only node is {NODE_ID}, not {resource.resource_name}"
         return BrokerError.NONE, None
 
     def _of_node(self) -> list[Values]:
@@ -163,8 +167,12 @@ class Settings:
 
     def _alter(self, call: Call, wanted: Callable[[Any], dict[str, str]]) -> None:
         is_trial = bool(call.message.validate_only)
-        answers = [self._altered(resource, wanted, is_trial=is_trial) for resource in call.message.resources]
-        call.answer({"responses": answers})
+        resources, again = once_and_again(
+            call.message.resources, lambda resource: (resource.resource_type, resource.resource_name)
+        )
+        answers = [self._altered(resource, wanted, is_trial=is_trial) for resource in resources]
+        repeated = [{"resource_type": kind, "resource_name": name, **TWICE} for kind, name in again]
+        call.answer({"responses": [*answers, *repeated]})
 
     def _altered(self, resource: Any, wanted: Callable[[Any], dict[str, str]], *, is_trial: bool) -> Values:
         error, sentence = self._problem(resource)

@@ -12,8 +12,8 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Mapping
-from typing import Any, NamedTuple, final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, final
 
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, LogError, LogPartitionNotFoundError
@@ -24,10 +24,11 @@ from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_batch import LogBatch
 from shmaccum.segment_log.partition_log import LOG_APPEND_TIME, OWN_TIME
 from shmaccum.segment_log.producer_state import Refusal
-from shmaccum.serving.call import Call, Values
+from shmaccum.serving.call import TWICE, Call, Values, once_and_again
 from shmaccum.serving.numbers import ServerNumbers
+from shmaccum.serving.placement import ONE_REPLICA
 from shmaccum.serving.produced import AT_ONCE_SIZE_MAX, Budget, Rules, decompressed_size_max, judge, split
-from shmaccum.serving.settings import changeable
+from shmaccum.serving.settings import NODE_ID, changeable
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.transaction_coordinator import TransactionCoordinator
 from shmaccum.serving.worker import Worker
@@ -56,6 +57,7 @@ class Prepared(NamedTuple):
     batches: list[LogBatch] | Refusal
 
 
+_CREATED_NOT: Final[Values] = {"topic_id": NO_TOPIC_ID, "num_partitions": -1, "replication_factor": -1, "configs": []}
 _NO_RULES = Rules(0, 0, 0, sets_time=False)
 """Of a partition that takes nothing."""
 
@@ -224,7 +226,9 @@ class Writing:
     def create_topics(self, call: Call) -> None:
         """CreateTopics."""
         is_trial = bool(call.message.validate_only)
-        call.answer({"topics": [self._created(topic, is_trial=is_trial) for topic in call.message.topics]})
+        topics, again = once_and_again(call.message.topics, lambda topic: str(topic.name))
+        created = [self._created(topic, is_trial=is_trial) for topic in topics]
+        call.answer({"topics": [*created, *({**_CREATED_NOT, "name": name, **TWICE} for name in again)]})
 
     def _created(self, topic: Any, *, is_trial: bool) -> Values:
         error, sentence = self._creation_problem(topic)
@@ -244,7 +248,12 @@ class Writing:
     def _creation_problem(self, topic: Any) -> tuple[BrokerError, str | None]:
         if self._directory.partition_count(topic.name):
             return BrokerError.TOPIC_ALREADY_EXISTS, f"the topic {topic.name} exists"
-        if topic.replication_factor not in (1, BROKER_CHOOSES):
+        if topic.assignments:
+            if topic.num_partitions != BROKER_CHOOSES or topic.replication_factor != BROKER_CHOOSES:
+                return BrokerError.INVALID_REQUEST, "replicas are assigned: leave both numbers at -1"
+            if (sentence := _assignment_problem(topic.assignments)) is not None:
+                return BrokerError.INVALID_REPLICA_ASSIGNMENT, sentence
+        elif topic.replication_factor not in (1, BROKER_CHOOSES):
             return BrokerError.INVALID_REPLICATION_FACTOR, "a log on one host has one replica of each partition"
         count = _wanted_count(topic)
         if count is not None and not 1 <= count <= PARTITION_COUNT_MAX:
@@ -271,7 +280,9 @@ class Writing:
     def create_partitions(self, call: Call) -> None:
         """CreatePartitions: a topic gets more of them."""
         is_trial = bool(call.message.validate_only)
-        call.answer({"results": [self._grown(topic, is_trial=is_trial) for topic in call.message.topics]})
+        topics, again = once_and_again(call.message.topics, lambda topic: str(topic.name))
+        grown = [self._grown(topic, is_trial=is_trial) for topic in topics]
+        call.answer({"results": [*grown, *({"name": name, **TWICE} for name in again)]})
 
     def _grown(self, topic: Any, *, is_trial: bool) -> Values:
         known = self._directory.partition_count(topic.name)
@@ -285,6 +296,8 @@ class Writing:
             )
         elif topic.count > PARTITION_COUNT_MAX:
             error, sentence = BrokerError.INVALID_PARTITIONS, f"a topic has at most {PARTITION_COUNT_MAX} partitions"
+        elif (assignment := _growth_problem(topic, known)) is not None:
+            error, sentence = BrokerError.INVALID_REPLICA_ASSIGNMENT, assignment
         elif not is_trial:
             error, sentence = self._try_create(topic.name, topic.count)
         return {"name": topic.name, "error_code": error, "error_message": sentence}
@@ -316,7 +329,10 @@ class Writing:
 
     def delete_topics(self, call: Call) -> None:
         """DeleteTopics, by name or (from version 6 on) by id."""
-        call.answer({"responses": [self._deleted(name, topic_id) for name, topic_id in topics_to_delete(call)]})
+        topics, again = once_and_again(topics_to_delete(call), lambda topic: topic)
+        deleted = [self._deleted(name, topic_id) for name, topic_id in topics]
+        repeated = [{"name": name, "topic_id": topic_id, **TWICE} for name, topic_id in again]
+        call.answer({"responses": [*deleted, *repeated]})
 
     def _deleted(self, name: str | None, topic_id: uuid.UUID) -> Values:
         name = name or self._topics.name_of(topic_id)
@@ -334,6 +350,22 @@ class Writing:
 
 def _wanted_settings(topic: Any) -> dict[str, str]:
     return {one.name: one.value or "" for one in topic.configs}
+
+
+def _assignment_problem(assignments: Sequence[Any]) -> str | None:
+    """The reason why the replicas of a new topic cannot be where a client wants them; None: they can."""
+    if sorted(one.partition_index for one in assignments) != list(range(len(assignments))):
+        return "the partitions that replicas are assigned to are not numbered from 0 on, each once"
+    return None if all(one.broker_ids == [NODE_ID] for one in assignments) else ONE_REPLICA
+
+
+def _growth_problem(topic: Any, known: int) -> str | None:
+    """The same for the new partitions of a topic."""
+    if topic.assignments is None:
+        return None
+    if len(topic.assignments) != topic.count - known:
+        return f"replicas are assigned to {len(topic.assignments)} partitions, {topic.count - known} are new"
+    return None if all(one.broker_ids == [NODE_ID] for one in topic.assignments) else ONE_REPLICA
 
 
 def topics_to_delete(call: Call) -> list[tuple[str | None, uuid.UUID]]:

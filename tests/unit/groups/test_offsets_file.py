@@ -272,9 +272,59 @@ def test_any_group_id_has_a_file_of_its_own_in_the_folder(tmp_path: Path, group_
     assert os.listdir(tmp_path) == [GROUPS_FOLDER]
 
 
-def test_an_empty_group_id_is_refused() -> None:
+def test_the_group_without_a_name_has_offsets_and_no_local_members(tmp_path: Path) -> None:
+    file = written(tmp_path, "")
+    file.commit({PLACES[0]: committed(7)})
+    file.close()
+    written(tmp_path, "%").close()
+    assert read(tmp_path, "").offsets == {PLACES[0]: committed(7)}
+    assert group_ids(os.fspath(tmp_path)) == ["", "%"]
     with pytest.raises(InvalidArgumentError, match="empty"):
-        file_stem("")
+        MemberLocks(os.fspath(tmp_path), "")
+
+
+ONE, TWO = 1, 2
+"""Producer ids."""
+
+
+def take(step: str, number: int, file: OffsetsFile) -> None:
+    """a and b stage an offset of a producer, A and B commit its transaction, x aborts that of a, c commits outside."""
+    offsets = {PLACES[0]: committed(number)}
+    if step == "c":
+        file.commit(offsets)
+    elif step in "ab":
+        file.commit_pending(ONE if step == "a" else TWO, offsets)
+    else:
+        file.end_pending(TWO if step == "B" else ONE, is_commit=step != "x")
+
+
+@pytest.mark.parametrize(
+    ("steps", "offset"),
+    [
+        ("acA", 1),
+        ("caA", 1),
+        ("acaA", 2),
+        ("accA", 2),
+        ("acx", 1),
+        ("abBA", 1),
+        ("abAB", 1),
+        ("abcAB", 2),
+        ("baBcA", 3),
+    ],
+)
+@pytest.mark.parametrize("is_rewritten", [False, True])
+def test_the_later_one_of_a_staged_and_a_committed_offset_counts(
+    tmp_path: Path, steps: str, offset: int, is_rewritten: bool
+) -> None:
+    file = written(tmp_path)
+    for number, step in enumerate(steps):
+        if is_rewritten:
+            file._rewrite()
+        take(step, number, file)
+        assert read(tmp_path).offsets == file.offsets
+    assert file.offsets == {PLACES[0]: committed(offset)}
+    file.close()
+    assert read(tmp_path).offsets == {PLACES[0]: committed(offset)}
 
 
 def test_another_groups_file_is_not_taken_for_ones_own(tmp_path: Path) -> None:
