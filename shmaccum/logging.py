@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shmaccum.arena import Arena
+from shmaccum.background import listed
 from shmaccum.config import ArenaOptions, ProducerOptions
 from shmaccum.exceptions import PartitionCountUnknownError, ShmaccumError
 from shmaccum.kept_producer import Producer, split_options
@@ -348,11 +349,19 @@ _all_drops: weakref.WeakSet[_Drops] = weakref.WeakSet()
 
 
 def _begin_in_child() -> None:
-    for drops in list(_all_drops):
+    for drops in listed(_all_drops):
         drops.begin()
 
 
 os.register_at_fork(after_in_child=_begin_in_child)
+
+
+class _LogProducer(Producer):
+    """A producer whose `close` the standard library calls while it holds its lock, which a callback may wait for."""
+
+    __slots__ = ()
+
+    _callbacks_patience_s = 0.5
 
 
 def _producer(
@@ -360,15 +369,15 @@ def _producer(
     arena_options: ArenaOptionsDict,
     sink: str | None,
     options: KeptProducerOptionsDict,
-) -> Producer:
+) -> _LogProducer:
     """The producer of a handler. A wrong option is refused before there is an arena."""
     own, recipe = ({**options}, None) if sink is None else split_options(sink, options)
     ProducerOptions.parse(own)
     if isinstance(arena, Arena):
-        return Producer(arena, sink=recipe, **own)
+        return _LogProducer(arena, sink=recipe, **own)
     with Arena.attach_or_create(arena, **arena_options):
         mode = ArenaOptions.parse(arena_options).mode
-    return Producer(arena, mode=mode, sink=recipe, **own)
+    return _LogProducer(arena, mode=mode, sink=recipe, **own)
 
 
 def _tell_beside_the_arena(record: logging.LogRecord) -> None:

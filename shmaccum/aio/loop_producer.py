@@ -225,7 +225,7 @@ class LoopProducer(kept_producer.Producer):
         Raises:
             FlushTimeoutError, ArenaRemovedError: as `flush`.
         """
-        self._notice.look()
+        self._look()
         deadline_s = time.monotonic() + parse_timeout_s(timeout)
         ticket = self._appender.begin_flush()
         watch = RemovalWatch(self.arena)
@@ -299,17 +299,27 @@ class LoopProducer(kept_producer.Producer):
 
     async def close_in_loop(self, timeout: float | None) -> None:
         """Closes as `close` does; the flush is a task's, and the rest is another thread's."""
-        parse_timeout_s(timeout)  # a wrong timeout must not close the producer
-        self._refuse()
+        deadline_s = time.monotonic() + parse_timeout_s(timeout)  # a wrong timeout must not close the producer
+        if not self.is_open:
+            await asyncio.to_thread(self.close, timeout)
+            return
+        self._is_being_closed = True
+        try:
+            self._refuse()
+            await self._finish_in_loop(timeout, deadline_s)
+        finally:
+            self._is_being_closed = False
+
+    async def _finish_in_loop(self, timeout: float | None, deadline_s: float) -> None:
         if self._transaction is not None:
             self._transaction.let_go()
         try:
             with contextlib.suppress(FlushTimeoutError, ArenaRemovedError):  # the rest tells of it
                 await self.flush_in_loop(timeout)
         except BaseException:
-            self._finish(0)
+            self._finish(time.monotonic())
             raise
-        await asyncio.to_thread(self._finish, 0)
+        await asyncio.to_thread(self._finish, deadline_s)
 
 
 def _left_s(deadline_ns: int) -> float:

@@ -94,7 +94,7 @@ class Producer(StoppedOnExit):
             ArenaRemovedError: the arena was removed, and no sender is left. The producer is closed.
         """
         producer = self._producer
-        if producer is None or producer.closed:
+        if producer is None:
             return
         await producer.close_in_loop(timeout)
 

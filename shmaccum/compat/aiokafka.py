@@ -311,11 +311,11 @@ class AIOKafkaProducer(StoppedOnExit):
     def _watch(self, future: DeliveryFuture) -> asyncio.Future[Any]:
         """A future of the loop that gets the result of a record."""
         waiting = asyncio.get_running_loop().create_future()
+        results = LoopResults.of(future.tracker)
         if not self._waiting:
-            tracker = future.tracker
-            self._listening.enter_context(LoopResults.of(tracker).listening(tracker.tell))
+            self._listening.enter_context(results.listening(results.tell))
         self._waiting[future] = waiting
-        future.tracker.watch(future, self._resolve)
+        results.watch(future, self._resolve)
         return waiting
 
     def _resolve(self, future: DeliveryFuture) -> None:

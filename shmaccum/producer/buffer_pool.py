@@ -16,8 +16,10 @@ one slice.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from shmaccum import _native
 from shmaccum.arena import Arena
@@ -53,8 +55,24 @@ class BufferPool:
         self._doorbell = doorbell
         self._on_wait = on_wait
         self._is_refused = False
+        self._waiting_threads: list[int] = []
 
     # --- wait
+
+    @contextlib.contextmanager
+    def waiting_here(self) -> Iterator[None]:
+        """This thread waits within a call in the block. A signal handler that closes the producer there cannot wait for
+        the end of the call."""
+        thread = threading.get_ident()
+        self._waiting_threads.append(thread)
+        try:
+            yield
+        finally:
+            self._waiting_threads.remove(thread)
+
+    def is_waiting_here(self) -> bool:
+        """True in a signal handler that interrupted a wait of its own thread."""
+        return threading.get_ident() in self._waiting_threads
 
     def wait(
         self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None
@@ -76,6 +94,12 @@ class BufferPool:
 
         Any other exception (Ctrl-C) leaves the queue, too; nothing is lost.
         """
+        with self.waiting_here():
+            return self._wait(need, max_block_ms, deadline_ns, place)
+
+    def _wait(
+        self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None
+    ) -> _native.BufferWait:
         started_ns = time.monotonic_ns() if place is None else place.joined_ns
         if place is None:
             place = self._join(need, deadline_ns, started_ns)

@@ -3,30 +3,37 @@
 
 A result stands in the arena's completion ring, where every process can read it. So a future can be asked in the process
 that sent, in a child that it forked, or, pickled, anywhere on the host. Nothing runs for a future that nobody asked.
-Callbacks need somebody who waits meanwhile: that is one thread per `DeliveryTracker`, started by the first of them and
-ended when there is nothing to wait for. For ``await`` the event loop waits itself (`shmaccum.producer.loop_results`).
-Either walks the ring once, however many futures there are.
+Callbacks need a thread that waits meanwhile: that is one per `DeliveryTracker`, started by the first of them and ended
+when there is nothing to wait for. For ``await`` the event loop waits itself (`shmaccum.producer.loop_results`). Either
+walks the ring once, however many futures there are.
+
+Adding a callback takes no lock, so a signal handler, a finalizer and a callback may add one at any moment. An observer
+belongs to a `Waiter`, and the thread that takes it out of there calls it, so it is called once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from shmaccum import _native
+from shmaccum import _native, cooperative
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import NS_PER_MS, DeliveryClock, record_left
 from shmaccum.arena.places import Places
 from shmaccum.arena.removal import RemovalWatch, removed_error
 from shmaccum.arena.reports import Report, read_reports, reason_of_abortion, reason_of_expiry, reason_of_refusal
+from shmaccum.background import RETRY_S, listed, log_exception, started_thread
 from shmaccum.exceptions import (
+    ArenaClosedError,
     ArenaError,
     ArenaNotFoundError,
     ArenaRemovedError,
@@ -55,6 +62,8 @@ RESULT_LOST = (0, 0, -1, -1, 0, 0)
 """A completion whose result is none: it was overwritten before it was read."""
 RESULT_ABANDONED = (-1, 0, -1, -1, 0, 0)
 """The completion of a record in an arena that was removed and has no sender."""
+STOP_PATIENCE_S = 0.2
+"""The least time for a thread that calls no callback to see that it is to end."""
 LOOK_S = 0.01
 """Between two looks into an arena to which this process is not attached."""
 REASONS_MAX = 256
@@ -83,6 +92,129 @@ class RecordMetadata(NamedTuple):
     serialized_header_size: int
 
 
+class Waiter:
+    """A future that has no result yet, and the observer that is to be told of it, once."""
+
+    __slots__ = ("_observers", "future")
+
+    def __init__(self, future: DeliveryFuture, observer: Observer) -> None:
+        self.future = future
+        self._observers = [observer]
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The batch of the record."""
+        return self.future.partition_index, self.future.seq
+
+    @property
+    def observer(self) -> Observer | None:
+        """The observer; None when it was taken."""
+        return next(iter(self._observers), None)
+
+    def take(self) -> Observer | None:
+        """The observer, for the one thread that gets it; None for every other one."""
+        try:
+            return self._observers.pop()
+        except IndexError:
+            return None
+
+    def tell(self) -> None:
+        """Calls the observer, unless it was taken. Its exception is logged, but for those that end a thread."""
+        observer = self.take()
+        if observer is not None:
+            try:
+                observer(self.future)
+            except Exception:  # noqa: BLE001 - user code may raise anything
+                log_exception(logger, "a callback of %r failed", self.future)
+
+
+class Waiters:
+    """The waiters of one thread or event loop, which walks the ring of results for them.
+
+    Args:
+        tracker: looks results up.
+        tell: calls the observer of a waiter whose future has its result. False: it is to look no further.
+    """
+
+    def __init__(self, tracker: DeliveryTracker, tell: Callable[[Waiter], bool]) -> None:
+        self._tracker = tracker
+        self._tell = tell
+        self._by_batch: dict[tuple[int, int], list[Waiter]] = {}
+        self._is_whole = True
+        self.tail = 0
+        """The number of results that were walked."""
+
+    def __bool__(self) -> bool:
+        return bool(self._by_batch)
+
+    def __iter__(self) -> Iterator[Waiter]:
+        """All of them, also while the owner changes them."""
+        return (waiter for waiters in list(self._by_batch.values()) for waiter in list(waiters))
+
+    def add(self, waiters: Iterable[Waiter]) -> None:
+        """Results recorded until now are not walked: look at the new ones alone then."""
+        if not self._by_batch:
+            self.tail = self._tracker.result_count
+        for waiter in waiters:
+            self._by_batch.setdefault(waiter.key, []).append(waiter)
+
+    def discard(self, waiter: Waiter) -> None:
+        """A waiter that is told or needs no result any more."""
+        self._keep(waiter.key, [other for other in self._by_batch.get(waiter.key, ()) if other is not waiter])
+
+    def _keep(self, key: tuple[int, int], waiters: list[Waiter]) -> None:
+        if waiters:
+            self._by_batch[key] = waiters
+        else:
+            self._by_batch.pop(key, None)
+
+    def walk(self) -> None:
+        """Tells of the results that came since the last walk."""
+        last = self._tracker.result_count
+        if not self._is_whole:
+            self.look_at(list(self))
+        elif last != self.tail:
+            self._is_whole = False  # an exception in the middle: the next walk looks at all
+            self._resolve(self.tail, last)
+        self.tail, self._is_whole = last, True
+
+    def _resolve(self, first: int, last: int) -> None:
+        """Tells those that wait for results [first, last); the ring may have overwritten some of them."""
+        rows = self._tracker.results(first, last)
+        for _, partition_index, seq, *completion in rows:
+            waiters = self._by_batch.get((partition_index, seq))
+            if waiters is not None:
+                first_record, record_count = completion[4:]
+                places = range(first_record, first_record + record_count)
+                ended = [waiter for waiter in waiters if waiter.future.record_index in places]
+                for waiter in ended:
+                    waiter.future.completion = tuple(completion)
+                self._end(ended)
+        if len(rows) < last - first:
+            self.look_at(list(self))
+
+    def look_at(self, waiters: Iterable[Waiter]) -> None:
+        """Tells those of them whose results are known."""
+        self._end(
+            [waiter for waiter in waiters if waiter.observer is not None and self._tracker.is_known(waiter.future)]
+        )
+
+    def _end(self, ended: list[Waiter]) -> None:
+        """In the order of the records of a partition."""
+        for waiter in sorted(ended, key=lambda waiter: (*waiter.key, waiter.future.record_index)):
+            if not self._tell(waiter):
+                return
+            self.discard(waiter)
+
+    def give_up_all(self) -> None:
+        """No sender is left, so each future that is waited for gets the result that says so."""
+        left = list(self)
+        for waiter in left:
+            if not self._tracker.is_known(waiter.future):
+                waiter.future.completion = RESULT_ABANDONED
+        self._end(left)
+
+
 class DeliveryTracker:
     """Looks up the results of futures, and waits for those that somebody wants to be told of.
 
@@ -108,13 +240,13 @@ class DeliveryTracker:
 
     def start_anew(self) -> None:
         """Forgets all callbacks and waiters. A child of a fork begins with this."""
-        self._lock = threading.Lock()
-        self._news = threading.Condition(self._lock)
-        self._telling = threading.Lock()
-        self._observed: dict[tuple[int, int], list[tuple[DeliveryFuture, Observer]]] = {}
+        self._added: SimpleQueue[Waiter | None] = SimpleQueue()
+        self._waiters = Waiters(self, self._tell)
+        self._seat = threading.Lock()  # of the one thread that looks; never waited for
         self._thread: threading.Thread | None = None
-        self._tail = 0
+        self._owner: threading.Thread | None = None
         self._is_stopped = False
+        self._is_abandoned = False
         self.loops: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     # --- look up
@@ -160,7 +292,7 @@ class DeliveryTracker:
         watch: RemovalWatch | None = None  # most results come before the first look
         slice_ns = FIRST_SLICE_NS
         while (left_s := deadline_s - time.monotonic()) > 0:
-            tail = _wait_for_results(native, tail, int(min(left_s * 10**9, slice_ns)))
+            tail = wait_for_results(native, tail, int(min(left_s * 10**9, slice_ns)))
             if is_known():
                 return True
             slice_ns = GET_SLICE_NS
@@ -300,137 +432,170 @@ class DeliveryTracker:
         if arguments is None:
             arguments = find(read_reports(self._native()))
             if len(self._explained) >= REASONS_MAX:
-                del self._explained[next(iter(self._explained))]
+                self._explained.pop(next(iter(list(self._explained))), None)
             self._explained[key] = arguments
         return arguments
 
     # --- tell
 
+    @property
+    def result_count(self) -> int:
+        """The number of results ever recorded in the arena."""
+        return self._native().completion_tail
+
+    def results(self, first: int, last: int) -> Sequence[tuple[int, ...]]:
+        """The results [first, last), without those that were overwritten."""
+        return self._native().completions(first, last)
+
     def observe(self, future: DeliveryFuture, observer: Observer) -> None:
         """Calls the observer with the future when its result is known: from the tracker's thread, or at once."""
+        waiter = Waiter(future, observer)
         if self.is_known(future):
-            _notify([(future, observer)])
+            waiter.tell()
             return
-        self._add(future, observer, self._ensure_thread)
+        self._is_stopped = self._is_abandoned = False
+        self._added.put(waiter)
+        self.ensure_thread()
 
-    def watch(self, future: DeliveryFuture, observer: Observer) -> None:
-        """The same for an event loop, which calls `tell` after each ring of the results bell: no thread is started."""
-        self._add(future, observer, lambda: None)
+    def ensure_thread(self) -> None:
+        """Starts the thread, if there is work for it and none does it. A start that fails is tried by the next call."""
+        if not self._has_thread() and (self._waiters or not self._added.empty()):
+            self._thread = started_thread(self._run, "shmaccum-delivery", logger)
 
-    def _add(self, future: DeliveryFuture, observer: Observer, ensure_teller: Callable[[], None]) -> None:
-        key = future.partition_index, future.seq
-        with self._lock:
-            if self._thread is None and not self._observed:
-                self._tail = self._native().completion_tail
-            self._observed.setdefault(key, []).append((future, observer))
-            ensure_teller()
-        # The result may have come between the two looks, behind the back of a thread that was just started.
-        if self.look_up(future):
-            _notify(self._take(key, lambda waiting: waiting[0] is future))
-
-    def forget(self, future: DeliveryFuture, observer: Observer) -> None:
-        """Takes an observer away that nobody waits for any more."""
-        self._take((future.partition_index, future.seq), lambda waiting: waiting[1] is observer)
-
-    def tell(self) -> None:
-        """Tells of the results that came since the last time. Where another thread does so already, that one tells of
-        all."""
-        while self._native().completion_tail != self._tail and self._telling.acquire(blocking=False):
-            try:
-                tail = self._native().completion_tail
-                self._resolve(self._tail, tail)
-                self._tail = tail
-            finally:
-                self._telling.release()
-
-    def _ensure_thread(self) -> None:
-        """Holding the lock."""
-        self._is_stopped = False
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="shmaccum-delivery", daemon=True)
-            self._thread.start()
-        self._news.notify_all()
-
-    def _take(
-        self, key: tuple[int, int], is_wanted: Callable[[tuple[DeliveryFuture, Observer]], bool]
-    ) -> list[tuple[DeliveryFuture, Observer]]:
-        """Takes out of the observed of one batch those that are wanted."""
-        with self._lock:
-            waiting = self._observed.pop(key, [])
-            taken = [one for one in waiting if is_wanted(one)]
-            kept = [one for one in waiting if not is_wanted(one)]
-            if kept:
-                self._observed[key] = kept
-        return taken
-
-    def _has_work(self) -> bool:
-        """False when the thread is to end; waits a while for something to do before."""
-        with self._lock:
-            if not self._observed and not self._is_stopped:
-                self._news.wait_for(lambda: self._observed or self._is_stopped, TRACKER_IDLE_S)
-            if self._observed and not self._is_stopped:
-                return True
-            self._thread = None
-            return False
+    def _has_thread(self) -> bool:
+        """True when a thread has the seat, or is about to take it."""
+        owner, thread = self._owner, self._thread
+        if self._seat.locked() and owner is not None and not owner.is_alive():
+            self._seat = threading.Lock()  # something ended the thread from outside
+        return self._seat.locked() or (thread is not None and thread.is_alive())
 
     def _run(self) -> None:
-        with contextlib.suppress(ArenaError):  # closed under us: there is nobody to tell any more
-            native = self._native()
-            watch = RemovalWatch(self._late or self.arena)
-            while self._has_work():
-                tail = _wait_for_results(native, self._tail, TRACKER_SLICE_NS)
-                if tail != self._tail:
-                    self.tell()
-                elif watch.is_abandoned():
-                    self.give_up_all()
+        """One thread at a time has the seat. A waiter that is added while it leaves is seen by the last look."""
+        seat = self._seat
+        while seat.acquire(blocking=False):
+            self._owner = self._thread = threading.current_thread()
+            try:
+                is_closed = self._look_until_idle()
+            finally:
+                self._owner = None
+                seat.release()
+                self._thread = None
+            if is_closed or self._is_stopped or self._added.empty():
+                return
 
-    def _resolve(self, first: int, last: int) -> None:
-        """Tells whoever waits for results [first, last); the ring may have overwritten some of them."""
-        rows = self._native().completions(first, last)
-        for _, partition_index, seq, *completion in rows:
-            first_record, record_count = completion[4:]
-            places = range(first_record, first_record + record_count)
-            ended = self._take((partition_index, seq), lambda waiting: waiting[0].record_index in places)  # noqa: B023
-            for future, _ in ended:
-                future.completion = tuple(completion)
-            _notify(ended)
-        if len(rows) < last - first:
-            self._look_at_all()
+    def _look_until_idle(self) -> bool:
+        """True when the arena is closed: nothing will be known any more."""
+        watch: RemovalWatch | None = None
+        while True:
+            try:
+                watch = watch or RemovalWatch(self._late or self.arena)
+                if self._is_stopped or not self._wait_for_work():
+                    self._look_last()
+                    return False
+                self._look(watch)
+            except (ArenaClosedError, ArenaRemovedError):  # noqa: PERF203 - nothing will be known any more
+                return True
+            except BaseException:  # noqa: BLE001 - the thread goes on whatever it was
+                log_exception(logger, "the callbacks of %s wait for %g s", self.arena.name, RETRY_S)
+                time.sleep(RETRY_S)
 
-    def give_up_all(self) -> None:
-        """No sender is left, so each future that somebody waits for gets the result that says so."""
-        with self._lock:
-            left = [waiting for some in self._observed.values() for waiting in some]
-            self._observed.clear()
-        for future, _ in left:
-            if not self.look_up(future):
-                future.completion = RESULT_ABANDONED
-        _notify(left)
+    def _wait_for_work(self) -> bool:
+        """False when nothing came for a while."""
+        if self._waiters:
+            return True
+        deadline_s = time.monotonic() + TRACKER_IDLE_S
+        if cooperative.patched_by() is not None:
+            while self._added.empty() and time.monotonic() < deadline_s:
+                cooperative.sleep(LOOK_S)
+        else:
+            with contextlib.suppress(Empty):
+                self._put_back(self._added.get(timeout=TRACKER_IDLE_S))
+        return bool(self._waiters) or not self._added.empty()
 
-    def _look_at_all(self) -> None:
-        with self._lock:
-            keys = list(self._observed)
-        for key in keys:
-            _notify(self._take(key, lambda waiting: self.look_up(waiting[0])))
+    def _put_back(self, waiter: Waiter | None) -> None:
+        if waiter is not None:
+            self._waiters.add([waiter])
+            self._waiters.look_at([waiter])
 
-    def stop(self) -> int:
-        """Ends the thread and tells of every result that is known; answers how many futures somebody still wanted to be
-        told of. They can be asked on, and nobody is hurried for them."""
+    def _look(self, watch: RemovalWatch) -> None:
+        added = self._take_added()
+        self._waiters.walk()
+        self._waiters.look_at(added)
+        if not self._waiters:
+            return
+        tail = wait_for_results(self._native(), self._waiters.tail, TRACKER_SLICE_NS)
+        if tail == self._waiters.tail and watch.is_abandoned():
+            self._waiters.give_up_all()
+
+    def _look_last(self) -> None:
+        """Tells of all that is known, when the producer is closed."""
+        self._take_added()
+        self._waiters.look_at(list(self._waiters))
+
+    def _take_added(self) -> list[Waiter]:
+        """The waiters that were added since the last time, among the others now."""
+        added: list[Waiter] = []
+        while not self._added.empty():
+            with contextlib.suppress(Empty):
+                waiter = self._added.get_nowait()
+                added += [] if waiter is None else [waiter]
+        self._waiters.add(added)
+        return added
+
+    def _tell(self, waiter: Waiter) -> bool:
+        """In the tracker's thread, which every exception of a callback leaves alive."""
+        if self._is_abandoned:
+            return False
+        try:
+            waiter.tell()
+        except BaseException:  # noqa: BLE001 - of user code
+            log_exception(logger, "a callback of %r tried to end the thread that calls callbacks", waiter.future)
+        return True
+
+    def stop(self, timeout_s: float) -> int:
+        """Ends the thread when it has told of every result that is known.
+
+        A callback that runs longer is left to the thread, which calls no other one. The futures can be asked on, and
+        nobody is hurried for them.
+
+        Args:
+            timeout_s: the time for callbacks.
+
+        Returns:
+            The number of callbacks that will not be called.
+        """
         self._hurry = None
-        with self._lock:
-            thread, self._is_stopped = self._thread, True
-            self._news.notify_all()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-        with contextlib.suppress(ArenaError):  # closed: there is nothing to be known any more
-            self._look_at_all()
-        with self._lock:
-            left = [waiting for some in self._observed.values() for waiting in some]
-            self._observed.clear()
+        self._is_stopped = True
+        self._added.put(None)
+        if self._owner is threading.current_thread():
+            self._look_at_the_rest()
+        else:
+            self._wait_for_thread(timeout_s)
+        self._is_abandoned = True
+        untold = self._give_up()
+        for results in listed(self.loops.values()):
+            results.give_up()
         self.loops.clear()
-        tasks = [waiting for waiting in left if isinstance(waiting[1], TaskWaiter)]
-        _notify(tasks)  # a task is not left waiting; it is told that the result is not known
-        return len(left) - len(tasks)
+        return untold
+
+    def _wait_for_thread(self, timeout_s: float) -> None:
+        self.ensure_thread()  # the last start may have failed
+        thread = self._thread
+        if thread is not None:
+            thread.join(None if timeout_s == math.inf else max(timeout_s, STOP_PATIENCE_S))
+        elif not self._seat.locked():
+            self._look_at_the_rest()
+
+    def _look_at_the_rest(self) -> None:
+        """In the thread that closes, which is the tracker's own, or there is none."""
+        with contextlib.suppress(ArenaError):  # closed: there is nothing to be known any more
+            self._look_last()
+
+    def _give_up(self) -> int:
+        """Takes all observers that are left; their number."""
+        with contextlib.suppress(ArenaError):
+            self._take_added()
+        return sum(waiter.take() is not None for waiter in self._waiters)
 
 
 class TaskWaiter:
@@ -461,9 +626,12 @@ class _AbandonedError(ArenaRemovedError):
     """No result comes any more: the arena was removed, and has no sender."""
 
 
-def _wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
+def wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
     """Waits until `tail` is not the number of results any more, and answers that number; only looks where this process
-    is not attached."""
+    is not attached, and where threads are greenlets."""
+    if cooperative.patched_by() is not None:
+        cooperative.sleep(timeout_ns / 1e9)
+        return native.completion_tail
     if not native.is_read_only:
         return native.wait_completion(tail, timeout_ns)
     time.sleep(min(LOOK_S, timeout_ns / 1e9))
@@ -495,19 +663,6 @@ def _abortion(reports: Iterable[Report], where: str) -> tuple[str]:
     return (f"{sentence}: {reason}" if reason else sentence,)
 
 
-def _notify(ended: Iterable[tuple[DeliveryFuture, Observer]]) -> None:
-    """In the order of the records; one observer's exception does not keep the others from being called."""
-    for future, observer in sorted(ended, key=lambda waiting: waiting[0].record_index):
-        _notify_one(future, observer)
-
-
-def _notify_one(future: DeliveryFuture, observer: Observer) -> None:
-    try:
-        observer(future)
-    except Exception:  # user code may raise anything
-        logger.exception("a callback of %r failed", future)
-
-
 # --- trackers of this process
 
 _trackers: weakref.WeakSet[DeliveryTracker] = weakref.WeakSet()
@@ -515,7 +670,7 @@ _by_arena: weakref.WeakValueDictionary[bytes, DeliveryTracker] = weakref.WeakVal
 
 
 def _after_fork_in_child() -> None:
-    for tracker in list(_trackers):
+    for tracker in listed(_trackers):
         tracker.start_anew()
 
 

@@ -18,7 +18,7 @@ from shmaccum._native import DeliveryFuture
 from shmaccum.arena.removal import RemovalWatch
 from shmaccum.arena.results_bell import ResultsListener
 from shmaccum.exceptions import ResultPendingError, ShmaccumError
-from shmaccum.producer.delivery import DeliveryTracker, TaskWaiter
+from shmaccum.producer.delivery import DeliveryTracker, Observer, TaskWaiter, Waiter, Waiters
 
 TICK_S = 1.0
 DEAF_TICK_S = 0.01
@@ -35,6 +35,7 @@ class LoopResults:
         self._looks: Counter[Callable[[], object]] = Counter()
         self._listener: ResultsListener | None = None
         self._tick: asyncio.TimerHandle | None = None
+        self._waiters = Waiters(tracker, self._tell)
 
     @classmethod
     def of(cls, tracker: DeliveryTracker) -> LoopResults:
@@ -65,6 +66,39 @@ class LoopResults:
             self._looks += Counter()  # drops those that nobody waits with
             if not self._looks:
                 self._end()
+
+    # --- futures
+
+    def watch(self, future: DeliveryFuture, observer: Observer) -> Waiter:
+        """Calls the observer when the result of a future is known. The caller listens with `tell`."""
+        waiter = Waiter(future, observer)
+        self._waiters.add([waiter])
+        self._waiters.look_at([waiter])
+        return waiter
+
+    def forget(self, waiter: Waiter) -> None:
+        """Takes a waiter away that nobody waits for any more."""
+        self._waiters.discard(waiter)
+
+    def tell(self) -> None:
+        """Tells of the results that came since the last time."""
+        if self._waiters:
+            self._waiters.walk()
+
+    @staticmethod
+    def _tell(waiter: Waiter) -> bool:
+        waiter.tell()
+        return True
+
+    def give_up(self) -> None:
+        """The producer is closed: no task is left waiting. From any thread."""
+        for waiter in self._waiters:
+            if isinstance(waiter.observer, TaskWaiter):
+                with contextlib.suppress(ShmaccumError):
+                    self._tracker.is_known(waiter.future)
+                waiter.tell()
+
+    # --- rings
 
     def _begin(self) -> None:
         arena = self._tracker.arena
@@ -111,7 +145,7 @@ class LoopResults:
 
     def _look_anyway(self) -> None:
         if not self._tracker.arena.closed and self._watch.is_abandoned():
-            self._tracker.give_up_all()
+            self._waiters.give_up_all()
         self._say_and_tick()
         self._look()
 
@@ -161,14 +195,13 @@ def wait_in_loop(future: DeliveryFuture) -> Generator[Any, None, None]:
     tracker = future.tracker
     results = LoopResults.of(tracker)
     task = TaskWaiter(asyncio.get_running_loop())
-    with results.listening(tracker.tell):
-        tracker.watch(future, task)
+    with results.listening(results.tell):
+        waiter = results.watch(future, task)
         tracker.hurry(future)
         try:
             yield from task.waiter
-        except BaseException:
-            tracker.forget(future, task)
-            raise
+        finally:
+            results.forget(waiter)
     if not tracker.is_known(future):
         raise ResultPendingError(
             "the producer was closed before the result was known: the record is in the arena and will be sent"

@@ -8,7 +8,6 @@ import time
 from typing import final
 
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.exceptions import ShmaccumError
 
 logger = logging.getLogger("shmaccum.producer")
@@ -24,21 +23,14 @@ class SenderNotice:
 
     Args:
         arena: of the producer.
-        doorbell: the one that `ring` rings.
         is_kept: somebody in this process keeps a sender, and tells what becomes of it: nothing is looked for here.
     """
 
-    def __init__(self, arena: Arena, doorbell: DoorbellButton, *, is_kept: bool) -> None:
+    def __init__(self, arena: Arena, *, is_kept: bool) -> None:
         self._arena = arena
-        self._doorbell = doorbell
         self._is_kept = is_kept
         self._is_absent = False
         self._look_at_s = 0.0
-
-    def ring(self) -> None:
-        """Rings the doorbell, and looks."""
-        self._doorbell.ring()
-        self.look()
 
     def look(self) -> None:
         """Looks, once a second at most."""

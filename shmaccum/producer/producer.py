@@ -27,8 +27,10 @@ from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, is_abandoned, removed_error
 from shmaccum.arena.reports import read_reports
 from shmaccum.arena.sender_state import sender_state
+from shmaccum.background import listed, started_thread
 from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import (
+    ArenaClosedError,
     ArenaInUseError,
     ArenaRemovedError,
     FlushTimeoutError,
@@ -59,7 +61,11 @@ logger = logging.getLogger(__name__)
 
 PARTITIONS_SLICE_S = 0.002
 CLOSE_SLICE_S = 0.001
-CALLS_END_S = 5.0
+CLOSE_SLICE_MAX_S = 0.25
+CALLS_END_S = 1.0
+"""The longest time that close waits for calls of other threads, which were told to end, whatever its timeout is."""
+VIEWS_END_S = 600.0
+"""So long a thread looks whether the views and calls have ended that keep a closed producer attached."""
 FLUSH_TIMEOUT_S = 120.0
 """How long flush and close wait by default. Without a sender, or while its sink does not work, nothing ends them."""
 TRANSACTION_STEPS = ("txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
@@ -103,7 +109,10 @@ class Producer(_native.Producer):
         "__weakref__",
         "_appender",
         "_doorbell",
+        "_is_being_closed",
+        "_is_ended",
         "_is_kept",
+        "_is_left",
         "_is_synchronous",
         "_made",
         "_metrics",
@@ -118,6 +127,8 @@ class Producer(_native.Producer):
 
     _pool_type: ClassVar[type[BufferPool]] = BufferPool
     """How a `send` waits for a buffer."""
+    _callbacks_patience_s: ClassVar[float] = float("inf")
+    """The longest time that `close` gives to callbacks, of its own timeout."""
     _tracker_type: ClassVar[type[DeliveryTracker]] = DeliveryTracker
     """The shape of results, and the exceptions of records that were not delivered."""
 
@@ -136,7 +147,7 @@ class Producer(_native.Producer):
         self.arena = _attached(arena, mode)
         self._doorbell = DoorbellButton(self.arena)
         self._is_kept = is_kept
-        self._notice = SenderNotice(self.arena, self._doorbell, is_kept=is_kept)
+        self._notice = SenderNotice(self.arena, is_kept=is_kept)
         is_impatient = self._options.linger_ms == 0
         self._tracker = self._tracker_type(self.arena, self._doorbell.ring_if_asleep if is_impatient else None)
         self._appender = Appender(
@@ -144,13 +155,14 @@ class Producer(_native.Producer):
             self._doorbell,
             max_block_ms=self._options.max_block_ms,
             linger_ms=self._options.linger_ms,
-            ring=self._notice.ring,
-            on_wait=self._notice.look,
+            ring=self._ring,
+            on_wait=self._look,
             pool_type=self._pool_type,
         )
         self._metrics = _Times(self.arena)
         self._transaction: Transaction | None = None
         self._made: weakref.WeakSet[Deliveries] = weakref.WeakSet()
+        self._is_being_closed = self._is_ended = self._is_left = False
         self._pipeline = Pipeline.of(self._options)
         self._is_synchronous = self.arena.durability == "sync"
         super().__init__(
@@ -163,6 +175,16 @@ class Producer(_native.Producer):
         )
         _producers.add(self)
         self._notice.look()
+
+    def _ring(self) -> None:
+        """Wakes the sender when it has something to send: once per batch at most."""
+        self._doorbell.ring()
+        self._look()
+
+    def _look(self) -> None:
+        """Does what a signal handler or a failed start of a thread left to the next call."""
+        self._notice.look()
+        self._tracker.ensure_thread()
 
     # --- send
 
@@ -317,9 +339,10 @@ class Producer(_native.Producer):
         started_ns = time.monotonic_ns()
         self._doorbell.ring_if_asleep()  # the topic is new: the sender is to see it
         try:
-            while (count := native.topic_partition_count(topic)) == 0:
-                self._check_may_wait(topic, max_block_ms, deadline_ns)
-                time.sleep(PARTITIONS_SLICE_S)
+            with self._appender.buffer_pool.waiting_here():
+                while (count := native.topic_partition_count(topic)) == 0:
+                    self._check_may_wait(topic, max_block_ms, deadline_ns)
+                    time.sleep(PARTITIONS_SLICE_S)
         finally:
             self._metrics.metadata_wait_ns += time.monotonic_ns() - started_ns
         return count
@@ -542,6 +565,10 @@ class Producer(_native.Producer):
         started_ns = time.monotonic_ns()
         try:
             left = self._flush(timeout)
+        except ArenaClosedError:
+            raise ProducerClosedError(
+                "the producer was closed while this waited: the records stay in the arena and will be sent"
+            ) from None
         finally:
             self._metrics.flush_ns += time.monotonic_ns() - started_ns
         if left:
@@ -553,7 +580,7 @@ class Producer(_native.Producer):
         Raises:
             ArenaRemovedError: none of them will be delivered.
         """
-        self._notice.look()
+        self._look()
         with contextlib.suppress(ArenaRemovedError):  # which does not know the count
             if self._appender.flush(timeout):
                 return 0
@@ -579,9 +606,13 @@ class Producer(_native.Producer):
         """No more sends; waits until everything is delivered or has failed. Closing again does nothing.
 
         A record that is not delivered in time stays in the arena and will be sent; a warning tells of it. When this
-        comes back, callbacks of delivered records have been called, and no others will be. Threads that wait in a send
-        for memory or for a partition count get ProducerClosedError at once, as in Kafka; their records were not
-        appended.
+        returns, callbacks of delivered records have been called, and no others will be. If a callback runs longer than
+        `timeout`, it is left to its thread, and those after it are not called. Threads that wait in a send for memory
+        or for a partition count get ProducerClosedError at once, as in Kafka; their records were not appended.
+
+        A signal handler, a callback and a finalizer may call it. The call that a handler interrupts raises
+        ProducerClosedError. While a call of another thread has not ended, this process stays attached, and a thread
+        leaves the arena after that call.
 
         A producer that attached to its arena by name leaves it. A future that is asked later looks for its result
         without attaching, and raises ArenaRemovedError when the arena is not there any more.
@@ -593,11 +624,18 @@ class Producer(_native.Producer):
             ArenaRemovedError: the arena was removed, and no sender is left. The producer is closed, and the message
                 says how many of its records are lost.
         """
-        if not self.is_open:
+        deadline_s = time.monotonic() + parse_timeout_s(timeout)  # a wrong timeout must not close the producer
+        if self._is_left or self._is_being_closed:
             return
-        parse_timeout_s(timeout)  # a wrong timeout must not close the producer
-        self._refuse()
-        self._finish(timeout)
+        self._is_being_closed = True
+        try:
+            if self.is_open:
+                self._refuse()
+                self._finish(deadline_s)
+            else:  # a signal or an exception ended the first close
+                self._end("", deadline_s)
+        finally:
+            self._is_being_closed = False
 
     def _refuse(self) -> None:
         """No more sends, and no more waits for memory or for a partition count."""
@@ -605,22 +643,31 @@ class Producer(_native.Producer):
         self._appender.buffer_pool.refuse()
         _producers.discard(self)
 
-    def _finish(self, timeout: float | None) -> None:
+    def _finish(self, deadline_s: float) -> None:
         """The rest of a close: waits, and lets go of everything."""
         warning = ""
         if self._transaction is not None:
             self._transaction.let_go()
         try:
-            left = self._flush(timeout)
+            left = self._flush(_left_s(deadline_s))
             warning = self._left_over(left) if left else ""
         except ArenaRemovedError as error:
             logger.error("%s: %s", self.client_id, error)  # the end of a process calls close, and raises nothing
             raise
         finally:
-            self._end(warning)
+            self._end(warning, deadline_s)
 
-    def _end(self, warning: str) -> None:
-        untold = self._tracker.stop()
+    def _end(self, warning: str, deadline_s: float) -> None:
+        """Each step may be done again."""
+        if not self._is_ended:
+            self._let_go_of_sender()
+            self._end_callbacks(warning, deadline_s)
+            self._is_ended = True
+        if not self._wait_for_calls() or not self._leave_arena():
+            started_thread(self._leave_later, "shmaccum-closing", logger)
+
+    def _end_callbacks(self, warning: str, deadline_s: float) -> None:
+        untold = self._tracker.stop(min(max(deadline_s - time.monotonic(), 0.0), self._callbacks_patience_s))
         if warning:
             logger.warning("%s: %s", self.client_id, warning)
         if untold:
@@ -629,33 +676,53 @@ class Producer(_native.Producer):
             )
         if self._pipeline is not None:
             self._pipeline.close()
-        self._close_appender()
-        self._doorbell.close()
-        self._let_go_of_sender()
-        if self._owns_arena:
-            self._leave_arena()
 
     def _let_go_of_sender(self) -> None:
         """Nothing here: this producer keeps none."""
 
-    def _leave_arena(self) -> None:
-        """Deliveries keep what is known now. A view of the arena that the user holds keeps this process attached."""
-        for deliveries in list(self._made):
-            deliveries.read()
-        self._tracker.let_go()
-        with contextlib.suppress(ArenaInUseError):
-            self.arena.close()
-
-    def _close_appender(self) -> None:
-        """Threads that were in a call when it was refused are on their way out; one that stays is ours, or stopped."""
+    def _wait_for_calls(self) -> bool:
+        """Threads that were in a call when it was refused are on their way out. False when one stays: it is stopped, or
+        it is the call that a signal handler in this thread interrupted."""
         deadline_s = time.monotonic() + CALLS_END_S
-        while True:
-            try:
-                return self._appender.close()
-            except ArenaInUseError:
-                if time.monotonic() >= deadline_s:
-                    raise
+        while not self._has_closed_appender():
+            if self._appender.buffer_pool.is_waiting_here() or time.monotonic() >= deadline_s:
+                return False
             time.sleep(CLOSE_SLICE_S)
+        return True
+
+    def _has_closed_appender(self) -> bool:
+        try:
+            self._appender.close()
+        except ArenaInUseError:
+            return False
+        return True
+
+    def _leave_arena(self) -> bool:
+        """False while a call or a view of the arena that the user holds keeps this process attached.
+
+        Deliveries keep what is known now.
+        """
+        self._doorbell.close()
+        if self._owns_arena and not self.arena.closed:
+            for deliveries in listed(self._made):
+                deliveries.read()
+            self._tracker.let_go()
+            with contextlib.suppress(ArenaInUseError):
+                self.arena.close()
+            self._is_left = self.arena.closed
+        else:
+            self._is_left = True
+        return self._is_left
+
+    def _leave_later(self) -> None:
+        """The thread that leaves the arena after the last call."""
+        pause_s, end_s = CLOSE_SLICE_S, time.monotonic() + VIEWS_END_S
+        while not self._is_left and time.monotonic() < end_s:
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, CLOSE_SLICE_MAX_S)
+            with contextlib.suppress(ShmaccumError, OSError):
+                if self._has_closed_appender() and self._leave_arena():
+                    return
 
     @property
     def closed(self) -> bool:
@@ -777,12 +844,29 @@ def _producer_from(arena: Arena, options: Mapping[str, Any]) -> Producer:
     return Producer(arena, **options)
 
 
+def _left_s(deadline_s: float) -> float | None:
+    """The time until a deadline as a timeout; None when it is infinite."""
+    return None if deadline_s == float("inf") else max(deadline_s - time.monotonic(), 0.0)
+
+
 def _close_at_exit() -> None:
-    """Where no sender runs there is nothing to wait for: the records stay in the arena for the next one."""
-    for producer in list(_producers):
-        with contextlib.suppress(Exception):  # the process ends: its records are in the arena
-            wait_ms = producer.options.close_timeout_ms if producer.will_be_delivered() else 0
-            producer.close(wait_ms / 1000)
+    """All producers have one deadline, the latest of their ``close_timeout_ms``.
+
+    Where no sender runs there is nothing to wait for: the records stay in the arena for the next one.
+    """
+    begun_s = time.monotonic()
+    failure: BaseException | None = None
+    for producer in listed(_producers):
+        try:
+            wait_s = producer.options.close_timeout_ms / 1000 if producer.will_be_delivered() else 0.0
+            left_s = 0.0 if failure is not None else begun_s + wait_s - time.monotonic()
+            producer.close(max(left_s, 0.0))
+        except Exception:  # noqa: PERF203 - the process ends: its records are in the arena
+            logger.debug("%r was not closed in order", producer, exc_info=True)
+        except BaseException as error:  # noqa: BLE001 - Ctrl-C ends the waits
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 atexit.register(_close_at_exit)
