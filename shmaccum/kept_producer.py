@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from shmaccum.config.dicts import KeptProducerOptionsDict
-    from shmaccum.keeper import Recipe
+    from shmaccum.keeper import Recipe, SenderKeeper
 
 
 class Producer(producer.Producer):
@@ -58,7 +58,7 @@ class Producer(producer.Producer):
         OtherSinkError: the living sender delivers to another sink.
     """
 
-    __slots__ = ("_leave", "_recipe")
+    __slots__ = ("_keeper", "_leave", "_recipe")
 
     def __init__(
         self,
@@ -71,6 +71,7 @@ class Producer(producer.Producer):
         given: dict[str, Any] = {**options}
         own, self._recipe = split_options(sink, given) if isinstance(sink, str) else (given, sink)
         self._leave: weakref.finalize[..., Any] | None = None
+        self._keeper: SenderKeeper | None = None
         super().__init__(arena, mode=mode, is_kept=self._recipe is not None, **own)
         if self._recipe is not None:
             self._keep(self._recipe)
@@ -83,8 +84,14 @@ class Producer(producer.Producer):
         except BaseException:
             super().close(0)
             raise
+        self._keeper = keeper
         self._leave = weakref.finalize(self, keeper.leave, self.arena)
         self._leave.atexit = False  # the keeper works until the end of the process
+
+    def _look(self) -> None:
+        super()._look()
+        if self._keeper is not None:
+            self._keeper.ensure_thread()
 
     def _let_go_of_sender(self) -> None:
         if self._leave is not None:

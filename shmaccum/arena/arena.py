@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+import math
 import operator
 import os
 import weakref
@@ -502,10 +503,23 @@ class Arena:
         Raises:
             ArenaInUseError: accumulators are open, numpy views or memoryviews exist, or another thread is in a call.
         """
-        if self._flusher is None:
+        self.close_within(math.inf)
+
+    def close_within(self, timeout_s: float) -> None:
+        """As `close`, with a time for the thread that forces the arena to disk.
+
+        Raises:
+            ArenaInUseError: as `close`, or that thread waits for the disk.
+        """
+        if self._flusher is None or self.native.closed:
             self.native.close()
         else:
-            self._flusher.close()
+            self._flusher.close(timeout_s)
+
+    def ensure_threads(self) -> None:
+        """Starts the thread that forces the arena to disk, where it could not start."""
+        if self._flusher is not None:
+            self._flusher.ensure_thread()
 
     def sync(self, timeout: float = SYNC_TIMEOUT_S) -> None:
         """Waits until everything this process has appended so far is on disk.

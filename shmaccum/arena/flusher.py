@@ -11,15 +11,24 @@ After fork the child has a thread of its own; it does nothing before the child h
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import os
 import threading
+import time
 import weakref
+from queue import Empty, SimpleQueue
 
-from shmaccum import _native
+from shmaccum import _native, cooperative
+from shmaccum.background import RETRY_S, listed, log_exception, started_thread
 from shmaccum.exceptions import ShmaccumError
+
+logger = logging.getLogger("shmaccum.arena")
 
 INTERVAL = 1
 NS_PER_MS = 10**6
+STOP_PATIENCE_S = 0.2
+"""The least time for a thread that waits to see that it is to end."""
 
 
 class Flusher:
@@ -28,7 +37,7 @@ class Flusher:
     def __init__(self, native: _native.Arena, interval_ms: int) -> None:
         self.native = native
         self._half_ns = interval_ms * NS_PER_MS // 2
-        self.start()
+        self._begin()
         _flushers.add(self)
 
     @classmethod
@@ -39,38 +48,77 @@ class Flusher:
             return None
         return cls(native, geometry["sync_interval_ms"])
 
-    def start(self) -> None:
-        """Begins; in the child of a fork for the first time, whatever the parent's thread was about."""
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="shmaccum-flusher", daemon=True)
-        self._thread.start()
+    def _begin(self) -> None:
+        self._stop: SimpleQueue[None] = SimpleQueue()
+        self._is_over = False
+        self._thread: threading.Thread | None = None
+        self.ensure_thread()
+
+    @property
+    def is_running(self) -> bool:
+        """True while the thread works."""
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    def ensure_thread(self) -> None:
+        """Starts the thread, where it could not start or was ended from outside."""
+        if not self._is_over and not self.is_running:
+            self._thread = started_thread(self._run, "shmaccum-flusher", logger)
+
+    def start_anew(self) -> None:
+        """The child of a fork has a thread of its own, whatever the parent's was about."""
+        if not self.native.closed and not self._is_over:
+            self._begin()
 
     def _run(self) -> None:
-        is_over = self._is_over
-        with contextlib.suppress(ShmaccumError):  # closed, or poisoned: the next append raises
-            while not is_over.wait(self._half_ns / 1e9):
+        stop = self._stop
+        while not self._is_told_to_stop(stop):
+            try:
                 if self.native.is_attached:
                     self.native.force_if_due(self._half_ns)
+            except ShmaccumError:  # noqa: PERF203 - closed, or poisoned: the next append raises
+                self._is_over = True
+                return
+            except BaseException:  # noqa: BLE001 - the thread goes on whatever it was
+                log_exception(logger, "the thread that forces an arena to disk goes on after an exception")
+                time.sleep(RETRY_S)
+
+    def _is_told_to_stop(self, stop: SimpleQueue[None]) -> bool:
+        """Waits for half of the interval."""
+        if cooperative.patched_by() is not None:
+            end_s = time.monotonic() + self._half_ns / 1e9
+            while stop.empty() and (left_s := end_s - time.monotonic()) > 0:
+                time.sleep(min(left_s, STOP_PATIENCE_S / 2))
+            return not stop.empty()
+        with contextlib.suppress(Empty):
+            stop.get(timeout=self._half_ns / 1e9)
+            return True
+        return False
 
     def stop(self) -> None:
-        """Lets the thread end when it wakes."""
-        self._is_over.set()
+        """Lets the thread end. A finalizer calls it."""
+        self._is_over = True
+        self._stop.put(None)
 
-    def close(self) -> None:
+    def close(self, timeout_s: float) -> None:
         """Stops, forces once more, and closes the arena.
+
+        Args:
+            timeout_s: the time for the thread to end, which may be waiting for the disk.
 
         Raises:
             ArenaInUseError: somebody uses it; then the flusher goes on.
         """
         self.stop()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join(None if timeout_s == math.inf else max(timeout_s, STOP_PATIENCE_S))
         with contextlib.suppress(ShmaccumError):
             if self.native.is_attached:
                 self.native.force_if_due(0)
         try:
             self.native.close()
         except ShmaccumError:
-            self.start()
+            self._begin()
             raise
 
 
@@ -78,9 +126,8 @@ _flushers: weakref.WeakSet[Flusher] = weakref.WeakSet()
 
 
 def _start_again() -> None:
-    for flusher in list(_flushers):
-        if not flusher.native.closed:
-            flusher.start()
+    for flusher in listed(_flushers):
+        flusher.start_anew()
 
 
 os.register_at_fork(after_in_child=_start_again)

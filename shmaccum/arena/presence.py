@@ -53,6 +53,7 @@ PEER_CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group of the listener."""
 GROUPS_SIZE_MAX = 1024
 """Bytes that Python takes from the kernel at most: a process of more than 256 groups counts as one of its own group."""
+CALM_SIZE = 4096
 SO_PEERPIDFD = 77
 """Since Linux 6.5; Python has no name for it."""
 SO_PEERGROUPS = 59
@@ -277,6 +278,12 @@ class SenderWatch:
         """Ends this wait and every later one; from any thread, and from a signal handler."""
         with contextlib.suppress(OSError):
             self._rope.send(b"\0")
+
+    def calm(self) -> None:
+        """Waits sleep again after a `wake`."""
+        with contextlib.suppress(OSError):
+            while self._bell.recv(CALM_SIZE, socket.MSG_DONTWAIT):
+                pass
 
     def _let_go(self) -> None:
         line, self._line = self._line, None

@@ -19,6 +19,11 @@ ends where a sender lives.
 
 After a fork the child has a thread of its own, which does nothing before the child has used the arena. The thread
 writes its messages to the log, and to the arena's error log, from where the exceptions of a blocked `send` take them.
+
+Rules: a finalizer calls `leave`, at any moment of any thread. So no lock is taken: the arenas are one list, which
+`leave` and `keep` change by one call of C each. A thread that finds the list empty says that it is over, then looks
+again. A caller of `keep` adds its arena, then looks whether the thread is over. One of them sees the other. Two callers
+at a time may make two keepers of an arena, which share the work as those of two processes do.
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.presence import GrowingPause, SenderWatch
 from shmaccum.arena.removal import has_lost_its_name, tell_removal
 from shmaccum.arena.reports import Kind, Report
+from shmaccum.background import RETRY_S, log_exception, started_thread
 from shmaccum.exceptions import ArenaRemovedError, OtherSinkError, SenderNotStartedError, ShmaccumError
 from shmaccum.keeper.stalled import StallWatch
 from shmaccum.keeper.start import START_TIMEOUT_S, Recipe, elected_at_once, ensure, start
@@ -76,12 +82,14 @@ class SenderKeeper:
     """The keeper of this process for an arena; made by `keep`, ended by as many calls of `leave`.
 
     Attributes:
+        uuid: of the arena.
         failure: why there is no sender that delivers where it should; None while there is one, or none is needed.
     """
 
     def __init__(self, arena: Arena, recipe: Recipe) -> None:
         self.recipe = recipe
         self.failure: SenderNotStartedError | OtherSinkError | None = None
+        self.uuid = arena.uuid
         self._arenas = [arena]
         self._begin()
 
@@ -102,78 +110,132 @@ class SenderKeeper:
         """
         if not arena.has_external_sender or arena.native.sender_is_alive:
             ensure(arena, recipe, time.monotonic() + timeout_s)
-        with _lock:
-            keeper = _keepers.get(arena.uuid)
-            if keeper is None or not keeper.join(arena):
-                keeper = _keepers[arena.uuid] = cls(arena, recipe)
-        return keeper
+        for keeper in list(_keepers):
+            if keeper.uuid == arena.uuid and keeper.join(arena):
+                return keeper
+        return cls(arena, recipe)
 
     def join(self, arena: Arena) -> bool:
         """Another caller of `keep`; False when the thread ends, and a new keeper is needed."""
-        if not self._is_over:
-            self._arenas.append(arena)
-        return not self._is_over
+        self._arenas.append(arena)
+        if self._is_over:
+            self._forget(arena)
+            return False
+        self.ensure_thread()
+        return True
 
     def leave(self, arena: Arena) -> None:
-        """The caller of `keep` needs no sender any more; the last one ends the thread."""
-        with _lock:
-            if arena in self._arenas:
-                self._arenas.remove(arena)
-            if not self._arenas:
-                self._is_over = True
-                self._watch.wake()
+        """The caller of `keep` needs no sender any more; the last one ends the thread. A finalizer calls it."""
+        self._forget(arena)
+        watch = self._watch
+        if not self._arenas and watch is not None:
+            watch.wake()
+
+    def _forget(self, arena: Arena) -> None:
+        with contextlib.suppress(ValueError):  # it was forgotten
+            self._arenas.remove(arena)
 
     # --- the thread
 
     def _begin(self) -> None:
         """Starts the thread; in the child of a fork anew."""
-        self._is_over = False
+        self._is_over = self._has_failed = False
         self._restarts = Restarts()
         self._epoch = 0
         self._met_s: float | None = None
         self._is_absent = False
         self._absent_s = 0.0
-        self._watch = SenderWatch(self._arenas[0], look_s=LOOK_S, blind_look_s=BLIND_LOOK_S)
         self._in_vain = GrowingPause(NAME_LOOK_S, ABSENT_LOOK_S)
+        self._watch: SenderWatch | None = None
         self._stalls: StallWatch | None = None
-        self._thread = threading.Thread(target=self._run, name="shmaccum-keeper", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        self._start_at_s = 0.0
+        _keepers.add(self)
+        self.ensure_thread()
+
+    @property
+    def is_running(self) -> bool:
+        """True while the thread works."""
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    def ensure_thread(self) -> None:
+        """Starts the thread where it could not start, or was ended from outside: once in `RETRY_S` at most."""
+        now_s = time.monotonic()
+        if not self._is_over and not self.is_running and now_s >= self._start_at_s:
+            self._start_at_s = now_s + RETRY_S
+            self._thread = started_thread(self._run, "shmaccum-keeper", logger)
 
     def start_anew(self) -> None:
         """The child of a fork begins with a thread of its own."""
-        self._watch.close()
+        if self._watch is not None:
+            self._watch.close()
         self._arenas = [arena for arena in self._arenas if not arena.native.closed]
         if self._arenas and not self._is_over:
             self._begin()
+        else:
+            _keepers.discard(self)
 
     def _run(self) -> None:
-        watch = self._watch
-        with contextlib.closing(watch):
-            while not self._is_over and (arena := self._arena()) is not None:
-                self._look_safely(arena)
+        while not self._has_failed and (arena := self._wanted_arena()) is not None:
+            self._look_safely(arena)
+        self._is_over = True
+        _keepers.discard(self)
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+
+    def _wanted_arena(self) -> Arena | None:
+        """A handle that its owner has not closed; None when no caller of `keep` is left."""
+        arena = self._arena()
+        if arena is None:
+            self._is_over = True
+            arena = self._arena()  # a caller may have come before that
+            if arena is not None:
+                self._is_over = False
+                self._awaken()
+        return arena
+
+    def _awaken(self) -> None:
+        """Waits again: the wake-up was meant for the end."""
+        if self._watch is not None:
+            self._watch.calm()
 
     def _look_safely(self, arena: Arena) -> None:
+        """Looks once; every other exception than those of an arena that needs no keeper is tried again."""
         try:
+            if self._watch is None:
+                self._watch = SenderWatch(arena, look_s=LOOK_S, blind_look_s=BLIND_LOOK_S)
+                return  # somebody may have left before there was a watch to wake
             self._look(arena)
         except OtherSinkError as error:
             self._fail(arena, error)
-            self._is_over = True
+            self._has_failed = self._is_over = True
         except ArenaRemovedError:  # which was logged
-            self._is_over = True
+            self._has_failed = self._is_over = True
         except (ShmaccumError, OSError) as error:
-            if arena.native.closed:
-                return
-            logger.warning("the keeper of %s has a problem: %s", arena.name, error)
-            self._watch.pause(ABSENT_LOOK_S)
+            if not arena.native.closed:
+                with contextlib.suppress(BaseException):  # of a handler of the program
+                    logger.warning("the keeper of %s has a problem: %s", arena.name, error)
+                time.sleep(ABSENT_LOOK_S)
+        except BaseException:  # noqa: BLE001 - the thread goes on whatever it was
+            log_exception(logger, "the keeper of %s goes on after an exception", arena.name)
+            time.sleep(ABSENT_LOOK_S)
 
     def _arena(self) -> Arena | None:
         """A handle that its owner has not closed."""
         return next((arena for arena in list(self._arenas) if not arena.native.closed), None)
 
+    @property
+    def watch(self) -> SenderWatch:
+        """The watch of the thread, which has made one."""
+        assert self._watch is not None
+        return self._watch
+
     def _look(self, arena: Arena) -> None:
         native = arena.native
         if not native.is_attached:
-            self._watch.pause(ABSENT_LOOK_S)
+            self.watch.pause(ABSENT_LOOK_S)
         elif native.sender_is_alive:
             self._attend(arena)
         else:
@@ -185,22 +247,22 @@ class SenderKeeper:
         if self._epoch != arena.native.sender()["epoch"] or self._is_absent:
             self._meet(arena)
             return
-        self._watch.wait()
+        self.watch.wait()
         if self._stalls is not None and not self._is_over and arena.native.sender_is_alive:
             self._stalls.look()
 
     def _meet(self, arena: Arena) -> None:
         epoch = arena.native.sender()["epoch"]
         if not expect_sink(arena, self.recipe.sink_name):
-            self._watch.pause(self._in_vain.take())  # it has not said yet where it delivers
+            self.watch.pause(self._in_vain.take())  # it has not said yet where it delivers
             return
         if self._is_absent:
             logger.info("%s again", living_sender(arena))
         self._in_vain.reset()
         self.failure, self._is_absent, self._epoch, self._met_s = None, False, epoch, time.monotonic()
         if self._stalls is None and (limit_ms := self.recipe.replace_stalled_ms) is not None:
-            self._stalls = StallWatch(arena, self._watch, limit_ms)
-            self._watch.look_s = min(LOOK_S, self._stalls.look_s)
+            self._stalls = StallWatch(arena, self.watch, limit_ms)
+            self.watch.look_s = min(LOOK_S, self._stalls.look_s)
 
     # --- there is none
 
@@ -213,9 +275,9 @@ class SenderKeeper:
         if not self._is_absent:
             self._note_absence(arena, died)
         if not died or arena.has_external_sender:
-            self._watch.pause(ABSENT_LOOK_S)
+            self.watch.pause(ABSENT_LOOK_S)
         elif self._is_left_to_a_standby(arena):
-            self._watch.pause(ELECTION_LOOK_S)
+            self.watch.pause(ELECTION_LOOK_S)
         else:
             self._start_another(arena)
 
@@ -244,7 +306,7 @@ class SenderKeeper:
     def _start_another(self, arena: Arena) -> None:
         with elected_at_once(arena) as is_elected:
             if not is_elected:
-                self._watch.pause(max(self._in_vain.take(), ELECTION_LOOK_S))
+                self.watch.pause(max(self._in_vain.take(), ELECTION_LOOK_S))
             elif self._wait_before_start(arena):
                 self._start(arena)
 
@@ -259,7 +321,7 @@ class SenderKeeper:
             )
         end_s = time.monotonic() + pause_s
         while (left_s := end_s - time.monotonic()) > 0 and self._is_wanted(arena):
-            self._watch.pause(min(left_s, BLIND_LOOK_S))
+            self.watch.pause(min(left_s, BLIND_LOOK_S))
         return self._is_wanted(arena)
 
     def _is_wanted(self, arena: Arena) -> bool:
@@ -287,14 +349,12 @@ class SenderKeeper:
 
 # --- keepers of this process
 
-_keepers: dict[bytes, SenderKeeper] = {}
-_lock = threading.Lock()
+_keepers: set[SenderKeeper] = set()
+"""Those whose threads are not over."""
 
 
 def _start_anew_in_child() -> None:
-    global _lock  # a thread that the child does not have may have held it
-    _lock = threading.Lock()
-    for keeper in list(_keepers.values()):
+    for keeper in list(_keepers):
         keeper.start_anew()
 
 

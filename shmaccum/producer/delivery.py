@@ -281,9 +281,8 @@ class DeliveryTracker:
         Args:
             future: as `hurry` takes it.
         """
-        native = self._native()
         timeout_s = parse_timeout_s(timeout)
-        tail = native.completion_tail
+        tail = self.result_count
         if is_known():
             return True
         deadline_s = time.monotonic() + timeout_s
@@ -292,7 +291,10 @@ class DeliveryTracker:
         watch: RemovalWatch | None = None  # most results come before the first look
         slice_ns = FIRST_SLICE_NS
         while (left_s := deadline_s - time.monotonic()) > 0:
-            tail = wait_for_results(native, tail, int(min(left_s * 10**9, slice_ns)))
+            try:
+                tail = wait_for_results(self._native(), tail, int(min(left_s * 10**9, slice_ns)))
+            except ArenaClosedError:  # the producer was closed meanwhile: is_known looks elsewhere
+                watch = None
             if is_known():
                 return True
             slice_ns = GET_SLICE_NS
@@ -521,7 +523,7 @@ class DeliveryTracker:
         added = self._take_added()
         self._waiters.walk()
         self._waiters.look_at(added)
-        if not self._waiters:
+        if not self._waiters or self._is_stopped:
             return
         tail = wait_for_results(self._native(), self._waiters.tail, TRACKER_SLICE_NS)
         if tail == self._waiters.tail and watch.is_abandoned():

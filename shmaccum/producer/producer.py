@@ -30,6 +30,7 @@ from shmaccum.arena.sender_state import sender_state
 from shmaccum.background import listed, started_thread
 from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import (
+    AccumulatorClosedError,
     ArenaClosedError,
     ArenaInUseError,
     ArenaRemovedError,
@@ -185,6 +186,7 @@ class Producer(_native.Producer):
         """Does what a signal handler or a failed start of a thread left to the next call."""
         self._notice.look()
         self._tracker.ensure_thread()
+        self.arena.ensure_threads()
 
     # --- send
 
@@ -339,7 +341,7 @@ class Producer(_native.Producer):
         started_ns = time.monotonic_ns()
         self._doorbell.ring_if_asleep()  # the topic is new: the sender is to see it
         try:
-            with self._appender.buffer_pool.waiting_here():
+            with self._until_closed(), self._appender.buffer_pool.waiting_here():
                 while (count := native.topic_partition_count(topic)) == 0:
                     self._check_may_wait(topic, max_block_ms, deadline_ns)
                     time.sleep(PARTITIONS_SLICE_S)
@@ -394,7 +396,8 @@ class Producer(_native.Producer):
             ArenaRemovedError: the arena is fenced, and was removed.
             InvalidArgumentError: the arena has no transactional_id.
         """
-        rest_between(self.arena.native, self._init_waits())
+        with self._until_closed():
+            rest_between(self.arena.native, self._init_waits())
 
     def _init_waits(self) -> Waits:
         """The waits of `init_transactions`."""
@@ -442,7 +445,8 @@ class Producer(_native.Producer):
             Exception: as `begin_transaction`. The end of the block raises as `commit_transaction`.
         """
         transaction = self._new_transaction()
-        transaction.begin(self._begin_timeout_s)
+        with self._until_closed():
+            transaction.begin(self._begin_timeout_s)
         self._transaction = transaction
         return transaction
 
@@ -473,7 +477,8 @@ class Producer(_native.Producer):
                 brokers do not tell it, and the message says so.
             NoTransactionError: this producer has begun none.
         """
-        self._begun().commit(timeout)
+        with self._until_closed():
+            self._begun().commit(timeout)
 
     def abort_transaction(self) -> None:
         """Throws away what all processes have sent since `begin_transaction` (Kafka: abortTransaction).
@@ -482,7 +487,8 @@ class Producer(_native.Producer):
             TransactionEndedError: the commit has begun.
             NoTransactionError: this producer has begun none.
         """
-        self._begun().abort()
+        with self._until_closed():
+            self._begun().abort()
 
     def send_offsets_to_transaction(self, offsets: GroupOffsets, group_metadata: object) -> None:
         """Commits offsets of a consumer group with the transaction (Kafka: sendOffsetsToTransaction, KIP-447).
@@ -564,15 +570,24 @@ class Producer(_native.Producer):
             raise ProducerClosedError("the producer is closed: close() has flushed all records")
         started_ns = time.monotonic_ns()
         try:
-            left = self._flush(timeout)
-        except ArenaClosedError:
-            raise ProducerClosedError(
-                "the producer was closed while this waited: the records stay in the arena and will be sent"
-            ) from None
+            with self._until_closed():
+                left = self._flush(timeout)
         finally:
             self._metrics.flush_ns += time.monotonic_ns() - started_ns
         if left:
             raise FlushTimeoutError(f"after {timeout} s {self._left_over(left)}")
+
+    @contextlib.contextmanager
+    def _until_closed(self) -> Iterator[None]:
+        """Raises ProducerClosedError where a signal handler or another thread ended a wait by `close`."""
+        try:
+            yield
+        except (AccumulatorClosedError, ArenaClosedError):
+            if self.is_open:
+                raise
+            raise ProducerClosedError(
+                "the producer was closed while this waited: what was sent stays in the arena and will be delivered"
+            ) from None
 
     def _flush(self, timeout: float | None) -> int:
         """Answers how many records may be left, at most.
@@ -663,7 +678,7 @@ class Producer(_native.Producer):
             self._let_go_of_sender()
             self._end_callbacks(warning, deadline_s)
             self._is_ended = True
-        if not self._wait_for_calls() or not self._leave_arena():
+        if not self._wait_for_calls() or not self._leave_arena(deadline_s):
             started_thread(self._leave_later, "shmaccum-closing", logger)
 
     def _end_callbacks(self, warning: str, deadline_s: float) -> None:
@@ -697,7 +712,7 @@ class Producer(_native.Producer):
             return False
         return True
 
-    def _leave_arena(self) -> bool:
+    def _leave_arena(self, deadline_s: float) -> bool:
         """False while a call or a view of the arena that the user holds keeps this process attached.
 
         Deliveries keep what is known now.
@@ -708,7 +723,7 @@ class Producer(_native.Producer):
                 deliveries.read()
             self._tracker.let_go()
             with contextlib.suppress(ArenaInUseError):
-                self.arena.close()
+                self.arena.close_within(max(deadline_s - time.monotonic(), 0.0))
             self._is_left = self.arena.closed
         else:
             self._is_left = True
@@ -721,7 +736,7 @@ class Producer(_native.Producer):
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, CLOSE_SLICE_MAX_S)
             with contextlib.suppress(ShmaccumError, OSError):
-                if self._has_closed_appender() and self._leave_arena():
+                if self._has_closed_appender() and self._leave_arena(end_s):
                     return
 
     @property

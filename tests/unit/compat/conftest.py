@@ -32,8 +32,7 @@ def own(arena_name: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
     if not Arena.exists(arena_name):
         return
     with Arena.attach(arena_name) as arena:
-        kept = keeper._keepers.get(arena.uuid)
-        wait_until(lambda: kept is None or not kept._thread.is_alive(), "the keeper has ended")
+        wait_until(lambda: all(kept.uuid != arena.uuid for kept in list(keeper._keepers)), "the keeper has ended")
         end_senders(arena)
         with Sender(arena, "null:") as sender:
             sender.stop()

@@ -80,8 +80,7 @@ def kept(arena_name: str) -> Iterator[Arena]:
 
 
 def keeps(arena: Arena) -> bool:
-    found = keeper._keepers.get(arena.uuid)
-    return found is not None and found._thread.is_alive()
+    return any(found.uuid == arena.uuid for found in list(keeper._keepers))
 
 
 def pid_of(arena: Arena) -> int:
@@ -225,7 +224,9 @@ def test_an_arena_whose_sender_somebody_else_keeps_gets_none(
             wait_until(lambda: arena.native.sender()["sink_name"] is not None, "it says where it delivers")
             with pytest.raises(OtherSinkError):
                 Producer(arena, sink=f"log:{log}2")
-            wait_until(lambda: keeper._keepers[arena.uuid]._met_s is not None, "the keeper has seen it")
+            wait_until(
+                lambda: all(found._met_s is not None for found in list(keeper._keepers)), "the keeper has seen it"
+            )
             theirs.kill()
             wait_until(lambda: "nothing is delivered until there is one again" in caplog.text, "it was told")
             keeper_looks(times=5)
