@@ -91,7 +91,7 @@ class LoopResults:
         return True
 
     def give_up(self) -> None:
-        """The producer is closed: no task is left waiting. From any thread."""
+        """Tells each task that the producer is closed, from any thread: none is left waiting."""
         for waiter in self._waiters:
             if isinstance(waiter.observer, TaskWaiter):
                 with contextlib.suppress(ShmaccumError):
