@@ -2,7 +2,7 @@
 """One client's socket: frames in, answers out, one request at a time and in order.
 
 Rules: a connection has at most one request under way. The client's next bytes wait in the socket, and at most
-`READ_SIZE` of them here; nothing is read while an answer is not wholly sent. So a client that never reads costs the
+`READ_SIZE` of them here, as far as `FrameLimits` has room; nothing is read while an answer is not wholly sent. So a client that never reads costs the
 answer it asked for, which is mostly ranges of files, and no memory that grows. A frame that is no request of Kafka's
 ends its connection alone.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import final
 
 from shmaccum.segment_log.log_file import FileRange
@@ -23,6 +23,8 @@ from shmaccum.serving.transport import PlainTransport, Transport
 SIZE = struct.Struct(">i")
 SIZE_AND_KEY = struct.Struct(">ih")
 READ_SIZE = 256 << 10
+PROGRESS_SIZE = 256 << 10
+"""Bytes of a request that a client sends in `STALLED_S` at least, where others wait for memory."""
 PORTION_SIZE = 2 << 20
 """Bytes of an answer that go at once; the requests of other clients come next. C has the same (send_pieces.c)."""
 STRANGER_SIZE_MAX = 64 << 10
@@ -32,12 +34,16 @@ PRODUCE = 0
 
 @final
 class FrameLimits:
-    """How large a request may be, and all requests that arrive at once together.
+    """How large a request may be, and all requests that are arriving together.
+
+    Memory counts as it is used: a client that announces a large request and sends a part of it has that part alone. A
+    client that has some may get more while there is room. The client that has had some for longest always may, so one
+    request after another becomes whole.
 
     Args:
         size_max: bytes of a frame of any API but Produce.
         produce_size_max: bytes of a Produce.
-        memory_max: bytes of all frames above `READ_SIZE` that are on their way.
+        memory_max: bytes of all frames that are not whole yet.
     """
 
     def __init__(self, size_max: int, produce_size_max: int, memory_max: int) -> None:
@@ -45,19 +51,27 @@ class FrameLimits:
         self.produce_size_max = produce_size_max
         self._memory_max = memory_max
         self._memory = 0
+        self._holders: dict[Connection, int] = {}
 
     def of(self, api_key: int) -> int:
         return self.produce_size_max if api_key == PRODUCE else self.size_max
 
-    def take(self, size: int) -> bool:
-        """Grants the memory of a large frame, unless others have it; a frame that comes alone always gets it."""
-        is_granted = not self._memory or self._memory + size <= self._memory_max
-        self._memory += size * is_granted
-        return is_granted
+    def hold(self, holder: Connection, size: int) -> None:
+        """Notes the bytes that a client has here; 0: it has none any more."""
+        self._memory += size - self._holders.get(holder, 0)
+        if size:
+            self._holders[holder] = size
+        else:
+            self._holders.pop(holder, None)
 
-    def give_back(self, size: int) -> None:
-        """Takes back the memory of a frame that is read, or that will never be."""
-        self._memory -= size
+    def has_room(self, holder: Connection) -> bool:
+        """True when more of the client may be read."""
+        return self._memory < self._memory_max or next(iter(self._holders), holder) is holder
+
+    @property
+    def holders(self) -> Collection[Connection]:
+        """The clients that have memory, the one that has had it for longest first."""
+        return self._holders.keys()
 
 
 @final
@@ -71,6 +85,8 @@ class Connection:
         login: by which the client says who it is; None: nobody has to log in.
         began_s: the time at which it came, by a clock that goes on evenly.
         active_s: the time at which a whole request or a byte of an answer moved last.
+        progress_s: the time at which `PROGRESS_SIZE` bytes of the present request had arrived last, or its first ones.
+        has_asked: a whole request came.
         is_busy: a request is under way, and its answer is not wholly sent.
         is_gone: the connection is closed, from either side.
         events: those that the server's loop waits for at this socket.
@@ -81,13 +97,14 @@ class Connection:
         self.descriptor: int = transport.socket.fileno()
         self.host = host
         self.login = login
-        self.began_s = self.active_s = time.monotonic()
+        self.began_s = self.active_s = self.progress_s = time.monotonic()
+        self.has_asked = False
         self.is_busy = False
         self.is_gone = False
         self.events = 0
         self._limits = limits
         self._received = bytearray()
-        self._granted = 0
+        self._noted_size = 0
         self._to_send: tuple[Piece, ...] = ()
         self._is_answered = False
         self._is_plain = login is None and isinstance(transport, PlainTransport)
@@ -120,6 +137,13 @@ class Connection:
         if not content:
             raise ConnectionError("the client closed the connection")
         self._received += content
+        self._note_received()
+        if len(self._received) >= self._noted_size + PROGRESS_SIZE or self._noted_size == 0:
+            self._noted_size = len(self._received)
+            self.progress_s = time.monotonic()
+
+    def _note_received(self) -> None:
+        self._limits.hold(self, len(self._received))
 
     @property
     def may_fetch_at_once(self) -> bool:
@@ -137,6 +161,7 @@ class Connection:
             raise outcome
         if isinstance(outcome, Served):
             self.active_s = time.monotonic()
+            self.has_asked = True
             if outcome.pieces:
                 self._to_send, self._is_answered, self.is_busy = outcome.pieces, True, True
                 self._drop(outcome.sent)
@@ -145,17 +170,9 @@ class Connection:
 
     @property
     def wants_to_read(self) -> bool:
-        """False while it has more than a client sends that waits for an answer, or memory for a large frame lacks."""
-        return len(self._received) < READ_SIZE or (not self.is_busy and self.has_memory())
-
-    def has_memory(self) -> bool:
-        """Asks for the memory of a large frame; True when the frame has it, or is not large."""
-        if len(self._received) < READ_SIZE or self._granted:
-            return True
-        (size,) = SIZE.unpack_from(self._received)
-        if self._limits.take(size):
-            self._granted = size
-        return bool(self._granted)
+        """False while it has enough of a client that waits for an answer, or memory lacks for the rest of a request."""
+        has_enough = self.is_busy and len(self._received) >= READ_SIZE
+        return not self._received or (not has_enough and self._limits.has_room(self))
 
     def next_frame(self) -> memoryview | None:
         """A whole frame without its size, None while there is none; the request is under way then.
@@ -169,16 +186,11 @@ class Connection:
         received = self._received
         frame = memoryview(bytes(received if end == len(received) else received[:end]))[SIZE.size :]
         del received[:end]
-        if self._granted:
-            self._give_back()
-        self.is_busy, self._is_answered = True, False
-        self.active_s = time.monotonic()
+        self._note_received()
+        self._noted_size = len(received)
+        self.is_busy, self._is_answered, self.has_asked = True, False, True
+        self.active_s = self.progress_s = time.monotonic()
         return frame
-
-    def _give_back(self) -> None:
-        if self._granted:
-            self._limits.give_back(self._granted)
-            self._granted = 0
 
     def _frame_end(self) -> int | None:
         """Where the next frame ends; None while it is not there whole.
@@ -250,5 +262,5 @@ class Connection:
         """Ends it. Doing it twice does nothing."""
         self.is_gone = True
         self._to_send = ()
-        self._give_back()
+        self._limits.hold(self, 0)
         self.transport.close()

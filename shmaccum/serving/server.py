@@ -21,6 +21,7 @@ import contextlib
 import ipaddress
 import logging
 import os
+import select
 import selectors
 import socket
 import ssl
@@ -82,6 +83,8 @@ MAINTAIN_INTERVAL_S = 1.0
 PROBLEM_PAUSE_S = 0.2
 NUMBERS_TIMEOUT_S = 2.0
 FAILED_LOGIN_DELAY_S = 1.0
+STALLED_S = 1.0
+"""A request of which nothing arrives for so long is given up, where others wait for its memory."""
 META_UUID_KEY = "directory.id"
 
 
@@ -240,6 +243,7 @@ class LogServer(ClosedOnExit):
             self._take_frame(connection)
         if self._starved:
             self._feed_starved()
+            self._close_stalled()
         self._questions.answer(self._current_families)
         self._polls.take_told()
         self._hashing.conclude()
@@ -269,6 +273,8 @@ class LogServer(ClosedOnExit):
     def _due_s(self) -> float:
         """When `_do_due` has something to do. Work that comes to be due in a round is done in the next one."""
         due_s = min(self._polls.deadline_s, self._coordinator.deadline_ms / 1000, self._maintain_at_s)
+        if self._starved:
+            due_s = min(due_s, time.monotonic() + STALLED_S / 4)
         return min(due_s, self._refused[0][0]) if self._refused else due_s
 
     def _do_due(self) -> None:
@@ -454,10 +460,20 @@ class LogServer(ClosedOnExit):
             self._idle.pop(connection.descriptor, None)
 
     def _feed_starved(self) -> None:
-        """Lets connections read on whose large requests waited for memory, as far as there is some."""
-        for connection in [each for each in self._starved if each.has_memory()]:
+        """Lets connections read on whose requests waited for memory, as far as there is some."""
+        for connection in [each for each in self._starved if each.wants_to_read]:
             self._starved.discard(connection)
+            connection.progress_s = time.monotonic()
             self._await(connection)
+
+    def _close_stalled(self) -> None:
+        """Closes the clients that keep memory for requests that do not arrive, while others wait for it."""
+        before_s = time.monotonic() - STALLED_S
+        slow = [each for each in self._limits.holders if each.progress_s < before_s and not each.has_frame]
+        for connection in _silent(slow) if self._starved else []:
+            logger.warning("the connection from %s is closed: others wait for the memory it has", connection.host)
+            self._close(connection)
+        self._feed_starved()
 
     def _fail(self, connection: Connection, error: Exception) -> None:
         """Turns an error into the end of this connection alone, also a mistake of ours in one answer."""
@@ -585,6 +601,15 @@ class LogServer(ClosedOnExit):
             one.close()
         if self._log is not None:
             self._log.close()
+
+
+def _silent(connections: Sequence[Connection]) -> list[Connection]:
+    """The connections whose clients have sent nothing that was not read."""
+    poller = select.poll()
+    for connection in connections:
+        poller.register(connection.transport.socket, select.POLLIN)
+    speaking = {descriptor for descriptor, _ in poller.poll(0)}
+    return [each for each in connections if each.descriptor not in speaking]
 
 
 def _events_of(mask: int) -> int:

@@ -18,6 +18,7 @@ import pytest
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving import LogServer, produced, writing
+from shmaccum.serving import server as served_log
 from shmaccum.serving.asking import Asking
 from shmaccum.serving.connection import READ_SIZE
 from tests.log_support import TOPIC, make_batch
@@ -202,23 +203,54 @@ def test_a_client_that_breaks_off_while_nothing_is_read_of_it_is_closed(tmp_path
         wait_until(lambda: not server._connections)
 
 
+def memory_of_requests(server: LogServer) -> int:
+    return server._limits._memory
+
+
 def test_large_requests_share_their_memory(tmp_path: Path) -> None:
     large = produce_request(bytes(3_000_000))
-    with running(tmp_path / "log", request_memory_max="4MiB") as server:
+    with running(tmp_path / "log", request_memory_max="2MiB") as server:
         produce(address_of(server), range(3))
         with stranger(address_of(server)) as first, stranger(address_of(server)) as second:
             first.sendall(large[:1_000_000])
-            wait_until(lambda: server._limits._memory > 0)
+            wait_until(lambda: memory_of_requests(server) == 1_000_000)
             writer = threading.Thread(target=second.sendall, args=(large,))
             writer.start()
             wait_until(lambda: len(server._starved) == 1)
-            assert sum(len(each._received) for each in server._connections) < 4_000_000
+            assert sum(len(each._received) for each in server._connections) < 3_000_000
             first.sendall(large[1_000_000:])
             assert answer_of(first)
             writer.join()
             assert answer_of(second)
         wait_until(lambda: not server._connections)
-        assert server._limits._memory == 0
+        assert memory_of_requests(server) == 0
+
+
+def test_a_request_that_was_announced_has_the_memory_of_what_came_of_it(tmp_path: Path) -> None:
+    with running(tmp_path / "log") as server, many(server, 3) as idle:
+        for client in idle:
+            client.sendall(struct.pack(">ihhi", 100 << 20, 0, 3, 1) + bytes(300_000))
+        wait_until(lambda: memory_of_requests(server) > 900_000)
+        with stranger(address_of(server)) as another:
+            another.sendall(api(3, 1, struct.pack(">i", 1) + string(NAME)))
+            assert answer_of(another)
+            another.sendall(produce_request(bytes(1_000_000)))
+            assert answer_of(another)
+        assert len(server._connections) >= 3
+
+
+def test_requests_that_do_not_arrive_are_given_up_where_others_wait_for_their_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_log, "STALLED_S", 0.2)
+    with running(tmp_path / "log", request_memory_max="1MiB") as server, many(server, 40) as idle:
+        produce(address_of(server), range(3))
+        for client in idle:
+            client.sendall(struct.pack(">ihhi", 100 << 20, 0, 3, 1) + bytes(60_000))
+        wait_until(lambda: memory_of_requests(server) > 1 << 20)
+        with stranger(address_of(server)) as another:
+            another.sendall(produce_request(bytes(2_000_000)))
+            assert answer_of(another)
 
 
 def join_group(group: str, metadata: bytes) -> dict[str, Any]:
