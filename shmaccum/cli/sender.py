@@ -20,6 +20,7 @@ from shmaccum.cli.group import (
     start_logging,
 )
 from shmaccum.config import Options, SenderOptions, command_line_value, parse_together
+from shmaccum.descriptors import raise_limit
 from shmaccum.exceptions import ArenaRemovedError, InvalidArgumentError
 from shmaccum.keeper import ensure_sender
 from shmaccum.sender.service import SenderService, name_process
@@ -149,6 +150,7 @@ def command(
         _detach(Arena.attach(arena_name, mode=arena_mode, group=arena_group), url, of_sink, of_sender)
         return
     name_process()
+    raise_limit()
     start_logging(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
     _run(
         SenderService(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import resource
 import signal
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmaccum.cli.group import Command, assignments, start_logging
+from shmaccum.descriptors import raise_limit
 
 if TYPE_CHECKING:
     from shmaccum.serving import LogServer
 
 logger = logging.getLogger(__name__)
-
-OPEN_FILES = 65_536
 
 
 @click.command(
@@ -65,7 +63,7 @@ def command(
     there is no replication.
     """
     start_logging(logging.WARNING if quiet else logging.INFO)
-    _allow_open_files()
+    raise_limit()
     given: dict[str, Any] = assignments(options) | ({"insecure": "true"} if insecure else {})
     if advertised_listener is not None:
         given["advertised_listener"] = advertised_listener
@@ -91,14 +89,6 @@ def _metrics_server(server: LogServer, address: str | None) -> contextlib.Abstra
     from shmaccum.observe.server import MetricsServer
 
     return contextlib.closing(MetricsServer(address, ServerCollector(server.families)))
-
-
-def _allow_open_files() -> None:
-    """Lets the process have as many open files as the host allows: each client is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _stop_on_signals(server: LogServer) -> None:

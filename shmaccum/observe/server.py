@@ -61,7 +61,10 @@ CONNECTION_COUNT_MAX = 64
 HEAD_SIZE_MAX = 16 << 10
 EXCHANGE_S = 30.0
 """The longest time from a connection to the end of its answer."""
-BACKLOG = 128
+BACKLOG = 4096
+PAUSE_S = 0.1
+"""The pause after a client that could not be accepted."""
+END: Final = b"\r\n\r\n"
 NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 Environ = dict[str, Any]
 """A request, as WSGI (PEP 3333) names its parts."""
@@ -129,6 +132,7 @@ def _listening(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(BACKLOG)
+        listener.setblocking(False)
     except BaseException:
         listener.close()
         raise
@@ -177,47 +181,69 @@ class _Connections:
     def __init__(self, routes: _Routes, pool: ThreadPoolExecutor) -> None:
         self._routes = routes
         self._pool = pool
-        self._silent: dict[asyncio.StreamWriter, None] = {}
+        self._silent: dict[asyncio.Task[None], None] = {}
         """Those without a whole request."""
-        self._asking: dict[asyncio.StreamWriter, None] = {}
+        self._asking: dict[asyncio.Task[None], None] = {}
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Reads one request, answers it, and closes the connection."""
-        self._make_room()
-        self._silent[writer] = None
-        try:
-            await asyncio.wait_for(self._exchange(reader, writer), EXCHANGE_S)
-        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # of this client alone
-        finally:
-            self._silent.pop(writer, None)
-            self._asking.pop(writer, None)
-            writer.transport.abort()
+    async def accept(self, listener: socket.socket) -> None:
+        """Serves every client that comes, until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, _ = await loop.sock_accept(listener)
+            except OSError:  # the process has no descriptor left
+                self._close_oldest()
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if len(self._silent) + len(self._asking) >= CONNECTION_COUNT_MAX:
+                self._close_oldest()
+            self._silent[loop.create_task(self._serve(client))] = None
+            await asyncio.sleep(0)  # it reads now: a request that is there is never replaced by the next client
 
-    def _make_room(self) -> None:
-        if len(self._silent) + len(self._asking) >= CONNECTION_COUNT_MAX:
-            connections = self._silent or self._asking
+    def _close_oldest(self) -> None:
+        """Closes the oldest client without a whole request, or the oldest one."""
+        connections = self._silent or self._asking
+        if connections:
             oldest = next(iter(connections))
             del connections[oldest]
-            oldest.transport.abort()
+            oldest.cancel()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        if self._silent.pop(writer, writer) is writer:
-            return  # another client has its place
-        self._asking[writer] = None
-        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until the client has all of the answer
+    async def _serve(self, client: socket.socket) -> None:
+        """Reads one request, answers it, and closes the connection."""
+        task = asyncio.current_task()
+        assert task is not None
+        with client, contextlib.suppress(OSError, asyncio.TimeoutError, asyncio.CancelledError):
+            client.setblocking(False)
+            await asyncio.wait_for(self._exchange(client, task), EXCHANGE_S)
+        self._silent.pop(task, None)
+        self._asking.pop(task, None)
+
+    async def _exchange(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        loop = asyncio.get_running_loop()
+        head = await self._head(client)
+        self._silent.pop(task, None)
+        self._asking[task] = None
         try:
             environ = _environ(head)
         except (ValueError, HTTPException):
-            writer.write(NO_REQUEST)
+            answer = NO_REQUEST
         else:
-            loop = asyncio.get_running_loop()
-            writer.write(await loop.run_in_executor(self._pool, _answered, self._routes, environ))
-        await writer.drain()
-        with contextlib.suppress(OSError):  # the client is gone already
-            writer.write_eof()
-            await reader.read(1)  # it closes: an abort in front of that could cost it the end of the answer
+            answer = await loop.run_in_executor(self._pool, _answered, self._routes, environ)
+        await loop.sock_sendall(client, answer)
+        client.shutdown(socket.SHUT_WR)
+        while await loop.sock_recv(client, HEAD_SIZE_MAX):
+            pass  # bytes that nobody has read would cost the client the end of its answer
+
+    @staticmethod
+    async def _head(client: socket.socket) -> bytes:
+        """The bytes in front of the empty line; what came where it is too long, or where the client closed."""
+        head = b""
+        while END not in head and len(head) < HEAD_SIZE_MAX:
+            content = await asyncio.get_running_loop().sock_recv(client, HEAD_SIZE_MAX)
+            if not content:
+                break
+            head += content
+        return head.partition(END)[0] + END if END in head else b""
 
 
 @final
@@ -255,14 +281,13 @@ class MetricsServer:
 
     async def _serve(self, listener: socket.socket) -> None:
         with ThreadPoolExecutor(WORKER_COUNT, thread_name_prefix="metrics") as pool:
-            connections = _Connections(self._routes, pool)
-            server = await asyncio.start_server(connections.serve, sock=listener, limit=HEAD_SIZE_MAX)
-            await self._end.wait()
-            server.close()
+            accepting = asyncio.create_task(_Connections(self._routes, pool).accept(listener))
+            await asyncio.wait([accepting, asyncio.create_task(self._end.wait())], return_when=asyncio.FIRST_COMPLETED)
             others = asyncio.all_tasks() - {asyncio.current_task()}
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
+        listener.close()
 
     @property
     def port(self) -> int:

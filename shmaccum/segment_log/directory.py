@@ -20,6 +20,7 @@ from typing import final
 
 from shmaccum.closing import ClosedOnExit
 from shmaccum.config import LogSinkOptions
+from shmaccum.descriptors import share
 from shmaccum.exceptions import (
     InvalidArgumentError,
     LogError,
@@ -68,8 +69,9 @@ from shmaccum.units import format_count
 META_VERSION = "1"
 META_UUID_KEY = "directory.id"
 
-OPEN_PARTITIONS_MAX = 256
-"""Three descriptors each; whichever was not used for longest is closed for another."""
+OPEN_PARTITIONS_MAX, OPEN_PARTITIONS_PARTS = 256, 12
+"""Partitions that are open at once: so many, or this part of the limit of open files, because each has three. Whichever
+was not used for longest is closed for another."""
 CHECKPOINT_INTERVAL_S = 60.0
 TRANSACTIONS_INTERVAL_S = 0.02
 TRANSACTIONS_PAUSE_S = 5.0
@@ -122,6 +124,7 @@ class LogDirectory(ClosedOnExit):
         self.on_append: Callable[[TopicPartition], object] | None = None
         self._clock = clock
         self._show_life = show_life
+        self._open_max = share(OPEN_PARTITIONS_MAX, OPEN_PARTITIONS_PARTS)
         self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._counts: dict[str, int] = {}
         with refusals(self.path):
@@ -295,7 +298,7 @@ class LogDirectory(ClosedOnExit):
                 f"{self.path} has no partition {place.partition} of topic {place.topic!r}, "
                 f"which has {self.partition_count(place.topic)}"
             )
-        while len(self._partitions) >= OPEN_PARTITIONS_MAX:
+        while len(self._partitions) >= self._open_max:
             self._close_partition(next(iter(self._partitions)))
         with refusals(self.path):
             log = PartitionLog(

@@ -2,9 +2,9 @@
 """One client's socket: frames in, answers out, one request at a time and in order.
 
 Rules: a connection has at most one request under way. The client's next bytes wait in the socket, and at most
-`READ_SIZE` of them here, as far as `FrameLimits` has room; nothing is read while an answer is not wholly sent. So a client that never reads costs the
-answer it asked for, which is mostly ranges of files, and no memory that grows. A frame that is no request of Kafka's
-ends its connection alone.
+`READ_SIZE` of them here, as far as `FrameLimits` has room. Nothing is read while an answer is not wholly sent. So a
+client that never reads costs the answer it asked for, which is mostly ranges of files, and no memory that grows. A
+frame that is no request of Kafka's ends its connection alone.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, final
 
+from shmaccum.descriptors import share
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.members import GroupMember, local_members
@@ -62,8 +63,9 @@ METADATA_SIZE_MAX = 4096
 """Characters of the metadata of an offset, as Java counts them (offset.metadata.max.bytes)."""
 GROUP_SHARE_MAX = 0.25
 """Of the memory of all groups, the share that one group may have."""
-LOADED_MAX = 1000
-"""Groups that are loaded at once: each has two open files. As many more are kept as they were read last."""
+LOADED_MAX, LOADED_PARTS = 1000, 16
+"""Groups that are loaded at once: so many, or this part of the limit of open files, because each has two. As many more
+are kept as they were read last."""
 STABLE_VERSION = 7
 """Of OffsetFetch: from this version on a client may ask for offsets alone that no transaction can change."""
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
@@ -204,6 +206,7 @@ class Coordinator:
         self._groups: dict[str, _Loaded] = {}
         self._read_files: OrderedDict[str, OffsetsFile] = OrderedDict()
         """Files of groups that are not loaded, as they were read last; the oldest go first."""
+        self._loaded_max = share(LOADED_MAX, LOADED_PARTS)
         self._group_count = len(offsets_paths(directory))
         self._to_retain: list[str] = []
         """Paths of offsets files that `retain` has still to examine in this pass."""
@@ -222,7 +225,7 @@ class Coordinator:
         self._deadline_ms = None  # the request may set an earlier one
         loaded = self._groups.get(group_id)
         if loaded is None:
-            if len(self._groups) >= LOADED_MAX and not self._unload_one():
+            if len(self._groups) >= self._loaded_max and not self._unload_one():
                 return BrokerError.COORDINATOR_NOT_AVAILABLE
             if self._group_count >= GROUP_COUNT_MAX and not has_group(self._directory, group_id):
                 return BrokerError.GROUP_MAX_SIZE_REACHED
@@ -642,7 +645,7 @@ class Coordinator:
         file = self._read_files.pop(group_id, None) or OffsetsFile(self._directory, group_id, is_writer=False)
         file.catch_up()
         self._read_files[group_id] = file
-        if len(self._read_files) > LOADED_MAX:
+        if len(self._read_files) > self._loaded_max:
             self._read_files.popitem(last=False)
         return file
 

@@ -26,6 +26,7 @@ from collections import OrderedDict
 from typing import NamedTuple, final
 
 from shmaccum._native import find_batch
+from shmaccum.descriptors import share
 from shmaccum.format.batch_header import HEADER_SIZE, OF_A_TRANSACTION, BatchHeader, crc_problem, read_header
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, offset_file, offsets_with
@@ -36,7 +37,8 @@ from shmaccum.segment_log.transaction_view import TransactionView
 
 NOTE_INTERVAL = 16 << 10
 READ_SIZE = 1 << 20
-OPEN_FILES_MAX = 512
+OPEN_FILES_MAX, OPEN_FILES_PARTS = 512, 8
+"""Open files of a server: so many, or this part of its limit of open files."""
 INDEXED_MAX = 4
 """Finished segments of a partition whose positions are kept."""
 
@@ -46,6 +48,7 @@ class OpenFiles:
     """The files of a server that were used last."""
 
     def __init__(self) -> None:
+        self._count_max = share(OPEN_FILES_MAX, OPEN_FILES_PARTS)
         self._files: OrderedDict[tuple[str, int], LogFile] = OrderedDict()
         self._holders: dict[tuple[str, int], LogHead] = {}
 
@@ -67,7 +70,7 @@ class OpenFiles:
         file = self._files.get(segment)
         if file is None:
             file = self._files[segment] = LogFile(offset_file(folder, base_offset, LOG))
-            if len(self._files) > OPEN_FILES_MAX:
+            if len(self._files) > self._count_max:
                 self._let_go(self._files.popitem(last=False)[0])
         else:
             self._files.move_to_end(segment)

@@ -28,9 +28,10 @@ import ssl
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import final
 
+from shmaccum import descriptors
 from shmaccum.closing import ClosedOnExit
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, ServerUnreachableError
@@ -83,6 +84,9 @@ MAINTAIN_INTERVAL_S = 1.0
 PROBLEM_PAUSE_S = 0.2
 NUMBERS_TIMEOUT_S = 2.0
 FAILED_LOGIN_DELAY_S = 1.0
+IDLE_S, UNREAD_S, LONG_WAIT_S = 5.0, 10.0, 60.0
+"""How long a client is idle, does not read its answer, or waits in a fetch, before another one may have its place."""
+EVICTED_PARTS = 16
 STALLED_S = 1.0
 """A request of which nothing arrives for so long is given up, where others wait for its memory."""
 META_UUID_KEY = "directory.id"
@@ -163,6 +167,8 @@ class LogServer(ClosedOnExit):
         self._served: Connection | None = None
         self._refused: deque[tuple[float, Call, Values]] = deque()
         self._maintain_at_s = 0.0
+        self._descriptor_end = descriptors.limit() - descriptors.reserve(0)
+        """A client whose socket has this number or a higher one takes the place of an idle one."""
         self._is_stopped = False
         self._is_accepting = True
 
@@ -313,6 +319,9 @@ class LogServer(ClosedOnExit):
         self._coordinator.retain()
         self._read_changed_files()
         self._close_overdue(now_s)
+        self._descriptor_end = descriptors.limit() - descriptors.reserve(self._topics.total_count())
+        if descriptors.lowest_free() >= self._descriptor_end:
+            self._make_room(self._connections)
 
     def _read_changed_files(self) -> None:
         """Takes over new certificates and users. A file that cannot be used leaves the former content in place."""
@@ -357,23 +366,61 @@ class LogServer(ClosedOnExit):
                 return
             except OSError as error:
                 logger.warning("a client could not be accepted: %s", error.strerror)
-                self._pause_accepting()
+                if not self._make_room(self._connections):
+                    self._pause_accepting()
                 return
-            if not self._has_room_for(host):
+            if not self._has_room_for(host, accepted.fileno()):
                 accepted.close()
                 continue
             with contextlib.suppress(OSError):  # the client is gone already
                 self._welcome(accepted, host)
 
-    def _has_room_for(self, host: str) -> bool:
+    def _has_room_for(self, host: str, descriptor: int) -> bool:
+        """True when a client may come, also in the place of one that is idle."""
         options = self.options
+        if self._hosts[host] >= options.connection_count_per_address_max:
+            others = [each for each in self._connections if each.host == host]
+            return self._make_room(others) or self._turn_away(host, f"it has {self._hosts[host]} connections")
         if len(self._connections) >= options.connection_count_max:
-            logger.warning("a client from %s is turned away: %d are connected", host, len(self._connections))
-        elif self._hosts[host] >= options.connection_count_per_address_max:
-            logger.warning("a client from %s is turned away: it has %d connections", host, self._hosts[host])
-        else:
-            return True
+            return self._make_room(self._connections) or self._turn_away(
+                host, f"{len(self._connections)} are connected"
+            )
+        if descriptor >= self._descriptor_end:
+            return self._make_room(self._connections) or self._turn_away(host, "the other open files are for the log")
+        return True
+
+    def _turn_away(self, host: str, reason: str) -> bool:
+        logger.warning("a client from %s is turned away: %s", host, reason)
         return False
+
+    def _make_room(self, connections: Collection[Connection]) -> bool:
+        """Closes the clients that have been idle for longest, and first those that never asked for anything.
+
+        Several are closed at once, so that a crowd of newcomers does not cost a look at all connections for each.
+        """
+        now_s = time.monotonic()
+        idle = [
+            (rank, each.active_s, each) for each in connections if (rank := self._idle_rank(each, now_s)) is not None
+        ]
+        idle.sort(key=lambda one: one[:2])
+        for _, _, connection in idle[: max(len(idle) // EVICTED_PARTS, 1)]:
+            self._close(connection)
+        if idle:
+            logger.warning("idle clients make room for others: %d are connected", len(self._connections))
+        return bool(idle)
+
+    def _idle_rank(self, connection: Connection, now_s: float) -> int | None:
+        """0 for a client that never asked, 1 for an idle one, 2 for one that does not read its answer, 3 for one that
+        waits in a fetch for long; None: it is none of them."""
+        call = self._waiting.get(connection)
+        if call is not None:
+            is_long_poll = call.request.api_key == FETCH and now_s - call.began_s > LONG_WAIT_S
+            return 3 if is_long_poll else None
+        if connection.is_busy:
+            return 2 if now_s - connection.active_s > UNREAD_S else None
+        if not connection.has_asked:
+            return 0
+        return 1 if now_s - connection.active_s > IDLE_S else None
 
     def _pause_accepting(self) -> None:
         """Leaves clients in the backlog until `_maintain`: without descriptors the loop would turn for nothing."""

@@ -84,6 +84,10 @@ class Topics:
             self.look()
         return self._counts.get(topic, 0)
 
+    def total_count(self) -> int:
+        """The number of partitions of all topics, when the directory was read last."""
+        return sum(self._counts.values())
+
     def topic_id(self, topic: str) -> uuid.UUID:
         """The id of a topic; zero where none of its folders has it."""
         found = self._ids.get(topic)

@@ -15,6 +15,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from shmaccum import descriptors
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving import LogServer, produced, writing
@@ -294,8 +295,24 @@ def test_clients_that_come_together_are_welcomed_in_one_round(tmp_path: Path) ->
         assert len(server._connections) == 20
 
 
-@pytest.mark.parametrize("options", [{"connection_count_max": 3}, {"connection_count_per_address_max": 3}])
-def test_a_client_too_many_is_turned_away(tmp_path: Path, options: dict[str, Any]) -> None:
+def has_ended(client: socket.socket) -> bool:
+    """True when the server closed the connection of a client that is to read nothing."""
+    try:
+        return client.recv(1, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+LIMITED = [{"connection_count_max": 3}, {"connection_count_per_address_max": 3}]
+
+
+@pytest.mark.parametrize("options", LIMITED)
+def test_a_client_too_many_is_turned_away(
+    tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_log, "IDLE_S", DEADLINE_S)
     with running(tmp_path / "log", **options) as server, many(server, 3) as clients:
         for client in clients:
             client.sendall(api(18, 0))
@@ -307,6 +324,33 @@ def test_a_client_too_many_is_turned_away(tmp_path: Path, options: dict[str, Any
         with stranger(address_of(server)) as another:
             another.sendall(api(18, 0))
             assert answer_of(another)
+
+
+@pytest.mark.parametrize("options", LIMITED)
+@pytest.mark.parametrize("opening", [b"", api(18, 0)[:9], api(18, 0)], ids=["silent", "half a frame", "idle"])
+def test_an_idle_client_makes_room_for_another(
+    tmp_path: Path, options: dict[str, Any], opening: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path / "log", **options) as server, many(server, 3) as clients:
+        for client in clients:
+            client.sendall(opening)
+        is_asked = opening == api(18, 0)
+        assert not is_asked or all(map(answer_of, clients))
+        monkeypatch.setattr(served_log, "IDLE_S", -1.0)
+        with stranger(address_of(server)) as another:
+            another.sendall(api(18, 0))
+            assert answer_of(another)
+        wait_until(lambda: has_ended(clients[0]))
+
+
+def test_clients_leave_descriptors_for_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "reserve", lambda _count: descriptors.limit() - descriptors.lowest_free() - 10)
+    with running(tmp_path / "log") as server, many(server, 30):
+        wait_until(lambda: server._maintain_at_s > 0)
+        with stranger(address_of(server)) as another:
+            another.sendall(api(18, 0))
+            assert answer_of(another)
+        assert len(server._connections) < 30
 
 
 @pytest.mark.parametrize(

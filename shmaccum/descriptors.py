@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The open files that a process may have, and the part of them that clients never get.
+
+Rules: a process that serves clients raises its limit of open files as far as the host allows. The log, the files of
+groups, and everything else of the process have `reserve` descriptors that no client takes. The kernel gives the lowest
+free number to each new file, so the number of a new file tells how many are open at least.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+
+LIMIT_WANTED = 65_536
+BASE = 64
+"""Descriptors of a process without partitions and clients."""
+FILES_OF_PARTITION = 3
+RESERVED_SHARE_MAX = 4
+"""The reserve is at most the limit divided by this."""
+
+
+def raise_limit() -> None:
+    """Lets the process have as many open files as the host allows, up to `LIMIT_WANTED`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = LIMIT_WANTED if hard == resource.RLIM_INFINITY else min(LIMIT_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def limit() -> int:
+    """The most open files that the process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return LIMIT_WANTED if soft == resource.RLIM_INFINITY else min(soft, LIMIT_WANTED)
+
+
+def share(wanted: int, parts: int) -> int:
+    """The number wanted, but at most the limit of open files divided by `parts`; one at least."""
+    return max(min(wanted, limit() // parts), 1)
+
+
+def reserve(partition_count: int) -> int:
+    """The descriptors that clients never get.
+
+    Args:
+        partition_count: of the log.
+    """
+    return min(BASE + FILES_OF_PARTITION * partition_count, limit() // RESERVED_SHARE_MAX)
+
+
+def lowest_free() -> int:
+    """The number that the next open file gets; the limit where there is none."""
+    try:
+        descriptor = os.dup(0)
+    except OSError:
+        return limit()
+    os.close(descriptor)
+    return descriptor
