@@ -21,7 +21,6 @@ import contextlib
 import ipaddress
 import logging
 import os
-import select
 import selectors
 import socket
 import ssl
@@ -32,6 +31,7 @@ from collections.abc import Collection, Sequence
 from typing import final
 
 from shmaccum import descriptors
+from shmaccum.arena.doorbell import wait_readable
 from shmaccum.closing import ClosedOnExit
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, ServerUnreachableError
@@ -86,7 +86,8 @@ NUMBERS_TIMEOUT_S = 2.0
 FAILED_LOGIN_DELAY_S = 1.0
 IDLE_S, UNREAD_S, LONG_WAIT_S = 5.0, 10.0, 60.0
 """How long a client is idle, does not read its answer, or waits in a fetch, before another one may have its place."""
-EVICTED_PARTS = 16
+CLOSED_PARTS = 16
+"""One in so many of the idle clients is closed at once."""
 STALLED_S = 1.0
 """A request of which nothing arrives for so long is given up, where others wait for its memory."""
 META_UUID_KEY = "directory.id"
@@ -403,7 +404,7 @@ class LogServer(ClosedOnExit):
             (rank, each.active_s, each) for each in connections if (rank := self._idle_rank(each, now_s)) is not None
         ]
         idle.sort(key=lambda one: one[:2])
-        for _, _, connection in idle[: max(len(idle) // EVICTED_PARTS, 1)]:
+        for _, _, connection in idle[: max(len(idle) // CLOSED_PARTS, 1)]:
             self._close(connection)
         if idle:
             logger.warning("idle clients make room for others: %d are connected", len(self._connections))
@@ -652,10 +653,7 @@ class LogServer(ClosedOnExit):
 
 def _silent(connections: Sequence[Connection]) -> list[Connection]:
     """The connections whose clients have sent nothing that was not read."""
-    poller = select.poll()
-    for connection in connections:
-        poller.register(connection.transport.socket, select.POLLIN)
-    speaking = {descriptor for descriptor, _ in poller.poll(0)}
+    speaking = set(wait_readable([each.descriptor for each in connections], 0)) if connections else set()
     return [each for each in connections if each.descriptor not in speaking]
 
 
