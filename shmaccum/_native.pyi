@@ -567,7 +567,10 @@ class Appender:
 # The sender's side of an arena: readiness, draining, results.
 class SegmentEnd:
     descriptor: int
+    device: int
     first_timestamp_ms: int
+    inode: int
+    is_lost: bool
     is_torn: bool
     next_offset: int
     size: int
@@ -595,6 +598,7 @@ class LogEnd:
         time_index: IndexFileEnd,
         known: Mapping[int, Sequence[tuple[int, ...]]],
         row_type: type[tuple[Any, ...]],
+        path: bytes | None,
         leader_epoch: int,
         segment_bytes: int,
         segment_ms: int,

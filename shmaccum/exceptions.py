@@ -48,6 +48,7 @@
     │   ├── LogBusyError                 another living process writes it
     │   │   └── GroupModeError           a server coordinates the group, or local consumers share it
     │   ├── LogForbiddenError (PermissionError)
+    │   ├── LogLostError (OSError)       a name does not lead to what its writer has open
     │   ├── LogPartitionNotFoundError (LookupError)
     │   ├── OffsetOutOfRangeError (LookupError)
     │   ├── CorruptLogError              with the segment and the position
@@ -74,6 +75,8 @@ A failed system call is a plain ``OSError`` with its errno.
 """
 
 from __future__ import annotations
+
+import errno
 
 
 class ShmaccumError(Exception):
@@ -305,6 +308,19 @@ class NotARegularFileError(LogError, OSError):
 
     def __str__(self) -> str:
         return f"{self.path} is no regular file, and a log has only those under such names: remove it"
+
+
+class LogLostError(LogError, OSError):
+    """A name of the log does not lead any more to the file or folder that its writer has open.
+
+    Somebody removed, moved, replaced or cut it. Nothing is acknowledged until it is there again.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(errno.ESTALE, sentence)
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class LogPartitionNotFoundError(LogError, LookupError):

@@ -6,6 +6,7 @@
 #include "format/record_batch.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -210,6 +211,29 @@ static int batches_note(struct log_end *log, const struct log_batch *batches, ui
     return error != 0 ? error : entries_write(log->time_index, entries.times, entries.times_size);
 }
 
+/* True when nobody else has cut the file or added to it: a write behind a cut would leave a hole. */
+static bool segment_has_size(const struct log_end *log)
+{
+    const struct segment_end *end = log->segment;
+    struct stat found;
+    if (log->path == NULL) {
+        return true;
+    }
+    return fstat(end->descriptor, &found) == 0 &&
+           (end->is_torn ? found.st_size >= end->size : found.st_size == end->size);
+}
+
+/* True when the path leads to the open file, and its first `size` bytes are there. */
+static bool segment_has_name(const struct log_end *log, int64_t size)
+{
+    struct stat found;
+    if (log->path == NULL) {
+        return true;
+    }
+    return stat(log->path, &found) == 0 && (uint64_t)found.st_dev == log->segment->device &&
+           (uint64_t)found.st_ino == log->segment->inode && found.st_size >= size;
+}
+
 /* False: the file is still torn. */
 static bool segment_cut(struct segment_end *end)
 {
@@ -224,6 +248,11 @@ struct log_append segment_append(struct log_end *log, const struct log_batch *ba
     struct segment_end *end = log->segment;
     struct log_append append = {0};
     struct gathered gathered;
+    if (!segment_has_size(log)) {
+        end->is_lost = true;
+        append.error = ESTALE;
+        return append;
+    }
     if (end->is_torn && !segment_cut(end)) {
         append.error = errno;
         return append;
@@ -231,6 +260,11 @@ struct log_append segment_append(struct log_end *log, const struct log_batch *ba
     batches_gather(log, batches, count, &gathered);
     end->is_torn = true;
     int64_t done = pieces_write(end, &gathered, (int)(PIECES_PER_BATCH * count), &append.error);
+    if (!segment_has_name(log, end->size + done)) {
+        end->is_lost = true;
+        append.error = ESTALE;
+        return append;
+    }
     append.batch_count = whole_count(batches, count, done);
     append.index_error = batches_note(log, batches, append.batch_count);
     if (append.error == 0) {

@@ -10,6 +10,11 @@
  * to the file as it lies in memory, but for its first 16 bytes: base offset, batch length and leader epoch are the
  * log's to give, and the crc does not cover them.
  *
+ * Identity: a batch counts as appended only while the path of the .log leads to the file that it was written to, and
+ * all bytes are there. A file that was removed, moved, replaced or cut by somebody else would take batches that no
+ * reader ever sees. So segment_append looks at the path behind each write. A file that fails is `is_lost`: nothing is
+ * written to it any more, not even a cut, and nothing that the write brought counts.
+ *
  * Procedure: segment_fit counts the batches that an ordinary append takes. segment_append puts them behind the last
  * whole batch by one pwritev, moves `size` and `next_offset` over those that are whole in the file, and writes their
  * index entries. A write that failed leaves part of a batch behind: `is_torn` is set until the file was cut.
@@ -39,7 +44,10 @@ struct segment_end {
     int64_t size;
     int64_t next_offset;        /* of the next batch */
     int64_t first_timestamp_ms; /* the largest timestamp of the first batch; without meaning while the file is empty */
+    uint64_t device;            /* st_dev and st_ino of the open file */
+    uint64_t inode;
     int descriptor;             /* -1: closed */
+    bool is_lost;               /* its path does not lead to it any more, or bytes are missing */
     bool is_torn;               /* something stands behind the last whole batch */
 };
 
@@ -65,6 +73,7 @@ struct log_end {
     struct index_position *position;
     struct index_file_end *offset_index;
     struct index_file_end *time_index;
+    const char *path;      /* of the .log; the caller keeps it. NULL: it has no name, and nobody reads it */
     int64_t segment_bytes; /* a segment grows no larger */
     int64_t segment_ms;    /* no record is younger than the first batch of its segment by more */
     int32_t leader_epoch;
@@ -86,7 +95,7 @@ uint32_t segment_fit(const struct log_end *log, const struct log_batch *batches,
 
 struct log_append {
     uint32_t batch_count; /* batches that are whole in the file */
-    int error;            /* errno: the other batches are not in the file; 0: there are none */
+    int error;            /* errno: the other batches are not in the file; 0: there are none. ESTALE: it is lost */
     int index_error;      /* errno: an index entry was not written, which costs look-ups time; 0: each one was */
 };
 

@@ -4,6 +4,15 @@
 ``meta.properties`` says that the directory is ours, and its uuid. Kafka's brokers have a file of that name too, with
 other keys: their directories are refused here, and can be read by `LogReader`.
 
+Identity: the path has to lead to the directory that is open, and each file of a partition to its descriptor
+(`PartitionLog`). `look` checks that once a second, and so does everything that writes by a name. What fails is *lost*:
+nothing is written to it, its users get a `LogLostError`, and a sentence tells of it. The writer goes on by itself when
+
+* the directory is there again: one with the same uuid, or an empty one on the same device, where a new log begins;
+* a partition is there again: a folder of the same topic with all that was written to it, or an empty folder.
+
+Anything else is left to a restart of the writer, which goes on with what is there.
+
 The number of a topic's partitions is that of its highest folder plus one. The highest is made first, so a death in
 between leaves a topic that has all of its partitions, some without a folder yet (`partition_folders`).
 """
@@ -25,6 +34,7 @@ from shmaccum.exceptions import (
     InvalidArgumentError,
     LogError,
     LogForbiddenError,
+    LogLostError,
     LogPartitionNotFoundError,
     NotALogError,
 )
@@ -32,6 +42,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.applying import apply_decided
 from shmaccum.segment_log.file_names import (
     LOCK_FILE,
+    LOG,
     META_FILE,
     META_VERSION_KEY,
     PRODUCER_IDS_FILE,
@@ -40,6 +51,7 @@ from shmaccum.segment_log.file_names import (
     START_OFFSETS_FILE,
     TOPIC_SETTINGS_FILE,
     check_topic,
+    offset_file,
     strangers_in,
 )
 from shmaccum.segment_log.lock_file import LockFile
@@ -51,6 +63,7 @@ from shmaccum.segment_log.partition_folders import (
 )
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.segment import Tail
 from shmaccum.segment_log.shipped import Shipped, read_shipped
 from shmaccum.segment_log.small_files import (
     offsets_checkpoint,
@@ -58,6 +71,7 @@ from shmaccum.segment_log.small_files import (
     properties,
     read_offsets_checkpoint,
     read_properties,
+    read_topic_id,
     replace_file_synced,
     sync_folder,
     uuid_text,
@@ -73,6 +87,7 @@ OPEN_PARTITIONS_MAX, OPEN_PARTITIONS_PARTS = 256, 12
 """Partitions that are open at once: so many, or this part of the limit of open files, because each has three. Whichever
 was not used for longest is closed for another."""
 CHECKPOINT_INTERVAL_S = 60.0
+LOOK_INTERVAL_S = 1.0
 TRANSACTIONS_INTERVAL_S = 0.02
 TRANSACTIONS_PAUSE_S = 5.0
 """How long one that failed is left alone."""
@@ -126,19 +141,28 @@ class LogDirectory(ClosedOnExit):
         self._show_life = show_life
         self._open_max = share(OPEN_PARTITIONS_MAX, OPEN_PARTITIONS_PARTS)
         self._partitions: dict[TopicPartition, PartitionLog] = {}
-        self._counts: dict[str, int] = {}
+        self._lost_partitions: dict[TopicPartition, Tail] = {}
+        self._lost: str | None = None
+        self._look_s = 0.0
+        self._server = ""
+        self._arena_name = arena_name
         with refusals(self.path):
             os.makedirs(self.path, exist_ok=True)
             check_content(self.path)
-            self._lock = LockFile(os.path.join(self.path, LOCK_FILE), arena_name)
-            try:
-                self._open()
-            except BaseException:
-                self._lock.release()
-                raise
+            self._take(uuid.uuid4().bytes)
 
-    def _open(self) -> None:
-        self.uuid = self._make_or_read_meta()
+    def _take(self, new_uuid: bytes) -> None:
+        self._lock = LockFile(os.path.join(self.path, LOCK_FILE), self._arena_name)
+        try:
+            self._open(new_uuid)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self, new_uuid: bytes) -> None:
+        self.uuid = self._make_or_read_meta(new_uuid)
+        self._device = os.stat(self.path).st_dev
+        self._counts: dict[str, int] = {}
         self.settings = TopicSettings(self._file(TOPIC_SETTINGS_FILE))
         self._topic_ids: dict[str, bytes] = {}
         self._start_offsets = read_offsets_checkpoint(self._file(START_OFFSETS_FILE))
@@ -151,7 +175,7 @@ class LogDirectory(ClosedOnExit):
             for place in partitions_of(self.path):
                 self._open_partition(place)
             self._is_same_boot = True
-        self._lock.sign()
+        self._lock.sign(self._server)
         self._transactions = TransactionFiles(self.path)
         apply_decided(self, is_same_boot=is_same_boot)
         self._checkpoint_s = self._retention_s = self._sync_s = self._transactions_s = time.monotonic()
@@ -159,13 +183,130 @@ class LogDirectory(ClosedOnExit):
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def _make_or_read_meta(self) -> bytes:
+    def _make_or_read_meta(self, new_uuid: bytes) -> bytes:
         path = self._file(META_FILE)
         if not os.path.exists(path):
-            text = uuid_text(uuid.uuid4().bytes)
+            text = uuid_text(new_uuid)
             replace_file_synced(path, properties({META_VERSION_KEY: META_VERSION, META_UUID_KEY: text}))
             sync_folder(os.path.dirname(self.path))
         return parse_uuid(read_properties(path).get(META_UUID_KEY, ""))
+
+    # --- identity
+
+    @property
+    def lost(self) -> str | None:
+        """A sentence while the path does not lead to the open directory; None: it does."""
+        return self._lost
+
+    def look(self) -> None:
+        """Once a second: looks whether the path leads to the directory, and the names in it to what is open.
+
+        What is lost is told in `findings`. A directory that is there again is opened anew.
+        """
+        now_s = time.monotonic()
+        if now_s < self._look_s:
+            return
+        self._look_s = now_s + LOOK_INTERVAL_S
+        if self._lost is None and self._has_its_name():
+            for place, log in list(self._partitions.items()):
+                self._check_partition(place, log)
+        else:
+            self._look_for_return()
+
+    def _check_partition(self, place: TopicPartition, log: PartitionLog) -> None:
+        """Lets go of a partition whose names do not lead to its files."""
+        try:
+            log.check_names()
+        except LogLostError as error:
+            self._lose_partition(place, error)
+
+    def _has_its_name(self) -> bool:
+        if self._lost is None and not self._lock.has_its_name:
+            what = "its .lock" if os.path.isdir(self.path) else "the directory"
+            self._lose(
+                f"{self.path} is lost: {what} was removed, moved or replaced under its writer. No record is "
+                "acknowledged and none is written: put it back (or make an empty directory there for a new log), or "
+                "restart the writer"
+            )
+        return self._lost is None
+
+    def require_name(self) -> None:
+        """For all that is read or written by a name.
+
+        Raises:
+            LogLostError: the path does not lead to the open directory.
+        """
+        if not self._has_its_name():
+            raise LogLostError(self._lost or "")
+
+    def _lose(self, sentence: str) -> None:
+        self._lost = sentence
+        self.findings.append(sentence)
+        for place, log in list(self._partitions.items()):
+            self._let_go_of_lost(place, log)
+        self._look_s = 0.0
+
+    def _lose_partition(self, place: TopicPartition, error: LogLostError) -> None:
+        log = self._partitions.pop(place)
+        self._let_go_of_lost(place, log)
+        if self._has_its_name():
+            self.findings.append(f"{error}. No record of {place} is acknowledged until it is there again")
+
+    def _let_go_of_lost(self, place: TopicPartition, log: PartitionLog) -> None:
+        self._lost_partitions[place] = log.tail()
+        self._partitions.pop(place, None)
+        self._recovery_points.pop(place, None)
+        log.abandon()
+
+    def _look_for_return(self) -> None:
+        """Opens the directory again when it is there: the same log, or an empty directory for a new one."""
+        try:
+            is_new = self._is_empty_place()
+            if not (is_new or self._is_same_log()):
+                return
+            self._lock.release()
+            if is_new:
+                self._lost_partitions.clear()
+            self._lost = None
+            self._take(self.uuid)
+        except (OSError, LogError) as error:
+            self._lock.release()
+            self._lost = f"{self.path} is there again, and cannot be opened: {error}"
+            self.findings.append(self._lost)
+            return
+        self.findings.append(
+            f"{self.path} was lost and is empty: a new log begins there" if is_new else f"{self.path} is there again"
+        )
+
+    def _is_empty_place(self) -> bool:
+        """True for an empty directory, where a user wants a new log; the place of a missing mount is another device."""
+        try:
+            return not os.listdir(self.path) and os.stat(self.path).st_dev == self._device
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def _is_same_log(self) -> bool:
+        try:
+            return parse_uuid(read_properties(self._file(META_FILE)).get(META_UUID_KEY, "")) == self.uuid
+        except (FileNotFoundError, NotADirectoryError, NotALogError):
+            return False
+
+    def _check_return(self, place: TopicPartition) -> None:
+        """Raises unless a lost partition holds again what was written to it, or its user made an empty folder."""
+        folder, tail = self._file(str(place)), self._lost_partitions[place]
+        remedy = f"put back what was written, or make an empty folder there, or restart the writer of {self.path}"
+        if not os.path.isdir(folder):
+            raise LogLostError(f"{folder} was removed under its writer: {remedy}")
+        if os.listdir(folder):
+            if (topic_id := read_topic_id(folder)) != self._topic_ids.get(place.topic, topic_id):
+                raise LogLostError(f"{folder} was replaced by the partition of another topic: {remedy}")
+            if not tail.is_in(folder):
+                name = offset_file("", tail.base_offset, LOG)
+                raise LogLostError(f"{folder} has no {name} with the {tail.end} bytes that were written: {remedy}")
+        else:  # a new partition: of the same topic, while another one has its id
+            self._topic_ids.pop(place.topic, None)
+        del self._lost_partitions[place]
+        self.findings.append(f"{folder} is there again")
 
     # --- topics and partitions
 
@@ -196,6 +337,7 @@ class LogDirectory(ClosedOnExit):
         count = self.options.partitions if partition_count is None else partition_count
         if count < 1:
             raise InvalidArgumentError(f"a topic needs at least one partition, not {count}")
+        self.require_name()
         with refusals(self.path):
             for partition in reversed(range(known_count, count)):
                 folder = self._file(str(TopicPartition(topic, partition)))
@@ -220,6 +362,7 @@ class LogDirectory(ClosedOnExit):
             InvalidArgumentError: a topic has no such setting, or its value is out of bounds.
             OSError: the former settings still hold.
         """
+        self.require_name()
         self.settings.replace(topic, settings)
         for place, log in self._partitions.items():
             if place.topic == topic:
@@ -235,6 +378,7 @@ class LogDirectory(ClosedOnExit):
             InvalidArgumentError: the offset lies behind the end of the log.
             OSError: the offset could not be written down, or a segment is still there.
         """
+        self.require_name()
         log, place = self.partition(topic, partition), TopicPartition(topic, partition)
         if not 0 <= offset <= log.log_end_offset:
             raise InvalidArgumentError(
@@ -257,12 +401,14 @@ class LogDirectory(ClosedOnExit):
         """
         from shutil import rmtree  # slow to import, and topics are seldom deleted
 
+        self.require_name()
         count = self._counts.get(topic, 0)
         for partition in range(count):
             place = TopicPartition(topic, partition)
             if place in self._partitions:
                 self._close_partition(place)
             self._recovery_points.pop(place, None)
+            self._lost_partitions.pop(place, None)
             self._forget_start(place)
             with contextlib.suppress(FileNotFoundError):
                 rmtree(self._file(str(place)))
@@ -283,9 +429,13 @@ class LogDirectory(ClosedOnExit):
 
         Raises:
             LogPartitionNotFoundError: the topic has no such partition, or does not exist.
+            LogLostError: its name does not lead to what was open.
             OSError: it could not be opened.
         """
         place = TopicPartition(topic, partition)
+        log = self._partitions.get(place)
+        if log is not None and log.is_lost:
+            self._check_partition(place, log)
         log = self._partitions.pop(place, None)
         if log is None:
             log = self._open_partition(place)
@@ -293,6 +443,9 @@ class LogDirectory(ClosedOnExit):
         return log
 
     def _open_partition(self, place: TopicPartition) -> PartitionLog:
+        self.require_name()
+        if place in self._lost_partitions:
+            self._check_return(place)
         if not 0 <= place.partition < self.partition_count(place.topic):
             raise LogPartitionNotFoundError(
                 f"{self.path} has no partition {place.partition} of topic {place.topic!r}, "
@@ -333,6 +486,7 @@ class LogDirectory(ClosedOnExit):
         Raises:
             OSError: it could not be written; no id was given.
         """
+        self.require_name()
         path = self._file(PRODUCER_IDS_FILE)
         try:
             with open(path, encoding="ascii", opener=open_regular) as file:
@@ -356,6 +510,9 @@ class LogDirectory(ClosedOnExit):
         Raises:
             OSError: something could not be done; it is due again at the next call.
         """
+        self.look()
+        if self._lost is not None:
+            return
         now_s = time.monotonic()
         if now_s >= self._transactions_s:
             self._apply_decided(now_s)
@@ -403,7 +560,13 @@ class LogDirectory(ClosedOnExit):
         except LogError as error:
             self.findings.append(f"{error}. Retention deletes nothing until then")
             return 0
-        return sum(self.partition(*place).retain(shipped.kept_from(place)) for place in places)
+        return sum(self._retain(place, shipped.kept_from(place)) for place in places)
+
+    def _retain(self, place: TopicPartition, kept_from: int) -> int:
+        try:
+            return self.partition(*place).retain(kept_from)
+        except LogLostError:  # `look` tells of it
+            return 0
 
     def _has_retention(self, topic: str) -> bool:
         options = self.options_of(topic)
@@ -415,6 +578,7 @@ class LogDirectory(ClosedOnExit):
         Raises:
             OSError: the former points are still there.
         """
+        self.require_name()
         points = {**self._recovery_points, **{place: log.recovery_point for place, log in self._partitions.items()}}
         points = {place: offset for place, offset in points.items() if offset > 0}
         if points != self._written_points():
@@ -438,6 +602,8 @@ class LogDirectory(ClosedOnExit):
         Raises:
             OSError: they are told as before, or nothing.
         """
+        self._server = address
+        self.require_name()
         self._lock.sign(address)
 
     # --- close
@@ -445,7 +611,7 @@ class LogDirectory(ClosedOnExit):
     @property
     def closed(self) -> bool:
         """True after close(), and in a forked child."""
-        return not self._lock.is_held
+        return not self._lock.is_held and self._lost is None
 
     def close(self) -> None:
         """Closes every partition and gives the right to write back. Doing it twice does nothing.
@@ -454,6 +620,9 @@ class LogDirectory(ClosedOnExit):
             OSError: the last sync failed; everything is closed all the same.
         """
         if self.closed:
+            return
+        if not self._has_its_name():
+            self.abandon()
             return
         with contextlib.ExitStack() as all_of_them:
             all_of_them.callback(self._lock.release)
@@ -467,6 +636,7 @@ class LogDirectory(ClosedOnExit):
             log.abandon()
         self._partitions.clear()
         self._lock.release()
+        self._lost = None
 
     def __repr__(self) -> str:
         topics = format_count(len(self._counts), "topic")

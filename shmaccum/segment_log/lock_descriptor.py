@@ -42,6 +42,30 @@ class LockDescriptor:
         """
         self.number = open_regular(path, FLAGS)
 
+    def lock_folder(self, path: str) -> bool:
+        """Opens a folder and locks it as a whole (flock); False when another descriptor has it.
+
+        A file system that locks no folders gives no protection, and no error.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        self.number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # a network file system
+        return True
+
+    def is_folder(self, path: str) -> bool:
+        """True when the path leads to the open folder."""
+        try:
+            return self.is_open and os.path.samestat(os.stat(path), os.fstat(self.number))
+        except FileNotFoundError:
+            return False
+
     @property
     def is_open(self) -> bool:
         """False before `open`, after `close`, and in a forked child."""

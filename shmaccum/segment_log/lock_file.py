@@ -2,6 +2,7 @@
 """The right to write a log directory: an OFD lock on ``.lock``, where Kafka's broker keeps its own.
 
 The kernel frees it when its holder dies, in whatever way, and a forked child has none (`lock_descriptor`).
+The holder locks the folder, too. So a lock file that somebody removes or replaces lets no second writer in.
 The file also tells who the holder is, for messages, and under which boot of the kernel it wrote, for recovery.
 """
 
@@ -14,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from shmaccum.exceptions import LogBusyError
 from shmaccum.segment_log.lock_descriptor import FLOCK, LockDescriptor
-from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.regular_files import is_file_at, open_regular
 from shmaccum.segment_log.small_files import properties, read_properties
 
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
@@ -64,16 +65,25 @@ class LockFile:
         self.path = path
         self._arena_name = arena_name
         self._descriptor = LockDescriptor()
-        self._descriptor.open(path)
+        self._folder = LockDescriptor()
         try:
-            self._lock()
+            while not self.has_its_name:
+                self.release()  # the file was removed before it was locked
+                self._descriptor.open(path)
+                self._lock()
             self.is_same_boot = read_properties(path).get("boot.id") == boot_id()
         except BaseException:
-            self._descriptor.close()
+            self.release()
             raise
 
+    @property
+    def has_its_name(self) -> bool:
+        """True while the path leads to the file and the folder that are locked."""
+        return is_file_at(self.path, self._descriptor.number) and self._folder.is_folder(os.path.dirname(self.path))
+
     def _lock(self) -> None:
-        if not self._descriptor.set(fcntl.F_WRLCK, 0, 0):
+        is_alone = self._descriptor.set(fcntl.F_WRLCK, 0, 0)
+        if not (is_alone and self._folder.lock_folder(os.path.dirname(self.path))):
             holder = read_properties(self.path)
             raise LogBusyError(
                 f"{os.path.dirname(self.path)} is written by another process (pid {holder.get('pid', 'unknown')}): a "
@@ -104,4 +114,7 @@ class LockFile:
 
     def release(self) -> None:
         """Gives the lock back. Doing it twice does nothing."""
-        self._descriptor.close()
+        try:
+            self._descriptor.close()
+        finally:
+            self._folder.close()

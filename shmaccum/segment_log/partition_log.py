@@ -15,6 +15,10 @@ Procedure of a marker: it ends its run, so that the state behind it counts for t
 transaction is in the index before its marker is in the log (`transaction_index`). The transaction is over when the
 marker is written.
 
+Identity: each append ends with a look whether the path of the active segment leads to the file that is open
+(`segment`), and all that reads or writes the folder by names begins with one. A log that fails is lost: it is let go of
+as it is, and `LogDirectory` opens it anew when the folder holds again what was written.
+
 Procedure of a roll: finish the time index; snapshot the producers' state at the new base offset; sync, when there is a
 policy; make the three new files. A death in between leaves an old segment that is appended to further, or an empty new
 one; both are what recovery expects.
@@ -31,6 +35,7 @@ from typing import NamedTuple
 
 from shmaccum._native import LogEnd
 from shmaccum.config import LogSinkOptions
+from shmaccum.exceptions import LogLostError
 from shmaccum.format.batch_header import (
     ATTRIBUTES_POSITION,
     CONTROL,
@@ -58,7 +63,7 @@ from shmaccum.segment_log.partition_folders import make_partition_folder
 from shmaccum.segment_log.producer_state import Appendable, KnownBatch, Refusal
 from shmaccum.segment_log.recovery import Recovery
 from shmaccum.segment_log.regular_files import open_regular
-from shmaccum.segment_log.segment import IOV_MAX, Segment, Written
+from shmaccum.segment_log.segment import IOV_MAX, Segment, Tail, Written
 from shmaccum.segment_log.small_files import replace_file, sync_folder
 from shmaccum.segment_log.transaction_index import Aborted, append_aborted, remove_last
 from shmaccum.segment_log.transaction_marker import decision_in, marker_batch
@@ -281,7 +286,7 @@ class PartitionLog:
     def _write(self, run: Run) -> Refusal | None:
         """Puts a run into the file. On failure what is not there whole gets the failure as its outcome."""
         if not run.batches:
-            return None
+            return self._check_known(run)
         try:
             self._index_marker(run.marker)
             done, error = self._active.write(run.buffers, run.end - run.start)
@@ -299,18 +304,28 @@ class PartitionLog:
         self._count_unsnapshotted(len(written))
         return None
 
+    def _check_known(self, run: Run) -> Refusal | None:
+        """A batch that came before is acknowledged only while it is there."""
+        try:
+            self._active.check_name()
+        except LogLostError as error:
+            failure = self._storage_error("", error)
+            run.outcomes = [failure if isinstance(outcome, int) else outcome for outcome in run.outcomes]
+            return failure
+        return None
+
     def _take_back(self, run: Run, error: OSError) -> Refusal:
         """A batch that was not written whole was not appended: neither for the producers' state nor for the file."""
         self.producers.cut(self.log_end_offset)
-        if run.marker is not None and run.marker.aborted is not None:
+        if run.marker is not None and run.marker.aborted is not None and not self.is_lost:
             with contextlib.suppress(OSError):  # an entry without a marker tells readers nothing
                 remove_last(self.folder, self._active.base_offset, run.marker.aborted)
         with contextlib.suppress(OSError):  # the next write cuts before it writes
             self._active.cut()
         failure = self._storage_error("could not be appended to", error)
+        first_offset = 0 if self.is_lost else self.log_end_offset
         run.outcomes = [
-            failure if isinstance(outcome, int) and outcome >= self.log_end_offset else outcome
-            for outcome in run.outcomes
+            failure if isinstance(outcome, int) and outcome >= first_offset else outcome for outcome in run.outcomes
         ]
         return failure
 
@@ -321,6 +336,7 @@ class PartitionLog:
             OSError: the marker may not be written.
         """
         if marker is not None and marker.aborted is not None:
+            self._active.check_name()
             self._has_unsynced_entry = True
             append_aborted(self.folder, self._active.base_offset, marker.aborted)
 
@@ -344,7 +360,27 @@ class PartitionLog:
         """The last stable offset: the first one of an open transaction, or the log end offset."""
         return max(self.producers.transactions.stable_offset(self.log_end_offset), self.log_start_offset)
 
+    @property
+    def is_lost(self) -> bool:
+        """True when the path of the active segment does not lead to the open file any more."""
+        return self._active.is_lost
+
+    def tail(self) -> Tail:
+        """The last bytes that were written, by which the log is known again."""
+        return self._active.tail()
+
+    def check_names(self) -> None:
+        """Looks whether the paths of all open files lead to them.
+
+        Raises:
+            LogLostError: one does not.
+        """
+        self._active.check_name()
+        self._active.check_index_names()
+
     def _storage_error(self, what: str, error: OSError) -> Refusal:
+        if isinstance(error, LogLostError):
+            return Refusal(BrokerError.KAFKA_STORAGE_ERROR, str(error), error.errno or 0)
         return Refusal(
             BrokerError.KAFKA_STORAGE_ERROR,
             f"{self._active.path} {what}: {os.strerror(error.errno or 0)}. Nothing is lost, it will be tried again",
@@ -352,7 +388,7 @@ class PartitionLog:
         )
 
     def _find(self, error: OSError | None, consequence: str) -> None:
-        if error is not None:
+        if error is not None and not self.is_lost:
             self.findings.append(f"{self._active.path}: {os.strerror(error.errno or 0)}; {consequence}")
 
     # --- appends in C
@@ -372,6 +408,7 @@ class PartitionLog:
                 active.time_index,
                 self.producers.known,
                 KnownBatch,
+                os.fsencode(active.path),
                 self.epochs.latest,
                 options.segment_bytes,
                 options.segment_ms,
@@ -421,6 +458,7 @@ class PartitionLog:
         old = self._active
         if not old.size:
             return
+        old.check_name()
         self._close_end()
         old.finish()
         self._take_snapshot()
@@ -464,6 +502,7 @@ class PartitionLog:
         self._snapshot_size = self._active.size
         self._unsnapshotted_count = 0
         try:
+            self._active.check_name()
             path = offset_file(self.folder, self.log_end_offset, SNAPSHOT)
             replace_file(path, self.producers.snapshot())
             self._remove_snapshots()
@@ -485,6 +524,7 @@ class PartitionLog:
             OSError: records behind the recovery point may be lost in a crash of the host. Its bytes are written once
                 more before the next sync, because the kernel forgets that they are not on disk.
         """
+        self._active.check_name()
         for base_offset, end_offset in itertools.pairwise(self.segments):
             if end_offset > self.recovery_point:
                 sync_file(offset_file(self.folder, base_offset, LOG))
@@ -508,6 +548,7 @@ class PartitionLog:
         """With sync=batch no offset is told before its bytes are on disk, that of a duplicate neither."""
         try:
             self.sync()
+            self._active.check_name()
         except OSError as error:
             failure = self._storage_error("could not be synced", error)
             return [failure if isinstance(outcome, int) else outcome for outcome in outcomes]
@@ -528,6 +569,7 @@ class PartitionLog:
         Raises:
             OSError: a segment could not be deleted; its records are below the start all the same.
         """
+        self._active.check_name()
         self._start_offset = max(self._start_offset, offset)
         if offset >= self.log_end_offset:
             self.roll()
@@ -544,6 +586,7 @@ class PartitionLog:
         Raises:
             OSError: a segment could not be deleted; the younger ones are still there too.
         """
+        self._active.check_name()
         count = 0
         while self._is_expired(self.segments[0]):
             end_offset = self.segments[1] if len(self.segments) > 1 else self.log_end_offset

@@ -14,6 +14,8 @@ positions fit 31 bits. Bytes of the file beyond `size` are no part of the log.
 
 Procedure: `write` puts batches at `size` with one pwritev; `note` moves `size` over those that are whole and adds their
 index entries. For ordinary batches of a sender both are one step in C (native/log/segment_end.h), on the same numbers.
+Identity: a batch counts only while the path leads to the file that it was written to, with all of its bytes. So each
+write looks at the path behind it. A file that fails is lost: nothing is written to it any more, not even a cut.
 A write that came back short or failed leaves part of a batch behind: the file is cut to the last whole one before
 anything else is written, at once or (when that fails too) with the next write.
 
@@ -31,6 +33,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shmaccum._native import IndexPosition, SegmentEnd
+from shmaccum.exceptions import LogLostError
 from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, TIME_INDEX, offset_file
 from shmaccum.segment_log.index_file import (
     NO_TIMESTAMP,
@@ -40,8 +43,9 @@ from shmaccum.segment_log.index_file import (
     pack_offset_entry,
     pack_time_entry,
 )
-from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.regular_files import is_file_at, open_regular
 
+TAIL_SIZE = 4096
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 
@@ -52,6 +56,25 @@ class Written(NamedTuple):
     end: int
     last_offset: int
     max_timestamp_ms: int
+
+
+class Tail(NamedTuple):
+    """The end of a segment, by which it is known again when its file was away."""
+
+    base_offset: int
+    start: int
+    end: int
+    content: bytes
+    """Shorter than from start to end where the file was cut."""
+
+    def is_in(self, folder: str) -> bool:
+        """True when a folder has the segment, with all that was written to it."""
+        try:
+            with open(offset_file(folder, self.base_offset, LOG), "rb", buffering=0, opener=open_regular) as file:
+                found = os.pread(file.fileno(), self.end - self.start, self.start)
+        except FileNotFoundError:
+            return False
+        return len(found) == self.end - self.start and found.startswith(self.content)
 
 
 class Indexer(IndexPosition):
@@ -112,6 +135,8 @@ class Segment(SegmentEnd):
         next_offset: the offset of the next batch.
         first_timestamp_ms: the largest timestamp of the first batch, by whose age the segment is rolled, if it has one.
         is_torn: something stands behind the last whole batch.
+        device, inode: the identity of the open ``.log``.
+        is_lost: the path does not lead to it any more, or bytes are missing.
     """
 
     def __init__(self, folder: str, base_offset: int, index_interval: int) -> None:
@@ -126,7 +151,8 @@ class Segment(SegmentEnd):
         self.next_offset = base_offset
         self.descriptor = open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         try:
-            self.size = os.fstat(self.descriptor).st_size
+            status = os.fstat(self.descriptor)
+            self.size, self.device, self.inode = status.st_size, status.st_dev, status.st_ino
             self.offset_index, self.time_index = _index_files(folder, base_offset)
         except BaseException:
             os.close(self.descriptor)
@@ -146,6 +172,7 @@ class Segment(SegmentEnd):
         """
         done = 0
         try:
+            self._check_size()
             if self.is_torn:
                 self.cut()
             while done < size:
@@ -158,10 +185,67 @@ class Segment(SegmentEnd):
                 done += count
                 if done < size:
                     buffers = rest_of(buffers, count)
+            self.check_name(self.size + done)
             self.is_torn = False
+        except LogLostError as error:
+            return 0, _bare(error)
         except OSError as error:
-            return done, error.with_traceback(None)  # whose frames would go on holding the arena's buffers
+            return self._done(done, error)
         return done, None
+
+    def _done(self, done: int, error: OSError) -> tuple[int, OSError]:
+        """The answer of a write that failed."""
+        try:
+            self.check_name(self.size + done)
+        except LogLostError as lost:
+            return 0, _bare(lost)
+        return done, _bare(error)
+
+    # --- identity
+
+    def check_name(self, size: int = 0) -> None:
+        """Looks whether the path leads to the open file, with so many bytes at least.
+
+        Raises:
+            LogLostError: it does not, or did not before.
+        """
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise self._lost(f"cannot be found under its name ({error.strerror})") from None
+        if (found.st_dev, found.st_ino) != (self.device, self.inode):
+            raise self._lost("was replaced by another file")
+        if found.st_size < max(size, self.size):
+            raise self._lost(f"was cut to {found.st_size} bytes and should have {max(size, self.size)}")
+        if self.is_lost:
+            raise self._lost("was away for a moment, or written by another process")
+
+    def check_index_names(self) -> None:
+        """The same for the indexes. Their entries cost no record when they are lost.
+
+        Raises:
+            LogLostError: a path does not lead to the open index.
+        """
+        for index in (self.offset_index, self.time_index):
+            if not is_file_at(index.path, index.descriptor):
+                self.is_lost = True
+                raise LogLostError(f"{index.path} was removed or replaced, while its writer had it open")
+
+    def _check_size(self) -> None:
+        """Nobody else has cut the file, or added to it: a write behind a cut would leave a hole."""
+        size = os.fstat(self.descriptor).st_size
+        if self.is_lost or size < self.size or (size > self.size and not self.is_torn):
+            self.is_lost = True
+            self.check_name()
+
+    def tail(self) -> Tail:
+        """The last bytes that were written, as they are in the open file."""
+        start = max(self.size - TAIL_SIZE, 0)
+        return Tail(self.base_offset, start, self.size, os.pread(self.descriptor, self.size - start, start))
+
+    def _lost(self, what: str) -> LogLostError:
+        self.is_lost = True
+        return LogLostError(f"{self.path} {what}, while its writer had it open")
 
     def note(self, batches: Sequence[Written]) -> OSError | None:
         """These batches are in the file: moves the numbers, adds index entries. Answers why an index has none."""
@@ -187,8 +271,9 @@ class Segment(SegmentEnd):
         Raises:
             OSError: it is still there; the next write tries again.
         """
-        os.ftruncate(self.descriptor, self.size)
-        self.is_torn = False
+        if not self.is_lost:
+            os.ftruncate(self.descriptor, self.size)
+            self.is_torn = False
 
     # --- rolling
 
@@ -238,6 +323,12 @@ class Segment(SegmentEnd):
             files.callback(self.time_index.close)
             files.callback(self.offset_index.close)
             files.callback(os.close, descriptor)
+
+
+def _bare(error: OSError) -> OSError:
+    """Without the frames of the calls, which would go on holding the arena's buffers."""
+    error.__context__ = None
+    return error.with_traceback(None)
 
 
 def _index_files(folder: str, base_offset: int) -> tuple[IndexFile, IndexFile]:

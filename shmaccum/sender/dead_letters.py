@@ -122,6 +122,7 @@ class DeadLetters:
 
     def work(self, now_ns: int, count_max: int = LETTERS_PER_ROUND) -> bool:
         """Writes and frees some of what waits. False when that failed, or failed lately."""
+        self._look()
         for _ in range(min(count_max, len(self._waiting))):
             batch, reason = self._waiting[0]
             try:
@@ -136,6 +137,13 @@ class DeadLetters:
                 self._quarantine.take(batch)
             self._waiting.popleft()
         return True
+
+    def _look(self) -> None:
+        """A log that was removed or replaced is told of, also while no letter is to be written."""
+        self._directory.look()
+        for sentence in self._directory.findings:
+            self._report(f"dead letters: {sentence}")
+        self._directory.findings.clear()
 
     @staticmethod
     def _checksum(batch: Batch) -> int:

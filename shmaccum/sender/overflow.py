@@ -608,7 +608,8 @@ class Overflow:
             self._size = self._size_on_disk()
 
     def tick(self) -> None:
-        """Now and then: tells observers, and reports what the log found."""
+        """Now and then: tells observers, looks whether the names lead to the open files, and reports what it found."""
+        self._directory.look()
         self._publish()
         for sentence in self._directory.findings:
             self._host.report(sentence)

@@ -10,6 +10,7 @@ With ``compression_type`` each batch is compressed before its append, in threads
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import time
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmaccum._native import LogEnd
 from shmaccum.config import ServerOptions
-from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, UnknownTopicError
+from shmaccum.exceptions import InvalidArgumentError, LogLostError, LogPartitionNotFoundError, UnknownTopicError
 from shmaccum.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
@@ -89,6 +90,7 @@ class LogSink(SynchronousSink):
         self._directory: LogDirectory | None = None
         self._host: SinkHost | None = None
         self._outage: str | None = None
+        self._lost: dict[TopicPartition, str] = {}
         self._server: ServerThread | None = None
         self.log_ends: dict[int, LogEnd] = {}
         self._places: dict[int, TopicPartition] = {}
@@ -96,8 +98,12 @@ class LogSink(SynchronousSink):
 
     @property
     def outage(self) -> str | None:
-        """The medium's error, when the last write failed for that. An error of one partition is no outage."""
-        return self._outage
+        """The medium's error, when the last write failed for that; or what the log has lost, until it is there again.
+
+        Any other error of one partition is no outage.
+        """
+        lost = None if self._directory is None else self._directory.lost
+        return lost or self._outage or next(iter(self._lost.values()), None)
 
     @property
     def directory(self) -> LogDirectory:
@@ -190,6 +196,7 @@ class LogSink(SynchronousSink):
             self._host.show_life()
         outcomes = [log] * len(batches) if isinstance(log, Refusal) else log.append(given)
         self._outage = self._outage or next(filter(None, map(_medium_failure, outcomes)), None)
+        self._note_lost(TopicPartition(batches[0].topic, batches[0].partition), outcomes[-1])
         if isinstance(log, PartitionLog) and isinstance(outcomes[-1], int):
             self._open_end(batches[0].partition_index, log)
         acks = [_ack(batch, outcome) for batch, outcome in zip(batches, outcomes, strict=True)]
@@ -197,6 +204,12 @@ class LogSink(SynchronousSink):
             for ack in (each for each in acks if each.verdict is Verdict.DELIVERED):
                 ack.log_append_time_ms = log.time_of(ack.wire, ack.base_offset)
         return acks
+
+    def _note_lost(self, place: TopicPartition, outcome: Outcome) -> None:
+        if isinstance(outcome, int):
+            self._lost.pop(place, None)
+        elif outcome.errno == errno.ESTALE:
+            self._lost[place] = outcome.message
 
     def _open_end(self, partition_index: int, log: PartitionLog) -> None:
         """The next ordinary batches of the partition need not come by `deliver`; those of a transaction do, and those
@@ -212,7 +225,8 @@ class LogSink(SynchronousSink):
     def appended(self, rows: Sequence[AppendedRow]) -> None:
         self._outage = None
         for partition_index, batch_count, _, _, index_errno in rows:
-            self.directory.partition(*self._places[partition_index]).appended(batch_count, index_errno)
+            with contextlib.suppress(LogLostError):  # the next append finds it, too
+                self.directory.partition(*self._places[partition_index]).appended(batch_count, index_errno)
         self._report()
 
     def _open(self, topic: str, partition: int) -> PartitionLog | Refusal:

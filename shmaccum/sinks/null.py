@@ -72,4 +72,4 @@ class NullSink(PlacelessSink):
         position.base_offset, position.interval = segment.next_offset, ENDLESS
         index = IndexFileEnd()
         index.descriptor = self._descriptor
-        self.log_ends[partition_index] = LogEnd(segment, position, index, index, {}, tuple, 0, ENDLESS, ENDLESS)
+        self.log_ends[partition_index] = LogEnd(segment, position, index, index, {}, tuple, None, 0, ENDLESS, ENDLESS)

@@ -50,6 +50,13 @@ Outage
     a sink does not work nobody could deliver, and no record grows older for `delivery_timeout_ms`
     (sender/delivery_clock.py). A partition that cannot be delivered to in a sink that works is no outage.
 
+Identity
+    A name is no proof: a file, a folder or a topic that was removed, moved or replaced keeps its open descriptor, and a
+    topic that was made again has the former name. A sink that keeps files answers DELIVERED only when it has looked
+    whether the path still leads to the file that it wrote (device and inode), with all of its bytes. What fails is an
+    `outage`, whose sentence names the place and the remedy. The sink writes nothing to another object of that name, and
+    goes on by itself when the place holds again what was written.
+
 Order
     The batches of one partition come in the order of their sequences, at most `in_flight_max` of them without an Ack,
     and a batch that is retried comes alone. A sink delivers those of one partition in the order they came, or answers

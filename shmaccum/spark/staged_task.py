@@ -139,7 +139,6 @@ def stage(
     with StagedAttempt(settings.directory, transaction, prefix, is_for_kafka=settings.is_for_kafka) as attempt:
         with _appender(settings, columns, attempt) as appender:
             for batch in _chained(first, rest):
-                attempt.check()
                 appender.append(batch)
             record_count = appender.finish().record_count
         attempt.keep(is_synced=settings.sink_options.get("sync", "none") != "none")
@@ -165,7 +164,12 @@ def _appender(settings: SinkSettings, columns: Iterable[str], attempt: StagedAtt
         producer = Producer(arena, is_kept=True, **settings.producer_options)
         exits.callback(producer.close, 0)  # records that are not delivered by then never will be
         sender = exits.enter_context(SenderThread(Sender(arena, sink, **settings.sender_options)))
-        yield RowAppender(producer, settings.topic, columns, sender.check)
+
+        def check() -> None:
+            sender.check()
+            attempt.check()  # nothing is delivered to a staging that was deleted
+
+        yield RowAppender(producer, settings.topic, columns, check)
 
 
 def _arena_options(settings: SinkSettings, sink: StagedSink | StagedForKafka) -> ArenaOptions:

@@ -25,6 +25,7 @@ from shmaccum.exceptions import (
     InvalidArgumentError,
     LogBusyError,
     LogError,
+    LogLostError,
     NotALogError,
     StagingLostError,
     TransactionOverError,
@@ -32,6 +33,7 @@ from shmaccum.exceptions import (
 from shmaccum.producer import Producer
 from shmaccum.segment_log import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, check_log, transactions
 from shmaccum.segment_log.applying import STAGING_KEPT_S, RestampedBatch
+from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.small_files import properties
 from shmaccum.segment_log.transaction_files import Decision, TransactionFiles
 from shmaccum.sender import Sender
@@ -281,10 +283,11 @@ def test_a_zombie_can_write_nothing_any_more(tmp_path: Path) -> None:
     transactions.conclude(tmp_path, SEVENTH, [winner])
     with pytest.raises(TransactionOverError, match="is over"):
         zombie.check()
-    for _ in range(10):  # rolls
-        log.partition(TOPIC, 0).append([make_batch([b"zombie 1"])])
-    with pytest.raises(OSError, match="No such file"):
-        log.partition(TOPIC, 1)
+    (outcome,) = log.partition(TOPIC, 0).append([make_batch([b"zombie 1"])])
+    assert isinstance(outcome, Refusal)
+    for partition in (0, 1):
+        with pytest.raises(LogLostError, match="removed"):
+            log.partition(TOPIC, partition)
     log.abandon()
     with pytest.raises(TransactionOverError):
         zombie.keep(is_synced=False)

@@ -41,7 +41,10 @@ static void number_dealloc(PyObject *object)
 
 static PyMemberDef segment_end_members[] = {
     SEGMENT_NUMBER(descriptor, T_INT, "The open file; -1: it is closed."),
+    SEGMENT_NUMBER(device, T_ULONGLONG, "The device of the open file."),
     SEGMENT_NUMBER(first_timestamp_ms, T_LONGLONG, "The largest timestamp of the first batch, if there is one."),
+    SEGMENT_NUMBER(inode, T_ULONGLONG, "The inode of the open file."),
+    SEGMENT_NUMBER(is_lost, T_BOOL, "True when its path does not lead to the open file, or bytes are missing."),
     SEGMENT_NUMBER(is_torn, T_BOOL, "True when something stands behind the last whole batch."),
     SEGMENT_NUMBER(next_offset, T_LONGLONG, "The offset of the next batch."),
     SEGMENT_NUMBER(size, T_LONGLONG, "Bytes of whole batches."),
@@ -112,6 +115,7 @@ struct log_end_arguments {
     PyObject *parts[4];
     PyObject *known;
     PyObject *row_type;
+    PyObject *path;
     long long leader_epoch;
     long long segment_bytes;
     long long segment_ms;
@@ -121,16 +125,20 @@ static bool log_end_parse(const struct module_state *state, PyObject *args, PyOb
                        struct log_end_arguments *given)
 {
     static char *names[] = {"segment", "position", "offset_index", "time_index", "known",
-                            "row_type", "leader_epoch", "segment_bytes", "segment_ms", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!O!O!O!OLLL:LogEnd", names, state->segment_end_type,
+                            "row_type", "path", "leader_epoch", "segment_bytes", "segment_ms", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!O!O!O!OOLLL:LogEnd", names, state->segment_end_type,
                                      &given->parts[0], state->index_position_type, &given->parts[1],
                                      state->index_file_end_type, &given->parts[2], state->index_file_end_type,
                                      &given->parts[3], &PyDict_Type, &given->known, &given->row_type,
-                                     &given->leader_epoch, &given->segment_bytes, &given->segment_ms)) {
+                                     &given->path, &given->leader_epoch, &given->segment_bytes, &given->segment_ms)) {
         return false;
     }
     if (!is_tuple_type(given->row_type)) {
         PyErr_SetString(PyExc_TypeError, "row_type must be a subclass of tuple without fields of its own");
+        return false;
+    }
+    if (given->path != Py_None && !PyBytes_Check(given->path)) {
+        PyErr_SetString(PyExc_TypeError, "path must be bytes or None");
         return false;
     }
     return true;
@@ -151,6 +159,8 @@ static PyObject *log_end_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     }
     self->known = Py_NewRef(given.known);
     self->row_type = (PyTypeObject *)Py_NewRef(given.row_type);
+    self->path = Py_NewRef(given.path);
+    self->core.path = self->path == Py_None ? NULL : PyBytes_AS_STRING(self->path);
     self->core.leader_epoch = (int32_t)given.leader_epoch;
     self->core.segment_bytes = given.segment_bytes;
     self->core.segment_ms = given.segment_ms;
@@ -180,6 +190,7 @@ static void log_end_dealloc(PyObject *object)
     }
     Py_XDECREF(self->known);
     Py_XDECREF((PyObject *)self->row_type);
+    Py_XDECREF(self->path);
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -190,8 +201,8 @@ static PyMemberDef log_end_members[] = {
 };
 
 static PyType_Slot log_end_slots[] = {
-    {Py_tp_doc, "LogEnd(segment, position, offset_index, time_index, known, row_type, leader_epoch, segment_bytes, "
-                "segment_ms): an append to the end of a partition's log."},
+    {Py_tp_doc, "LogEnd(segment, position, offset_index, time_index, known, row_type, path, leader_epoch, "
+                "segment_bytes, segment_ms): an append to the end of a partition's log."},
     {Py_tp_new, log_end_new},
     {Py_tp_dealloc, log_end_dealloc},
     {Py_tp_traverse, log_end_traverse},
@@ -301,7 +312,8 @@ static uint32_t without_producer_count(const struct log_batch *batches, uint32_t
 
 uint32_t log_end_fit(const struct log_end_object *log, const struct log_batch *batches, uint32_t count)
 {
-    if (count == 0 || !log->is_open || log->core.segment->descriptor < 0) {
+    const struct segment_end *segment = log->core.segment;
+    if (count == 0 || !log->is_open || segment->descriptor < 0 || segment->is_lost) {
         return 0;
     }
     uint32_t fitting = segment_fit(&log->core, batches, count);

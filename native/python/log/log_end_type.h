@@ -30,6 +30,7 @@ struct log_end_object {
     PyObject *parts[4]; /* segment, index position, offset index, time index: `core` points into them */
     PyObject *known;
     PyTypeObject *row_type;
+    PyObject *path; /* bytes, for `core` */
     struct log_end core;
     bool is_open;
     bool is_in_call; /* a call has planned an append already */

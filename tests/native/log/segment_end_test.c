@@ -4,8 +4,11 @@
 #include "base/bytes.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "testing.h"
@@ -148,6 +151,76 @@ TEST(a_file_that_is_closed_for_writing_keeps_what_it_has)
     EXPECT_EQ_U64(file_size(writable), 3 * BATCH_SIZE);
     expect_batch_at(&files, 2);
     files_close(&files);
+}
+
+/* ---- a file that loses its name ---- */
+
+static char named_path[32];
+
+/* One batch is in a file with a name. */
+static void name_file(struct files *files)
+{
+    struct stat found;
+    files_open(files);
+    close(files->segment.descriptor);
+    (void)snprintf(named_path, sizeof named_path, "/tmp/segment_end_XXXXXX");
+    files->segment.descriptor = mkstemp(named_path);
+    EXPECT_EQ_U64((uint64_t)fstat(files->segment.descriptor, &found), 0);
+    files->segment.device = found.st_dev;
+    files->segment.inode = found.st_ino;
+    files->log.path = named_path;
+    EXPECT_EQ_U64(segment_append(&files->log, files->batches, 1).batch_count, 1);
+}
+
+static void expect_lost(struct files *files)
+{
+    struct log_append append = segment_append(&files->log, files->batches + 1, 2);
+    EXPECT_EQ_U64(append.batch_count, 0);
+    EXPECT_EQ_U64((uint64_t)append.error, ESTALE);
+    EXPECT(files->segment.is_lost);
+    EXPECT_EQ_U64((uint64_t)files->segment.size, BATCH_SIZE);
+    EXPECT_EQ_U64((uint64_t)files->segment.next_offset, 70 + RECORDS);
+    EXPECT_EQ_U64(file_size(files->offset_index.descriptor), 0);
+    files_close(files);
+    (void)unlink(named_path);
+}
+
+TEST(nothing_counts_that_went_to_a_file_that_was_removed)
+{
+    struct files files;
+    name_file(&files);
+    EXPECT_EQ_U64((uint64_t)unlink(named_path), 0);
+    expect_lost(&files);
+}
+
+TEST(nothing_counts_that_went_to_a_file_that_was_replaced)
+{
+    struct files files;
+    name_file(&files);
+    EXPECT_EQ_U64((uint64_t)unlink(named_path), 0);
+    int other = open(named_path, O_RDWR | O_CREAT, 0600);
+    EXPECT_EQ_U64((uint64_t)ftruncate(other, 100 * BATCH_SIZE), 0);
+    close(other);
+    expect_lost(&files);
+}
+
+TEST(nothing_is_written_behind_a_cut)
+{
+    struct files files;
+    name_file(&files);
+    EXPECT_EQ_U64((uint64_t)truncate(named_path, 0), 0);
+    EXPECT_EQ_U64(segment_append(&files.log, files.batches + 1, 2).batch_count, 0);
+    EXPECT_EQ_U64(file_size(files.segment.descriptor), 0);
+    expect_lost(&files);
+}
+
+TEST(a_torn_file_that_lost_bytes_is_not_made_longer_by_a_cut)
+{
+    struct files files;
+    name_file(&files);
+    EXPECT_EQ_U64((uint64_t)truncate(named_path, 0), 0);
+    files.segment.is_torn = true;
+    expect_lost(&files);
 }
 
 TEST(an_index_that_takes_no_entry_costs_no_batch)
