@@ -88,10 +88,7 @@ class ArenaReader(DataSourceReader):
         """
         with _opened(self._options) as arena:
             waiting = waiting_batches(arena, self._options)
-        size_max = SIZE_PER_TASK
-        if self._options.min_partitions is not None:
-            size_max = min(size_max, -(-sum(batch.size for batch in waiting) // self._options.min_partitions))
-        return [ArenaRange(tuple(part)) for part in _cut(waiting, max(size_max, 1))]
+        return [ArenaRange(tuple(part)) for part in _cut(waiting, self._options.min_partitions or 1)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of these batches, as far as they still are in the arena.
@@ -141,13 +138,16 @@ def waiting_batches(arena: Arena, options: SparkSourceOptions) -> list[WaitingBa
     return found
 
 
-def _cut(batches: Sequence[WaitingBatch], size_max: int) -> Iterator[list[WaitingBatch]]:
+def _cut(batches: Sequence[WaitingBatch], min_count: int) -> Iterator[list[WaitingBatch]]:
+    """Parts of about the same size, in order: at least so many, as far as there are batches."""
+    size_max = max(min(SIZE_PER_TASK, -(-sum(batch.size for batch in batches) // min_count)), 1)
     part: list[WaitingBatch] = []
-    size = 0
-    for batch in batches:
-        if part and size + batch.size > size_max:
+    size = part_count = 0
+    for index, batch in enumerate(batches):
+        is_needed = len(batches) - index <= min_count - part_count - 1  # each batch left is a part of its own
+        if part and (is_needed or size + batch.size > size_max):
             yield part
-            part, size = [], 0
+            part, size, part_count = [], 0, part_count + 1
         part.append(batch)
         size += batch.size
     if part:

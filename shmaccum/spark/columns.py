@@ -2,7 +2,8 @@
 """The columns of Spark's Kafka connector: those a sink takes (KafkaWriter), and those a source gives.
 
 Unlike Spark's sink, this one keeps a column ``timestamp`` as the records' time, so that what was read from one log and
-written to another keeps its time.
+written to another keeps its time. The column has to be an instant: a time without a zone (TIMESTAMP_NTZ, DATE) means
+another instant in each session's time zone, which the writer does not know. So it is refused, and Spark casts it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
     TimestampType,
 )
 
@@ -84,7 +84,7 @@ SINK_COLUMNS: Mapping[str, tuple[str, Callable[[DataType], bool]]] = {
     "key": ("string or binary", _is_bytes),
     "topic": ("string", lambda kind: isinstance(kind, StringType)),
     "partition": ("int or bigint", lambda kind: isinstance(kind, (IntegerType, LongType))),
-    "timestamp": ("timestamp", lambda kind: isinstance(kind, (TimestampType, TimestampNTZType))),
+    "timestamp": ("timestamp", lambda kind: isinstance(kind, TimestampType)),
     "headers": ("array<struct<key: string, value: binary>>", _is_headers),
 }
 """The types that each column may have, in words and as a test."""
@@ -112,7 +112,8 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
         words, is_right = SINK_COLUMNS[name]
         if not is_right(types[name]):
             raise InvalidArgumentError(
-                f"the column {name!r} is {types[name].simpleString()}, it must be {words}: cast it, or leave it out"
+                f"the column {name!r} is {types[name].simpleString()}, it must be {words}: cast it to "
+                f"{words.partition(' or ')[0]}, or leave it out"
             )
     return tuple(name for name in types if name in wanted)
 
@@ -120,3 +121,17 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
 def _instead(types: Mapping[str, DataType]) -> str:
     """The clause that names the frame's columns. Their case counts, also where Spark would ignore it."""
     return f"its columns are {', '.join(types) or 'none'}"
+
+
+def check_instants(rows: Any) -> None:
+    """Makes sure that the times of a `pyarrow.RecordBatch` from Spark are instants.
+
+    Raises:
+        InvalidArgumentError: the column ``timestamp`` has no time zone.
+    """
+    index = rows.schema.get_field_index("timestamp")
+    if index >= 0 and getattr(rows.schema.field(index).type, "tz", None) is None:
+        kind = rows.schema.field(index).type
+        raise InvalidArgumentError(
+            f"the column 'timestamp' is {kind}, which is no instant: cast it to timestamp, or leave it out"
+        )

@@ -30,7 +30,7 @@ from shmaccum.exceptions import InvalidArgumentError, TransactionOverError
 from shmaccum.segment_log import TransactionId, Winner, transactions
 from shmaccum.spark.settings import SinkSettings
 from shmaccum.spark.staged_task import remove_arenas, sink_options, stage
-from shmaccum.spark.writers import HAS_ARROW_STREAMS, SinkPlan, StreamWriterBase
+from shmaccum.spark.writers import SinkPlan, StreamWriterBase
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -130,9 +130,8 @@ class ExactlyOnceStreamWriter(StreamWriterBase):
         self.plan = plan
 
     def write(self, iterator: Iterator[Any]) -> StagedCommit:
-        """Stages the rows of a task: Arrow's record batches, or, before Spark 4.1, rows."""
-        batches = iterator if HAS_ARROW_STREAMS else self.plan.arrow_batches(iterator)
-        return _stage(self.plan, _transaction_of_task(), batches)
+        """Stages the rows of a task."""
+        return _stage(self.plan, _transaction_of_task(), iterator)
 
     def commit(self, messages: Sequence[StagedCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Brings the staged records into the log, unless an earlier commit did."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,35 +23,64 @@ class LogRange(InputPartition):
 
 
 def plan_ranges(starts: Positions, ends: Positions, min_count: int | None = None) -> list[InputPartition]:
-    """A range for each partition that has records, or several of equal size where more tasks are wanted.
+    """A range for each partition that has records, or several where more tasks are wanted.
 
     Args:
         starts, ends: by partition; ends has no others.
-        min_count: how many ranges there should be at least.
+        min_count: how many ranges there are at least, as far as there are records.
     """
     ranges = [LogRange(place, starts[place], end) for place, end in sorted(ends.items()) if starts[place] < end]
     if min_count is None or len(ranges) >= min_count:
         return list(ranges)
-    total = sum(each.end - each.start for each in ranges)
-    return [part for each in ranges for part in _cut(each, round(min_count * (each.end - each.start) / total))]
+    counts = shares({each.place: each.end - each.start for each in ranges}, min_count)
+    return [part for each in ranges for part in _cut(each, counts[each.place])]
 
 
 def _cut(whole: LogRange, count: int) -> Iterator[LogRange]:
     size = whole.end - whole.start
-    count = max(min(count, size), 1)
     edges = [whole.start + size * index // count for index in range(count + 1)]
     for start, end in pairwise(edges):
         yield LogRange(whole.place, start, end)
 
 
 def limit_positions(starts: Positions, ends: Positions, record_count_max: int) -> Positions:
-    """The ends of a micro-batch of at most so many records. Each partition gets a share by the records it has."""
+    """The ends of a micro-batch of at most so many records, of which each partition with records gets some.
+
+    If that is less than one record for each of them, they take turns: the sum of all positions, which grows by the
+    records of each micro-batch, says which partition is the first.
+    """
     sizes = {place: max(end - starts[place], 0) for place, end in ends.items()}
-    total = sum(sizes.values())
-    if total <= record_count_max:
+    with_records = {place: size for place, size in sizes.items() if size}
+    if sum(with_records.values()) <= record_count_max:
         return ends
-    shares = {place: record_count_max * size // total for place, size in sizes.items()}
-    left = record_count_max - sum(shares.values())
-    for place in sorted(place for place, size in sizes.items() if size > shares[place])[:left]:
-        shares[place] += 1
-    return {place: starts[place] + share for place, share in shares.items()}
+    if len(with_records) <= record_count_max:
+        given = shares(with_records, record_count_max)
+    else:
+        places = sorted(sizes)
+        first = sum(starts[place] for place in places) % len(places)
+        in_turn = [place for place in places[first:] + places[:first] if place in with_records]
+        given = dict.fromkeys(in_turn[:record_count_max], 1)
+    return {place: starts[place] + given.get(place, 0) for place in ends}
+
+
+def shares(sizes: Mapping[TopicPartition, int], total: int) -> dict[TopicPartition, int]:
+    """Divides a number among partitions by their sizes: each gets one at least, and its size at most.
+
+    The shares make up the whole number, unless the sizes do not.
+
+    Args:
+        sizes: by partition, none of them 0.
+        total: at least as many as there are partitions.
+    """
+    given: dict[TopicPartition, int] = {}
+    large, left = dict(sizes), min(total, sum(sizes.values()))
+    whole = sum(large.values())
+    while small := [place for place, size in large.items() if size * left < whole]:
+        given.update(dict.fromkeys(small, 1))
+        left -= len(small)
+        whole -= sum(large.pop(place) for place in small)
+    given.update({place: left * size // whole for place, size in large.items()})
+    by_remainder = sorted(large, key=lambda place: (-(left * large[place] % whole), place))
+    for place in by_remainder[: left - sum(given[place] for place in large)]:
+        given[place] += 1
+    return given

@@ -68,9 +68,25 @@ def chosen_partitions(reader: LogReader, options: SparkSourceOptions, *, must_ex
     """
     present = reader.topic_partitions()
     if must_exist and (missing := _missing(present, options)):
-        known = ", ".join(reader.topics()) or "none"
-        raise LogPartitionNotFoundError(f"{reader.path} has no {', '.join(missing)}; its topics are {known}")
+        raise LogPartitionNotFoundError(f"{reader.path} has no {', '.join(missing)}; {_known(reader)}")
     return list(filter(partition_test(options), present))
+
+
+def awaited(reader: LogReader, options: SparkSourceOptions) -> str:
+    """A sentence on what a stream names and the log does not have yet; empty: the log has all of it."""
+    present = reader.topic_partitions()
+    if missing := _missing(present, options):
+        return f"{reader.path} has no {', '.join(missing)} yet: the stream waits for it; {_known(reader)}"
+    if options.subscribe_pattern is not None and not any(map(partition_test(options), present)):
+        return (
+            f"{reader.path} has no topic that matches {options.subscribe_pattern!r} yet: the stream waits for one; "
+            f"{_known(reader)}"
+        )
+    return ""
+
+
+def _known(reader: LogReader) -> str:
+    return f"its topics are {', '.join(reader.topics()) or 'none'}"
 
 
 def partition_test(options: SparkSourceOptions) -> Callable[[TopicPartition], bool]:

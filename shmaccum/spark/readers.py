@@ -3,17 +3,26 @@
 
 Spark reads what it planned: offsets are chosen on the driver, and each task opens the log itself, so every node must
 see the directory under the same path.
+
+A query reads the partitions that its options name, and no others. Its checkpoint keeps the position of every partition
+that it has ever read. So a topic that it no longer names is not read, and goes on from there once it is named again.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from shmaccum.config import SparkSourceOptions
-from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, OffsetOutOfRangeError
+from shmaccum.exceptions import (
+    InvalidArgumentError,
+    LogPartitionNotFoundError,
+    OffsetOutOfRangeError,
+    ShmaccumError,
+)
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogReader
 from shmaccum.spark.group_offsets import commit, read_committed
@@ -21,11 +30,13 @@ from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges
 from shmaccum.spark.positions import (
     Offsets,
     Positions,
+    awaited,
     chosen_partitions,
     ending_positions,
     from_json,
     latest_positions,
     open_reader,
+    partition_test,
     present_positions,
     starting_positions,
     to_json,
@@ -39,6 +50,8 @@ except ImportError:  # before 4.2 Spark knows no limits
     SupportsTriggerAvailableNow = object
 else:
     HAS_READ_LIMITS = True
+
+logger = logging.getLogger(__name__)
 
 ONLY_OF_BATCHES = ("ending_timestamp", "ending_offsets_by_timestamp", "ending_offsets")
 ONLY_OF_STREAMS = ("max_offsets_per_trigger", "group_id")
@@ -103,13 +116,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._last: Positions | None = None
         """The end of a query with the trigger ``availableNow``."""
+        self._known: Positions = {}
+        """The newest position of each partition; before Spark 4.2 `latestOffset` is not told the start."""
+        self._told: set[str] = set()
 
     # --- the driver's half
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         """The positions at which a query without a checkpoint begins."""
         reader = open_reader(self._options)
-        places = chosen_partitions(reader, self._options, must_exist=False)
+        places = self._places(reader)
         starts = starting_positions(reader, places, self._options, default="latest")
         return to_json({**starts, **self._committed(reader, places)})
 
@@ -143,18 +159,52 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reader = open_reader(self._options)
         ends = self._latest(reader) if self._last is None else self._last
         if start is None:
-            return to_json(ends)
+            return to_json({**self._known, **ends})
         starts = self._starts(reader, from_json(start), ends)
         ends = {**starts, **{place: max(end, starts[place]) for place, end in ends.items()}}
         if HAS_READ_LIMITS and isinstance(limit, ReadMaxRows):
             ends = limit_positions(starts, ends, limit.max_rows)
         return to_json(ends)
 
+    def reportLatestOffset(self) -> Offsets | None:  # noqa: N802 - Spark's name
+        """The end of the log, which the progress of a query shows as ``latestOffset`` since Spark 4.2.
+
+        None while the log cannot be read: the next micro-batch raises the reason.
+        """
+        try:
+            ends = self._latest(open_reader(self._options)) if self._last is None else self._last
+        except (ShmaccumError, OSError):
+            return None
+        return to_json(ends) or None
+
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """A range of offsets for each task of a micro-batch."""
+        """A range of offsets for each task of a micro-batch.
+
+        Raises:
+            OffsetOutOfRangeError, LogPartitionNotFoundError: as `latestOffset`.
+            InvalidArgumentError: the micro-batch was planned with records of partitions that the query does not name.
+        """
         ends = from_json(end)
-        starts = self._starts(open_reader(self._options), from_json(start), ends)
-        return plan_ranges(starts, ends, self._options.min_partitions)
+        reader = open_reader(self._options)
+        starts = self._starts(reader, from_json(start), ends)
+        self._known.update({**starts, **ends})
+        wanted = self._without_unnamed(starts, ends)
+        return plan_ranges(starts, wanted, self._options.min_partitions)
+
+    def _without_unnamed(self, starts: Positions, ends: Positions) -> Positions:
+        """The ends of the partitions that the query names."""
+        is_named = partition_test(self._options)
+        unnamed = [place for place, end in sorted(ends.items()) if not is_named(place) and starts[place] < end]
+        if unnamed:
+            place = unnamed[0]
+            told = f"this micro-batch was planned with the offsets {starts[place]} to {ends[place]} of {place}"
+            if self._options.fail_on_data_loss:
+                raise InvalidArgumentError(
+                    f"{told}, which the query does not name any more: name it until the micro-batch is written, or say "
+                    "failOnDataLoss=false to leave these records out"
+                )
+            self._warn(f"{told}, which the query does not name any more: these records are left out")
+        return {place: end for place, end in ends.items() if is_named(place)}
 
     def commit(self, end: Offsets) -> None:
         """Tells the group how far the query is, if it has one; the query itself goes on from its checkpoint.
@@ -164,29 +214,55 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             GroupModeError: a server coordinates the group.
         """
         if self._options.group_id is not None:
-            commit(open_reader(self._options), self._options.group_id, from_json(end))
+            is_named = partition_test(self._options)
+            ends = {place: offset for place, offset in from_json(end).items() if is_named(place)}
+            commit(open_reader(self._options), self._options.group_id, ends)
 
     def _latest(self, reader: LogReader) -> Positions:
-        return latest_positions(reader, chosen_partitions(reader, self._options, must_exist=False))
+        return latest_positions(reader, self._places(reader))
+
+    def _places(self, reader: LogReader) -> list[TopicPartition]:
+        """The partitions that the query names and the log has. A warning names what it waits for, once."""
+        if sentence := awaited(reader, self._options):
+            self._warn(sentence)
+        return chosen_partitions(reader, self._options, must_exist=False)
+
+    def _warn(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            logger.warning("%s", sentence)
 
     def _starts(self, reader: LogReader, known: Positions, ends: Positions) -> Positions:
         """The position at which each partition goes on; a new partition begins at its start."""
         starts = dict(known)
         for place in ends.keys() - known.keys():
-            starts[place] = reader.partition(*place).log_start_offset
+            found = self._known.get(place)
+            starts[place] = reader.partition(*place).log_start_offset if found is None else found
         if self._options.fail_on_data_loss:
-            self._check_loss(starts, ends)
+            self._check_loss(reader, starts, ends)
+        self._tell_unnamed(starts)
         return starts
 
     @staticmethod
-    def _check_loss(starts: Positions, ends: Positions) -> None:
+    def _check_loss(reader: LogReader, starts: Positions, ends: Positions) -> None:
+        """A micro-batch may have been planned without a partition that is there: its position is kept."""
+        present = set(reader.topic_partitions())
         for place, start in sorted(starts.items()):
-            if place not in ends:
+            if place not in present:
                 raise LogPartitionNotFoundError(f"{place} was read up to offset {start} and is gone; {PUT_UP}")
-            if ends[place] < start:
+            if ends.get(place, start) < start:
                 raise OffsetOutOfRangeError(
                     f"{place} was read up to offset {start} and ends at {ends[place]} now; {PUT_UP}"
                 )
+
+    def _tell_unnamed(self, starts: Positions) -> None:
+        is_named = partition_test(self._options)
+        unnamed = sorted({place.topic for place in starts if not is_named(place)})
+        if unnamed:
+            self._warn(
+                f"the checkpoint has positions of {', '.join(unnamed)}, which the query does not name any more: they "
+                "are kept, and nothing is read there"
+            )
 
     # --- a task's half
 

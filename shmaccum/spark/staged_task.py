@@ -19,7 +19,7 @@ from typing import Any, final
 
 from shmaccum.arena import Arena
 from shmaccum.config import ArenaOptions, LogSinkOptions
-from shmaccum.exceptions import ArenaError, SenderNotStartedError
+from shmaccum.exceptions import ArenaError, RecordTooLargeError, SenderNotStartedError
 from shmaccum.producer import Producer
 from shmaccum.segment_log import StagedAttempt, TransactionId, Winner
 from shmaccum.segment_log.partition_folders import partitions_of
@@ -139,10 +139,22 @@ def stage(
     with StagedAttempt(settings.directory, transaction, prefix, is_for_kafka=settings.is_for_kafka) as attempt:
         with _appender(settings, columns, attempt) as appender:
             for batch in _chained(first, rest):
-                appender.append(batch)
+                _append(appender, batch)
             record_count = appender.finish().record_count
         attempt.keep(is_synced=settings.sink_options.get("sync", "none") != "none")
     return Winner(attempt.name, record_count)
+
+
+def _append(appender: RowAppender, batch: Any) -> None:
+    """Appends a record batch. The arena of the task is nobody's to create, so its limits are options of the write."""
+    try:
+        appender.append(batch)
+    except RecordTooLargeError as error:
+        facts = str(error).partition("; send a smaller one")[0]
+        raise RecordTooLargeError(
+            f"{facts}; send a smaller one, or give the write larger limits: .option('maxRequestSize', '8MiB'), "
+            ".option('bufferMemory', '32MiB')"
+        ) from error
 
 
 def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries, OffsetRange
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S
+from shmaccum.spark.columns import check_instants
 from shmaccum.spark.node import node_producer
 from shmaccum.spark.node_sender import NodeSender
 from shmaccum.spark.settings import SinkSettings, sink_settings
@@ -65,6 +66,7 @@ class RowAppender:
         """
         self._check()
         rows = batch if self._columns is None else batch.select(self._columns)
+        check_instants(rows)
         for piece in self._pieces(rows):
             self._pending.append(self._producer.append_arrow(piece, topic=self._topic))
             self._collect()

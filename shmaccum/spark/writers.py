@@ -14,24 +14,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
-import pyspark.sql.datasource
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer.deliveries import OffsetRange
-from shmaccum.spark.columns import arrow_schema, sink_columns
+from shmaccum.spark.columns import sink_columns
 from shmaccum.spark.settings import SinkSettings
 from shmaccum.spark.task_writer import TaskWriter
 
-ROWS_PER_BATCH = 1000
-HAS_ARROW_STREAMS = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")
-"""Since 4.1 Spark hands record batches of Arrow to the writer of a stream, before that rows."""
-StreamWriterBase: Any = getattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
+
+def _stream_writer_bases() -> tuple[Any, ...]:
+    """The base classes of a stream's writer that takes record batches of Arrow, as the writer of a batch job does.
+
+    Spark 4.0 has no class for it, but hands Arrow to each writer that is a `DataSourceArrowWriter`. Another writer
+    would get rows, whose times have lost their time zone.
+    """
+    found = getattr(datasource, "DataSourceStreamArrowWriter", None)
+    return (DataSourceArrowWriter, datasource.DataSourceStreamWriter) if found is None else (found,)
+
+
+StreamWriterBase: Any = type("StreamWriterBase", _stream_writer_bases(), {})
+"""The writer of a stream gets record batches of Arrow, whatever the version of Spark is."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +60,10 @@ class SinkPlan:
     Attributes:
         settings: those of the user.
         columns: the columns of the frame that become records.
-        schema: of the frame.
     """
 
     settings: SinkSettings
     columns: Sequence[str]
-    schema: StructType
 
     @classmethod
     def of(cls, settings: SinkSettings, schema: StructType) -> SinkPlan:
@@ -66,7 +72,7 @@ class SinkPlan:
         Raises:
             InvalidArgumentError: a column is missing or of a wrong type.
         """
-        return cls(settings, sink_columns(schema, settings.topic), schema)
+        return cls(settings, sink_columns(schema, settings.topic))
 
     def write(self, batches: Iterable[Any]) -> TaskCommit:
         """Delivers the rows of Arrow record batches; runs in a task."""
@@ -77,18 +83,6 @@ class SinkPlan:
         context = TaskContext.get()
         assert context is not None, "a sink writes in tasks"
         return TaskCommit(context.partitionId(), context.attemptNumber(), context.taskAttemptId(), *delivered)
-
-    def write_rows(self, rows: Iterator[Any]) -> TaskCommit:
-        """The same for Spark's rows, a few times as slow."""
-        return self.write(self.arrow_batches(rows))
-
-    def arrow_batches(self, rows: Iterator[Any]) -> Iterator[Any]:
-        """Spark's rows as record batches of Arrow."""
-        import pyarrow as pa
-
-        schema = arrow_schema(self.schema)
-        while chunk := [row.asDict(recursive=True) for row in islice(rows, ROWS_PER_BATCH)]:
-            yield pa.RecordBatch.from_pylist(chunk, schema)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -115,8 +109,8 @@ class StreamWriter(StreamWriterBase):
         self.plan = plan
 
     def write(self, iterator: Iterator[Any]) -> TaskCommit:
-        """Delivers the rows of a task: Arrow's record batches, or, before Spark 4.1, rows."""
-        return self.plan.write(iterator) if HAS_ARROW_STREAMS else self.plan.write_rows(iterator)
+        """Delivers the rows of a task."""
+        return self.plan.write(iterator)
 
     def commit(self, messages: Sequence[TaskCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Does nothing: every task has delivered its records."""

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from setup import ROOT
 from shmaccum.segment_log import LogReader
+from tests.spark.conftest import reason_to_skip
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -59,6 +64,62 @@ def test_what_is_null(spark: Any, node_arena: str, log: Path) -> None:
     frame = spark.range(2, numPartitions=1).selectExpr("'x' value", "if(id = 1, null, 'flights') topic")
     with pytest.raises(Exception, match="row 1 has no topic"):
         written(frame, node_arena, log).save()
+
+
+ZONES = """
+import sys
+from pyspark.sql import SparkSession
+import shmaccum.spark
+
+folder, times = sys.argv[1], [int(text) for text in sys.argv[2:]]
+spark = (
+    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    .config("spark.sql.session.timeZone", "Asia/Kathmandu").getOrCreate()
+)
+spark.sparkContext.setLogLevel("OFF")
+shmaccum.spark.register(spark)
+frame = spark.createDataFrame([(time,) for time in times], "time bigint").selectExpr(
+    "cast(time as string) value", "timestamp_millis(time) timestamp"
+)
+frame.write.parquet(f"{folder}/in")
+stream = spark.readStream.schema(frame.schema).parquet(f"{folder}/in")
+query = (
+    stream.writeStream.format("shmaccum").trigger(availableNow=True)
+    .options(deliveryGuarantee="exactly_once", sink=f"log:{folder}/log", topic="flights")
+    .option("checkpointLocation", f"{folder}/checkpoint").start()
+)
+query.awaitTermination()
+read = spark.read.format("shmaccum").options(path=f"{folder}/log", subscribe="flights").load()
+print(*(row[0] for row in read.selectExpr("unix_millis(timestamp)").collect()))
+spark.stop()
+"""
+
+
+def test_a_stream_keeps_instants_in_any_time_zone(tmp_path: Path) -> None:
+    """On a host in New York, also in the hour that comes twice, and beside the one that is left out."""
+    if (reason := reason_to_skip()) is not None:
+        pytest.skip(reason)
+    times = [1704067200000, 1730611800000, 1730615400000, 1710054000000]
+    environment = {
+        **os.environ,
+        "TZ": "America/New_York",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-c", ZONES, str(tmp_path), *map(str, times)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(map(int, ended.stdout.split())) == sorted(times)
+    records = LogReader(tmp_path / "log").partition("flights", 0).records()
+    assert all(str(record.timestamp_ms).encode() == record.value for record in records)
+
+
+def test_a_time_without_a_zone_is_refused(spark: Any, log: Path) -> None:
+    frame = spark.sql("select 'x' value, timestamp_ntz'2024-01-01 00:00:00' timestamp")
+    writer = frame.write.format("shmaccum").mode("append").options(deliveryGuarantee="exactly_once", sink=f"log:{log}")
+    with pytest.raises(Exception, match="is timestamp_ntz, it must be timestamp: cast it to timestamp"):
+        writer.option("topic", "flights").save()
 
 
 @pytest.mark.spark_short

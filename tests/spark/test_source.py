@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,14 @@ def test_mistakes_are_told_by_spark(spark: Any, log: Path) -> None:
         spark.read.format("shmaccum").load(str(log))
     with pytest.raises(Exception, match="the source has a schema of its own"):
         source(spark.read.schema("value string"), log).count()
+
+
+@needs_read_limits
+def test_the_progress_of_a_query_tells_its_lag(spark: Any, log: Path, tmp_path: Path) -> None:
+    append(log, 2)
+    stream = source(spark.readStream, log, startingOffsets="earliest", maxOffsetsPerTrigger="50")
+    writer = stream.writeStream.format("memory").queryName("lagging").trigger(availableNow=True)
+    progress = run_to_its_end(writer.option("checkpointLocation", str(tmp_path / "checkpoint")))
+    (facts,) = progress[0]["sources"]
+    latest, end = json.loads(facts["latestOffset"]), json.loads(facts["endOffset"])
+    assert (sum(latest["flights"].values()), sum(end["flights"].values())) == (200, 50)

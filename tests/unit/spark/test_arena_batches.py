@@ -25,7 +25,7 @@ from shmaccum.exceptions import (
     TruncatedArenaError,
 )
 from shmaccum.format.batch_header import HEADER_SIZE
-from shmaccum.spark.arena_batches import ArenaReader
+from shmaccum.spark.arena_batches import ArenaReader, WaitingBatch, _cut
 from shmaccum.spark.data_source import ShmaccumDataSource
 from shmaccum.spark.settings import source_options
 from tests.accumulator import Accumulator
@@ -230,3 +230,10 @@ def test_a_stream_reads_logs(path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"an arena cannot be streamed: read it once with spark\.read"):
         source.streamReader(source.schema())
     assert isinstance(source.reader(source.schema()), ArenaReader)
+
+
+def test_there_are_as_many_tasks_as_min_partitions_says() -> None:
+    batches = [WaitingBatch(slot, slot, 1, 0, size) for slot, size in enumerate([1, 1, 1, 1, 1, 10])]
+    parts = [list(_cut(batches, count)) for count in (1, 2, 4, 6, 9)]
+    assert [len(part) for part in parts] == [1, 2, 4, 6, 6]
+    assert all([batch for part in each for batch in part] == batches for each in parts)

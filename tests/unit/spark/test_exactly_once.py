@@ -28,12 +28,10 @@ from shmaccum.spark.exactly_once import (
     StagedCommit,
 )
 from shmaccum.spark.settings import sink_settings
-from shmaccum.spark.writers import HAS_ARROW_STREAMS, SinkPlan
+from shmaccum.spark.writers import SinkPlan
 from tests.support import WATCHDOG_S, Child, each_semaphore, wait_until
 from tests.unit.spark.test_settings import schema
 from tests.unit.spark.test_writers import batches, numbers
-
-has_arrow_streams = pytest.mark.skipif(not HAS_ARROW_STREAMS, reason="Spark 4.0 hands rows to the writer of a stream")
 
 VALUES = schema("value:binary")
 
@@ -197,8 +195,10 @@ def test_a_policy_of_syncing_holds_for_what_is_staged(log: Path, monkeypatch: py
 
 def test_a_record_that_is_too_large_fails_the_task(log: Path) -> None:
     writer = batch_writer(log, max_request_size="10KiB")
-    with pytest.raises(RecordTooLargeError):
+    with pytest.raises(RecordTooLargeError) as caught:
         writer.write(iter([pa.record_batch({"value": [b"x" * 20_000]})]))
+    assert "create the arena" not in str(caught.value)
+    assert "give the write larger limits: .option('maxRequestSize', '8MiB')" in str(caught.value)
     assert left(log) == []
 
 
@@ -277,7 +277,6 @@ def test_arenas_of_tasks_leave_nothing_in_shared_memory(log: Path, monkeypatch: 
 # --- streams
 
 
-@has_arrow_streams
 def test_a_micro_batch_that_comes_again_is_there_once(log: Path, query: dict[str, str]) -> None:
     first = ExactlyOnceStreamWriter(plan(log)).write(batches(20))
     assert first.transaction == TransactionId(query[QUERY_ID], 4)
@@ -294,7 +293,6 @@ def test_a_micro_batch_that_comes_again_is_there_once(log: Path, query: dict[str
     assert left(log) == []
 
 
-@has_arrow_streams
 def test_a_micro_batch_that_was_aborted_may_come_again(log: Path, query: dict[str, str]) -> None:
     message = ExactlyOnceStreamWriter(plan(log)).write(batches(20))
     ExactlyOnceStreamWriter(plan(log)).abort([message, None], batchId=4)

@@ -34,13 +34,11 @@ from shmaccum.spark.exactly_once import (
 )
 from shmaccum.spark.kafka_session import in_step
 from shmaccum.spark.settings import sink_settings
-from shmaccum.spark.writers import HAS_ARROW_STREAMS, SinkPlan
+from shmaccum.spark.writers import SinkPlan
 from tests.log_support import values_of
 from tests.serving_support import PARTITION_COUNT, address_of, running
 from tests.unit.spark.test_settings import schema
 from tests.unit.spark.test_writers import batches
-
-pytestmark = pytest.mark.skipif(not HAS_ARROW_STREAMS, reason="Spark 4.0 hands rows to the writer of a stream")
 
 QUERY = "0b0c6a20-query"
 VALUES = schema("value:binary")

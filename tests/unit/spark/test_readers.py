@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.offsets_file import GroupLock
 from shmaccum.segment_log import LogDirectory
 from shmaccum.spark import group_offsets
-from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges
+from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges, shares
 from shmaccum.spark.readers import HAS_READ_LIMITS, BatchReader, StreamReader
 from shmaccum.spark.settings import source_options
 from tests.log_support import START_MS, make_batch
@@ -309,6 +311,80 @@ def test_a_partition_that_lost_records_fails_the_query(log: Path) -> None:
         stream(log).latestOffset({"gone": {"0": 3}, "flights": {"0": 0, "1": 0}})
 
 
+# --- a checkpoint of other topics
+
+
+def test_a_topic_that_the_query_does_not_name_is_not_read_and_keeps_its_position(
+    log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = {"flights": {"0": 3, "1": 0}}
+    reader = stream(log, subscribe="planes")
+    end = reader.latestOffset(start)
+    assert end == {"flights": {"0": 3, "1": 0}, "planes": {"0": 3, "1": 0}}
+    assert reader.partitions(start, end) == [LogRange(PLANES_0, 0, 3)]
+    assert "the checkpoint has positions of flights, which the query does not name any more" in caplog.text
+    again = stream(log, subscribe="flights, planes")
+    last = again.latestOffset(end)
+    assert again.partitions(end, last) == [LogRange(FLIGHTS_0, 3, 30), LogRange(FLIGHTS_1, 0, 6)]
+
+
+def test_a_position_is_kept_where_spark_does_not_tell_the_start(log: Path) -> None:
+    """Before Spark 4.2 the first micro-batch of a query is planned without the positions of its checkpoint."""
+    start = {"flights": {"0": 3, "1": 0}}
+    reader = stream(log, subscribe="planes")
+    end = reader.latestOffset()
+    assert reader.partitions(start, end) == [LogRange(PLANES_0, 0, 3)]
+    assert reader.latestOffset() == {**start, **end}
+    both = stream(log, subscribe="flights,planes")
+    assert both.partitions(start, end) == [LogRange(PLANES_0, 0, 3)]
+    assert both.partitions(end, both.latestOffset()) == [LogRange(FLIGHTS_0, 3, 30), LogRange(FLIGHTS_1, 0, 6)]
+
+
+def test_planned_records_of_a_topic_that_the_query_does_not_name_are_refused_or_left_out(
+    log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start, end = {"flights": {"0": 3}, "planes": {"0": 0}}, {"flights": {"0": 6}, "planes": {"0": 3}}
+    with pytest.raises(InvalidArgumentError, match=r"planned with the offsets 3 to 6 of flights-0.*name it until the"):
+        stream(log, subscribe="planes").partitions(start, end)
+    lenient = stream(log, subscribe="planes", failOnDataLoss="false")
+    assert lenient.partitions(start, end) == [LogRange(PLANES_0, 0, 3)]
+    assert "these records are left out" in caplog.text
+
+
+def test_a_group_gets_the_offsets_of_the_named_topics(log: Path) -> None:
+    stream(log, subscribe="flights", groupId="g").commit({"flights": {"0": 3, "1": 0}, "planes": {"0": 9}})
+    with Consumer(log, group_id="g") as looking:
+        assert looking.committed(FLIGHTS_0) is not None
+        assert looking.committed(PLANES_0) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"subscribe": "flights,weather"},
+            "has no weather yet: the stream waits for it; its topics are flights, planes",
+        ),
+        ({"subscribePattern": "we.*"}, "has no topic that matches 'we.*' yet: the stream waits for one"),
+        ({"assign": '{"flights": [0, 7]}'}, "has no flights-7 yet: the stream waits for it"),
+    ],
+)
+def test_a_stream_that_waits_for_a_topic_says_so_once(
+    log: Path, caplog: pytest.LogCaptureFixture, given: dict[str, str], sentence: str
+) -> None:
+    reader = stream(log, **given)
+    start = reader.initialOffset()
+    reader.latestOffset(start)
+    assert caplog.text.count(sentence) == 1
+
+
+def test_a_query_reports_the_end_of_the_log(log: Path, tmp_path: Path) -> None:
+    reader = stream(log, startingOffsets="earliest", maxOffsetsPerTrigger="12") if HAS_READ_LIMITS else stream(log)
+    assert reader.reportLatestOffset() == {"flights": {"0": 30, "1": 6}}
+    assert stream(log, subscribe="weather").reportLatestOffset() is None
+    assert stream(tmp_path / "nothing").reportLatestOffset() is None
+
+
 # --- groups
 
 
@@ -381,3 +457,39 @@ def test_a_limit_is_used_up_to_the_last_record() -> None:
     limited = limit_positions(starts, ends, 10)
     assert sum(limited[place] - starts[place] for place in starts) == 10
     assert limit_positions(starts, ends, 5000) == ends
+
+
+def test_a_small_partition_is_read_beside_a_large_backlog() -> None:
+    starts, ends = {FLIGHTS_0: 0, FLIGHTS_1: 0}, {FLIGHTS_0: 1_000_000, FLIGHTS_1: 10}
+    for _ in range(10):
+        starts = limit_positions(starts, ends, 1000)
+        ends[FLIGHTS_0] += 1000
+    assert starts == {FLIGHTS_0: 9990, FLIGHTS_1: 10}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 7])
+def test_partitions_take_turns_under_a_limit_that_is_smaller_than_their_number(limit: int) -> None:
+    places = [TopicPartition("t", number) for number in range(10)]
+    starts = dict.fromkeys(places, 0)
+    ends = {place: 0 if place.partition in {3, 4} else 100 for place in places}
+    for _ in range(20):
+        before, starts = starts, limit_positions(starts, ends, limit)
+        assert sum(starts.values()) - sum(before.values()) == limit
+    assert all(starts[place] for place in places if ends[place])
+
+
+def test_shares_are_whole_and_within_their_bounds(seeded: Callable[[], random.Random]) -> None:
+    generator = seeded()
+    for _ in range(500):
+        count = generator.randint(1, 8)
+        sizes = {TopicPartition("t", number): generator.choice([1, 2, 10, 10**6]) for number in range(count)}
+        total = generator.randint(count, sum(sizes.values()) + 5)
+        given = shares(sizes, total)
+        assert sum(given.values()) == min(total, sum(sizes.values()))
+        assert all(1 <= given[place] <= size for place, size in sizes.items())
+
+
+def test_there_are_as_many_tasks_as_min_partitions_says() -> None:
+    ends = {FLIGHTS_0: 5, FLIGHTS_1: 5, PLANES_0: 5}
+    starts = dict.fromkeys(ends, 0)
+    assert [len(plan_ranges(starts, ends, count)) for count in (1, 3, 4, 5, 7, 15, 16)] == [3, 3, 4, 5, 7, 15, 15]

@@ -12,11 +12,13 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or 
 
 from pyspark.sql.types import (
     BinaryType,
+    DateType,
     IntegerType,
     LongType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -32,11 +34,13 @@ DIRECTORY = {"path": "/log", "subscribe": "a"}
 
 KINDS = {
     "binary": BinaryType(),
+    "date": DateType(),
     "headers": HEADERS_TYPE,
     "integer": IntegerType(),
     "long": LongType(),
     "string": StringType(),
     "timestamp": TimestampType(),
+    "timestamp_ntz": TimestampNTZType(),
 }
 
 
@@ -176,6 +180,12 @@ def test_the_option_topic_makes_the_column_needless() -> None:
         ("value:string;partition:string", "t", "the column 'partition' is string, it must be int or bigint"),
         ("value:string;headers:string", "t", "it must be array<struct<key: string, value: binary>>"),
         ("value:string;timestamp:string", "t", "the column 'timestamp' is string, it must be timestamp"),
+        (
+            "value:string;timestamp:timestamp_ntz",
+            "t",
+            "the column 'timestamp' is timestamp_ntz, it must be timestamp: cast it to timestamp, or leave it out",
+        ),
+        ("value:string;timestamp:date", "t", "the column 'timestamp' is date, it must be timestamp: cast it to"),
     ],
 )
 def test_which_columns_a_sink_refuses(columns: str, topic: str | None, sentence: str) -> None:

@@ -18,7 +18,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
 
-from pyspark.sql import Row
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import (
@@ -37,17 +38,16 @@ from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.spark import arrow_appender
 from shmaccum.spark.columns import sink_columns
+from shmaccum.spark.exactly_once import ExactlyOnceStreamWriter
 from shmaccum.spark.node import forget_producers, node_producer
 from shmaccum.spark.node_sender import NodeSender
 from shmaccum.spark.settings import SinkSettings, sink_settings
 from shmaccum.spark.task_writer import TaskWriter
-from shmaccum.spark.writers import HAS_ARROW_STREAMS, BatchWriter, SinkPlan, StreamWriter
+from shmaccum.spark.writers import BatchWriter, SinkPlan, StreamWriter
 from tests.sending import ScriptedSink, refuse
 from tests.support import run_in_child, sender_pid, wait_until
 from tests.unit.spark.conftest import Running
 from tests.unit.spark.test_settings import schema
-
-has_arrow_streams = pytest.mark.skipif(not HAS_ARROW_STREAMS, reason="Spark 4.0 hands rows to the writer of a stream")
 
 EXTERNAL = {"sender": "external", "linger_ms": 0}
 VALUES = schema("value:binary")
@@ -138,7 +138,6 @@ def test_a_task_without_rows_delivers_nothing(arena: Arena, log: Path, running: 
         assert BatchWriter(plan(arena.name)).write(iter([])).record_count == 0
 
 
-@has_arrow_streams
 def test_a_stream_s_task_writes_arrow_batches(arena: Arena, log: Path, running: Running) -> None:
     with running(arena, f"log:{log}"):
         writer = StreamWriter(plan(arena.name))
@@ -147,19 +146,24 @@ def test_a_stream_s_task_writes_arrow_batches(arena: Arena, log: Path, running: 
     assert numbers(log) == [0, 1, 2, 3, 4]
 
 
-def test_rows_do_where_spark_has_no_arrow_streams(arena: Arena, log: Path, running: Running) -> None:
-    frame = schema("key:string;value:binary;headers:headers")
-    rows = [Row(key=f"k{n}", value=bytearray(b"%d" % n), headers=[Row(key="h", value=None)]) for n in range(2500)]
-    settings = sink_settings({"arena": arena.name, "topic": "flights", **EXTERNAL})
-    with running(arena, f"log:{log}"):
-        commit = SinkPlan.of(settings, frame).write_rows(iter(rows))
-    assert commit.record_count == 2500
-    record = next(LogReader(log).partition("flights", 0).records())
-    assert record[2:] == (b"k0", b"0", (("h", None),))
-    assert numbers(log) == list(range(2500))
+def test_a_writer_of_streams_takes_arrow_in_every_version_of_spark(arena: Arena) -> None:
+    """Rows of Spark 4.0 have times without a zone, in the zone of the worker."""
+    kinds = (DataSourceArrowWriter, getattr(datasource, "DataSourceStreamArrowWriter", DataSourceArrowWriter))
+    assert isinstance(StreamWriter(plan(arena.name)), kinds)
+    assert isinstance(ExactlyOnceStreamWriter(plan(arena.name)), kinds)
 
 
 # --- failures
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.date32()])
+def test_a_time_that_is_no_instant_fails_the_task(arena: Arena, log: Path, running: Running, kind: Any) -> None:
+    settings = sink_settings({"arena": arena.name, "topic": "x", **EXTERNAL})
+    times = pa.array([0], pa.int64() if kind == pa.timestamp("us") else pa.int32()).cast(kind)
+    with running(arena, f"log:{log}"), TaskWriter(settings) as task:
+        with pytest.raises(InvalidArgumentError, match="which is no instant: cast it to timestamp"):
+            task.append(pa.record_batch({"value": [b"a"], "timestamp": times}))
+        assert task.finish().record_count == 0
 
 
 def test_a_refused_record_fails_the_task(arena: Arena, running: Running) -> None:
