@@ -178,8 +178,8 @@ def _appender(settings: SinkSettings, columns: Iterable[str], attempt: StagedAtt
         sender = exits.enter_context(SenderThread(Sender(arena, sink, **settings.sender_options)))
 
         def check() -> None:
+            attempt.check()  # nothing is delivered to a staging that was deleted, and its sender ends for that reason
             sender.check()
-            attempt.check()  # nothing is delivered to a staging that was deleted
 
         yield RowAppender(producer, settings.topic, columns, check)
 
