@@ -256,6 +256,7 @@ struct topic_entry {
     atomic_u32 partition_count;  /* sender: partitions the sink reports; 0 unknown */
     atomic_u32 queued_batch_count_max; /* sender, a hint: largest queued_batch_count of its partitions; 0 no load */
     atomic_u64 sticky;           /* sticky word; anyone, by cas from the value read (partitioner.h) */
+    atomic_u32 wanted_partition_count; /* a hint: raised by producers that wait for more, taken by the sender; 0 none */
 };
 
 /* Held by whom `word` names, until that word is in `released` too (producer_lock.h). */

@@ -46,4 +46,23 @@ static inline uint32_t topic_partition_count(const struct arena *arena, uint32_t
     return count <= INT32_MAX ? count : 0;
 }
 
+/* A producer waits until the topic has so many partitions. Said again as long as it waits, for the sender takes it. */
+static inline void topic_want(struct arena *arena, uint32_t topic_index, uint32_t partition_count)
+{
+    CHECK(topic_index < arena->geometry.topic_count);
+    atomic_u32 *wanted = &arena->topics[topic_index].wanted_partition_count;
+    uint32_t former = load_relaxed_u32(wanted);
+    while (former < partition_count && !cas_u32(wanted, &former, partition_count)) {
+    }
+}
+
+/* True once for each time that producers wanted more partitions of the topic than it has. */
+static inline bool topic_take_wanted(struct arena *arena, uint32_t topic_index)
+{
+    CHECK(topic_index < arena->geometry.topic_count);
+    atomic_u32 *wanted = &arena->topics[topic_index].wanted_partition_count;
+    return UNLIKELY(load_relaxed_u32(wanted) != 0) &&
+           exchange_u32(wanted, 0) > topic_partition_count(arena, topic_index);
+}
+
 #endif

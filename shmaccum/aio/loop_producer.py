@@ -40,11 +40,13 @@ class WouldWaitError(Exception):
 
     Attributes:
         need: how many buffers to wait for; 0: for the partition count of the topic.
+        least: the partitions that the topic must have then.
     """
 
-    def __init__(self, need: int = 0) -> None:
+    def __init__(self, need: int = 0, least: int = 1) -> None:
         super().__init__("this call would have to wait")
         self.need = need
+        self.least = least
 
 
 @final
@@ -191,25 +193,25 @@ class LoopProducer(kept_producer.Producer):
         """When a send that begins now has waited for max_block_ms."""
         return time.monotonic_ns() + self.options.max_block_ms * 10**6
 
-    def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int) -> int:
+    def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int, least: int = 1) -> int:
         if threading.get_ident() != self._pool.loop_thread:
-            return super()._wait_for_partitions(topic, max_block_ms, deadline_ns)
+            return super()._wait_for_partitions(topic, max_block_ms, deadline_ns, least)
         count = self.arena.native.topic_partition_count(topic)
-        if count == 0:
-            raise WouldWaitError
+        if count < least:
+            raise WouldWaitError(least=least)
         return count
 
-    async def wait_for_partitions(self, topic: str, deadline_ns: int) -> int:
-        """The partition count of a topic, as soon as a sender tells it.
+    async def wait_for_partitions(self, topic: str, deadline_ns: int, least: int = 1) -> int:
+        """The partition count of a topic, as soon as a sender tells one that is large enough.
 
         Raises:
             Exception: as `Producer.partitions_for`.
         """
         native = self.arena.native
         started_ns = time.monotonic_ns()
-        self._doorbell.ring_if_asleep()
-        while (count := native.topic_partition_count(topic)) == 0:
-            self._check_may_wait(topic, self.options.max_block_ms, deadline_ns)
+        while (count := native.topic_partition_count(topic)) < least:
+            self._ask_for_partitions(topic, least)
+            self._check_may_wait(topic, self.options.max_block_ms, deadline_ns, least)
             await asyncio.sleep(PARTITIONS_SLICE_S)
         self._metrics.metadata_wait_ns += time.monotonic_ns() - started_ns
         return count

@@ -362,9 +362,9 @@ async def _appended(producer: LoopProducer, topic: str, deadline_ns: int, append
         try:
             return append()
         except WouldWaitError as wait:
-            need = wait.need
+            need, least = wait.need, wait.least
         if need == 0:
-            await producer.wait_for_partitions(topic, deadline_ns)
+            await producer.wait_for_partitions(topic, deadline_ns, least)
         else:
             await producer.wait_for_buffers(need, deadline_ns)
 

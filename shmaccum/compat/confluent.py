@@ -209,8 +209,11 @@ class _Producer(kept_producer.Producer):
         self.patience_ms = PROPAGATION_DEFAULT_MS
         super().__init__(*arguments, max_block_ms=0, **options)
 
-    def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int) -> int:
-        return super()._wait_for_partitions(topic, self.patience_ms, time.monotonic_ns() + self.patience_ms * 10**6)
+    def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int, least: int = 1) -> int:
+        # librdkafka refuses a record for a partition that a known topic lacks at once. The sink is asked anyway.
+        patience_ms = self.patience_ms if least == 1 else 0
+        deadline_ns = time.monotonic_ns() + patience_ms * 10**6
+        return super()._wait_for_partitions(topic, patience_ms, deadline_ns, least)
 
     @property
     def transaction_timeout_s(self) -> float:

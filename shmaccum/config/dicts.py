@@ -61,7 +61,7 @@ class ProducerOptionsDict(TypedDict, total=False):
     linger_ms: int | str
     """The time that a batch opened by this producer waits for more records before it is sent."""
     max_block_ms: int | str
-    """The longest time that send waits for a buffer and for the partition count of a topic, both together."""
+    """The longest time that send waits for a buffer and for the partition that it is given, both together."""
     key_serializer: Literal["bytes", "str", "json", "msgpack"] | Callable[..., Any] | object
     """Converts a key to bytes. Without a serializer, keys have to be bytes."""
     value_serializer: Literal["bytes", "str", "json", "msgpack"] | Callable[..., Any] | object

@@ -27,7 +27,7 @@ class ProducerOptions(Options):
         maximum=INT_MAX,
     )
     max_block_ms: int = duration_ms(
-        "60s", "The longest time that send waits for a buffer and for the partition count of a topic, both together."
+        "60s", "The longest time that send waits for a buffer and for the partition that it is given, both together."
     )
     key_serializer: str | Callable[..., Any] | None = function(
         None, SERIALIZERS, "serialize", "Converts a key to bytes. Without a serializer, keys have to be bytes."

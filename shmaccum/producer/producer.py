@@ -40,6 +40,7 @@ from shmaccum.exceptions import (
     PartitionCountUnknownError,
     ProducerClosedError,
     ShmaccumError,
+    UnknownPartitionError,
 )
 from shmaccum.format.group_offsets import OFFSETS_TOPIC, pack_offsets
 from shmaccum.producer.appender import Appender
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+PARTITION_COUNT_MAX = 2**31 - 1
 PARTITIONS_SLICE_S = 0.002
 CLOSE_SLICE_S = 0.001
 CLOSE_SLICE_MAX_S = 0.25
@@ -330,30 +332,52 @@ class Producer(_native.Producer):
         if self._pipeline is not None:
             self._pipeline.observe_many(futures, error)
 
-    def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int) -> int:
-        """The partition count of a topic, as soon as a sender tells it.
+    def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int, least: int = 1) -> int:
+        """The partition count of a topic, as soon as a sender tells one that is large enough.
 
         Args:
+            topic: its name.
             max_block_ms: for the message.
             deadline_ns: on the clock of time.monotonic_ns().
+            least: the partitions that the topic must have. More than one: the sink may have to be asked again.
         """
         native = self.arena.native
         started_ns = time.monotonic_ns()
-        self._doorbell.ring_if_asleep()  # the topic is new: the sender is to see it
         try:
             with self._until_closed(), self._appender.buffer_pool.waiting_here():
-                while (count := native.topic_partition_count(topic)) == 0:
-                    self._check_may_wait(topic, max_block_ms, deadline_ns)
+                while (count := native.topic_partition_count(topic)) < least:
+                    self._ask_for_partitions(topic, least)
+                    self._check_may_wait(topic, max_block_ms, deadline_ns, least)
                     time.sleep(PARTITIONS_SLICE_S)
         finally:
             self._metrics.metadata_wait_ns += time.monotonic_ns() - started_ns
         return count
 
-    def _check_may_wait(self, topic: str, max_block_ms: int, deadline_ns: int) -> None:
+    def _ask_for_partitions(self, topic: str, least: int) -> None:
+        """Has the sender look at a topic that is new, or find out whether one has more partitions by now."""
+        if least > 1:
+            self.arena.native.want_partitions(topic, min(least, PARTITION_COUNT_MAX))
+        self._doorbell.ring_if_asleep()
+
+    def _check_may_wait(self, topic: str, max_block_ms: int, deadline_ns: int, least: int) -> None:
+        """Ends a wait for partitions with an exception, where it has to end.
+
+        Raises:
+            PartitionCountUnknownError, UnknownPartitionError: the deadline has passed.
+            ProducerClosedError, ArenaRemovedError: nobody will tell.
+        """
         if not self.is_open:
             raise ProducerClosedError("the producer was closed while this waited: nothing was appended")
         check_takes_records(self.arena)
+        count = self.arena.native.topic_partition_count(topic)
+        if count and least > PARTITION_COUNT_MAX:
+            raise UnknownPartitionError(f"no topic has a partition {least - 1}: {topic!r} has {count}, from 0 on")
         if time.monotonic_ns() >= deadline_ns:
+            if count:
+                raise UnknownPartitionError(
+                    f"topic {topic!r} has no partition {least - 1}: its partition count is {count}, from 0 on, and it "
+                    f"did not get more within {max_block_ms} ms (max_block_ms)"
+                )
             raise PartitionCountUnknownError(self._partitions_unknown(topic, max_block_ms))
         self._notice.look()
 

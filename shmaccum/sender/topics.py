@@ -11,13 +11,18 @@ from shmaccum.sinks.sink import Sink
 
 REFRESH_NS = 5_000_000_000
 ASK_AGAIN_NS = 5_000_000
+WANTED_NS = 50_000_000
+"""Time between two looks for producers that wait for more partitions: each is a look at every topic."""
+WANTED_FOR_NS = 1_000_000_000
+"""How long more partitions are expected after a producer has asked."""
 
 
 class TopicPublisher:
     """Asks the sink for the partitions of topics, and publishes them in the arena.
 
     A new topic is looked at in the round after it was named; one that the sink is still finding out about, every few
-    milliseconds; all of them every few seconds, for a topic may get more partitions.
+    milliseconds; all of them every few seconds, for a topic may get more partitions. Where a producer waits for a
+    partition that a topic did not have, the sink is asked again, and looked at every few milliseconds for a while.
     """
 
     def __init__(self, native: _native.Arena, sink: Sink, report: Callable[[str], None]) -> None:
@@ -25,11 +30,16 @@ class TopicPublisher:
         self._sink = sink
         self._report = report
         self._seen_count = 0
+        self._wanted_at_ns = 0
+        self._is_wanted_until_ns = 0
         self.look_at_ns = 0
         """When it wants to look again."""
 
     def publish(self, now_ns: int) -> None:
         """Looks if it is time to."""
+        if now_ns >= self._wanted_at_ns:
+            self._wanted_at_ns = now_ns + WANTED_NS
+            self._ask_again(now_ns)
         if now_ns >= self.look_at_ns or self.is_news:
             self._look(now_ns)
 
@@ -38,11 +48,18 @@ class TopicPublisher:
         """True when a topic was named since the last look."""
         return self._native.registered_topic_count != self._seen_count
 
+    def _ask_again(self, now_ns: int) -> None:
+        for topic in self._native.take_wanted_topics():
+            self._sink.ask_again(topic)
+            self._is_wanted_until_ns = now_ns + WANTED_FOR_NS
+            self.look_at_ns = now_ns
+
     def _look(self, now_ns: int) -> None:
         topics = self._native.topics()
         unknown_count = sum(not self._publish_one(topic) for topic in topics)
         self._seen_count = len(topics)
-        self.look_at_ns = now_ns + (ASK_AGAIN_NS if unknown_count else REFRESH_NS)
+        is_changing = unknown_count or now_ns < self._is_wanted_until_ns
+        self.look_at_ns = now_ns + (ASK_AGAIN_NS if is_changing else REFRESH_NS)
 
     def _publish_one(self, topic: str) -> bool:
         """False while the sink is finding out."""

@@ -525,6 +525,12 @@ class Sink(abc.ABC):
             UnknownTopicError: there is none of that name, and there will be none.
         """
 
+    def ask_again(self, topic: str) -> None:  # noqa: B027 - most sinks know at once
+        """A producer waits for a partition beyond those that `partition_count` tells: find out whether it is there now.
+
+        It is called again as long as the producer waits, some ten times in a second at most.
+        """
+
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
         """Which of the ready partitions may be drained now: one sequence of partition indices per delivery.
 

@@ -108,7 +108,7 @@ def test_whatever_is_bytes_like_can_be_sent(arena: Arena, topic: str, value: Any
 def test_what_is_wrong_is_said_and_nothing_appended(
     arena: Arena, topic: str, arguments: dict[str, Any], error: type[Exception], sentence: str
 ) -> None:
-    with Producer(arena) as producer:
+    with Producer(arena, max_block_ms=20) as producer:
         with pytest.raises(error, match=sentence):
             producer.send(topic, **arguments)
         assert producer.record_count == 0
@@ -284,7 +284,10 @@ class Broken:
 
 def test_interceptors_see_records_before_and_results_after(arena: Arena, topic: str) -> None:
     interceptor = Interceptor()
-    with Drainer(arena) as drainer, Producer(arena, interceptors=[Broken(), interceptor]) as producer:
+    with (
+        Drainer(arena) as drainer,
+        Producer(arena, interceptors=[Broken(), interceptor], max_block_ms=1000) as producer,
+    ):
         future = producer.send(topic, b"v", partition=0)
         metadata = future.get(60)
         wait_until(lambda: len(interceptor.acknowledged) == 1, "the interceptor was told")

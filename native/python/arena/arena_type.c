@@ -499,6 +499,42 @@ static PyObject *arena_available_partitions(PyObject *object, PyObject *topic)
     return list;
 }
 
+/* Waits for nothing, and wakes nobody. */
+static PyObject *arena_want_partitions(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {.function = "want_partitions",
+                                               .names = {"topic", "partition_count"},
+                                               .required_count = 2,
+                                               .count = 2};
+    static const struct integer_range range = {"partition_count", 1, INT32_MAX};
+    struct arena_object *self = arena_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    uint32_t topic_index;
+    int64_t partition_count;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(self->state, bound[1], &range, &partition_count) || !arena_object_attach(self) ||
+        !arena_object_topic(self, bound[0], &topic_index)) {
+        return NULL;
+    }
+    topic_want(self->core, topic_index, (uint32_t)partition_count);
+    Py_RETURN_NONE;
+}
+
+static PyObject *arena_take_wanted_topics(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct arena_object *self = arena_of(object);
+    PyObject *list = arena_object_attach(self) ? PyList_New(0) : NULL;
+    for (uint32_t i = 0; list != NULL && i < registry_topic_count(self->core); i++) {
+        const char *name;
+        uint32_t size;
+        if (topic_take_wanted(self->core, i) && registry_topic_name(self->core, i, &name, &size) == STATUS_OK) {
+            list = list_add(list, PyUnicode_DecodeUTF8(name, size, "replace"));
+        }
+    }
+    return list;
+}
+
 static PyObject *arena_set_topic_partition_count(PyObject *object, PyObject *const *args, Py_ssize_t count,
                                                  PyObject *names)
 {
@@ -611,6 +647,7 @@ ALONE(arena_set_presence, itself)
 ALONE(arena_set_sender_asleep, itself)
 ALONE(arena_set_sender_napping, itself)
 ALONE_FAST(arena_set_topic_partition_count, itself)
+ALONE_FAST(arena_want_partitions, itself)
 ALONE(arena_report_spilled, itself)
 ALONE(arena_report_state_counts, itself)
 ALONE(arena_stand_by, itself)
@@ -618,6 +655,7 @@ ALONE(arena_take_doorbell, itself)
 ALONE(arena_take_listening, itself)
 ALONE(arena_topic_partition_count, itself)
 ALONE(arena_report_topics, itself)
+ALONE(arena_take_wanted_topics, itself)
 ALONE(arena_sync, itself)
 ALONE(arena_force_if_due, itself)
 ALONE_FAST(arena_completion_wait, itself)
@@ -685,6 +723,10 @@ static PyMethodDef arena_methods[] = {
     {"take_doorbell", alone_arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
     {"take_listening", alone_arena_take_listening, METH_NOARGS,
      "True when a loop listens, so that the sender is to ring the results bell."},
+    {"want_partitions", FAST(alone_arena_want_partitions), METH_FASTCALL | METH_KEYWORDS,
+     "Asks the sender to find out whether a topic has so many partitions by now."},
+    {"take_wanted_topics", alone_arena_take_wanted_topics, METH_NOARGS,
+     "The names of the topics of which producers have wanted more partitions since the last call."},
     {"topic_partition_count", alone_arena_topic_partition_count, METH_O,
      "The number of partitions of a topic, as the sink reported; 0 when unknown."},
     {"topics", alone_arena_report_topics, METH_NOARGS, "The names of the topics, by topic index."},

@@ -49,19 +49,20 @@ struct assignment {
     bool is_sticky[CHUNK_COUNT_MAX];
 };
 
-static COLD void raise_unknown_partition(const struct producer_object *self, uint32_t topic_index, uint32_t partition,
-                                         uint32_t partition_count)
+/* The topic may have more partitions than are known. False with an exception set. */
+static COLD bool more_partitions_wait(struct many *many, uint32_t topic_index, uint32_t partition)
 {
     const char *name = "";
     uint32_t name_size = 0;
-    enum status status = registry_topic_name(self->appender->arena->core, topic_index, &name, &name_size);
+    struct append_target target = target_of(many);
+    uint32_t partition_count;
+    enum status status = registry_topic_name(many->producer->appender->arena->core, topic_index, &name, &name_size);
     PyObject *topic = PyUnicode_FromStringAndSize(name, status == STATUS_OK ? (Py_ssize_t)name_size : 0);
-    if (topic != NULL) {
-        PyErr_Format(self->state->unknown_partition,
-                     "topic %R has no partition %u: its partition count is %u, from 0 on",
-                     topic, partition, partition_count);
-        Py_DECREF(topic);
-    }
+    bool is_there = topic != NULL && producer_wait_for_partitions(many->producer, topic, &target,
+                                                                  (int64_t)partition + 1, &partition_count);
+    many->deadline_ns = target.deadline_ns;
+    Py_XDECREF(topic);
+    return is_there;
 }
 
 static inline bool is_keyless(const struct many *many, const struct chunk *chunk, uint32_t i)
@@ -82,7 +83,7 @@ static inline uint32_t partition_choose(const struct many *many, const struct ch
     return partitioner_sticky(&many->producer->partitioner, &chunk->topics[i]->sticky, partition_count);
 }
 
-static inline bool record_assign(const struct many *many, const struct chunk *chunk, uint32_t i,
+static inline bool record_assign(struct many *many, const struct chunk *chunk, uint32_t i,
                                  struct assignment *assignment)
 {
     struct topic_note *topic = chunk->topics[i];
@@ -94,8 +95,8 @@ static inline bool record_assign(const struct many *many, const struct chunk *ch
     uint32_t partition_count =
         topic_partition_count(many->producer->partitioner.arena, topic->sticky.topic_index);
     uint32_t partition = partition_count == 0 ? 0 : partition_choose(many, chunk, i, partition_count);
-    if (UNLIKELY(partition >= partition_count)) {
-        raise_unknown_partition(many->producer, topic->sticky.topic_index, partition, partition_count);
+    if (UNLIKELY(partition >= partition_count) &&
+        !more_partitions_wait(many, topic->sticky.topic_index, partition)) {
         return false;
     }
     return partition_find(many->producer, topic, partition, &assignment->partition_indices[i]);

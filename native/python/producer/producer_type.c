@@ -218,15 +218,16 @@ static COLD bool topic_find_slow(struct producer_object *self, PyObject *topic, 
     return true;
 }
 
-/* Nobody has told yet how many partitions the topic has: the sender asks the sink, and may have to be woken for it. */
-static COLD bool partitions_wait(struct producer_object *self, PyObject *topic, struct append_target *target,
-                                 uint32_t *partition_count)
+/* Nobody has told yet how many partitions the topic has, or it has too few: the sender asks the sink, and may have to
+ * be woken for it. */
+COLD bool producer_wait_for_partitions(struct producer_object *self, PyObject *topic, struct append_target *target,
+                                       int64_t least, uint32_t *partition_count)
 {
-    static const struct integer_range range = {"the partition count", 1, INT32_MAX};
+    const struct integer_range range = {"the partition count", least, INT32_MAX};
     int64_t count = 0;
     PyObject *answer =
-        PyObject_CallFunction(self->wait_for_partitions, "OLL", topic, (long long)target->max_block_ms,
-                              (long long)append_deadline(target));
+        PyObject_CallFunction(self->wait_for_partitions, "OLLL", topic, (long long)target->max_block_ms,
+                              (long long)append_deadline(target), (long long)least);
     bool is_known = answer != NULL && integer_parse(self->state, answer, &range, &count);
     Py_XDECREF(answer);
     *partition_count = (uint32_t)count;
@@ -242,7 +243,7 @@ static inline bool topic_find(struct producer_object *self, PyObject *topic, str
         return false;
     }
     *partition_count = topic_partition_count(self->partitioner.arena, *topic_index);
-    return LIKELY(*partition_count > 0) || partitions_wait(self, topic, target, partition_count);
+    return LIKELY(*partition_count > 0) || producer_wait_for_partitions(self, topic, target, 1, partition_count);
 }
 
 bool producer_topic(struct producer_object *self, PyObject *topic, struct append_target *target, uint32_t *topic_index,
@@ -283,10 +284,8 @@ static COLD bool partition_explicit(struct send_target *target, PyObject *topic,
     if (!partition_parse(self->state, partition, &number)) {
         return false;
     }
-    if ((uint32_t)number >= target->partition_count) {
-        PyErr_Format(self->state->unknown_partition,
-                     "topic %R has no partition %d: its partition count is %u, from 0 on",
-                     topic, number, target->partition_count);
+    if ((uint32_t)number >= target->partition_count &&
+        !producer_wait_for_partitions(self, topic, &target->append, (int64_t)number + 1, &target->partition_count)) {
         return false;
     }
     return partition_set(target, (uint32_t)number);

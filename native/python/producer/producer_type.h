@@ -30,7 +30,7 @@ struct producer_object {
     struct module_state *state;
     struct appender_object *appender; /* NULL before __init__ */
     PyObject *tracker;                      /* the object that its futures refer to */
-    PyObject *wait_for_partitions; /* (topic, max_block_ms, deadline_ns) -> partition count, or raises */
+    PyObject *wait_for_partitions; /* (topic, max_block_ms, deadline_ns, least) -> partition count, or raises */
     PyObject *prepare; /* (arguments of send) -> all six, serialized; NULL: records are sent as they are given */
     PyObject *conclude;  /* (future or None, exception or None) behind each append; NULL: nothing is left to do there */
     bool is_open;
@@ -59,6 +59,10 @@ void producer_end(struct producer_object *self);
  * be. Inside a counted call. False with an exception set. */
 bool producer_topic(struct producer_object *self, PyObject *topic, struct append_target *target, uint32_t *topic_index,
                     uint32_t *partition_count);
+
+/* Waits until the topic has at least so many partitions; *partition_count gets their number. False: an exception. */
+bool producer_wait_for_partitions(struct producer_object *self, PyObject *topic, struct append_target *target,
+                                  int64_t least, uint32_t *partition_count);
 
 /* The index of a partition of the topic, which is created if it is new. False with an exception set. */
 static inline bool partition_find(struct producer_object *self, struct topic_note *topic, uint32_t partition,

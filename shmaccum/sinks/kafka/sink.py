@@ -409,6 +409,9 @@ class KafkaSink(Sink):
             self._want_answer()
         return count
 
+    def ask_again(self, topic: str) -> None:  # noqa: ARG002 - one request asks for all
+        self._client.refresh_metadata()
+
     # --- whether the cluster answers
 
     @property
