@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -18,7 +19,7 @@ from shmaccum import aio
 from shmaccum._native import DeliveryFuture
 from shmaccum.closing import StoppedOnExit
 from shmaccum.compat.errors import Ours, aborting, join, join_of_code, nearest, translating
-from shmaccum.compat.settings import Rows, Settings, refused, to, without_use
+from shmaccum.compat.settings import Rows, Settings, batch_size, refused, to, with_defaults, without_use
 from shmaccum.exceptions import (
     ArenaBusyError,
     BufferExhaustedError,
@@ -42,6 +43,7 @@ from shmaccum.packages import needed
 from shmaccum.producer.loop_results import LoopResults
 
 with needed("aiokafka", "aiokafka", "shmaccum.compat.aiokafka needs"):
+    import aiokafka
     import aiokafka.errors as theirs
     from aiokafka.partitioner import DefaultPartitioner
     from aiokafka.producer.message_accumulator import BatchBuilder as TheirBuilder
@@ -100,7 +102,7 @@ class _Function:
         return self._function(data)
 
 
-ROWS: Rows = {
+_ROWS: Rows = {
     "loop": without_use("the producer belongs to the loop that runs"),
     "client_id": to("producer", "client_id"),
     "metadata_max_age_ms": to("sink", "metadata_max_age_ms"),
@@ -110,7 +112,7 @@ ROWS: Rows = {
     "key_serializer": to("producer", "key_serializer", _Function),
     "value_serializer": to("producer", "value_serializer", _Function),
     "compression_type": to("sink", "compression_type"),
-    "max_batch_size": to("arena", "batch_size"),
+    "max_batch_size": to("arena", "batch_size", batch_size),
     "partitioner": to("producer", "partitioner", _partitioner),
     "max_request_size": to("arena,sender", "max_request_size"),
     "linger_ms": to("producer", "linger_ms"),
@@ -128,6 +130,10 @@ ROWS: Rows = {
     "sasl_kerberos_domain_name": to("sink", "sasl_kerberos_domain_name"),
     "sasl_oauth_token_provider": refused(f"{OBJECT}: run a shmaccum.Sender that has it"),
 }
+DEFAULTS = {name: row.default for name, row in inspect.signature(aiokafka.AIOKafkaProducer).parameters.items()}
+"""aiokafka's own values of its options. That of ``acks`` is an object of its own."""
+
+ROWS = with_defaults(_ROWS, DEFAULTS)
 """The options of aiokafka, each with its owner here or with a reason."""
 
 
@@ -482,8 +488,9 @@ def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
     given = dict(options)
     if given.get("loop") is not None:
         warnings.warn("the loop parameter is deprecated and without use here", DeprecationWarning, stacklevel=3)
-    if not str(given.get("security_protocol", "")).startswith("SASL"):
-        given.pop("sasl_mechanism", None)  # aiokafka has PLAIN here without a login, too
+    mechanism = given.pop("sasl_mechanism", DEFAULTS["sasl_mechanism"])
+    if str(given.get("security_protocol", "")).startswith("SASL"):
+        given["shmaccum_sasl_mechanism"] = mechanism  # aiokafka has PLAIN here without a login, too
     if given.get("transactional_id") is not None:
         given["enable_idempotence"] = True
     given.setdefault("shmaccum_max_block_ms", given.get("request_timeout_ms", REQUEST_TIMEOUT_DEFAULT_MS))

@@ -30,7 +30,7 @@ from shmaccum import kept_producer
 from shmaccum._native import BufferWait, ConfluentProducer, DeliveryFuture
 from shmaccum.arena.reports import Kind, Report, read_reports
 from shmaccum.closing import ClosedOnExit
-from shmaccum.compat.confluent_options import ROWS
+from shmaccum.compat.confluent_options import DEFAULTS, ROWS
 from shmaccum.compat.errors import aborting, join, translating
 from shmaccum.compat.settings import Settings
 from shmaccum.exceptions import (
@@ -282,7 +282,7 @@ def _function(config: Mapping[str, Any], name: str) -> Any:
 
 def _milliseconds(config: Mapping[str, Any], name: str, default: int) -> int:
     try:
-        return int(config.get(name, default))
+        return int(float(config.get(name, default)))
     except (TypeError, ValueError):
         raise translated(
             InvalidArgumentError(f'Invalid value for configuration property "{name}": {config[name]!r} is no number')
@@ -296,7 +296,9 @@ def _settings(config: Mapping[str, Any]) -> Settings:
     settings = Settings.split(rest, ROWS, servers[0] if servers else "localhost")
     timeout_ms = settings.sender.get("delivery_timeout_ms")
     if timeout_ms is not None and int(settings.sender.get("request_timeout_ms", 0)) > int(timeout_ms):
-        del settings.sender["request_timeout_ms"]  # librdkafka's message timeout ends a request, too
+        settings.sender.pop("request_timeout_ms", None)  # librdkafka's message timeout ends a request, too
+    if str(settings.sink_options.get("security_protocol", "")).startswith("SASL"):
+        settings.sink_options.setdefault("sasl_mechanism", DEFAULTS["sasl.mechanism"])
     settings.complete()
     return settings
 

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shmaccum.compat.settings import Row, Rows, met, refused, to, without_use
+from shmaccum.compat.settings import Row, Rows, batch_size, met, refused, to, with_defaults, without_use
 from shmaccum.config import INT_MAX, LONG_MAX
 from shmaccum.exceptions import InvalidArgumentError
 
@@ -41,14 +42,25 @@ def _partitioner(given: Any) -> Any:
     return PARTITIONERS[given]
 
 
-def _milliseconds(given: Any) -> Any:
+def _number(given: Any) -> float:
+    """librdkafka takes a number as text, too."""
+    return float(given)
+
+
+def _milliseconds(given: Any) -> int:
     """librdkafka takes a fraction of a millisecond, too."""
-    return round(given) if isinstance(given, float) else given
+    return math.ceil(_number(given))
 
 
-def _timeout_ms(given: Any) -> Any:
+def _timeout_ms(given: Any) -> int:
     """librdkafka writes 0 for a timeout that never ends."""
-    return LONG_MAX if str(given) == "0" else given
+    return _milliseconds(given) or LONG_MAX
+
+
+def _refresh_ms(given: Any) -> int:
+    """librdkafka writes -1 for metadata that is asked for when it is needed alone."""
+    wanted_ms = _milliseconds(given)
+    return LONG_MAX if wanted_ms < 0 else max(wanted_ms, 1)
 
 
 def _retries(given: Any) -> int:
@@ -80,10 +92,10 @@ NO_CALLBACK = refused("this process has no connections")
 NO_PEM = refused("certificates are PEM files: ssl.ca.location, ssl.certificate.location, ssl.key.location")
 NO_OIDC = refused("the sender asks a token provider of Python: run a shmaccum.Sender that has one")
 
-ROWS: Rows = {
+_ROWS: Rows = {
     "client.id": to("producer", "client_id"),
     **_all(to("arena,sender", "max_request_size"), "message.max.bytes"),
-    "batch.size": to("arena", "batch_size"),
+    "batch.size": to("arena", "batch_size", batch_size),
     **_all(to("producer", "linger_ms", _milliseconds), "linger.ms", "queue.buffering.max.ms"),
     **_all(to("sender", "delivery_timeout_ms", _timeout_ms), "message.timeout.ms", "delivery.timeout.ms"),
     "request.timeout.ms": to("sender", "request_timeout_ms"),
@@ -100,7 +112,7 @@ ROWS: Rows = {
     **_all(_sink("compression_type"), "compression.type", "compression.codec"),
     "partitioner": to("producer", "partitioner", _partitioner),
     "allow.auto.create.topics": _sink("allow_auto_create_topics"),
-    **_all(_sink("metadata_max_age_ms"), "metadata.max.age.ms", "topic.metadata.refresh.interval.ms"),
+    **_all(to("sink", "metadata_max_age_ms", _refresh_ms), "metadata.max.age.ms", "topic.metadata.refresh.interval.ms"),
     "metadata.recovery.rebootstrap.trigger.ms": _sink("metadata_recovery_rebootstrap_trigger_ms"),
     "client.dns.lookup": _sink("client_dns_lookup"),
     "reconnect.backoff.ms": _sink("reconnect_backoff_ms"),
@@ -216,4 +228,57 @@ ROWS: Rows = {
         "sasl.oauthbearer.token.endpoint.url",
     ),
 }
+
+DEFAULTS: Mapping[str, str] = {
+    "client.id": "rdkafka",
+    "message.max.bytes": "1000000",
+    "max.in.flight.requests.per.connection": "1000000",
+    "max.in.flight": "1000000",
+    "metadata.recovery.rebootstrap.trigger.ms": "300000",
+    "topic.metadata.refresh.interval.ms": "300000",
+    "metadata.max.age.ms": "900000",
+    "socket.send.buffer.bytes": "0",
+    "socket.receive.buffer.bytes": "0",
+    "socket.connection.setup.timeout.ms": "30000",
+    "connections.max.idle.ms": "0",
+    "reconnect.backoff.ms": "100",
+    "reconnect.backoff.max.ms": "10000",
+    "allow.auto.create.topics": "true",
+    "security.protocol": "plaintext",
+    "ssl.ca.certificate.stores": "Root",
+    "ssl.engine.id": "dynamic",
+    "ssl.endpoint.identification.algorithm": "https",
+    "sasl.mechanisms": "GSSAPI",
+    "sasl.mechanism": "GSSAPI",
+    "sasl.kerberos.service.name": "kafka",
+    "sasl.kerberos.principal": "kafkaclient",
+    "sasl.kerberos.min.time.before.relogin": "60000",
+    "sasl.oauthbearer.method": "default",
+    "transaction.timeout.ms": "60000",
+    "enable.idempotence": "false",
+    "enable.gapless.guarantee": "false",
+    "queue.buffering.max.ms": "5",
+    "linger.ms": "5",
+    "message.send.max.retries": "2147483647",
+    "retries": "2147483647",
+    "retry.backoff.ms": "100",
+    "retry.backoff.max.ms": "1000",
+    "compression.codec": "none",
+    "compression.type": "none",
+    "batch.size": "1000000",
+    "delivery.report.only.error": "false",
+    "client.dns.lookup": "use_all_dns_ips",
+    "request.required.acks": "-1",
+    "acks": "-1",
+    "request.timeout.ms": "30000",
+    "message.timeout.ms": "300000",
+    "delivery.timeout.ms": "300000",
+    "compression.level": "-1",
+}
+"""librdkafka's own values of options that an owner gets or that are refused.
+
+``partitioner`` is not among them: without it, keys go where Kafka's Java producer sends them.
+"""
+
+ROWS = with_defaults(_ROWS, DEFAULTS)
 """The options of librdkafka's producer, each with its owner here or with a reason."""

@@ -10,7 +10,7 @@ from shmaccum import kept_producer
 from shmaccum._native import DeliveryFuture
 from shmaccum.closing import ClosedOnExit
 from shmaccum.compat.errors import Ours, aborting, join, join_of_code, nearest, translating
-from shmaccum.compat.settings import Rows, Settings, refused, to, without_use
+from shmaccum.compat.settings import Rows, Settings, batch_size, refused, to, with_defaults, without_use
 from shmaccum.config import INT_MAX
 from shmaccum.config.sender import IN_FLIGHT_MAX_IDEMPOTENT
 from shmaccum.exceptions import (
@@ -89,7 +89,7 @@ def _acks(given: Any) -> str:
     return "all" if given in (-1, "all") else str(given)
 
 
-ROWS: Rows = {
+_ROWS: Rows = {
     "client_id": to("producer", "client_id"),
     "key_serializer": to("producer", "key_serializer", _serializer),
     "value_serializer": to("producer", "value_serializer", _serializer),
@@ -100,7 +100,7 @@ ROWS: Rows = {
     "acks": to("sender", "acks", _acks),
     "compression_type": to("sink", "compression_type"),
     "retries": to("sender", "retries", lambda given: int(min(given, INT_MAX))),
-    "batch_size": to("arena", "batch_size"),
+    "batch_size": to("arena", "batch_size", batch_size),
     "linger_ms": to("producer", "linger_ms"),
     "partitioner": to("producer", "partitioner", _partitioner),
     "connections_max_idle_ms": to("sink", "connections_max_idle_ms"),
@@ -149,6 +149,7 @@ ROWS: Rows = {
     "socks5_proxy": refused("the sender connects to brokers directly"),
     "kafka_client": refused("this process has no connections"),
 }
+ROWS = with_defaults(_ROWS, kafka.KafkaProducer.DEFAULT_CONFIG)
 """The options of kafka-python, each with its owner here or with a reason."""
 
 

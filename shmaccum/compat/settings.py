@@ -12,23 +12,28 @@
 
 A `Rows` is the table of a library. An option whose name begins with ``shmaccum_`` (``shmaccum.``) is one of ours:
 ``shmaccum_arena`` names the arena, ``shmaccum_sink`` names another sink than the cluster, and every other goes where
-`shmaccum.config` has it. A password that stands in the program is handed to the sender's process by an environment
-variable of this one, because every user of the host can read a command line.
+`shmaccum.config` has it. A password that stands in the program stays in the memory of this process, and goes to the
+sender's process by a pipe: users of the host can read command lines, and children inherit an environment.
+
+**An option that has the library's own default counts as not given**, because wrappers pass on all defaults. Every other
+value that the library documents is met, refused with a reason, or without use. Where a given option rules out the
+default of another one, the other one follows it (`Settings.complete`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shmaccum.arena import DEFAULT_MODE, Arena
-from shmaccum.config import ArenaOptions, Options, ProducerOptions, SenderOptions
+from shmaccum.config import LONG_MAX, ArenaOptions, Options, ProducerOptions, SenderOptions
+from shmaccum.config.arena import BATCH_SIZE_MIN
 from shmaccum.config.secret import Secret
 from shmaccum.config.sender import IN_FLIGHT_MAX_IDEMPOTENT
 from shmaccum.config.table import refuse
@@ -44,6 +49,22 @@ DEFAULT_PORT = 9092
 NAME_HOST_MAX = 40
 REQUEST_TIMEOUT_DEFAULT_MS = 30_000
 LINGER_DEFAULT_MS = 5
+PAGE_SIZE = 4096
+BATCHES_MIN = 8
+"""So many batches have room in the memory of an arena, at least."""
+
+
+NO_DEFAULT = object()
+
+
+def _is_spelled(default: str, given: Any) -> bool:
+    """True for another form of a text, such as 5 for "5" and True for "true"."""
+    try:
+        if not isinstance(given, bool):
+            return float(given) == float(default)
+    except (TypeError, ValueError):
+        pass
+    return str(given).strip().lower() == default.lower()
 
 
 @dataclass(frozen=True)
@@ -57,6 +78,7 @@ class Row:
         why: the reason of an option that no owner gets.
         is_refused: a value other than none makes an error.
         is_met: the library's module meets it by itself.
+        default: the library's own value; as text, it stands for every form of it.
     """
 
     places: tuple[str, ...] = ()
@@ -65,6 +87,13 @@ class Row:
     why: str = ""
     is_refused: bool = False
     is_met: bool = False
+    default: Any = NO_DEFAULT
+
+    def has_default(self, given: Any) -> bool:
+        """True for the library's own value, which counts as not given. True is not 1."""
+        if given is self.default or (type(given) is type(self.default) and bool(given == self.default)):
+            return True
+        return isinstance(self.default, str) and _is_spelled(self.default, given)
 
     @property
     def sentence(self) -> str:
@@ -99,9 +128,24 @@ def refused(why: str) -> Row:
     return Row(why=why, is_refused=True)
 
 
+def with_defaults(rows: Rows, defaults: Mapping[str, Any]) -> Rows:
+    """The table with the library's own values."""
+    return {name: replace(row, default=defaults.get(name, NO_DEFAULT)) for name, row in rows.items()}
+
+
+def batch_size(given: Any) -> int:
+    """The size of a batch: an arena reserves whole pages, so a smaller one, and 0 for no batching, becomes a page."""
+    return max(int(given), PAGE_SIZE)
+
+
 @dataclass
 class Settings:
-    """The options of each owner, by our names, and the place to deliver to."""
+    """The options of each owner, by our names, and the place to deliver to.
+
+    Attributes:
+        secrets: passwords of the sink that stand in the program.
+        own: our names of the options that the program gave by our names. Nothing changes those.
+    """
 
     sink: str = ""
     arena_name: str = ""
@@ -109,9 +153,17 @@ class Settings:
     sender: dict[str, Any] = field(default_factory=dict)
     sink_options: dict[str, Any] = field(default_factory=dict)
     producer: dict[str, Any] = field(default_factory=dict)
+    secrets: dict[str, Secret] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
 
     @classmethod
-    def split(cls, given: Mapping[str, Any], rows: Rows, servers: str | Iterable[str]) -> Settings:
+    def split(
+        cls,
+        given: Mapping[str, Any],
+        rows: Rows,
+        servers: str | Iterable[str],
+        defaults: Mapping[str, Any] | None = None,
+    ) -> Settings:
         """Tells the options of a library apart.
 
         Args:
@@ -124,15 +176,25 @@ class Settings:
         """
         settings = cls(sink=sink_of(servers))
         theirs = {name: value for name, value in given.items() if not _is_ours(name)}
+        theirs = {
+            name: value for name, value in theirs.items() if name not in rows or not rows[name].has_default(value)
+        }
         refuse(_faults(theirs, rows))
         for name, value in theirs.items():
             settings._take_theirs(name, value, rows[name])
-        for name in given.keys() - theirs.keys():
+        for name in filter(_is_ours, given):
             settings._take_ours(name[len(PREFIX) :].replace(".", "_"), given[name])
         return settings
 
     def _take_theirs(self, name: str, value: Any, row: Row) -> None:
-        read = value if row.read is None or value is None else row.read(value)
+        try:
+            read = value if row.read is None or value is None else row.read(value)
+        except InvalidArgumentError:
+            raise
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidArgumentError(f"{name}: {value!r} is no value of this option ({error})") from None
+        if isinstance(read, float) and (math.isinf(read) or read.is_integer()):
+            read = LONG_MAX if read > LONG_MAX else int(read)
         if row.why:
             logger.info("the option %s has no use here: %s", name, row.why)
         elif read is not None:
@@ -150,6 +212,7 @@ class Settings:
                 "producer": ProducerOptions,
             }
             places = [place for place, table in tables.items() if name in table.table()]
+            self.own.add(name)
             self.put(places or ["sink"], name, value)
 
     def put(self, places: Iterable[str], name: str, value: Any) -> None:
@@ -169,12 +232,12 @@ class Settings:
         self._keep_those_of_the_sink()
         self._give_way()
         self._fit_timeouts()
+        self._fit_backoffs()
         self._check_transactions()
         self._bound_records()
         self.sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
-        digest = self._digest()
-        self.arena_name = self.arena_name or f"compat-{_host(self.sink)}-{os.getuid()}-{digest}"
-        self._hide_secrets(digest)
+        self.arena_name = self.arena_name or f"compat-{_host(self.sink)}-{os.getuid()}-{self._digest()}"
+        self._hide_secrets()
 
     def _keep_those_of_the_sink(self) -> None:
         """Another sink than the cluster needs nothing that says how to reach a broker."""
@@ -204,22 +267,53 @@ class Settings:
             )
 
     def _bound_records(self) -> None:
-        """A record within one batch is not measured against max_request_size, so no batch is larger than that."""
-        chosen = ArenaOptions.parse(self.arena)
-        if chosen.batch_size > chosen.max_request_size:
-            self.arena["batch_size"] = chosen.max_request_size
+        """Fits the batch into the largest record, which is not measured within one batch, and into the memory."""
+        size, largest, memory = (
+            _value(ArenaOptions, self.arena, name) for name in ("batch_size", "max_request_size", "buffer_memory")
+        )
+        if None not in (size, largest, memory):
+            room = memory if "batch_size" in self.own else max(memory // BATCHES_MIN, PAGE_SIZE)
+            bound = max(min(largest, room), BATCH_SIZE_MIN)
+            if size > bound:
+                self.arena["batch_size"] = bound
+
+    def _fit_backoffs(self) -> None:
+        """The shorter and the longer pause: one that the program names is met, and the other one follows it."""
+        pairs: list[tuple[type[Options] | None, dict[str, Any], str]] = [
+            (SenderOptions, self.sender, "retry_backoff"),
+            (sink_options_type(split_url(self.sink)[0]), self.sink_options, "reconnect_backoff"),
+        ]
+        for table, given, name in pairs:
+            first, last = f"{name}_ms", f"{name}_max_ms"
+            if table is None or first not in table.table() or {first, last} <= self.own:
+                continue
+            shorter, longer = _value(table, given, first), _value(table, given, last)
+            if shorter is None or longer is None or shorter <= longer:
+                continue
+            if first in given and last not in self.own:
+                given[last] = shorter
+            else:
+                given[first] = longer
 
     def _fit_timeouts(self) -> None:
         """A delivery timeout that the program names counts all time, as it does in the library."""
-        timeout_ms = self.sender.get("delivery_timeout_ms")
-        if timeout_ms is None:
+        if self.sender.get("delivery_timeout_ms") is None:
+            self._fit_delivery_timeout()
             return
+        timeout_ms = _value(SenderOptions, self.sender, "delivery_timeout_ms")
+        if timeout_ms is None:
+            return  # a wrong value is told by the table
         self.sender.setdefault("delivery_timeout_counts", "always")
-        with contextlib.suppress(TypeError):  # a wrong value is told by the table
-            self.sender.setdefault("linger_ms", min(LINGER_DEFAULT_MS, timeout_ms // 2))
-            self.sender.setdefault(
-                "request_timeout_ms", max(min(REQUEST_TIMEOUT_DEFAULT_MS, timeout_ms - self.sender["linger_ms"]), 1)
-            )
+        self.sender.setdefault("linger_ms", min(LINGER_DEFAULT_MS, timeout_ms // 2))
+        linger_ms = _value(SenderOptions, self.sender, "linger_ms") or 0
+        self.sender.setdefault("request_timeout_ms", max(min(REQUEST_TIMEOUT_DEFAULT_MS, timeout_ms - linger_ms), 1))
+
+    def _fit_delivery_timeout(self) -> None:
+        """A request timeout that the program names fits into the delivery timeout that it does not name."""
+        names = ("delivery_timeout_ms", "linger_ms", "request_timeout_ms")
+        timeout_ms, linger_ms, request_ms = (_value(SenderOptions, self.sender, name) for name in names)
+        if None not in (timeout_ms, linger_ms, request_ms) and timeout_ms < linger_ms + request_ms:
+            self.sender["delivery_timeout_ms"] = linger_ms + request_ms
 
     def _digest(self) -> str:
         """Ten digits that differ where the options of arena, sender or sink do; a password is no part of them."""
@@ -232,21 +326,20 @@ class Settings:
         )
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:10]
 
-    def _hide_secrets(self, digest: str) -> None:
+    def _hide_secrets(self) -> None:
         table = sink_options_type(split_url(self.sink)[0])
         for name, option in {} if table is None else table.table().items():
             value = self.sink_options.get(name)
             if option.kind == "secret" and value is not None and Secret(str(value)).place is None:
-                variable = f"SHMACCUM_{digest}_{name}".upper()
-                os.environ[variable] = str(value)
-                self.sink_options[name] = f"env:{variable}"
+                self.secrets[name] = Secret(str(value))
+                del self.sink_options[name]
 
     # --- the producer
 
     @property
     def recipe(self) -> Recipe:
         """The sender that the producer keeps."""
-        return Recipe(self.sink, self.sender, self.sink_options)
+        return Recipe(self.sink, self.sender, self.sink_options, secrets=self.secrets)
 
     def make(self) -> dict[str, Any]:
         """Makes the arena where there is none.
@@ -262,6 +355,18 @@ class Settings:
             mode = ArenaOptions.parse(self.arena).mode
         given_mode = None if mode == DEFAULT_MODE else mode
         return {"arena": self.arena_name, "mode": given_mode, "sink": self.recipe, **self.producer}
+
+
+def _value(table: type[Options], given: Mapping[str, Any], name: str) -> Any:
+    """The value that an option will have; None for a wrong one, which its table refuses."""
+    option = table.table()[name]
+    value = given.get(name)
+    if value is None:
+        return option.default
+    try:
+        return option.bounded(option.parse(value))
+    except (InvalidArgumentError, TypeError, ValueError):
+        return None
 
 
 def _is_ours(name: str) -> bool:

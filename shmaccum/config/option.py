@@ -130,7 +130,7 @@ def _with_minus_one(parse: Callable[[Any], int]) -> Callable[[Any], int]:
 
 def _parse_milliseconds(given: Any) -> int:
     """A bare number of an option that ends in ms is what Kafka's configuration files have."""
-    if isinstance(given, float) and given == math.inf:
+    if given == math.inf or (isinstance(given, str) and given.strip().lower() == "inf"):
         return LONG_MAX
     return int(given) if isinstance(given, str) and given.strip().isdecimal() else parse_duration_ms(given)
 

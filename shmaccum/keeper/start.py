@@ -31,6 +31,7 @@ from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.removal import has_lost_its_name, tell_removal
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.config import SenderOptions, command_line_value
+from shmaccum.config.secret import Secret
 from shmaccum.exceptions import SenderNotStartedError
 from shmaccum.keeper.inheritance import daemon_path, daemon_umask, package_root
 from shmaccum.sinks.names import expect_sink, name_in_arena, one_spelling, split_url
@@ -59,6 +60,8 @@ class Recipe:
         options: those of `SenderOptions`, as they were given.
         sink_options: those of the sink.
         log_path: the sender's log is appended here; None: only the arena's error log has what it reports.
+        secrets: options of the sink that no command line and no environment may have. The sender reads them from its
+            standard input.
 
     Raises:
         InvalidArgumentError: an option is wrong, or a password is neither ``env:NAME`` nor ``file:PATH``: the sender's
@@ -69,6 +72,7 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
     sink_options: Mapping[str, Any] = field(default_factory=dict)
     log_path: str | os.PathLike[str] | None = None
+    secrets: Mapping[str, Secret] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         SenderOptions.parse(self.options)
@@ -284,7 +288,7 @@ def start(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
     """
     with _log_file(recipe.log_path) as log:
         begins_at = log.seek(0, os.SEEK_END)
-        reader = _spawn(arena, recipe.command(arena), log, deadline_s)
+        reader = _spawn(arena, recipe, log, deadline_s)
         try:
             is_closed = _wait_for_end(reader, deadline_s)
         finally:
@@ -316,7 +320,7 @@ def _log_file(log_path: str | os.PathLike[str] | None) -> Iterator[IO[bytes]]:
             yield log
 
 
-def _spawn(arena: Arena, command: list[str], log: IO[bytes], deadline_s: float) -> int:
+def _spawn(arena: Arena, recipe: Recipe, log: IO[bytes], deadline_s: float) -> int:
     """Starts the daemon; returns the pipe to wait on.
 
     The process that is started here ends at once: it forks the daemon, which nobody has to wait for.
@@ -324,11 +328,16 @@ def _spawn(arena: Arena, command: list[str], log: IO[bytes], deadline_s: float) 
     Raises:
         SenderNotStartedError: no process could be started.
     """
-    given = {"root": package_root(), "path": daemon_path(), "umask": daemon_umask(arena.mode)}
+    given = {
+        "root": package_root(),
+        "path": daemon_path(),
+        "umask": daemon_umask(arena.mode),
+        "secrets": {name: secret.reveal() for name, secret in recipe.secrets.items()},
+    }
     reader, writer = os.pipe()
     try:
         subprocess.run(
-            command,
+            recipe.command(arena),
             input=json.dumps(given).encode(),
             stdout=writer,
             stderr=log,

@@ -12,7 +12,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from shmaccum.arena import DEFAULT_MODE
 from shmaccum.arena.removal import EXIT_CODE
@@ -52,12 +52,15 @@ def tell_that_it_is_open(*, has_log: bool) -> None:
     os.close(null)
 
 
-def main(arguments: list[str] | None = None, *, refusals: Iterable[str] = ()) -> int:
+def main(
+    arguments: list[str] | None = None, *, refusals: Iterable[str] = (), secrets: Mapping[str, str] | None = None
+) -> int:
     """Returns the exit code.
 
     Args:
         arguments: those of the command line by default.
         refusals: what a daemon could not reset, for its log.
+        secrets: further options of the sink, which a command line must not have.
     """
     given = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format=FORMAT)
@@ -67,7 +70,7 @@ def main(arguments: list[str] | None = None, *, refusals: Iterable[str] = ()) ->
         service = SenderService(
             given.arena,
             given.sink,
-            sink_options=_pairs(given.sink_set),
+            sink_options={**_pairs(given.sink_set), **(secrets or {})},
             standby=given.standby,
             mode=given.mode,
             group=given.group,

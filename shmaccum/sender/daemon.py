@@ -6,6 +6,7 @@ The keeper starts it as ``python -I shmaccum/sender/daemon.py``. Standard input 
 ``root``     the folder from which the parent imported ``shmaccum``; the daemon imports the same one
 ``path``     the folders of the parent in which the dependencies are (`shmaccum.keeper.inheritance` chooses them)
 ``umask``    of the files that the sender creates: no wider than the arena
+``secrets``  options of the sink that neither a command line nor an environment may have
 
 Reset
     the signal mask and ignored signals; the working folder (``/``); the umask; niceness, scheduling policy and CPU
@@ -149,7 +150,7 @@ def run() -> int:
         return 1
 
     name_process()
-    return program.main(refusals=refusals)
+    return program.main(refusals=refusals, secrets=given["secrets"])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import ssl
 import struct
@@ -18,7 +19,9 @@ import trustme
 from click.testing import CliRunner
 from kafka import KafkaConsumer
 
+from shmaccum.arena import Arena
 from shmaccum.cli.groups import command as groups_command
+from shmaccum.compat.kafka_python import KafkaProducer
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.serving import LogServer
 from shmaccum.serving.users import User, Verifier, changed_users, parse_grant
@@ -35,6 +38,7 @@ from tests.serving_support import (
     served,
     stranger,
 )
+from tests.support import end_senders, sender_pid
 
 LOOPBACK = "127.0.0.1"
 
@@ -466,3 +470,24 @@ def test_groups_are_looked_at_and_changed_through_tls_and_a_login(tmp_path: Path
         assert "wrong user name or password" in groups("delete", "readers", *config, code=2)
         properties.write_text(properties.read_text().replace('"wrong"', f'"{PASSWORD}"'))
         assert "readers is deleted" in groups("delete", "readers", *config)
+
+
+def test_a_password_in_the_program_reaches_each_sender_and_no_environment(tmp_path: Path, arena_name: str) -> None:
+    """The sender of a drop-in producer logs in, and so does the one that takes its place."""
+    ours = {"shmaccum_arena": arena_name, "shmaccum_buffer_memory": "1MiB"}
+    users = write_users(tmp_path, ada=ALL)
+    with served(tmp_path / "log", **users) as address, Arena.create(arena_name, buffer_memory="1MiB") as arena:
+        producer = KafkaProducer(bootstrap_servers=address, **login_of_kafka_python("ada"), **ours)
+        former = None
+        for _ in range(2):
+            assert producer.send(TOPIC, b"1", partition=0).get(DEADLINE_S).partition == 0
+            pid = sender_pid(arena)
+            assert pid not in (None, former)
+            for told in (f"/proc/{pid}/environ", f"/proc/{pid}/cmdline", "/proc/self/environ"):
+                assert PASSWORD.encode() not in Path(told).read_bytes()
+            assert PASSWORD not in os.environ.values()
+            os.kill(pid or 0, signal.SIGKILL)
+            former = pid
+        producer.close(DEADLINE_S)
+        end_senders(arena)
+    Arena.remove(arena_name, missing_ok=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shmaccum.arena import Arena
 from shmaccum.compat.settings import Rows, Settings, refused, sink_of, to, without_use
 from shmaccum.exceptions import InvalidArgumentError
 
@@ -79,12 +80,14 @@ def test_equal_settings_name_one_arena_and_others_another() -> None:
     assert settings("a,b").arena_name != name
 
 
-def test_a_password_goes_to_the_sender_by_the_environment_and_is_no_part_of_the_name() -> None:
+def test_a_password_is_in_no_environment_and_no_command_line_and_is_no_part_of_the_name(arena: Arena) -> None:
+    before = dict(os.environ)
     found = settings(**LOGIN, password="geheim")
-    place = found.sink_options["sasl_plain_password"]
-    assert os.environ.pop(place.removeprefix("env:")) == "geheim"
+    assert os.environ == before
     assert found.arena_name == settings(**LOGIN, password="env:OTHER").arena_name
-    assert "geheim" not in " ".join([*map(str, found.recipe.sink_options.values()), found.arena_name])
+    assert found.recipe.secrets["sasl_plain_password"].reveal() == "geheim"
+    assert "geheim" not in " ".join([*found.recipe.command(arena), found.arena_name, repr(found), repr(found.recipe)])
+    assert settings(**LOGIN, password="env:OTHER").recipe.secrets == {}
 
 
 def test_a_delivery_timeout_counts_all_time_and_the_request_timeout_fits_into_it() -> None:
