@@ -7,13 +7,17 @@ batches is the same when the pump carries them: `tests/kafka/test_paths.py` hold
 
 from __future__ import annotations
 
+import re
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from setup import ROOT
 from shmaccum._native import decode_batch
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import Doorbell
@@ -136,6 +140,15 @@ def _borrowed(stack: ExitStack, _folder: Path) -> NewSink:
     return lambda: BorrowedKafkaSink(bootstrap)
 
 
+def _shout(_stack: ExitStack, _folder: Path) -> NewSink:
+    """The example of CONTRIBUTING.rst, without the lines below it that use it."""
+    text = (ROOT / "CONTRIBUTING.rst").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^   import hashlib\n.*?(?=^   register_sink\()", text, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(compile(textwrap.dedent(block), "CONTRIBUTING.rst", "exec"), names)
+    return lambda: names["ShoutSink"]("here", partitions=PARTITIONS)
+
+
 def _kept(stack: ExitStack) -> str:
     """A scripted broker that keeps batches, and their sequences, as the sink ``memory:`` does."""
     broker = MemorySink(partitions=PARTITIONS)
@@ -156,8 +169,9 @@ KINDS: dict[str, Callable[[ExitStack, Path], NewSink]] = {
     "late": _late,
     "kafka": _kafka,
     "borrowed": _borrowed,
+    "shout": _shout,
 }
-SAME_PLACE = {"null", "log", "kafka", "borrowed"}
+SAME_PLACE = {"null", "log", "kafka", "borrowed", "shout"}
 """Sinks that lead to the same place when they are made anew."""
 
 
@@ -238,6 +252,13 @@ def test_its_identity_is_that_of_the_place(case: Case, kind: str) -> None:
     assert len(before) == IDENTITY_SIZE
     case.reopen()
     assert (case.sink.identity == before) == (kind in SAME_PLACE)
+
+
+def test_the_example_of_the_page_has_an_identity_for_each_place(tmp_path: Path) -> None:
+    kind = type(_shout(ExitStack(), tmp_path)())
+    places = ("/var/lib/app/events-a", "/var/lib/app/events-b", "/var/lib/app/events-a")
+    one, two, again = (kind(place).identity for place in places)  # type: ignore[call-arg]
+    assert one == again != two
 
 
 def test_a_producer_id_is_given_once_or_never(case: Case) -> None:

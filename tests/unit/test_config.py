@@ -27,7 +27,6 @@ from shmaccum.config import (
     dicts,
     parse_together,
 )
-from shmaccum.config.dicts_source import dicts_source
 from shmaccum.config.option import FOREVER_MS
 from shmaccum.config.page import options_page, spell
 from shmaccum.exceptions import InvalidArgumentError
@@ -262,11 +261,6 @@ def test_the_typed_dictionary_of_a_table_has_its_options(table: type[Options]) -
     assert typed.__required_keys__ == frozenset()
 
 
-def test_the_typed_dictionaries_are_written_from_the_tables() -> None:
-    text = Path(dicts.__file__).read_text(encoding="utf-8")
-    assert text == dicts_source(), f"python -m shmaccum.config.dicts_source > {dicts.__file__}"
-
-
 @pytest.mark.parametrize(
     ("function", "typed"),
     [
@@ -295,10 +289,6 @@ def test_spellings_are_unique_within_a_table_and_across_what_is_given_together()
     for table in Options.find_tables():
         assert set(table.spellings().values()) == set(table.table())
     assert not set(SenderOptions.spellings()) & set(LogSinkOptions.spellings())
-
-
-def test_the_page_of_options_is_what_the_tables_say() -> None:
-    assert PAGE.read_text(encoding="utf-8") == options_page(), f"python -m shmaccum.config.page > {PAGE}"
 
 
 def test_the_page_has_every_option_with_its_sentence() -> None:
