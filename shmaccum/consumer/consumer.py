@@ -137,6 +137,7 @@ class Consumer(Sharing):
         for flow in self._flows.values():
             flow.may_have_more = flow.may_have_more or flow.partition.folder in changed
         if self._reader.path in changed:
+            self._leave_former_topics()
             self._look_for_partitions()
         group = self._group
         if group is not None:
@@ -196,7 +197,7 @@ class Consumer(Sharing):
         try:
             return self._placed(flow).peek(count)
         except OffsetOutOfRangeError:
-            flow.seek(self._start(flow, f"has no offset {flow.position} in the log"))
+            self._begin_anew(flow, f"has no offset {flow.position} in the log")
             return flow.peek(count)
         except LogPartitionNotFoundError:
             if self._is_assigned_by_hand:
@@ -303,7 +304,7 @@ class Consumer(Sharing):
         try:
             return self._placed(flow).next_batch()
         except OffsetOutOfRangeError:
-            flow.seek(self._start(flow, f"has no offset {flow.position} in the log"))
+            self._begin_anew(flow, f"has no offset {flow.position} in the log")
             return flow.next_batch()
 
     def poll_arrow(self, timeout_ms: float = 0) -> Any:

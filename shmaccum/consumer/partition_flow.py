@@ -25,15 +25,18 @@ class PartitionFlow:
         is_paused: no records are handed out.
         may_have_more: the log was not read to its end since the last news of the partition.
         byte_count: bytes of the batches that were read so far.
+        topic_id: of the topic that is read; None: it has none yet.
 
     Args:
         partition: the reader of the partition.
         position: the first offset to read.
         views: the parts of the records that are memoryviews.
+        topic_id: of the topic now.
     """
 
-    def __init__(self, partition: PartitionReader, position: int, views: Views) -> None:
+    def __init__(self, partition: PartitionReader, position: int, views: Views, topic_id: bytes | None = None) -> None:
         self.partition = partition
+        self.topic_id = topic_id
         self._views = views
         self.is_paused = False
         self.byte_count = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import logging
 import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +28,9 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.plan import PARTITION_MAX
 from shmaccum.segment_log.log_batch import Views
 from shmaccum.segment_log.reader import IsolationLevel, LogReader, OffsetAndTimestamp, PartitionReader
+from shmaccum.segment_log.topic_ids import TopicIds
+
+logger = logging.getLogger(__name__)
 
 LOG_PREFIX = "log:"
 
@@ -53,6 +57,7 @@ class Positions:
         path, isolation_level = os.fspath(log).removeprefix(LOG_PREFIX), cast(IsolationLevel, options.isolation_level)
         self._reader = LogReader(path, verify_crc=options.check_crcs, isolation_level=isolation_level)
         self._views = Views(options.key_deserializer == MEMORYVIEW, options.value_deserializer == MEMORYVIEW)
+        self._ids = TopicIds(self._reader.path)
         self._flows: dict[TopicPartition, PartitionFlow] = {}
         self._byte_count = 0
         self._pid = os.getpid()
@@ -110,7 +115,8 @@ class Positions:
         if place in self._flows:
             return self._flows[place]
         partition = self._reader.partition(*place)
-        return PartitionFlow(partition, self._first_position(partition, is_new=is_new), self._views)
+        position = self._first_position(partition, is_new=is_new)
+        return PartitionFlow(partition, position, self._views, self._ids.of(place.topic))
 
     def _first_position(self, partition: PartitionReader, *, is_new: bool) -> int:
         """The committed offset of a group; without a group the beginning of a new partition; -1: none yet."""
@@ -152,8 +158,42 @@ class Positions:
         return self._placed(self._assigned(partition)).position
 
     def _positions(self) -> dict[TopicPartition, int]:
-        """The positions of all assigned partitions that have one."""
-        return {place: flow.position for place, flow in self._flows.items() if flow.position >= 0}
+        """The positions of all assigned partitions that have one, and whose topic is still the same."""
+        return {
+            place: flow.position
+            for place, flow in self._flows.items()
+            if flow.position >= 0 and not self._is_of_former_topic(flow)
+        }
+
+    def _is_of_former_topic(self, flow: PartitionFlow) -> bool:
+        """True when the topic of a position was deleted, so the position says nothing about a topic of this name."""
+        found = self._ids.of(flow.place.topic)
+        if flow.topic_id is None:
+            flow.topic_id = found
+        return found != flow.topic_id
+
+    def _leave_former_topics(self) -> None:
+        """Begins anew in topics that were deleted and created again, where auto_offset_reset says."""
+        former = [flow for flow in self._flows.values() if self._is_of_former_topic(flow) and self._is_there(flow)]
+        for flow in former:
+            self._begin_anew(flow, f"was deleted and created again, and position {flow.position} was in the former one")
+        if former:
+            self._set_flows(self._flows)  # the folders that are watched are others
+
+    def _is_there(self, flow: PartitionFlow) -> bool:
+        return self._ids.of(flow.place.topic) is not None
+
+    def _begin_anew(self, flow: PartitionFlow, reason: str) -> None:
+        """Goes where auto_offset_reset says, and warns of it.
+
+        Raises:
+            NoOffsetForPartitionError: it says nothing.
+        """
+        flow.partition.forget_transactions()
+        position = self._start(flow, reason)
+        logger.warning("partition %s %s: its records are read from offset %d on", flow.place, reason, position)
+        flow.topic_id = self._ids.of(flow.place.topic)
+        flow.seek(position)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Goes on at this offset.

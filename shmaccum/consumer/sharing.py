@@ -12,7 +12,7 @@ from typing import Any
 from shmaccum.config.consumer import ConsumerOptions
 from shmaccum.consumer.group import REVOCATION_TIMEOUT_S, ConsumerGroup, OffsetAndMetadata
 from shmaccum.consumer.positions import Positions, place_of
-from shmaccum.exceptions import ConsumerError, ConsumerStateError, InvalidArgumentError
+from shmaccum.exceptions import CommitFailedError, ConsumerError, ConsumerStateError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.members import GroupMember
 
@@ -163,12 +163,18 @@ class Sharing(Positions):
 
         Raises:
             ConsumerStateError: the consumer has no group.
-            CommitFailedError: a partition is not assigned to this consumer.
+            CommitFailedError: a partition is not assigned to this consumer, or its topic was deleted.
             GroupBusyError: another member has been writing all the time; it is probably stopped.
             OSError: the file cannot be written.
         """
         group = self._in_group()
         wanted = self._positions() if offsets is None else {place_of(key): offsets[key] for key in offsets}
+        for place in wanted:
+            if place in self._flows and self._is_of_former_topic(self._flows[place]):
+                raise CommitFailedError(
+                    f"the topic of {place} was deleted since its records were read: poll, and commit offsets of the "
+                    "topic that is there then"
+                )
         group.commit(wanted, timeout_ms / 1000)
 
     def commit_async(

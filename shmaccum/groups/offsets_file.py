@@ -12,6 +12,7 @@
            ["generation", number, protocol type, protocol]
            ["pending", producer id, time ms, [[topic, partition, offset, leader epoch, metadata]...]]
            ["end", producer id, is committed]
+           ["topic", topic, id of the topic in hexadecimal digits]
 
 Rules: one commit of all its partitions is one frame, so a commit is in the file whole or not at all. A later frame
 replaces what an earlier one said of the same partition. Pending offsets are those of a transaction of Kafka. They count
@@ -20,6 +21,10 @@ Kafka, the later one of both counts. So a file that is written anew keeps the or
 only under the group's lock (`GroupLock`), which the kernel frees with its holder. A deleted group leaves no file: the
 holder of its lock removes them. A process that opened the lock file before has locked a file without a name, notices
 that, and opens the new one.
+
+Topics: a topic that is deleted takes its offsets with it, also those that are staged. Before the first offset of a
+topic, and of one that was created again, a frame tells the id of the topic: what was said before of a topic of this
+name with another id is void. Offsets whose topic is not there, or has another id by now, are given to nobody.
 
 Procedure: a commit appends a frame by one write. When most of the file is said again later, it is written anew beside
 the old one and renamed over it. A death in the middle of a write leaves a torn frame at the end: the next writer cuts
@@ -70,6 +75,7 @@ from shmaccum.segment_log.lock_descriptor import LockDescriptor
 from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.regular_files import is_file_at, open_regular
 from shmaccum.segment_log.small_files import append_or_cut, replace_file_synced, sync_folder, write_all
+from shmaccum.segment_log.topic_ids import TopicIds
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +92,9 @@ JOINS = ".joins"
 ADDRESS_SIZE_MAX = 300
 ADDRESS = re.compile(r"[\w.:\[\]-]+:[0-9]+")
 DAMAGED = ".damaged-"
-BODIES = beginnings([("group", 2), ("commit", 3), ("forget", 2), ("generation", 4), ("pending", 4), ("end", 3)])
+BODIES = beginnings(
+    [("group", 2), ("commit", 3), ("forget", 2), ("generation", 4), ("pending", 4), ("end", 3), ("topic", 3)]
+)
 
 
 class Committed(NamedTuple):
@@ -248,7 +256,6 @@ class OffsetsFile:
 
     Attributes:
         group_id: the group.
-        offsets: the committed offset of each partition.
         pending: by producer id, the offsets of transactions that are not decided.
         generation, protocol_type, protocol: of the group when it was stable last.
         is_missing: True for a writer that has still to create the file.
@@ -271,7 +278,9 @@ class OffsetsFile:
             CorruptLogError: another group's file lies under this name.
         """
         self.group_id = group_id
-        self.offsets: dict[TopicPartition, Committed] = {}
+        self._offsets: dict[TopicPartition, Committed] = {}
+        self._ids = TopicIds(directory)
+        self._topic_ids: dict[str, str] = {}
         self.pending: dict[int, dict[TopicPartition, Committed]] = {}
         self._order = 0
         self._committed_order: dict[TopicPartition, int] = {}
@@ -306,10 +315,11 @@ class OffsetsFile:
         if inode == self._seen_inode and size == self._seen_size:
             return []
         if inode != self._seen_inode or size < self._size:
-            self.offsets.clear()
+            self._offsets.clear()
             self.pending.clear()
             self._committed_order.clear()
             self._pending_order.clear()
+            self._topic_ids.clear()
             self._size = 0
         damages = self._read()
         self._seen_inode, self._seen_size = inode, size  # a file that makes no sense is told of at each call
@@ -356,12 +366,14 @@ class OffsetsFile:
         elif kind == "forget":
             for topic, partition in rest[0]:
                 self._forget(TopicPartition(topic, partition))
+        elif kind == "topic":
+            self._name_topic(*map(str, rest))
         elif kind == "generation":
             self.generation, self.protocol_type, self.protocol = rest
 
     def _commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         self._order += 1
-        self.offsets.update(offsets)
+        self._offsets.update(offsets)
         self._committed_order.update(dict.fromkeys(offsets, self._order))
 
     def _stage(self, producer_id: int, offsets: Mapping[TopicPartition, Committed]) -> None:
@@ -374,12 +386,51 @@ class OffsetsFile:
         for place, staged in self.pending.pop(producer_id, {}).items():
             order = self._pending_order.pop((producer_id, place))
             if is_commit and order > self._committed_order.get(place, 0):
-                self.offsets[place] = staged
+                self._offsets[place] = staged
                 self._committed_order[place] = order
 
     def _forget(self, place: TopicPartition) -> None:
-        self.offsets.pop(place, None)
+        self._offsets.pop(place, None)
         self._committed_order.pop(place, None)
+
+    # --- topics
+
+    @property
+    def offsets(self) -> Mapping[TopicPartition, Committed]:
+        """The committed offset of each partition, of topics that are there."""
+        former = {topic for topic in self._topic_ids if self._is_former(topic)}
+        if not former:
+            return self._offsets
+        return {place: one for place, one in self._offsets.items() if place.topic not in former}
+
+    def _is_former(self, topic: str) -> bool:
+        """True when the offsets are of a topic that was deleted."""
+        return topic in self._topic_ids and self._topic_ids[topic] != self._id_of(topic)
+
+    def _id_of(self, topic: str) -> str | None:
+        found = self._ids.of(topic)
+        return None if found is None else found.hex()
+
+    def _name_topic(self, topic: str, topic_id: str) -> None:
+        former_id = self._topic_ids.get(topic, topic_id)
+        self._topic_ids[topic] = topic_id
+        if former_id == topic_id:
+            return
+        for place in [place for place in self._offsets if place.topic == topic]:
+            self._forget(place)
+        for producer_id, staged in self.pending.items():
+            for place in [place for place in staged if place.topic == topic]:
+                del staged[place], self._pending_order[producer_id, place]
+
+    def _unnamed(self, offsets: Iterable[TopicPartition]) -> dict[str, str]:
+        """The topics whose ids are not told by the file, and these ids."""
+        ids = {topic: self._id_of(topic) for topic in {place.topic for place in offsets}}
+        return {topic: found for topic, found in ids.items() if found not in (None, self._topic_ids.get(topic))}
+
+    def _name_topics(self, offsets: Iterable[TopicPartition]) -> None:
+        for topic, topic_id in self._unnamed(offsets).items():
+            self._append(["topic", topic, topic_id])
+            self._name_topic(topic, topic_id)
 
     # --- writing
 
@@ -446,6 +497,7 @@ class OffsetsFile:
         """
         if not offsets:
             return
+        self._name_topics(offsets)
         self._append(["commit", *_rows(offsets)])
         self._commit(offsets)
         self._shorten()
@@ -461,7 +513,7 @@ class OffsetsFile:
         Returns:
             False when nothing was written: another process writes, or wrote since this one did, or there is more to do.
         """
-        if self._descriptor < 0 or self._is_synced or self._is_mostly_dead():
+        if self._descriptor < 0 or self._is_synced or self._is_mostly_dead() or self._unnamed(offsets):
             return False
         size = append_frame(lock, byte, self._descriptor, self._size, pack_body(["commit", *_rows(offsets)]))
         if size:
@@ -471,7 +523,7 @@ class OffsetsFile:
 
     def _is_mostly_dead(self) -> bool:
         """True when most of the file is said again later, and enough of it that a rewrite is worth it."""
-        return self._size >= DEAD_SIZE_MIN + 200 * (len(self.offsets) + sum(map(len, self.pending.values())))
+        return self._size >= DEAD_SIZE_MIN + 200 * (len(self._offsets) + sum(map(len, self.pending.values())))
 
     def _shorten(self) -> None:
         """Writes the file anew when most of it is said again later."""
@@ -486,6 +538,7 @@ class OffsetsFile:
             OSError: none is pending.
         """
         if offsets:
+            self._name_topics(offsets)
             self._append(["pending", producer_id, *_rows(offsets)])
             self._stage(producer_id, offsets)
 
@@ -502,7 +555,7 @@ class OffsetsFile:
 
     def is_pending(self, place: TopicPartition) -> bool:
         """True while the next offset of a partition depends on a transaction (KIP-447)."""
-        return any(place in offsets for offsets in self.pending.values())
+        return any(place in offsets for offsets in self.pending.values()) and not self._is_former(place.topic)
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
         """Takes offsets back. A place that is named twice, or has none, makes no difference.
@@ -510,7 +563,7 @@ class OffsetsFile:
         Raises:
             OSError: all are still there.
         """
-        known = [place for place in dict.fromkeys(places) if place in self.offsets]
+        known = [place for place in dict.fromkeys(places) if place in self._offsets]
         if known:
             self._append(["forget", [list(place) for place in known]])
             for place in known:
@@ -554,13 +607,15 @@ class OffsetsFile:
     def _bodies(self) -> Iterator[Body]:
         yield ["group", self.group_id]
         yield ["generation", self.generation, self.protocol_type, self.protocol]
+        for topic, topic_id in self._topic_ids.items():
+            yield ["topic", topic, topic_id]
         for _, kind, key, rows in sorted(self._commits() + self._staged()):
             yield [*kind, key, rows]
 
     def _commits(self) -> list[Any]:
         """What is committed, as (order, head of the frame, time, rows). While nothing is staged, each order is 0."""
         by_key: dict[tuple[int, int], list[list[Any]]] = {}
-        for place, one in self.offsets.items():
+        for place, one in self._offsets.items():
             order = self._committed_order[place] if self.pending else 0
             by_key.setdefault((order, one.time_ms), []).append(_row(place, one))
         return [(order, ["commit"], time_ms, rows) for (order, time_ms), rows in by_key.items()]

@@ -13,6 +13,9 @@ nothing is written to it, its users get a `LogLostError`, and a sentence tells o
 
 Anything else is left to a restart of the writer, which goes on with what is there.
 
+A checkpoint names a partition by its topic, which says nothing of a later topic of that name. So its lines are taken
+out, on disk, before the folder of a partition is removed, and again before one is made.
+
 The number of a topic's partitions is that of its highest folder plus one. The highest is made first, so a death in
 between leaves a topic that has all of its partitions, some without a folder yet (`partition_folders`).
 """
@@ -24,7 +27,7 @@ import errno
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import final
 
 from shmaccum.closing import ClosedOnExit
@@ -304,6 +307,7 @@ class LogDirectory(ClosedOnExit):
                 name = offset_file("", tail.base_offset, LOG)
                 raise LogLostError(f"{folder} has no {name} with the {tail.end} bytes that were written: {remedy}")
         else:  # a new partition: of the same topic, while another one has its id
+            self._forget_lines([place])
             self._topic_ids.pop(place.topic, None)
         del self._lost_partitions[place]
         self.findings.append(f"{folder} is there again")
@@ -339,6 +343,9 @@ class LogDirectory(ClosedOnExit):
             raise InvalidArgumentError(f"a topic needs at least one partition, not {count}")
         self.require_name()
         with refusals(self.path):
+            self._forget_lines([TopicPartition(topic, partition) for partition in range(known_count, count)])
+            if not known_count:
+                self.settings.replace(topic, {})
             for partition in reversed(range(known_count, count)):
                 folder = self._file(str(TopicPartition(topic, partition)))
                 make_partition_folder(folder, self._topic_id(topic, count))
@@ -403,19 +410,32 @@ class LogDirectory(ClosedOnExit):
 
         self.require_name()
         count = self._counts.get(topic, 0)
-        for partition in range(count):
-            place = TopicPartition(topic, partition)
+        places = [TopicPartition(topic, partition) for partition in range(count)]
+        for place in places:
             if place in self._partitions:
-                self._close_partition(place)
-            self._recovery_points.pop(place, None)
+                self._partitions.pop(place).abandon()
             self._lost_partitions.pop(place, None)
+        self._forget_points(places)
+        self.settings.replace(topic, {})
+        for place in places:
             self._forget_start(place)
             with contextlib.suppress(FileNotFoundError):
                 rmtree(self._file(str(place)))
         self._counts.pop(topic, None)
         self._topic_ids.pop(topic, None)
-        self.settings.replace(topic, {})
         return count
+
+    def _forget_lines(self, places: Collection[TopicPartition]) -> None:
+        """Before a partition is made: the lines of a former one of this name are taken out of the files, on disk."""
+        self._forget_points(places)
+        for place in places:
+            self._forget_start(place)
+
+    def _forget_points(self, places: Collection[TopicPartition]) -> None:
+        for place in places:
+            self._recovery_points.pop(place, None)
+        if not self._written_points().keys().isdisjoint(places):
+            self.checkpoint()
 
     def _forget_start(self, place: TopicPartition) -> None:
         """Written down before the folder goes: a new topic of this name starts at 0."""
@@ -454,6 +474,8 @@ class LogDirectory(ClosedOnExit):
         while len(self._partitions) >= self._open_max:
             self._close_partition(next(iter(self._partitions)))
         with refusals(self.path):
+            if not os.path.isdir(self._file(str(place))):
+                self._forget_lines([place])
             log = PartitionLog(
                 self._file(str(place)),
                 place,

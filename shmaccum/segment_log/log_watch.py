@@ -40,10 +40,11 @@ class LogWatch:
 
     def add(self, folder: str) -> bool:
         """Watches a folder or a file; False when the kernel gives no more watches, or the path is gone."""
-        if folder in self._watches:
-            return True
         mask = IN_MODIFY | IN_CLOSE_WRITE | IN_CREATE | IN_MOVED_TO
-        watch = _libc.inotify_add_watch(self.descriptor, os.fsencode(folder), ctypes.c_uint32(mask))
+        watch: int = _libc.inotify_add_watch(self.descriptor, os.fsencode(folder), ctypes.c_uint32(mask))
+        if watch == self._watches.get(folder, -1):
+            return watch >= 0
+        self.remove(folder)  # another folder has this name by now
         if watch < 0:
             return False
         self._folders.setdefault(watch, set()).add(folder)  # a folder with two names has one watch

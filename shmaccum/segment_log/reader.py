@@ -210,6 +210,10 @@ class PartitionReader:
 
     # --- transactions
 
+    def forget_transactions(self) -> None:
+        """What is known of transactions is of a former log of this name."""
+        self._transactions = None
+
     @property
     def stable_offset(self) -> int:
         """The last stable offset: the first one of an open transaction, or the high watermark.
@@ -583,10 +587,16 @@ class Cursor:
         """Base offsets of the segments behind this one.
 
         Raises:
-            OffsetOutOfRangeError: those that follow at once were retained away.
+            OffsetOutOfRangeError: those that follow at once were retained away, or this one was replaced.
         """
         segments = self._partition.segments()
         successors = [base_offset for base_offset in segments if base_offset > view.base_offset]
+        if view.base_offset in segments and not view.has_its_name():
+            self._partition.forget_transactions()
+            raise OffsetOutOfRangeError(
+                f"offset {self.offset} of {self._partition.place} is of a former log: {view.path} was replaced, "
+                "because its topic was deleted and created again, or by hand"
+            )
         if successors and view.base_offset not in segments and successors[0] > self._expected.first:
             raise self._retained(successors[0])
         return successors

@@ -92,6 +92,13 @@ class SegmentView:
             self.close()
             raise
 
+    def has_its_name(self) -> bool:
+        """False when another file has the name of the one that is open."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return True  # the next look at the folder finds that
+
     def refresh(self) -> bool:
         """Looks at the file's size again; True when it grew."""
         former, self.size = self.size, os.fstat(self._descriptor).st_size

@@ -165,6 +165,7 @@ class LogHead:
         self.place = place
         self.folder = os.path.join(directory, str(place))
         self._files = files
+        self._inode = self._inode_now()
         self._indexed: OrderedDict[int, _Positions] = OrderedDict()
         self.transactions = TransactionView(self.folder)
         segments = self._present() or [0]
@@ -177,6 +178,18 @@ class LogHead:
             self._segments = segments
             self._enter(segments[-1])
             self.refresh()
+
+    def has_its_name(self) -> bool:
+        """False when another folder has the name of the one that was read."""
+        found = self._inode_now()
+        self._inode = self._inode or found
+        return found in (0, self._inode)
+
+    def _inode_now(self) -> int:
+        try:
+            return os.stat(self.folder).st_ino
+        except FileNotFoundError:
+            return 0
 
     def _present(self) -> list[int]:
         """Base offsets of the segments that are there now."""

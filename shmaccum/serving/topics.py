@@ -49,6 +49,10 @@ class Topics:
     def look(self) -> None:
         """Reads the directory again, unless nothing was made or deleted in it since."""
         places = partitions_of(self.directory)
+        for head in set(self.heads.values()):
+            if not head.has_its_name():  # it was deleted and created again, or replaced
+                self._forget(head.place.topic)
+                self._places = []
         if places == self._places:
             return
         self._places = places
