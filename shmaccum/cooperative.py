@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits in a process whose threads are greenlets, because gevent or eventlet has patched the standard library.
 
-A wait in C would stop every greenlet of the process. So each wait becomes short sleeps between looks there: the patched
-`time.sleep` lets other greenlets run. A library that is imported and has not patched ``time`` and ``threading`` changes
-nothing.
+A wait in C would stop every greenlet of the process. So each wait for a result or a buffer becomes short sleeps between
+looks there: the patched `time.sleep` lets other greenlets run. A wait for the disk goes to the library's own pool of
+threads. A library that is imported and has not patched ``time`` and ``threading`` changes nothing.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmaccum.exceptions import InvalidArgumentError
 
-SLICE_S = 0.002
+if TYPE_CHECKING:
+    from shmaccum import _native
+
+Answer = TypeVar("Answer")
+
+SLICE_S = 0.005
 """Between two looks for a result, a buffer or another process."""
 
 
@@ -45,3 +52,34 @@ def refuse_greenlets(what: str, advice: str) -> None:
 def sleep(timeout_s: float) -> None:
     """One pause between two looks."""
     time.sleep(min(SLICE_S, max(timeout_s, 0)))
+
+
+def wait_completion(native: _native.Arena, tail: int, timeout_ns: int) -> int:
+    """Waits until `tail` is not the number of results any more, and returns that number."""
+    if patched_by() is None:
+        return native.wait_completion(tail, timeout_ns)
+    if native.completion_tail == tail:
+        sleep(timeout_ns / 1e9)
+    return native.completion_tail
+
+
+def wait_transaction(native: _native.Arena, word: int, timeout_ns: int) -> int:
+    """Waits until `word` is not the word of the transaction any more, and returns that word."""
+    if patched_by() is None:
+        return native.wait_transaction(word, timeout_ns)
+    if native.transaction_word == word:
+        sleep(timeout_ns / 1e9)
+    return native.transaction_word
+
+
+def call(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    """Calls a function that waits for the disk: in a thread of the system, where threads are greenlets."""
+    library = patched_by()
+    if library is None:
+        return function(*arguments)
+    answer: Answer
+    if library == "gevent":
+        answer = sys.modules["gevent"].get_hub().threadpool.apply(function, arguments)
+    else:
+        answer = importlib.import_module("eventlet.tpool").execute(function, *arguments)
+    return answer

@@ -15,6 +15,7 @@ from shmaccum.aio.loop_producer import LoopProducer, WouldWaitError
 from shmaccum.aio.transaction import Transaction
 from shmaccum.arena import Arena
 from shmaccum.closing import StoppedOnExit
+from shmaccum.cooperative import refuse_greenlets
 from shmaccum.exceptions import ProducerClosedError
 from shmaccum.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.producer import deliveries as native
@@ -76,6 +77,7 @@ class Producer(StoppedOnExit):
         Raises:
             Exception: as `shmaccum.Producer`.
         """
+        refuse_greenlets("an event loop of asyncio", "use shmaccum.Producer, whose waits let other greenlets run")
         if self._producer is None:
             producer = await asyncio.to_thread(self._make)
             producer.bind()

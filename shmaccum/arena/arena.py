@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import msgpack
 import posix_ipc
 
-from shmaccum import _native
+from shmaccum import _native, cooperative
 from shmaccum.arena.file import SHARED_MEMORY, ArenaFile, group_number
 from shmaccum.arena.flusher import Flusher
 from shmaccum.config import ArenaOptions
@@ -534,7 +534,7 @@ class Arena:
             ArenaPoisonedError: the disk failed.
             InvalidArgumentError: the arena has durability=process.
         """
-        if not self.native.sync(int(timeout * 1e9)):
+        if not cooperative.call(self.native.sync, int(timeout * 1e9)):
             raise SyncTimeoutError(
                 f"after {timeout} s it is not known that the appended records are on disk; they will be delivered. "
                 "Look with shmaccum stat whether the process that forces the disk is stopped, or the disk is too slow"

@@ -30,16 +30,19 @@ import math
 import os
 import select
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from shmaccum.arena.fifo import FifoEnd, clear_fifo, make_fifo, open_fifo, unlink_orphan
 from shmaccum.arena.file import ArenaFile
+from shmaccum.cooperative import patched_by
 from shmaccum.exceptions import ShmaccumError
 
 if TYPE_CHECKING:
     from shmaccum.arena import Arena
 
+GREENLET_LOOK_MIN_S, GREENLET_LOOK_MAX_S = 0.001, 0.05
 SELECT_END = 1024
 """FD_SETSIZE of Linux."""
 
@@ -148,11 +151,27 @@ def wait_readable(files: Sequence[File], timeout_s: float) -> list[File]:
         ValueError: a file is closed, or the time is negative.
     """
     descriptors = [file if isinstance(file, int) else file.fileno() for file in files]
-    if max(descriptors) < SELECT_END:
-        ready = set(select.select(descriptors, [], [], timeout_s)[0])
-    else:
-        ready = _polled(descriptors, timeout_s)
+    ready = _ready_beside_greenlets(descriptors, timeout_s) if patched_by() else _ready(descriptors, timeout_s)
     return [file for file, descriptor in zip(files, descriptors, strict=True) if descriptor in ready]
+
+
+def _ready(descriptors: Sequence[int], timeout_s: float) -> set[int]:
+    if max(descriptors) < SELECT_END:
+        return set(select.select(descriptors, [], [], timeout_s)[0])
+    return _polled(descriptors, timeout_s)
+
+
+def _ready_beside_greenlets(descriptors: Sequence[int], timeout_s: float) -> set[int]:
+    """Looks again and again: a wait of gevent misses the end of a pipe whose number was another pipe's before."""
+    if timeout_s < 0:
+        raise ValueError("timeout must be non-negative")
+    begun_s = time.monotonic()
+    while True:
+        waited_s = time.monotonic() - begun_s
+        ready = _ready(descriptors, 0)
+        if ready or waited_s >= timeout_s:
+            return ready
+        time.sleep(min(max(waited_s / 4, GREENLET_LOOK_MIN_S), GREENLET_LOOK_MAX_S, timeout_s - waited_s))
 
 
 def _polled(descriptors: Sequence[int], timeout_s: float) -> set[int]:

@@ -75,7 +75,7 @@ class Flusher:
         while not self._is_told_to_stop(stop):
             try:
                 if self.native.is_attached:
-                    self.native.force_if_due(self._half_ns)
+                    cooperative.call(self.native.force_if_due, self._half_ns)
             except ShmaccumError:  # noqa: PERF203 - closed, or poisoned: the next append raises
                 self._is_over = True
                 return
@@ -114,7 +114,7 @@ class Flusher:
             self._thread.join(None if timeout_s == math.inf else max(timeout_s, STOP_PATIENCE_S))
         with contextlib.suppress(ShmaccumError):
             if self.native.is_attached:
-                self.native.force_if_due(0)
+                cooperative.call(self.native.force_if_due, 0)
         try:
             self.native.close()
         except ShmaccumError:

@@ -24,6 +24,7 @@ from shmaccum.consumer.news import News
 from shmaccum.consumer.partition_flow import PartitionFlow
 from shmaccum.consumer.record import ConsumerRecord
 from shmaccum.consumer.sharing import Sharing
+from shmaccum.cooperative import refuse_greenlets
 from shmaccum.exceptions import (
     ConsumerStateError,
     GroupBusyError,
@@ -64,10 +65,11 @@ class Consumer(Sharing):
 
     Raises:
         NotALogError: the directory is missing or holds something else.
-        InvalidArgumentError: an option is unknown or has a wrong value.
+        InvalidArgumentError: an option is unknown or has a wrong value, or gevent or eventlet has patched the process.
     """
 
     def __init__(self, log: str | os.PathLike[str], *topics: str, **options: Any) -> None:
+        refuse_greenlets("a consumer", "run it in another process")
         super().__init__(log, ConsumerOptions.parse(options))
         self._turn = 0
         self._iterated: PartitionFlow | None = None

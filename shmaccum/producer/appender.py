@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import final
 
-from shmaccum import _native
+from shmaccum import _native, cooperative
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import RemovalWatch, tell_removal
@@ -74,7 +74,7 @@ class Appender:
             ring or doorbell.ring,
             max_block_ms,
             None if linger_ms is None else linger_ms * 10**6,
-            sleeps=pool_type.sleeps_in_append,
+            sleeps=pool_type.sleeps_in_append and cooperative.patched_by() is None,
         )
         self.flush_begin = self.native.flush_begin
 
@@ -111,7 +111,7 @@ class Appender:
                 time.sleep(min(rest, end - now))
                 tail = self.arena.native.completion_tail
             else:
-                tail = self.arena.native.wait_completion(tail, FLUSH_SLICE_NS)
+                tail = cooperative.wait_completion(self.arena.native, tail, FLUSH_SLICE_NS)
         return True
 
     @property

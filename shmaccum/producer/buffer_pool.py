@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from shmaccum import _native
+from shmaccum import _native, cooperative
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, tell_removal
@@ -136,7 +136,7 @@ class BufferPool:
             if left_ns <= 0:
                 native.count_wait(time.monotonic_ns() - started_ns, True)
                 raise ProcessShareUsedError(self._share_used())
-            tail = native.wait_completion(tail, min(left_ns, SHARE_SLICE_NS))
+            tail = cooperative.wait_completion(native, tail, min(left_ns, SHARE_SLICE_NS))
 
     def _sleep(self, place: _native.BufferWait, deadline_ns: int) -> bool:
         """True when granted. At the deadline memory is looked at once more: the grant may have come meanwhile."""
@@ -149,8 +149,15 @@ class BufferPool:
             if (left_ns := deadline_ns - time.monotonic_ns()) <= 0:
                 return place.poll()
             self._on_wait()
-            place.sleep(min(left_ns, _native.WAITER_SLICE_NS))
+            self._sleep_once(place, min(left_ns, _native.WAITER_SLICE_NS))
         return True
+
+    @staticmethod
+    def _sleep_once(place: _native.BufferWait, timeout_ns: int) -> None:
+        if cooperative.patched_by() is None:
+            place.sleep(timeout_ns)
+        else:
+            cooperative.sleep(timeout_ns / 1e9)
 
     def refuse(self) -> None:
         """Ends waits of all threads, within a slice (Kafka's BufferPool.close)."""

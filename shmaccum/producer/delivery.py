@@ -630,12 +630,9 @@ class _AbandonedError(ArenaRemovedError):
 
 def wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
     """Waits until `tail` is not the number of results any more, and answers that number; only looks where this process
-    is not attached, and where threads are greenlets."""
-    if cooperative.patched_by() is not None:
-        cooperative.sleep(timeout_ns / 1e9)
-        return native.completion_tail
+    is not attached."""
     if not native.is_read_only:
-        return native.wait_completion(tail, timeout_ns)
+        return cooperative.wait_completion(native, tail, timeout_ns)
     time.sleep(min(LOOK_S, timeout_ns / 1e9))
     return native.completion_tail
 

@@ -46,7 +46,7 @@ from shmaccum.units import parse_timeout_s
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from shmaccum import _native
+    from shmaccum import _native, cooperative
 
 COMMIT_TIMEOUT_S = 120.0
 """How long a commit waits for its outcome by default."""
@@ -72,7 +72,7 @@ def rest_between(native: _native.Arena, waits: Waits) -> None:
     with contextlib.closing(waits):
         seen = native.transaction_word  # before the look, so a change behind the look ends the wait
         for _ in waits:
-            seen = native.wait_transaction(seen, LOOK_NS)
+            seen = cooperative.wait_transaction(native, seen, LOOK_NS)
 
 
 def unfence_waits(arena: Arena, ring: Callable[[], object], timeout_s: float) -> Waits:

@@ -27,6 +27,7 @@ from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.arena.semaphores import remove_orphans
 from shmaccum.arena.sender_state import readable_name
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
+from shmaccum.cooperative import refuse_greenlets
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, NotSenderError, SenderBusyError
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
 from shmaccum.questions import Questions
@@ -92,6 +93,7 @@ class Sender:
         supervisor: Supervisor | None = None,
         **options: Unpack[SenderOptionsDict],
     ) -> None:
+        refuse_greenlets("a sender", "run it in a process of its own (shmaccum sender, or Producer(..., sink=...))")
         self._supervisor = Supervisor({}) if supervisor is None else supervisor
         self.options = SenderOptions.parse(options)
         self.sink = open_sink(sink) if isinstance(sink, str) else sink
