@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import TracebackType
@@ -70,6 +71,8 @@ class Consumer(Sharing):
 
     def __init__(self, log: str | os.PathLike[str], *topics: str, **options: Any) -> None:
         refuse_greenlets("a consumer", "run it in another process")
+        self._waiting_thread = 0
+        self._close_asked: bool | None = None
         super().__init__(log, ConsumerOptions.parse(options))
         self._turn = 0
         self._iterated: PartitionFlow | None = None
@@ -81,6 +84,14 @@ class Consumer(Sharing):
         except BaseException:
             self._let_go()
             raise
+
+    def _living(self) -> News:
+        asked, self._close_asked = self._close_asked, None
+        if asked is not None and not self._waiting_thread:
+            self.close(asked)
+        elif asked is not None:
+            self._close_asked = asked
+        return super()._living()
 
     # --- records
 
@@ -120,11 +131,18 @@ class Consumer(Sharing):
     def _wait(self, take: Callable[[], Any], timeout_s: float) -> Any:
         """The first find of `take`; None when the time is over, or `wakeup` was called."""
         news, deadline_s = self._begin_wait(), time.monotonic() + timeout_s
-        while True:
-            self._hear(news)
-            found = take()
-            if found or news.take_ring() or time.monotonic() >= deadline_s or news.wait(deadline_s):
-                return found
+        self._waiting_thread = threading.get_ident()
+        try:
+            while True:
+                self._hear(news)
+                found = take()
+                if found or news.take_ring() or time.monotonic() >= deadline_s or news.wait(deadline_s):
+                    break
+        finally:
+            self._waiting_thread = 0
+        if not found:
+            self._living()  # a handler may have closed it
+        return found
 
     def _begin_wait(self) -> News:
         news = self._living()
@@ -477,10 +495,17 @@ class Consumer(Sharing):
     def close(self, autocommit: bool = True) -> None:
         """Lets go of everything. Doing it twice does nothing.
 
+        In a signal handler that interrupts a `poll`, it asks that poll to close the consumer and to raise
+        ConsumerClosedError. If the poll has records in hand, it returns them, and the next call raises.
+
         Args:
             autocommit: with enable_auto_commit, commit the positions before.
         """
         if self._news is None:
+            return
+        if self._waiting_thread == threading.get_ident():  # a signal handler interrupted a poll of this thread
+            self._close_asked = autocommit
+            self.wakeup()
             return
         try:
             if self._group is not None:

@@ -17,6 +17,7 @@ import selectors
 import time
 import weakref
 from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
 
 from shmaccum.consumer.shared_watch import TOLD, shared_watch
 from shmaccum.exceptions import ConsumerStateError
@@ -29,6 +30,28 @@ POLL_INTERVAL_S_MIN = 0.001
 POLL_INTERVAL_S_MAX = 0.1
 UNWATCHED_STRIKE_S = 0.05
 """A consumer whose folders are not all watched looks at the plan of its group this often, at most."""
+
+
+_forgotten: SimpleQueue[tuple[Membership | None, News]] = SimpleQueue()
+"""Parts of consumers that were collected as garbage."""
+
+
+def forget(membership: Membership | None, news: News) -> None:
+    """For a finalizer, which may interrupt any call of another consumer: the next such call lets go of these."""
+    _forgotten.put((membership, news))
+
+
+def end_forgotten() -> None:
+    """Lets go of what finalizers left. Every ordinary call of a consumer may begin with this."""
+    while not _forgotten.empty():
+        try:
+            membership, news = _forgotten.get_nowait()
+        except Empty:  # another thread took it
+            return
+        with contextlib.suppress(OSError):
+            if membership is not None:
+                membership.leave()
+            news.close()
 
 
 class News:
@@ -57,6 +80,7 @@ class News:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector = selectors.EpollSelector()  # its own descriptor is readable when one of its files is
         self._selector.register(self._bell, selectors.EVENT_READ)
+        end_forgotten()
         self._shared = shared_watch(self)
 
     def watch(self, paths: Iterable[str], member: Membership | None = None) -> None:
@@ -184,6 +208,7 @@ class News:
 
     def close(self) -> None:
         """Lets go of all descriptors. A wait in an event loop ends."""
+        end_forgotten()
         self.is_closed = True
         self._leave_loop()
         self._shared.remove(self)

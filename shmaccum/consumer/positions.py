@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from shmaccum.config.consumer import MEMORYVIEW, ConsumerOptions
 from shmaccum.consumer.group import ConsumerGroup
-from shmaccum.consumer.news import News
+from shmaccum.consumer.news import News, end_forgotten, forget
 from shmaccum.consumer.partition_flow import PartitionFlow
 from shmaccum.exceptions import (
     ConsumerClosedError,
@@ -81,6 +81,7 @@ class Positions:
         Raises:
             ConsumerClosedError: the consumer was closed, or is the parent's.
         """
+        end_forgotten()
         if self._news is not None:
             return self._news
         if self._pid != os.getpid():
@@ -322,10 +323,18 @@ class Positions:
             self._news = None
 
     def __del__(self) -> None:
-        """A consumer that nobody uses any more gives its partitions up."""
-        if getattr(self, "_news", None) is not None:
-            with contextlib.suppress(OSError):
-                self._let_go()
+        """A consumer that nobody uses any more gives its partitions up. No lock of the process is taken here."""
+        news: News | None = getattr(self, "_news", None)
+        if news is None:
+            return
+        self._news = None
+        membership = None if self._group is None else self._group.membership
+        with contextlib.suppress(OSError):
+            for flow in self._flows.values():
+                flow.close()
+            if membership is not None:
+                membership.locks.leave()
+        forget(membership, news)
 
 
 def place_of(partition: Any) -> TopicPartition:
@@ -352,6 +361,7 @@ def _let_go_in_child() -> None:
     for consumer in list(_open):
         with contextlib.suppress(OSError):
             consumer._let_go()  # noqa: SLF001
+    end_forgotten()
 
 
 os.register_at_fork(after_in_child=_let_go_in_child)

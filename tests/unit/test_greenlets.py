@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,10 +158,10 @@ for make in (
 
 @pytest.mark.parametrize("library", PATCHES)
 @pytest.mark.parametrize("durability", ["sync", "interval"])
-def test_the_disk_is_waited_for_in_a_thread(library: str, durability: str, tmp_path: Path) -> None:
+def test_the_disk_is_waited_for_in_a_thread(library: str, durability: Any, tmp_path: Path) -> None:
     pytest.importorskip(library)
-    options = {"durability": durability, **({"sync_interval_ms": 20} if durability == "interval" else {})}
-    Arena.create(tmp_path / "arena", buffer_memory="256KiB", topics={"t": 1}, **options).close()  # type: ignore[arg-type]
+    options: Any = {"sync_interval_ms": 20} if durability == "interval" else {}
+    Arena.create(tmp_path / "arena", durability=durability, topics={"t": 1}, **options).close()
     code = """
 import sys, threading
 import shmaccum
