@@ -12,6 +12,7 @@ import os
 from typing import final
 
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.secret_files import read_secret
 
 ENVIRONMENT = "env:"
 FILE = "file:"
@@ -34,7 +35,8 @@ class Secret:
         """The secret, looked up now: a file may have a new one by the next time.
 
         Raises:
-            InvalidArgumentError: the variable or the file is not there; the message does not show the secret.
+            InvalidArgumentError: the variable or the file is not there, or other users may read the file
+                (shmaccum/secret_files.py); the message does not show the secret.
         """
         if self._source.startswith(ENVIRONMENT):
             return self._from_environment(self._source[len(ENVIRONMENT) :])
@@ -50,11 +52,7 @@ class Secret:
 
     @staticmethod
     def _from_file(path: str) -> str:
-        try:
-            with open(path) as file:
-                lines = file.read().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgumentError(f"the secret cannot be read from {path}: {error}") from None
+        lines = read_secret(path, "file with a secret").splitlines()
         return lines[0] if lines else ""
 
     @property

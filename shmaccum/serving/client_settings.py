@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.secret_files import opened_secret, read_secret
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.serving.login import MECHANISMS
-from shmaccum.serving.secret_files import refuse_open_secret
 
 FILE_SIZE_MAX = 1 << 20
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -74,8 +74,8 @@ def read_client_settings(path: str) -> ClientSettings:
     try:
         with open(path, encoding="utf-8", opener=open_regular) as file:
             properties = _properties(file.read(FILE_SIZE_MAX))
-        if SECRETS & properties.keys():
-            refuse_open_secret(path, "file of client properties")
+        if SECRETS & properties.keys():  # then the content counts that no other user could change
+            properties = _properties(read_secret(path, "file of client properties"))
         return client_settings(properties)
     except (OSError, UnicodeDecodeError, configparser.Error, InvalidArgumentError) as error:
         raise InvalidArgumentError(f"the file of client properties {path} cannot be used: {error}") from None
@@ -119,7 +119,10 @@ def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=authority)
         if own is not None:
-            context.load_cert_chain(own, password=lambda: properties.get("ssl.key.password", ""))
+            with opened_secret(own, "private key") as descriptor:
+                context.load_cert_chain(
+                    f"/proc/self/fd/{descriptor}", password=lambda: properties.get("ssl.key.password", "")
+                )
     except OSError as error:
         files = " and ".join(path for path in (authority, own) if path is not None)
         raise InvalidArgumentError(f"{files} cannot be used: {error.strerror or error}") from None

@@ -20,9 +20,10 @@ from typing import Protocol, final
 from shmaccum._native import send_pieces
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.secret_files import opened_secret
 from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving.fetching import Piece
-from shmaccum.serving.secret_files import Stamp, refuse_open_secret, stamp
+from shmaccum.serving.secret_files import Stamp, stamp
 
 TLS_RECORD_SIZE = 16 << 10
 """Most bytes that one record of TLS carries, and that one `recv` returns."""
@@ -214,9 +215,11 @@ class TlsFiles:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
-        refuse_open_secret(options.ssl_keyfile or options.ssl_certfile, "private key")
         try:
-            context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile, self._password)
+            with opened_secret(options.ssl_keyfile or options.ssl_certfile, "private key") as descriptor:
+                key = f"/proc/self/fd/{descriptor}"
+                certificate = key if options.ssl_keyfile is None else options.ssl_certfile
+                context.load_cert_chain(certificate, key, self._password)
         except OSError as error:
             raise InvalidArgumentError(
                 f"the certificate {options.ssl_certfile} and the key {options.ssl_keyfile or 'in it'} cannot be used: "

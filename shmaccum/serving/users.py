@@ -36,11 +36,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.secret_files import read_secret
 from shmaccum.segment_log.small_files import replace_file_synced
-from shmaccum.serving.secret_files import refuse_open_secret, stamp
+from shmaccum.serving.secret_files import stamp
 
-FILE_SIZE_MAX = 4 << 20
 ITERATIONS = 8192
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000
 """RFC 7677 asks for 4,096 at least. Each login costs the server this many rounds, so a file has a limit."""
@@ -258,14 +257,7 @@ def read_users(path: str) -> dict[str, User]:
     Raises:
         InvalidArgumentError: the file is missing, open to others, too large, or makes no sense.
     """
-    refuse_open_secret(path, "users file")
-    try:
-        with open(path, encoding="utf-8", opener=open_regular) as file:
-            text = file.read(FILE_SIZE_MAX + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"the users file {path} cannot be read: {error}") from None
-    if len(text) > FILE_SIZE_MAX:
-        raise InvalidArgumentError(f"the users file {path} is larger than {FILE_SIZE_MAX} bytes")
+    text = read_secret(path, "users file")
     try:
         return parse_users(text)
     except InvalidArgumentError as error:
@@ -320,7 +312,6 @@ class UsersFile:
         self.path = path
         self._stamp = stamp(path)
         self._users = read_users(path)
-        self._pepper = secrets.token_bytes(SALT_SIZE)
 
     def refresh(self) -> bool:
         """Reads the file again when it changed; True when the users are new.
@@ -343,16 +334,23 @@ class UsersFile:
         """The verifier of a user.
 
         A name that is no user's gets one that no password fits. It is the same each time and looks like any other, so
-        neither an answer nor its time tells which names are users.
+        neither an answer nor its time tells which names are users, where all logins have one number of iterations. It
+        stays the same when the server starts again, for it is made of the first login in the file.
         """
         decoy = self._decoy(name, mechanism)
         user = self._users.get(name)
         return decoy if user is None else user.verifiers.get(mechanism, decoy)
 
     def _decoy(self, name: str, mechanism: str) -> Verifier:
-        salt = hmac.digest(self._pepper, name.encode(), "sha256")[:SALT_SIZE]
+        salt = hmac.digest(self._pepper, f"decoy {mechanism} {name}".encode(), "sha256")[:SALT_SIZE]
         size = hashlib.new(HASHES[mechanism]).digest_size
         return Verifier(salt, self._usual_iterations(mechanism), secrets.token_bytes(size), secrets.token_bytes(size))
+
+    @property
+    def _pepper(self) -> bytes:
+        """A secret that lasts as long as the first login in the file; without a login there is nothing to hide."""
+        logins = (verifier for user in self._users.values() for verifier in user.verifiers.values())
+        return next((verifier.server_key for verifier in logins), b"")
 
     def _usual_iterations(self, mechanism: str) -> int:
         known = (user.verifiers.get(mechanism) for user in self._users.values())

@@ -78,6 +78,7 @@ def test_a_secret_is_looked_up_where_it_is(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     path = tmp_path / "password"
     path.write_text(PASSWORD + "\n")
+    path.chmod(0o600)
     sources = (PASSWORD, "env:KAFKA_PASSWORD", f"file:{path}")
     assert {Secret(source).reveal() for source in sources} == {PASSWORD}
     assert Secret("env:KAFKA_PASSWORD") == Secret("env:KAFKA_PASSWORD") != Secret("env:OTHER")

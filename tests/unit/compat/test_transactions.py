@@ -285,7 +285,7 @@ def test_confluent_needs_an_id_and_idempotence(unkept: dict[str, Any], unsent: A
             with pytest.raises(KafkaException, match="has no transactional_id") as without:
                 call()
             assert code_of(without) == KafkaError._NOT_CONFIGURED
-    for wrong in {"enable.idempotence": False}, {"acks": 1}:
+    for wrong in {"shmaccum.enable_idempotence": False}, {"acks": 1}:
         with pytest.raises(KafkaException, match="Cannot set transactional_id without") as refused:
             confluent.Producer(dotted(unkept, **{"transactional.id": ID, **wrong}))
         assert code_of(refused) == KafkaError._INVALID_ARG

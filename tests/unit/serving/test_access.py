@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving import LogServer, messages
+from shmaccum.serving import LogServer, access, messages
 from shmaccum.serving.access import RULES
 from shmaccum.serving.call import Call
 from shmaccum.serving.messages import Request
@@ -150,6 +150,93 @@ def test_a_principal_without_rights_gets_the_error_of_kafka(
         assert errors(answer(server, User("stranger"), api_key, version, values)) - {0} == {error}, version
     assert server._topics.names() == names
     assert server._coordinator._groups == {}
+
+
+MAIN_RIGHTS = ("read", "write", "admin")
+ANY, READ, WRITE, ADMINISTER = set(MAIN_RIGHTS), {"read"}, {"write"}, {"admin"}
+NEEDED: dict[tuple[int, BrokerError], set[str]] = {
+    **{(key, TOPIC_ERROR): ANY for key in (2, 3, 23, 32, 75)},
+    **{(key, TOPIC_ERROR): ADMINISTER for key in (19, 20, 21, 33, 37, 44)},
+    (0, TOPIC_ERROR): WRITE,
+    (61, TOPIC_ERROR): READ,
+    **{(key, GROUP_ERROR): READ for key in (8, 11, 12, 13, 14, 68)},
+    **{(key, GROUP_ERROR): ANY - WRITE for key in (9, 10, 15, 69)},  # no group is written
+    **{(key, GROUP_ERROR): ADMINISTER for key in (42, 47)},
+    **{(key, ID_ERROR): WRITE for key in (0, 22, 24, 25, 26, 28)},
+    (65, ID_ERROR): ANY,
+    (22, CLUSTER_ERROR): WRITE,
+    **{(key, CLUSTER_ERROR): set() for key in (32, 33, 34, 35, 43, 44, 45, 46, 74)},
+}
+"""Api key and refusal -> the rights on the resource that are enough; none: administering every topic is."""
+MORE_CASES: list[tuple[int, dict[str, Any], BrokerError]] = [
+    (68, {"group_id": GROUP, "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": -1}, GROUP_ERROR),
+    (69, {"group_ids": [GROUP], "include_authorized_operations": False}, GROUP_ERROR),
+]
+RESOURCES = (f"topic:{TOPIC}", "topic:new", f"group:{GROUP}", "transactional-id:t")
+ADMINISTRATORS = {"admin topic:*": True, "read topic:*": False, "write topic:*": False, "admin topic:hid*": False,
+                  "admin group:*": False, "admin transactional-id:*": False}  # fmt: skip
+
+
+def refusals(server: LogServer, user: User, api_key: int, version: int, values: dict[str, Any]) -> set[int]:
+    """The errors of an answer; none where the request waits, for which it had to be let in."""
+    try:
+        return errors(answer(server, user, api_key, version, values))
+    except ValueError as error:
+        assert "not enough values to unpack" in str(error)  # noqa: PT017
+        return set()
+
+
+def test_the_rights_of_every_request_are_tried() -> None:
+    lists_and_bytes = {1, 16, 66}
+    tried = {key for key, _, _ in [*CASES, *MORE_CASES]}
+    assert tried | lists_and_bytes | {key for key, rule in RULES.items() if rule is access._anybody} == set(RULES)
+    assert NEEDED.keys() == {(key, error) for key, _, error in [*CASES, *MORE_CASES]}
+
+
+@pytest.mark.parametrize("right", MAIN_RIGHTS)
+@pytest.mark.parametrize(
+    ("api_key", "values", "error"),
+    [*CASES, *MORE_CASES],
+    ids=[f"{key}-{error.name}-{number}" for number, (key, _, error) in enumerate([*CASES, *MORE_CASES])],
+)
+def test_a_request_needs_the_right_that_the_page_names_and_no_lesser_one(
+    server: LogServer, api_key: int, values: dict[str, Any], error: BrokerError, right: str
+) -> None:
+    is_enough = right in NEEDED[api_key, error]
+    resources = [resource for resource in RESOURCES if right != "write" or not resource.startswith("group:")]
+    user = User("user", grants=tuple(parse_grant(right, resource) for resource in resources))
+    for version in versions(server, api_key):
+        assert (error not in refusals(server, user, api_key, version, values)) is is_enough, version
+
+
+@pytest.mark.parametrize("grant", ADMINISTRATORS)
+@pytest.mark.parametrize(
+    ("api_key", "values"), [(key, values) for key, values, error in CASES if NEEDED[key, error] == set()], ids=str
+)
+def test_a_request_for_the_server_needs_an_administrator(
+    server: LogServer, api_key: int, values: dict[str, Any], grant: str
+) -> None:
+    user = User("user", grants=(parse_grant(*grant.split()),))
+    for version in versions(server, api_key):
+        found = refusals(server, user, api_key, version, values)
+        assert (CLUSTER_ERROR not in found) is ADMINISTRATORS[grant], version
+
+
+def test_a_request_without_a_rule_needs_an_administrator(server: LogServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(access.RULES, 60)
+    passed: list[object] = []
+    handle = access.guarded(60, passed.append, server._topics)
+    for grant, is_enough in ADMINISTRATORS.items():
+        user = User("user", grants=(parse_grant(*grant.split()),))
+        request = Request(60, 0, 7, "client", encoded(60, 0, {}))
+        call = Call(request, messages.decode(request), "host", user, None, passed.append)
+        passed.clear()
+        if is_enough:
+            handle(call)
+        else:
+            with pytest.raises(messages.BadFrameError, match="is no administrator"):
+                handle(call)
+        assert bool(passed) is is_enough
 
 
 def test_every_request_has_a_rule(server: LogServer) -> None:

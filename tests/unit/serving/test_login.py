@@ -190,6 +190,22 @@ def test_scram_refuses_a_last_message_that_is_none(path: str, last: str) -> None
         step(login, last.replace("{r}", challenge.split(",")[0][2:]).encode())
 
 
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("header", ["y,,", "n,a=user,", "n,,x", "", "p=tls-unique,,"])
+def test_scram_holds_the_last_message_to_the_header_of_the_first(path: str, mechanism: str, header: str) -> None:
+    """A proof that fits is refused when ``c=`` is another header than the one that was sent (RFC 5802, section 5.1)."""
+    login = Login(UsersFile(path))
+    login.begin(mechanism)
+    challenge = step(login, b"n,,n=user,r=nonce").decode()
+    fields = dict(pair.split("=", 1) for pair in challenge.split(","))
+    bare = f"c={base64.b64encode(header.encode()).decode()},r={fields['r']}"
+    verifier = Verifier(base64.b64decode(fields["s"]), int(fields["i"]), b"", b"")
+    proved = proof(verifier, mechanism, PASSWORD, f"n=user,r=nonce,{challenge},{bare}")
+    with pytest.raises(LoginError, match="wrong user name or password"):
+        step(login, f"{bare},p={proved}".encode())
+    assert not login.is_over
+
+
 def test_a_login_happens_once_and_by_a_known_mechanism(path: str) -> None:
     login = Login(UsersFile(path))
     assert login.begin("GSSAPI") is BrokerError.UNSUPPORTED_SASL_MECHANISM
@@ -267,10 +283,10 @@ def test_a_file_that_others_can_read_or_change_is_refused(path: str, mode: int) 
 
 def test_a_file_keeps_its_mode_and_a_new_one_is_its_owners_alone(path: str) -> None:
     assert os.stat(path).st_mode & 0o777 == 0o600
-    os.chmod(path, 0o640)
+    os.chmod(path, 0o400)
     with changed_users(path) as users:
         users["other"] = make_user("other")
-    assert os.stat(path).st_mode & 0o777 == 0o640
+    assert os.stat(path).st_mode & 0o777 == 0o400
 
 
 def test_changes_at_the_same_time_are_all_kept(path: str) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import ssl
@@ -14,6 +15,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.transport import KafkaSSLTransport
 
 from shmaccum.exceptions import InvalidArgumentError, PackageMissingError
+from shmaccum.secret_files import opened_secret
 
 LOGIN_PACKAGES: Mapping[str, str] = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocore"}
 
@@ -23,11 +25,21 @@ def tls_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
     if config["security_protocol"] not in {"SSL", "SASL_SSL"}:
         return None
     try:
-        context: ssl.SSLContext = KafkaSSLTransport._build_ssl_context({**config, "ssl_context": None})  # noqa: SLF001
+        with contextlib.ExitStack() as stack:
+            opened = {"ssl_context": None, **_opened_key(config, stack)}
+            context: ssl.SSLContext = KafkaSSLTransport._build_ssl_context({**config, **opened})  # noqa: SLF001
     except OSError as error:
         files = [name for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile") if config[name]]
         raise InvalidArgumentError(f"TLS cannot be set up: {error}: check {', '.join(files)}") from None
     return context
+
+
+def _opened_key(config: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, str]:
+    """The file with the private key by its descriptor, which is checked."""
+    name = "ssl_keyfile" if config["ssl_keyfile"] else "ssl_certfile"
+    if not config["ssl_certfile"]:
+        return {}
+    return {name: f"/proc/self/fd/{stack.enter_context(opened_secret(config[name], 'private key'))}"}
 
 
 def check_login(config: Mapping[str, Any]) -> dict[str, Any]:
