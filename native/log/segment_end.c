@@ -3,6 +3,8 @@
 #include "log/segment_end.h"
 
 #include "base/bytes.h"
+#include "base/point.h"
+#include "format/crc32c.h"
 #include "format/record_batch.h"
 
 #include <errno.h>
@@ -125,6 +127,24 @@ static uint32_t whole_count(const struct log_batch *batches, uint32_t count, int
         }
     }
     return count;
+}
+
+static bool batch_is_unchanged(const struct log_batch *batch)
+{
+    uint32_t crc = crc32c_extend(0, batch->bytes + RECORD_BATCH_ATTRIBUTES, batch->size - RECORD_BATCH_ATTRIBUTES);
+    return crc == batch->crc && batch->bytes[RECORD_BATCH_MAGIC] == RECORD_BATCH_MAGIC_VALUE &&
+           load_be32(batch->bytes + RECORD_BATCH_CRC) == batch->crc;
+}
+
+/* How many of the batches in the file, from the first on, have the bytes that they had before the write. */
+static uint32_t unchanged_count(const struct log_end *log, const struct log_batch *batches, uint32_t count)
+{
+    uint32_t unchanged = 0;
+    POINT(segment_written);
+    while (unchanged < count && (!log->verifies_written || batch_is_unchanged(&batches[unchanged]))) {
+        unchanged++;
+    }
+    return unchanged;
 }
 
 /* ---- the indexes ---- */
@@ -265,9 +285,11 @@ struct log_append segment_append(struct log_end *log, const struct log_batch *ba
         append.error = ESTALE;
         return append;
     }
-    append.batch_count = whole_count(batches, count, done);
+    uint32_t written_count = whole_count(batches, count, done);
+    append.batch_count = unchanged_count(log, batches, written_count);
+    append.is_changed = append.batch_count < written_count;
     append.index_error = batches_note(log, batches, append.batch_count);
-    if (append.error == 0) {
+    if (append.error == 0 && !append.is_changed) {
         end->is_torn = false;
     } else {
         (void)segment_cut(end); /* the next append cuts before it writes */

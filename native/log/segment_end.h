@@ -19,6 +19,10 @@
  * whole batch by one pwritev, moves `size` and `next_offset` over those that are whole in the file, and writes their
  * index entries. A write that failed leaves part of a batch behind: `is_torn` is set until the file was cut.
  *
+ * A batch may lie in memory that other processes can write. With `verifies_written` its checksum is taken once more
+ * behind the write. A batch that was changed in between is not appended: it is cut off with those behind it, before any
+ * number moves, and no reader takes a batch whose crc does not fit.
+ *
  * The numbers are fields of Python's Segment, Indexer and IndexFile (python/log/segment_end_type.h). The writer in
  * Python moves the same numbers, so an append by either one continues that of the other.
  */
@@ -77,6 +81,7 @@ struct log_end {
     int64_t segment_bytes; /* a segment grows no larger */
     int64_t segment_ms;    /* no record is younger than the first batch of its segment by more */
     int32_t leader_epoch;
+    bool verifies_written; /* a batch that does not have its crc behind the write is not appended */
 };
 
 /* A whole batch in memory, header first. */
@@ -88,6 +93,7 @@ struct log_batch {
     int64_t producer_id; /* -1: not idempotent, and the two below mean nothing */
     int32_t base_sequence;
     int16_t producer_epoch;
+    uint32_t crc; /* as it was before the write, from private memory */
 };
 
 /* How many of the batches, from the first on, the open segment takes. All of them would be one append. */
@@ -96,6 +102,7 @@ uint32_t segment_fit(const struct log_end *log, const struct log_batch *batches,
 struct log_append {
     uint32_t batch_count; /* batches that are whole in the file */
     int error;            /* errno: the other batches are not in the file; 0: there are none. ESTALE: it is lost */
+    bool is_changed;      /* the first batch that is not counted was changed while it was written */
     int index_error;      /* errno: an index entry was not written, which costs look-ups time; 0: each one was */
 };
 

@@ -255,6 +255,24 @@ static PyObject *module_crc32c(PyObject *module, PyObject *const *args, Py_ssize
     return PyLong_FromUnsignedLong(extended);
 }
 
+static PyObject *module_crc32c_combine(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "crc32c_combine", .names = {"first", "second", "second_size"}, .required_count = 3, .count = 3};
+    static const struct integer_range range = {"a crc", 0, UINT32_MAX};
+    static const struct integer_range size_range = {"second_size", 0, INT64_MAX};
+    struct module_state *state = PyModule_GetState(module);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t first;
+    int64_t second;
+    int64_t size;
+    if (!arguments_bind(&signature, args, count, names, bound) || !integer_parse(state, bound[0], &range, &first) ||
+        !integer_parse(state, bound[1], &range, &second) || !integer_parse(state, bound[2], &size_range, &size)) {
+        return NULL;
+    }
+    return PyLong_FromUnsignedLong(crc32c_combine((uint32_t)first, (uint32_t)second, (uint64_t)size));
+}
+
 /* ---- the module ---- */
 
 static bool type_add(PyObject *module, PyType_Spec *spec, bool is_public, PyTypeObject **target)
@@ -460,6 +478,8 @@ static PyMethodDef module_methods[] = {
      "Ships the ordinary batches of lanes to the brokers behind their links; `found` gets how far it came."},
     {"crc32c", FAST(module_crc32c), METH_FASTCALL | METH_KEYWORDS,
      "The CRC-32C of bytes, unsigned 32 bits; goes on from the checksum of what stands before them."},
+    {"crc32c_combine", FAST(module_crc32c_combine), METH_FASTCALL | METH_KEYWORDS,
+     "The CRC-32C of bytes, from that of their first part, and from that and the size of the second part."},
     {"header_for_producer", FAST(log_header_for_producer), METH_FASTCALL | METH_KEYWORDS,
      "The 61 bytes of a batch's header for another producer; the CRC follows without a look at the records."},
     {"records_time", FAST(log_records_time), METH_FASTCALL | METH_KEYWORDS,

@@ -21,7 +21,8 @@ uint32_t log_run_describe(const struct sender_half *half, const struct drained_b
                                         .max_timestamp_ms = drained[i].max_timestamp_ms,
                                         .producer_id = drained[i].producer_id,
                                         .base_sequence = drained[i].base_sequence,
-                                        .producer_epoch = drained[i].producer_epoch};
+                                        .producer_epoch = drained[i].producer_epoch,
+                                        .crc = drained[i].crc};
     }
     return count;
 }

@@ -12,6 +12,10 @@
  * sequence follows, and it fits into the open segment. The first batch that is not ordinary ends the run. This batch
  * and those behind it are left, in flight and in their order: the sender delivers them to the sink as any others.
  *
+ * Another process may change a batch between its checksum and the end of the write. A log that verifies what was
+ * written does not count such a batch (log/segment_end.h): it is left. The sender finds its checksum wrong, and
+ * quarantines it.
+ *
  * log_run_write reads the arena and changes nothing in it, so a thread may run it while other threads of the process
  * use the arena.
  *

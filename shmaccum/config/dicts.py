@@ -205,6 +205,9 @@ class LogSinkOptionsDict(TypedDict, total=False):
     sync: Literal["none", "interval", "batch"]
     """The moment at which bytes are forced to disk. none: the kernel decides, which survives kill -9 but no power
     cut; interval: every sync_interval_ms; batch: before each acknowledgement."""
+    verify_written: Literal["auto", "true", "false"]
+    """Compare the checksum of each batch again after it was written, and before it is acknowledged. A batch that
+    another process changed in between is cut off and quarantined. auto: when sync is interval or batch."""
     sync_interval_ms: int | str | None
     """With sync=interval: a power cut may cost the records of this time."""
 
@@ -320,6 +323,9 @@ class ServerOptionsDict(TypedDict, total=False):
     sync: Literal["none", "interval", "batch"]
     """The moment at which bytes are forced to disk. none: the kernel decides, which survives kill -9 but no power
     cut; interval: every sync_interval_ms; batch: before each acknowledgement."""
+    verify_written: Literal["auto", "true", "false"]
+    """Compare the checksum of each batch again after it was written, and before it is acknowledged. A batch that
+    another process changed in between is cut off and quarantined. auto: when sync is interval or batch."""
     sync_interval_ms: int | str | None
     """With sync=interval: a power cut may cost the records of this time."""
     advertised_listener: str | None

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from shmaccum._native import crc32c
+from shmaccum._native import crc32c, crc32c_combine
 
 Source = bytes | bytearray | memoryview | mmap.mmap
 
@@ -100,23 +99,22 @@ def sealed_header(header: BatchHeader, records: bytes | memoryview) -> bytes:
     return HEADER.pack(*fitted._replace(crc=crc))
 
 
-def changed_header(header: BatchHeader, changed: BatchHeader, records: Sequence[bytes | memoryview]) -> bytes:
+def changed_header(header: BatchHeader, changed: BatchHeader) -> bytes:
     """The bytes of a header that stands in front of the same records in place of another one.
 
+    A CRC is linear, so the new one follows from the former one and from the two headers, and no record is read. Where
+    the records do not have the former CRC, they do not have the new one either.
+
     Args:
-        header: the former one. Where its CRC does not fit, the records are damaged, and the new CRC is no better.
+        header: the former one.
         changed: the new one; its CRC is not looked at.
-        records: the bytes behind the header, in pieces.
     """
-    is_damaged = _crc(header, records) != header.crc
-    return HEADER.pack(*changed._replace(crc=header.crc if is_damaged else _crc(changed, records)))
+    difference = _header_crc(header) ^ _header_crc(changed)
+    return HEADER.pack(*changed._replace(crc=crc32c_combine(difference, header.crc, header.size - HEADER_SIZE)))
 
 
-def _crc(header: BatchHeader, records: Sequence[bytes | memoryview]) -> int:
-    crc = crc32c(HEADER.pack(*header)[CRC_START:])
-    for piece in records:
-        crc = crc32c(piece, crc)
-    return crc
+def _header_crc(header: BatchHeader) -> int:
+    return crc32c(HEADER.pack(*header)[CRC_START:])
 
 
 def crc_problem(header: BatchHeader, batch: memoryview) -> str | None:

@@ -6,8 +6,8 @@
     header   | ... attributes + LOG_APPEND_TIME ... | max timestamp = now | ... CRC of header and records |
     records  | as they came: readers pass over the records' own timestamps                             |
 
-No record is copied; the records are summed twice, for the former CRC and for the new one. A batch that came damaged
-keeps a CRC that does not fit, so its damage shows.
+No record is copied or read: the new CRC follows from the former one. A batch that came damaged, or that another process
+changes meanwhile, has a CRC that does not fit, so its damage shows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import final
 
 from shmaccum.format.batch_header import HEADER_SIZE, LOG_APPEND_TIME, changed_header, read_header
-from shmaccum.segment_log.producer_state import Appendable
+from shmaccum.segment_log.producer_state import Appendable, shared_crc
 
 
 @final
@@ -34,15 +34,19 @@ class StampedBatch:
         "producer_epoch",
         "producer_id",
         "record_count",
+        "shared_crc",
         "size",
     )
 
     def __init__(self, batch: Appendable, time_ms: int) -> None:
         first, *others = batch.buffers
+        crc = shared_crc(batch)
         header = read_header(first)
+        header = header if crc is None else header._replace(crc=crc)
         changed = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp_ms=time_ms)
-        records = first[HEADER_SIZE:], *others
-        self.buffers = (memoryview(changed_header(header, changed, records)), *records)
+        content = changed_header(header, changed)
+        self.buffers = (memoryview(content), first[HEADER_SIZE:], *others)
+        self.shared_crc = None if crc is None else read_header(content).crc
         self.size = batch.size
         self.record_count = batch.record_count
         self.producer_id = batch.producer_id

@@ -27,18 +27,21 @@ one; both are what recovery expects.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from shmaccum._native import LogEnd
+from shmaccum._native import LogEnd, crc32c
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import LogLostError
 from shmaccum.format.batch_header import (
     ATTRIBUTES_POSITION,
     CONTROL,
+    CRC_START,
+    MAGIC,
     OF_A_TRANSACTION,
     PREFIX,
     PREFIX_SIZE,
@@ -60,7 +63,7 @@ from shmaccum.segment_log.file_names import (
 )
 from shmaccum.segment_log.index_file import TIME_ENTRY, last_timestamp, load_entries
 from shmaccum.segment_log.partition_folders import make_partition_folder
-from shmaccum.segment_log.producer_state import Appendable, KnownBatch, Refusal
+from shmaccum.segment_log.producer_state import Appendable, KnownBatch, Refusal, shared_crc
 from shmaccum.segment_log.recovery import Recovery
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import IOV_MAX, Segment, Tail, Written
@@ -79,6 +82,7 @@ LOOSE_SNAPSHOTS_KEPT = 2
 RUN_BUFFERS_MAX = IOV_MAX - 2
 TIMESTAMP_MAX = 2**63 - 1
 LOG_APPEND_TIME = "LogAppendTime"
+NOT_APPENDED = "could not be appended to"
 NO_ENTRIES = "no index entries were written, look-ups will take longer"
 OWN_TIME = -1
 """The answer of an append whose records have the times of their producer, as in Kafka's protocol."""
@@ -103,16 +107,18 @@ class Run:
         start, end: positions in the segment.
         buffers: the bytes to write there.
         batches: the batches in it, for the indexes.
+        sources: the same, as they were given.
         outcomes: of these, and of those in between that were not to be written.
         marker: the last batch, when it is one that ends a transaction.
     """
 
-    __slots__ = ("batches", "buffers", "end", "marker", "outcomes", "start")
+    __slots__ = ("batches", "buffers", "end", "marker", "outcomes", "sources", "start")
 
     def __init__(self, size: int) -> None:
         self.start = self.end = size
         self.buffers: list[bytes | memoryview] = []
         self.batches: list[Written] = []
+        self.sources: list[Appendable] = []
         self.outcomes: list[Outcome] = []
         self.marker: Marker | None = None
 
@@ -229,6 +235,7 @@ class PartitionLog:
         position, offset = active.size, self.log_end_offset
         run, epoch = Run(position), self.epochs.latest
         buffers, written, outcomes, admit = run.buffers, run.batches, run.outcomes, self.producers.admit
+        sources = run.sources
         size_max = 0 if active.is_index_full or self._is_rolling else self._options.segment_bytes
         offset_end = active.base_offset + RELATIVE_OFFSET_MAX + 1
         timestamp_max = self._timestamp_max(active.first_timestamp_ms) if position else TIMESTAMP_MAX
@@ -252,6 +259,7 @@ class PartitionLog:
             if len(pieces) > 1:
                 buffers += pieces[1:]
             written.append(_new_tuple(Written, (position, end, next_offset - 1, timestamp_ms)))
+            sources.append(batch)
             outcomes.append(offset)
             if not position:
                 timestamp_max = self._timestamp_max(timestamp_ms)
@@ -293,6 +301,9 @@ class PartitionLog:
         except OSError as failure:
             done, error = 0, failure
         written = run.batches if error is None else run.whole_below(run.start + done)
+        if self._verifies_written and (count := unchanged_count(run.sources[: len(written)])) < len(written):
+            written, error = written[:count], OSError(errno.EBADMSG, "")
+            self._active.is_torn = True
         self._find(self._active.note(written), NO_ENTRIES)
         if written:
             self._on_append()
@@ -314,6 +325,12 @@ class PartitionLog:
             return failure
         return None
 
+    @property
+    def _verifies_written(self) -> bool:
+        """True when a batch in shared memory is looked at again behind its write."""
+        chosen = self._options.verify_written
+        return self._options.sync != "none" if chosen == "auto" else chosen == "true"
+
     def _take_back(self, run: Run, error: OSError) -> Refusal:
         """A batch that was not written whole was not appended: neither for the producers' state nor for the file."""
         self.producers.cut(self.log_end_offset)
@@ -322,7 +339,9 @@ class PartitionLog:
                 remove_last(self.folder, self._active.base_offset, run.marker.aborted)
         with contextlib.suppress(OSError):  # the next write cuts before it writes
             self._active.cut()
-        failure = self._storage_error("could not be appended to", error)
+        is_changed = error.errno == errno.EBADMSG
+        what = "got a batch that another process changed while it was written" if is_changed else NOT_APPENDED
+        failure = self._storage_error(what, error)
         first_offset = 0 if self.is_lost else self.log_end_offset
         run.outcomes = [
             failure if isinstance(outcome, int) and outcome >= first_offset else outcome for outcome in run.outcomes
@@ -412,6 +431,7 @@ class PartitionLog:
                 self.epochs.latest,
                 options.segment_bytes,
                 options.segment_ms,
+                self._verifies_written,
             )
         return self._log_end
 
@@ -679,6 +699,24 @@ class PartitionLog:
             self.closed = True
             self._close_end()
             self._active.close()
+
+
+def unchanged_count(batches: Sequence[Appendable]) -> int:
+    """How many batches, from the first on, still have the bytes of which their CRC was taken."""
+    for count, batch in enumerate(batches):
+        crc = shared_crc(batch)
+        if crc is not None and _summed(batch.buffers) != (crc, crc):
+            return count
+    return len(batches)
+
+
+def _summed(buffers: Sequence[memoryview]) -> tuple[int, int]:
+    """The CRC of a batch's bytes, and the one in its header; -1 where the format is another one."""
+    crc = crc32c(buffers[0][CRC_START:])
+    for buffer in buffers[1:]:
+        crc = crc32c(buffer, crc)
+    header = read_header(buffers[0])
+    return crc, header.crc if header.magic == MAGIC else -1
 
 
 def sync_file(path: str) -> None:

@@ -92,6 +92,12 @@ class Appendable(Protocol):
         """The timestamp of the youngest record."""
 
 
+def shared_crc(batch: Appendable) -> int | None:
+    """The CRC of a batch in memory that other processes can write; None of one in private memory."""
+    crc: int | None = getattr(batch, "shared_crc", None)
+    return crc
+
+
 class KnownBatch(NamedTuple):
     """A batch of a producer that is in the log. A marker that fences an epoch is one without sequences (-1)."""
 

@@ -176,5 +176,5 @@ def _judge_one(batch: LogBatch, rules: Rules, budget: Budget) -> LogBatch | Refu
     right = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME, max_timestamp_ms=last_ms)
     if right == header:
         return batch
-    content = memoryview(changed_header(header, right, [records]) + bytes(records))
+    content = memoryview(changed_header(header, right) + bytes(records))
     return LogBatch(read_header(content), content, "", 0)

@@ -187,7 +187,9 @@ class LogSink(SynchronousSink):
     def _form(self, batch: WireBatch, form: Form | None) -> WireBatch:
         if form is None:
             return batch
-        return dataclasses.replace(batch, buffers=tuple(map(memoryview, form)), size=sum(map(len, form)))
+        return dataclasses.replace(
+            batch, buffers=tuple(map(memoryview, form)), size=sum(map(len, form)), shared_crc=None
+        )
 
     def _append(self, batches: Sequence[WireBatch], given: Sequence[WireBatch]) -> list[Ack]:
         """Appends batches of one partition, in the forms that are given."""

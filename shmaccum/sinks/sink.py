@@ -137,6 +137,8 @@ class WireBatch:
     """The arena's batch behind it; for the sender."""
     first_record: int = 0
     """Place of the first record in that batch; above 0 for later parts of a split one."""
+    shared_crc: int | None = None
+    """The CRC, where the bytes lie in the arena, which other processes can write; None: they lie in private memory."""
     records: FileRange | None = None
     """The bytes behind those of `buffers`, for a sink that takes files; None: there are no more."""
 
@@ -167,6 +169,7 @@ class WireBatch:
             batch.max_timestamp_ms,
             batch.attempt_count,
             batch,
+            shared_crc=batch.crc,
         )
 
 

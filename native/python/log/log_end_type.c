@@ -119,18 +119,21 @@ struct log_end_arguments {
     long long leader_epoch;
     long long segment_bytes;
     long long segment_ms;
+    int verifies_written;
 };
 
 static bool log_end_parse(const struct module_state *state, PyObject *args, PyObject *keywords,
                        struct log_end_arguments *given)
 {
     static char *names[] = {"segment", "position", "offset_index", "time_index", "known",
-                            "row_type", "path", "leader_epoch", "segment_bytes", "segment_ms", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!O!O!O!OOLLL:LogEnd", names, state->segment_end_type,
+                            "row_type", "path", "leader_epoch", "segment_bytes", "segment_ms", "verifies_written",
+                            NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!O!O!O!OOLLL|p:LogEnd", names, state->segment_end_type,
                                      &given->parts[0], state->index_position_type, &given->parts[1],
                                      state->index_file_end_type, &given->parts[2], state->index_file_end_type,
                                      &given->parts[3], &PyDict_Type, &given->known, &given->row_type,
-                                     &given->path, &given->leader_epoch, &given->segment_bytes, &given->segment_ms)) {
+                                     &given->path, &given->leader_epoch, &given->segment_bytes, &given->segment_ms,
+                                     &given->verifies_written)) {
         return false;
     }
     if (!is_tuple_type(given->row_type)) {
@@ -146,7 +149,7 @@ static bool log_end_parse(const struct module_state *state, PyObject *args, PyOb
 
 static PyObject *log_end_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    struct log_end_arguments given;
+    struct log_end_arguments given = {.verifies_written = 0};
     if (!log_end_parse(PyType_GetModuleState(type), args, keywords, &given)) {
         return NULL;
     }
@@ -164,6 +167,7 @@ static PyObject *log_end_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     self->core.leader_epoch = (int32_t)given.leader_epoch;
     self->core.segment_bytes = given.segment_bytes;
     self->core.segment_ms = given.segment_ms;
+    self->core.verifies_written = given.verifies_written != 0;
     log_end_connect(self);
     return (PyObject *)self;
 }

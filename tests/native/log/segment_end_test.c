@@ -2,6 +2,8 @@
 #include "log/segment_end.h"
 
 #include "base/bytes.h"
+#include "format/crc32c.h"
+#include "format/record_batch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -89,6 +91,52 @@ TEST(batches_get_offsets_and_stand_behind_one_another)
     EXPECT_EQ_U64((uint64_t)files.segment.first_timestamp_ms, START_MS);
     EXPECT(!files.segment.is_torn);
     files_close(&files);
+}
+
+static void crc_set(struct files *files, int number)
+{
+    uint8_t *bytes = files->bytes[number];
+    struct log_batch *batch = &files->batches[number];
+    bytes[RECORD_BATCH_MAGIC] = RECORD_BATCH_MAGIC_VALUE;
+    batch->crc = crc32c_extend(0, bytes + RECORD_BATCH_ATTRIBUTES, BATCH_SIZE - RECORD_BATCH_ATTRIBUTES);
+    record_batch_set_crc(bytes, batch->crc);
+}
+
+/* Changes a byte of the second of four batches, as another process would between its checksum and the write. */
+static void expect_cut_at_changed(int position, bool verifies)
+{
+    struct files files;
+    files_open(&files);
+    files.log.verifies_written = verifies;
+    for (int i = 0; i < 4; i++) {
+        crc_set(&files, i);
+    }
+    files.bytes[1][position] ^= 1;
+    struct log_append append = segment_append(&files.log, files.batches, 4);
+    EXPECT_EQ_U64(append.batch_count, verifies ? 1 : 4);
+    EXPECT(append.is_changed == verifies);
+    EXPECT_EQ_U64((uint64_t)append.error, 0);
+    EXPECT_EQ_U64(file_size(files.segment.descriptor), (verifies ? 1 : 4) * BATCH_SIZE);
+    EXPECT_EQ_U64((uint64_t)files.segment.size, (verifies ? 1 : 4) * BATCH_SIZE);
+    EXPECT(!files.segment.is_torn);
+    files.bytes[1][position] ^= 1;
+    if (verifies) {
+        EXPECT_EQ_U64(segment_append(&files.log, files.batches + 1, 3).batch_count, 3);
+        for (int i = 0; i < 4; i++) {
+            expect_batch_at(&files, i);
+        }
+    }
+    files_close(&files);
+}
+
+TEST(a_batch_that_is_changed_while_it_is_written_is_cut_off_with_those_behind_it)
+{
+    static const int positions[] = {RECORD_BATCH_MAGIC, RECORD_BATCH_CRC, RECORD_BATCH_CRC + 3, RECORD_BATCH_ATTRIBUTES,
+                                    RECORD_BATCH_MAX_TIMESTAMP, RECORD_BATCH_HEADER_SIZE, BATCH_SIZE - 1};
+    for (size_t i = 0; i < sizeof positions / sizeof positions[0]; i++) {
+        expect_cut_at_changed(positions[i], true);
+        expect_cut_at_changed(positions[i], false);
+    }
 }
 
 TEST(an_entry_is_written_for_a_batch_when_the_interval_went_by)
