@@ -301,18 +301,24 @@ def _held(process: ProcessFacts, seen: Observation, _rates: Rates) -> Text:
 
 ProcessColumn = tuple[str, Callable[[ProcessFacts, Observation, Rates], str | Text]]
 
-WORDS: tuple[ProcessColumn, ...] = (
+NAMES: tuple[ProcessColumn, ...] = (
     ("pid", lambda process, _seen, _rates: str(process.pid)),
     ("name", lambda process, _seen, _rates: process.name),
+)
+ROLES: tuple[ProcessColumn, ...] = (
     ("role", lambda process, _seen, _rates: process.role),
     ("state", lambda process, _seen, _rates: _state(process)),
+)
+WORDS = frozenset(name for name, _ in (*NAMES, *ROLES))
+"""The columns that are no numbers."""
+RATES: tuple[ProcessColumn, ...] = (
+    ("records/s", lambda process, _seen, rates: number(rates.records_of_entry.get(process.entry, 0))),
 )
 RESOURCES: tuple[ProcessColumn, ...] = (
     ("cpu", lambda process, _seen, _rates: "-" if process.cpu_percent is None else f"{process.cpu_percent:.0f} %"),
     ("memory", lambda process, _seen, _rates: "-" if process.memory_size is None else format_size(process.memory_size)),
 )
 APPENDED: tuple[ProcessColumn, ...] = (
-    ("records/s", lambda process, _seen, rates: number(rates.records_of_entry.get(process.entry, 0))),
     ("records", lambda process, _seen, _rates: number(process.record_count)),
     ("share", _share),
 )
@@ -332,9 +338,11 @@ PASSED: tuple[ProcessColumn, ...] = (
 class ProcessTable:
     """The living processes; columns that the terminal has no room for are left out, the last set first.
 
+    Names and rates stay in any case.
+
     Args:
         title: above the table.
-        sets: columns that belong together, the dearest first.
+        sets: further columns that belong together, the dearest first.
         shown_max: how many processes.
     """
 
@@ -350,13 +358,14 @@ class ProcessTable:
 
     def lines(self, screen: Screen) -> Iterable[Line]:
         """The table with as many sets of columns as fit."""
-        counts = range(len(self._sets), 0, -1)
-        return FirstThatFits(*(partial(self._table, self._sets[:count]) for count in counts)).lines(screen)
+        counts = range(len(self._sets), -1, -1)
+        forms = [partial(self._table, [NAMES, ROLES, RATES, *self._sets[:count]]) for count in counts]
+        return FirstThatFits(*forms, partial(self._table, [NAMES, RATES])).lines(screen)
 
     def _table(self, sets: Sequence[Sequence[ProcessColumn]]) -> Table:
         columns = [column for columns in sets for column in columns]
-        names = [name for name, _ in columns]
-        table = Table(*words(*names[: len(WORDS)]), *numbers(*names[len(WORDS) :]), title=self._title)
+        drawn = [words(name) if name in WORDS else numbers(name) for name, _ in columns]
+        table = Table(*(column for columns in drawn for column in columns), title=self._title)
         for process in self._shown:
             table.add_row(*(content(process, self._seen, self._rates) for _, content in columns))
         if len(self._shown) < len(self._alive):
@@ -372,7 +381,7 @@ def _processes(seen: Observation, rates: Rates, shown_max: int) -> View:
     alive = _alive_count(seen)
     if not alive:
         return Text("no process is attached", style=QUIET)
-    return ProcessTable(f"processes ({alive})", (WORDS, APPENDED, HELD, RESOURCES), seen, rates, shown_max)
+    return ProcessTable(f"processes ({alive})", (APPENDED, HELD, RESOURCES), seen, rates, shown_max)
 
 
 def _queue_rows(seen: Observation) -> list[PartitionFacts]:
@@ -466,7 +475,7 @@ def top_view(seen: Observation, rates: Rates) -> View:
     """The processes alone, with everything that is known of them."""
 
     def make_view(shown: Sequence[int]) -> View:
-        sets = (WORDS, APPENDED, HELD, RESOURCES, LIFE, PASSED)
+        sets = (APPENDED, HELD, RESOURCES, LIFE, PASSED)
         facts = [("in", _in(seen, rates)), *_sender_lines(seen.sender), *_outage(seen), *_overflow(seen)]
         lines = Labelled(LABEL_WIDTH, facts)
         return _apart([_head(seen), lines, ProcessTable("", sets, seen, rates, *shown)])

@@ -143,6 +143,17 @@ def test_views_keep_within_the_terminal(seen: Observation, width: int) -> None:
     assert "and 28 more" in rendered(stat_view(crowd, Rates.between(crowd, crowd)), width)
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_rates_of_processes_are_shown_in_any_width(seen: Observation, width: int) -> None:
+    process = seen.processes[0]._replace(entry=0, pid=10**6, name="gunicorn")
+    rates = Rates.between(seen, seen)._replace(records_of_entry={0: 1_234_567.0})
+    for view in (stat_view, top_view):
+        text = rendered(view(changed(seen, processes=(process,)), rates), width)
+        (line,) = [line for line in text.splitlines() if line.startswith("1000000 ")]
+        assert "1,234,567" in line
+        assert len(line) <= width
+
+
 def busy(seen: Observation) -> Observation:
     """Large numbers, a long name of a sink, many of everything."""
     many = tuple(seen.processes[0]._replace(entry=entry, pid=10**6 + entry) for entry in range(40))
