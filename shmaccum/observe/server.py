@@ -13,6 +13,11 @@ A server without an arena has no page, and its probes are answered with 200: it 
 needs no other host. Its script builds text nodes alone, and the browser is told to run no other script, so a topic or a
 process with a hostile name stays a name.
 
+Every user of the host, and every host that can connect, may read all of it: the names of topics and processes, and
+numbers, and no record. A server on a loopback address answers to the names of this host alone: an address, localhost,
+or the name that it was told to listen on. So no page of another site can have a browser on this host ask it by a name
+of its own (DNS rebinding). A server that other hosts reach answers to every name, for nobody knows them all.
+
 Rules: one thread serves all connections, and `WORKER_COUNT` threads make the answers. There are at most
 `CONNECTION_COUNT_MAX` connections, which is also the most descriptors that clients take from the process. A further
 client replaces the oldest connection without a whole request. A request has `HEAD_SIZE_MAX` bytes at most and no body,
@@ -24,7 +29,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import ipaddress
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -55,6 +62,7 @@ HEADERS: Final = [
     ("Cache-Control", "no-store"),
 ]
 REFUSED: Final = ("405 Method Not Allowed", TEXT, b"this server only answers GET\n")
+MISDIRECTED: Final = ("421 Misdirected Request", TEXT, b"ask by this host's address, as in http://127.0.0.1:PORT\n")
 OK, NOT_FOUND, UNAVAILABLE = "200 OK", "404 Not Found", "503 Service Unavailable"
 WORKER_COUNT = 2
 CONNECTION_COUNT_MAX = 64
@@ -64,6 +72,7 @@ EXCHANGE_S = 30.0
 BACKLOG = 4096
 PAUSE_S = 0.1
 """The pause after a client that could not be accepted."""
+HOST: Final = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<name>[^\[\]:]+))(?::[0-9]*)?")
 END: Final = b"\r\n\r\n"
 NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 Environ = dict[str, Any]
@@ -82,21 +91,48 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-class _Routes:
-    """Answers a request by its path."""
+def _is_of_this_host(asked: str, told: str) -> bool:
+    """True for the Host of a request that names this host.
 
-    def __init__(self, metrics: Callable[..., Iterable[bytes]], painter: Painter | None) -> None:
+    Args:
+        asked: of the request, with or without a port.
+        told: the host of the address that the server listens on.
+    """
+    found = HOST.fullmatch(asked.strip())
+    if found is None:
+        return False
+    name = found["address"] or found["name"]
+    if name.lower().rstrip(".") in {"localhost", told.lower()}:
+        return True
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
+
+
+class _Routes:
+    """Answers a request by its path.
+
+    Args:
+        metrics: answers a scrape.
+        painter: of the arena; None: there is no arena.
+        host: the loopback host that the server listens on; None: other hosts reach it.
+    """
+
+    def __init__(self, metrics: Callable[..., Iterable[bytes]], painter: Painter | None, host: str | None) -> None:
         self._metrics = metrics
+        self._host = host
         self._painter = painter
         self.has_shown = threading.Event()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "/")
-        if path == "/metrics":
+        path, asked = environ.get("PATH_INFO", "/"), environ.get("HTTP_HOST")
+        is_strange = self._host is not None and asked is not None and not _is_of_this_host(asked, self._host)
+        if path == "/metrics" and not is_strange:
             return self._metrics(environ, start_response)
         try:
             is_refused = environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}
-            status, kind, body = REFUSED if is_refused else self._answer(path)
+            status, kind, body = MISDIRECTED if is_strange else REFUSED if is_refused else self._answer(path)
         except ShmaccumError as error:
             status, kind, body = UNAVAILABLE, TEXT, f"{error}\n".encode()
         start_response(status, [("Content-Type", kind), ("Content-Length", str(len(body))), *HEADERS])
@@ -261,11 +297,13 @@ class MetricsServer:
 
     def __init__(self, address: str, *collectors: ArenaCollector | SenderCollector | ServerCollector) -> None:
         host, port = split_address(address)
-        self._routes = _Routes(metrics_application(*collectors), _painter(collectors))
+        application, painter = metrics_application(*collectors), _painter(collectors)
         try:
             listener = _listening(host, port)
         except OSError as error:
             raise InvalidArgumentError(f"metrics cannot be served at {address}: {error.strerror or error}") from error
+        is_loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+        self._routes = _Routes(application, painter, host if is_loopback else None)
         self._port = int(listener.getsockname()[1])
         self._loop = asyncio.new_event_loop()
         self._end = asyncio.Event()

@@ -68,6 +68,36 @@ def test_a_removed_arena_is_not_live(server: MetricsServer, arena: Arena) -> Non
     assert body.startswith("the arena was removed")
 
 
+PATHS = ("/", "/arena.json", "/metrics", "/healthz", "/readyz", "/page.js", "/none")
+
+
+def code_of(server: MetricsServer, path: str, host: str | None) -> int:
+    """The code of an answer to a request with this Host."""
+    with socket.create_connection(("127.0.0.1", server.port), WATCHDOG_S) as client:
+        named = "" if host is None else f"Host: {host}\r\n"
+        client.sendall(f"GET {path} HTTP/1.1\r\n{named}\r\n".encode())
+        return int(client.makefile("rb").readline().split()[1])
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example",
+                                  "", "[::1].evil", "a@127.0.0.1", "127.0.0.1evil", "[evil]"])  # fmt: skip
+def test_a_name_of_another_site_gets_nothing(server: MetricsServer, host: str) -> None:
+    """A site's name that leads to this host would let its pages ask through a browser here (DNS rebinding)."""
+    assert {code_of(server, path, host) for path in PATHS} == {421}
+
+
+@pytest.mark.parametrize(
+    "host", [None, "localhost", "LocalHost:1", "localhost.", "127.0.0.1", "127.0.0.1:9", "[::1]:9"]
+)
+def test_a_name_of_this_host_is_answered(server: MetricsServer, host: str | None) -> None:
+    assert 421 not in {code_of(server, path, host) for path in PATHS}
+
+
+def test_a_server_that_other_hosts_reach_answers_to_each_of_their_names_for_it(arena: Arena) -> None:
+    with closing(MetricsServer("0.0.0.0:0", ArenaCollector(arena))) as server:
+        assert code_of(server, "/healthz", "metrics.example:9308") == 200
+
+
 def test_a_server_without_an_arena_answers_probes_and_has_no_page() -> None:
     with closing(MetricsServer("127.0.0.1:0", ServerCollector(list))) as server:
         assert asked(server, "/healthz")[0] == asked(server, "/readyz")[0] == asked(server, "/metrics")[0] == 200
