@@ -344,13 +344,14 @@ def test_an_idle_client_makes_room_for_another(
 
 
 def test_clients_leave_descriptors_for_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors, "reserve", lambda _count: descriptors.limit() - descriptors.lowest_free() - 10)
     with running(tmp_path / "log") as server, many(server, 30):
-        wait_until(lambda: server._maintain_at_s > 0)
+        wait_until(lambda: len(server._connections) == 30)
+        reserved = descriptors.limit() - descriptors.lowest_free()
+        monkeypatch.setattr(descriptors, "reserve", lambda _count: reserved)
+        wait_until(lambda: len(server._connections) < 30)
         with stranger(address_of(server)) as another:
             another.sendall(api(18, 0))
             assert answer_of(another)
-        assert len(server._connections) < 30
 
 
 @pytest.mark.parametrize(
