@@ -44,6 +44,11 @@ class Questions(Generic[Answer]):
         except futures.TimeoutError:  # another one than Python's own before 3.11
             raise TimeoutError(f"{self._owner} did not answer within {timeout_s:g} s") from None
 
+    @property
+    def has_any(self) -> bool:
+        """True while a question is open."""
+        return not self._open.empty()
+
     def answer(self, make: Callable[[], Answer]) -> None:
         """Answers every open question, each by a call of the function."""
         while not self._open.empty():

@@ -27,7 +27,7 @@ import errno
 import os
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import final
 
 from shmaccum.closing import ClosedOnExit
@@ -149,6 +149,8 @@ class LogDirectory(ClosedOnExit):
         self._look_s = 0.0
         self._server = ""
         self._arena_name = arena_name
+        self._being_changed: set[str] = set()
+        """Topics that steps are making or deleting."""
         with refusals(self.path):
             os.makedirs(self.path, exist_ok=True)
             check_content(self.path)
@@ -334,6 +336,20 @@ class LogDirectory(ClosedOnExit):
             InvalidArgumentError: a name that cannot be a folder's, or no partition at all.
             OSError: the folders could not be made.
         """
+        self._refuse_change(topic)
+        return last_of(self.create_topic_in_steps(topic, partition_count))
+
+    def _refuse_change(self, topic: str) -> None:
+        if topic in self._being_changed:
+            raise LogError(f"the topic {topic} is being made or deleted by a client: try again")
+
+    def create_topic_in_steps(self, topic: str, partition_count: int | None = None) -> Generator[None, None, int]:
+        """As `create_topic`; each partition is a step. Steps that make or delete the same topic come first.
+
+        If the steps end early, the topic has all its partitions, some of them without a folder.
+        """
+        while topic in self._being_changed:
+            yield None
         known_count = self._counts.get(topic, 0)
         if known_count and (partition_count is None or partition_count <= known_count):
             return known_count
@@ -346,10 +362,19 @@ class LogDirectory(ClosedOnExit):
             self._forget_lines([TopicPartition(topic, partition) for partition in range(known_count, count)])
             if not known_count:
                 self.settings.replace(topic, {})
+        made = 0
+        self._being_changed.add(topic)
+        try:
             for partition in reversed(range(known_count, count)):
-                folder = self._file(str(TopicPartition(topic, partition)))
-                make_partition_folder(folder, self._topic_id(topic, count))
-        self._counts[topic] = count
+                with refusals(self.path):
+                    folder = self._file(str(TopicPartition(topic, partition)))
+                    make_partition_folder(folder, self._topic_id(topic, count))
+                made += 1
+                yield None
+        finally:
+            self._being_changed.discard(topic)
+            if made:
+                self._counts[topic] = max(count, self._counts.get(topic, 0))
         return count
 
     def _topic_id(self, topic: str, partition_count: int) -> bytes:
@@ -406,22 +431,40 @@ class LogDirectory(ClosedOnExit):
         Raises:
             OSError: some of its folders are still there.
         """
+        self._refuse_change(topic)
+        return last_of(self.delete_topic_in_steps(topic))
+
+    def delete_topic_in_steps(self, topic: str) -> Generator[None, None, int]:
+        """As `delete_topic`; each partition is a step. The topic does not exist from the first step on.
+
+        If the steps end early, the topic exists with the partitions that are left.
+        """
         from shutil import rmtree  # slow to import, and topics are seldom deleted
 
         self.require_name()
-        count = self._counts.get(topic, 0)
-        places = [TopicPartition(topic, partition) for partition in range(count)]
-        for place in places:
-            if place in self._partitions:
-                self._partitions.pop(place).abandon()
-            self._lost_partitions.pop(place, None)
-        self._forget_points(places)
-        self.settings.replace(topic, {})
-        for place in places:
-            self._forget_start(place)
-            with contextlib.suppress(FileNotFoundError):
-                rmtree(self._file(str(place)))
-        self._counts.pop(topic, None)
+        while topic in self._being_changed:
+            yield None
+        count = self._counts.pop(topic, 0)
+        self._being_changed.add(topic)
+        is_deleted = False
+        try:
+            places = [TopicPartition(topic, partition) for partition in range(count)]
+            for place in places:
+                if place in self._partitions:
+                    self._partitions.pop(place).abandon()
+                self._lost_partitions.pop(place, None)
+            self._forget_points(places)
+            self.settings.replace(topic, {})
+            for place in places:
+                self._forget_start(place)
+                with contextlib.suppress(FileNotFoundError):
+                    rmtree(self._file(str(place)))
+                yield None
+            is_deleted = True
+        finally:
+            self._being_changed.discard(topic)
+            if count and not is_deleted:
+                self._counts[topic] = count
         self._topic_ids.pop(topic, None)
         return count
 
@@ -663,6 +706,18 @@ class LogDirectory(ClosedOnExit):
     def __repr__(self) -> str:
         topics = format_count(len(self._counts), "topic")
         return f"<LogDirectory {self.path!r}, {topics}{', closed' if self.closed else ''}>"
+
+
+def last_of(steps: Generator[None, None, int]) -> int:
+    """The result of steps that are taken all at once."""
+    results: list[int] = []
+
+    def note() -> Generator[None, None, None]:
+        results.append((yield from steps))
+
+    for _ in note():
+        pass
+    return results[0]
 
 
 @contextlib.contextmanager

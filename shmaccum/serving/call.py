@@ -38,7 +38,7 @@ class Call:
         login: of the connection; None: nobody has to log in.
     """
 
-    __slots__ = ("_amendments", "_send", "began_s", "host", "login", "message", "request", "user")
+    __slots__ = ("_amendments", "_encode", "_send", "_work", "began_s", "host", "login", "message", "request", "user")
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Call:
         user: User,
         login: Login | None,
         send: Callable[[Sequence[Piece]], None],
+        work: Callable[[Call, Any], None] | None = None,
     ) -> None:
         self.began_s = time.monotonic()
         self.request = request
@@ -56,6 +57,8 @@ class Call:
         self.user = user
         self.login = login
         self._send = send
+        self._work = work
+        self._encode: Callable[[Callable[[], bytes], Callable[[bytes], None]], None] = _encode_now
         self._amendments: tuple[Callable[[Values], Values], ...] = ()
 
     @property
@@ -71,11 +74,25 @@ class Call:
         amended = dict(values)
         for amendment in self._amendments:
             amended = amendment(amended)
-        self._send([encode(self.request, amended)])
+        self._encode(lambda: encode(self.request, amended), lambda content: self._send([content]))
+
+    def work(self, steps: Any) -> None:
+        """Answers it in steps (`shmaccum.serving.steps`)."""
+        if self._work is None:
+            raise AssertionError("this call has no server that takes steps")
+        self._work(self, steps)
+
+    def encode_by(self, encode_elsewhere: Callable[[Callable[[], bytes], Callable[[bytes], None]], None]) -> None:
+        """Has the answer made elsewhere: the function gets one that makes it, and one that takes it."""
+        self._encode = encode_elsewhere
 
     def answer_with(self, pieces: Sequence[Piece]) -> None:
         """Answers it with a frame that was made by hand; empty: with nothing at all."""
         self._send(pieces)
+
+
+def _encode_now(make: Callable[[], bytes], take: Callable[[bytes], None]) -> None:
+    take(make())
 
 
 Handler = Callable[[Call], None]

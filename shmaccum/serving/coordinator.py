@@ -22,7 +22,7 @@ import os
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, final
 
 from shmaccum.descriptors import share
@@ -34,7 +34,6 @@ from shmaccum.groups.offsets_file import (
     GroupLock,
     OffsetsFile,
     group_id_of,
-    group_ids,
     has_group,
     offsets_paths,
 )
@@ -53,6 +52,7 @@ from shmaccum.serving.consumer_group import (
 from shmaccum.serving.consumer_requests import assignment_values, described_values, heartbeat_of, refusal_values
 from shmaccum.serving.group import NO_GENERATION, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
 from shmaccum.serving.numbers import GroupLag
+from shmaccum.serving.steps import Steps, Stepwise, answer_each, take_all
 from shmaccum.serving.topic_patterns import TopicPatterns
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.users import ANYBODY, User
@@ -393,7 +393,7 @@ class Coordinator:
             error = group if isinstance(group, BrokerError) else BrokerError.UNKNOWN_MEMBER_ID
         call.answer({"error_code": error})
 
-    def leave(self, call: Call) -> None:
+    def leave(self, call: Call) -> Steps:
         """LeaveGroup: one member, or from version 3 on several."""
         message = call.message
         loaded = self._load_known(message.group_id)
@@ -402,22 +402,20 @@ class Coordinator:
             return
         now_ms = self._clock_ms()
         if call.version < 3:
-            answer: Values = {"error_code": loaded.group.leave(message.member_id, None, now_ms)}
-        else:
-            answer = {
-                "error_code": BrokerError.NONE,
-                "members": [self._left(loaded, one, now_ms) for one in message.members],
-            }
-        call.answer(answer)
-        self._settle(loaded)
+            call.answer({"error_code": loaded.group.leave(message.member_id, None, now_ms)})
+            self._settle(loaded)
+            return
+        members = yield from answer_each(message.members, lambda one: self._left(message.group_id, one))
+        call.answer({"error_code": BrokerError.NONE, "members": members})
 
-    @staticmethod
-    def _left(loaded: _Loaded, member: Any, now_ms: float) -> Values:
-        return {
-            "member_id": member.member_id,
-            "group_instance_id": member.group_instance_id,
-            "error_code": loaded.group.leave(member.member_id, member.group_instance_id, now_ms),
-        }
+    def _left(self, group_id: str, member: Any) -> Values:
+        loaded = self._load_known(group_id)
+        if isinstance(loaded, BrokerError):
+            error = loaded
+        else:
+            error = loaded.group.leave(member.member_id, member.group_instance_id, self._clock_ms())
+            self._settle(loaded)
+        return {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "error_code": error}
 
     def consumer_heartbeat(self, call: Call) -> None:
         """ConsumerGroupHeartbeat."""
@@ -478,13 +476,13 @@ class Coordinator:
 
     # --- offsets
 
-    def commit(self, call: Call) -> None:
+    def commit(self, call: Call) -> Steps:
         """OffsetCommit: the valid offsets are in the file, as one frame, before the answer goes."""
         message = call.message
+        offsets, errors = yield from self._judged_offsets(message, has_epochs=call.version >= 6)
         loaded = self._load_for_commit(
             message.group_id, message.generation_id_or_member_epoch, has_not_found=call.version >= GENERATION_VERSION
         )
-        errors: dict[TopicPartition, BrokerError] = {}
         if isinstance(loaded, BrokerError):
             group_error = loaded
         else:
@@ -492,9 +490,10 @@ class Coordinator:
                 message.member_id, message.group_instance_id, message.generation_id_or_member_epoch, self._clock_ms()
             )
             if group_error is BrokerError.NONE:
-                errors = self._commit(loaded, message, call.version)
+                errors.update(self._commit(loaded, offsets))
             self._release_unused(loaded)
-        call.answer({"topics": [_committed(topic, errors, group_error) for topic in message.topics]})
+        told = {} if group_error is not BrokerError.NONE else errors
+        call.answer({"topics": [_committed(topic, told, group_error) for topic in message.topics]})
 
     def _load_for_commit(self, group_id: str, generation: int, *, has_not_found: bool) -> _Loaded | BrokerError:
         """The group of a commit. Only a commit outside of a generation creates a group, as in Kafka."""
@@ -504,19 +503,21 @@ class Coordinator:
             group_id, BrokerError.GROUP_ID_NOT_FOUND if has_not_found else BrokerError.ILLEGAL_GENERATION
         )
 
-    def _commit(self, loaded: _Loaded, message: Any, version: int) -> dict[TopicPartition, BrokerError]:
-        offsets, errors = self._judged_offsets(message, has_epochs=version >= 6)
+    @staticmethod
+    def _commit(loaded: _Loaded, offsets: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, BrokerError]:
+        """Writes offsets down; the errors of those that could not be written."""
         try:
             loaded.file.commit(offsets)
         except OSError:
-            errors.update(dict.fromkeys(offsets, BrokerError.KAFKA_STORAGE_ERROR))
-        return errors
+            return dict.fromkeys(offsets, BrokerError.KAFKA_STORAGE_ERROR)
+        return {}
 
     def _judged_offsets(
         self, message: Any, *, has_epochs: bool
-    ) -> tuple[dict[TopicPartition, Committed], dict[TopicPartition, BrokerError]]:
+    ) -> Stepwise[tuple[dict[TopicPartition, Committed], dict[TopicPartition, BrokerError]]]:
         """The offsets of a commit that can be taken, and the errors of the others."""
-        errors, offsets = {}, {}
+        errors: dict[TopicPartition, BrokerError] = {}
+        offsets: dict[TopicPartition, Committed] = {}
         time_ms = int(time.time() * 1000)
         for topic in message.topics:
             for one in topic.partitions:
@@ -527,6 +528,7 @@ class Coordinator:
                     offsets[place] = Committed(one.committed_offset, epoch, one.committed_metadata or "", time_ms)
                 else:
                     errors[place] = error
+                yield None
         return offsets, errors
 
     def commit_of_transaction(self, call: Call) -> dict[TopicPartition, BrokerError] | BrokerError:
@@ -553,7 +555,7 @@ class Coordinator:
             )
             if error is not BrokerError.NONE:
                 return error
-        offsets, errors = self._judged_offsets(message, has_epochs=call.version >= 2)
+        offsets, errors = take_all(self._judged_offsets(message, has_epochs=call.version >= 2))
         try:
             loaded.file.commit_pending(message.producer_id, offsets)
         except OSError:
@@ -584,11 +586,12 @@ class Coordinator:
         characters = len((one.committed_metadata or "").encode("utf-16-le", "surrogatepass")) // 2
         return BrokerError.OFFSET_METADATA_TOO_LARGE if characters > METADATA_SIZE_MAX else None
 
-    def fetch_offsets(self, call: Call) -> None:
+    def fetch_offsets(self, call: Call) -> Steps:
         """OffsetFetch: of one group, or from version 8 on of several."""
         message = call.message
         if call.version >= 8:
-            call.answer({"groups": [self._fetched_group(group, call) for group in message.groups]})
+            groups = yield from answer_each(message.groups, lambda group: self._fetched_group(group, call))
+            call.answer({"groups": groups})
         else:
             is_stable = call.version >= STABLE_VERSION and message.require_stable
             error, topics = self._fetched(message.group_id, _asked_places(message.topics), is_stable=is_stable)
@@ -668,17 +671,24 @@ class Coordinator:
 
     # --- looking
 
-    def _known_ids(self) -> list[str]:
-        loaded = (name for name, one in self._groups.items() if not one.group.is_unused)
-        return sorted({*group_ids(self._directory), *loaded})
+    def _known_ids(self) -> Stepwise[Sequence[str]]:
+        """Every group, in order; each file is a step."""
+        known = {name for name, one in self._groups.items() if not one.group.is_unused}
+        for path in offsets_paths(self._directory):
+            if (group_id := group_id_of(path)) is not None:
+                known.add(group_id)
+            yield None
+        return sorted(known)
 
     def _is_known(self, group_id: str) -> bool:
         loaded = self._groups.get(group_id)
         return has_group(self._directory, group_id) or (loaded is not None and not loaded.group.is_unused)
 
-    def describe(self, call: Call) -> None:
+    def describe(self, call: Call) -> Steps:
         """DescribeGroups."""
-        groups = [self._described(name, call.version, self._is_known(name)) for name in call.message.groups]
+        groups = yield from answer_each(
+            call.message.groups, lambda name: self._described(name, call.version, self._is_known(name))
+        )
         call.answer({"groups": groups})
 
     def _described(self, group_id: str, version: int, is_known: bool) -> Values:
@@ -699,21 +709,25 @@ class Coordinator:
             "authorized_operations": set(),
         }
 
-    def describe_consumer_groups(self, call: Call) -> None:
+    def describe_consumer_groups(self, call: Call) -> Steps:
         """ConsumerGroupDescribe: the groups whose members use KIP-848; Kafka's tools ask DescribeGroups for others."""
-        call.answer({"groups": [self._described_consumer_group(name) for name in call.message.group_ids]})
+        groups = yield from answer_each(call.message.group_ids, self._described_consumer_group)
+        call.answer({"groups": groups})
 
     def _described_consumer_group(self, group_id: str) -> Values:
         loaded = self._groups.get(group_id)
         group = loaded.group if loaded is not None and isinstance(loaded.group, ConsumerGroup) else None
         return described_values(group_id, group, self._topics.name_of)
 
-    def list(self, call: Call) -> None:
+    def list(self, call: Call) -> Steps:
         """ListGroups."""
         message = call.message
         states = {state.lower() for state in message.states_filter or ()} if call.version >= 4 else set()
         types = {kind.lower() for kind in message.types_filter or ()} if call.version >= 5 else set()
-        groups = [self._listed(name) for name in self._known_ids()]
+        groups = []
+        for name in (yield from self._known_ids()):
+            groups.append(self._listed(name))
+            yield None
         kept = [
             group
             for group in groups
@@ -736,9 +750,11 @@ class Coordinator:
             return loaded.state_name
         return local_groups.STATE if self._local_members(group_id) else GroupState.EMPTY.value
 
-    def delete(self, call: Call) -> None:
+    def delete(self, call: Call) -> Steps:
         """DeleteGroups."""
-        results = [{"group_id": name, "error_code": self._deleted(name)} for name in call.message.groups_names]
+        results = yield from answer_each(
+            call.message.groups_names, lambda name: {"group_id": name, "error_code": self._deleted(name)}
+        )
         call.answer({"results": results})
 
     def _deleted(self, group_id: str) -> BrokerError:
@@ -757,13 +773,17 @@ class Coordinator:
         self._group_count -= 1
         return BrokerError.NONE
 
-    def lags(self) -> Iterator[GroupLag]:
-        """Every group with its state, and the records that it has not consumed yet."""
-        for group_id in self._known_ids():
+    def lags(self) -> Stepwise[Sequence[GroupLag]]:
+        """Every group with its state, and the records that it has not consumed yet; each offset is a step."""
+        found = []
+        for group_id in (yield from self._known_ids()):
             with contextlib.suppress(CorruptLogError, OSError):
-                offsets = self._offsets_of(group_id)
-                lags = {place: self._lag(place, one) for place, one in offsets.items()}
-                yield GroupLag(group_id, self._state_of(group_id), lags)
+                lags = {}
+                for place, one in list(self._offsets_of(group_id).items()):
+                    lags[place] = self._lag(place, one)
+                    yield None
+                found.append(GroupLag(group_id, self._state_of(group_id), lags))
+        return found
 
     def _lag(self, place: TopicPartition, committed: Committed) -> int:
         head = self._topics.head(*place)

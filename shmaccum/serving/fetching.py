@@ -17,7 +17,7 @@ leaves their records out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from shmaccum._native import read_fetch, serve_ready, write_fetch
@@ -162,15 +162,20 @@ def find(
         wanted: the partitions.
         head_of: the partition itself, the reason why it may not be fetched, or None: there is none.
     """
-    found = []
+    return list(find_each(request, wanted, head_of))
+
+
+def find_each(
+    request: FetchRequest, wanted: Sequence[Wanted], head_of: Callable[[Wanted], LogHead | BrokerError | None]
+) -> Iterator[Found]:
+    """As `find`, one partition after the other."""
     left, is_first = request.max_bytes, True
     for each in wanted:
         one = _find_one(request, each, head_of(each), left, is_first=is_first)
         if one.records is not None:
             is_first = False
             left = max(left - one.records.size, 0)
-        found.append(one)
-    return found
+        yield one
 
 
 def _find_one(

@@ -43,6 +43,7 @@ from shmaccum.serving.fetching import (
     Served,
     Wanted,
     find,
+    find_each,
     is_enough,
     read_request,
     write_answer,
@@ -50,6 +51,7 @@ from shmaccum.serving.fetching import (
 from shmaccum.serving.log_heads import LogHead
 from shmaccum.serving.numbers import ServerNumbers
 from shmaccum.serving.sessions import Session, Sessions
+from shmaccum.serving.steps import Steps, Stepwise, take_all
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.users import ANYBODY, User
 
@@ -58,6 +60,8 @@ UNWATCHED_LOOK_S = 0.002
 """How often a partition is looked at that the kernel does not tell about."""
 PARKED_PARTITIONS_MAX = 500_000
 """Partitions of all parked fetches; a fetch beyond them is answered at once with what there is."""
+AT_ONCE_COUNT_MAX = 200
+"""Partitions of a fetch that is looked at without a pause: some 50 µs each."""
 STALE_MAX = 64
 """Entries of the heap, beside those of parked fetches, that cost less than a new heap."""
 
@@ -66,7 +70,7 @@ STALE_MAX = 64
 class _Fetch:
     """A fetch that is answered, or waits for more."""
 
-    __slots__ = ("call", "deadline_s", "folders", "request", "session", "wanted")
+    __slots__ = ("call", "deadline_s", "folders", "has_news", "is_looking", "request", "session", "wanted")
 
     def __init__(self, call: Call, request: FetchRequest, session: Session | None) -> None:
         self.call = call
@@ -74,7 +78,14 @@ class _Fetch:
         self.session = session
         self.wanted = request.wanted if session is None else list(session.wanted.values())
         self.folders: list[str] = []
+        self.has_news = self.is_large
+        """A partition may have grown since the last look at it began."""
+        self.is_looking = False
         self.deadline_s = call.began_s + min(max(request.max_wait_ms, 0), WAIT_MAX_MS) / 1000
+
+    @property
+    def is_large(self) -> bool:
+        return len(self.wanted) > AT_ONCE_COUNT_MAX
 
 
 @final
@@ -125,13 +136,44 @@ class LongPoll:
             call.answer_with(write_answer(call.request, [], error=session))
             return
         fetch = _Fetch(call, request, session)
-        if not self._try_answer(fetch):
+        if fetch.is_large:
+            call.work(self._fetch_in_steps(fetch))
+        elif not self._try_answer(fetch):
             self._park(fetch)
+
+    def _fetch_in_steps(self, fetch: _Fetch) -> Steps:
+        """A fetch of many partitions: each is a step, of the look at it and of its parking."""
+        fetch.is_looking = True
+        try:
+            if (yield from self._look(fetch)):
+                return
+            yield from self._park_in_steps(fetch)
+            if (yield from self._look(fetch)):
+                self.drop(fetch.call)
+        finally:
+            fetch.is_looking = False
+
+    def _look(self, fetch: _Fetch) -> Stepwise[bool]:
+        """Looks at every partition as long as there are news; True when the fetch is answered."""
+        while fetch.has_news:
+            fetch.has_news = False
+            found = []
+            for one in find_each(fetch.request, fetch.wanted, self._head_of(fetch)):
+                found.append(one)
+                yield None
+            if self._answer_if_enough(fetch, found):
+                return True
+        return False
 
     def _try_answer(self, fetch: _Fetch) -> bool:
         """Answers a fetch when there is enough, or when its time is over."""
+        return self._answer_if_enough(fetch, find(fetch.request, fetch.wanted, self._head_of(fetch)))
+
+    def _head_of(self, fetch: _Fetch) -> Callable[[Wanted], LogHead | BrokerError | None]:
+        return functools.partial(self._readable_head, fetch.call.user, fetch.request.is_committed)
+
+    def _answer_if_enough(self, fetch: _Fetch, found: list[Found]) -> bool:
         call, request, session = fetch.call, fetch.request, fetch.session
-        found = find(request, fetch.wanted, functools.partial(self._readable_head, call.user, request.is_committed))
         if not is_enough(request, found) and fetch.deadline_s > time.monotonic():
             return False
         told = found if session is None else session.news(found)
@@ -164,21 +206,32 @@ class LongPoll:
     # --- parking
 
     def _park(self, parked: _Fetch) -> None:
+        take_all(self._park_in_steps(parked))
+        if parked.has_news:
+            self._ask_again(parked)
+
+    def _park_in_steps(self, parked: _Fetch) -> Steps:
+        """Parks a fetch; it has news where something happened to it meanwhile."""
         if self._size + len(parked.wanted) > PARKED_PARTITIONS_MAX:
             parked.deadline_s = -math.inf
-            self._try_answer(parked)
+            parked.has_news = True
             return
         self._size += len(parked.wanted)
-        heads = [head for one in parked.wanted if (head := self._topics.head(one.topic, one.partition)) is not None]
-        parked.folders = [head.folder for head in heads]
-        for folder in parked.folders:
-            if self._watch is not None:
-                self._watch.add(folder)
-            self._by_folder.setdefault(folder, {})[parked.call] = parked
         self._parked[parked.call] = parked
         self._note_deadline(parked)
-        if sum(head.refresh() for head in heads):  # it grew between the first look and the watch
-            self._ask_again(parked)
+        heads = []
+        for one in parked.wanted:
+            if (head := self._topics.head(one.topic, one.partition)) is not None:
+                heads.append(head)
+                parked.folders.append(head.folder)
+                self._by_folder.setdefault(head.folder, {})[parked.call] = parked
+                if self._watch is not None:
+                    self._watch.add(head.folder)
+            yield None
+        for head in heads:
+            if head.refresh():  # it grew between the first look and the watch
+                parked.has_news = True
+            yield None
 
     def _note_deadline(self, parked: _Fetch) -> None:
         heapq.heappush(self._deadlines, (parked.deadline_s, next(self._tickets), parked.call))
@@ -187,6 +240,9 @@ class LongPoll:
             heapq.heapify(self._deadlines)
 
     def _ask_again(self, parked: _Fetch) -> None:
+        if parked.is_large:
+            self._ask_large_again(parked)
+            return
         try:
             is_over = self._try_answer(parked)
         except Exception as error:  # noqa: BLE001 - no other fetch is to blame for it
@@ -195,6 +251,24 @@ class LongPoll:
             return
         if is_over:
             self.drop(parked.call)
+
+    def _ask_large_again(self, parked: _Fetch) -> None:
+        parked.has_news = True
+        if parked.is_looking:
+            return
+        try:
+            parked.call.work(self._look_again(parked))
+        except Exception as error:  # noqa: BLE001 - no other fetch is to blame for it
+            self.drop(parked.call)
+            self._fail(parked.call, error)
+
+    def _look_again(self, parked: _Fetch) -> Steps:
+        parked.is_looking = True
+        try:
+            if (yield from self._look(parked)):
+                self.drop(parked.call)
+        finally:
+            parked.is_looking = False
 
     def drop(self, call: Call) -> None:
         """Forgets a parked fetch: it is answered, or its client is gone."""

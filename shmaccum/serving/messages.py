@@ -63,7 +63,9 @@ API_KEYS = frozenset({*_MODULE_OF, *OWN_NAMES})
 SIZED = {"string", "bytes", "records"}
 """Types with a length, which tells null."""
 ELEMENTS_MAX = 50_000
-"""Elements of all arrays of one request: the library needs 2 µs for each, in which no other client is answered."""
+"""Elements of all arrays of one request: the library needs 2 µs for each."""
+PRODUCE, PRODUCE_ELEMENTS_MAX = 0, 10_000
+"""The same of a Produce, which is always decoded in the loop."""
 TAGS_MAX = 32
 """Tagged fields in one place of a request, and places that have any: clients send none, and each costs a copy."""
 
@@ -198,15 +200,16 @@ class _Budget(threading.local):
     def __init__(self) -> None:
         self._elements = self._tagged = sys.maxsize
 
-    def begin(self) -> None:
+    def begin(self, api_key: int) -> None:
         """Starts anew, for the next request."""
-        self._elements, self._tagged = ELEMENTS_MAX, TAGS_MAX
+        self._elements = PRODUCE_ELEMENTS_MAX if api_key == PRODUCE else ELEMENTS_MAX
+        self._tagged = TAGS_MAX
 
     def range(self, count: int) -> range:
         """The indexes of an array."""
         self._elements -= max(count, 0)
         if self._elements < 0:
-            raise BadFrameError(f"it has more than {ELEMENTS_MAX} elements")
+            raise BadFrameError("its arrays have too many elements")
         return range(count)
 
     def tagged(self, content: bytes) -> io.BytesIO:
@@ -244,7 +247,7 @@ def decode(request: Request) -> Any:
         BadFrameError: it cannot be read, is too large to read, or something is left of it.
     """
     read = _reader(request.api_key, request.version)
-    _budget.begin()
+    _budget.begin(request.api_key)
     try:
         message, end = read(request.body, 0)
     except Exception as error:  # noqa: BLE001 - hostile bytes raise anything

@@ -7,6 +7,7 @@ is under way, and a move to the place where a partition is already succeeds at o
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable
 from typing import Any, final
@@ -16,6 +17,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.file_names import LOG
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.settings import NODE_ID
+from shmaccum.serving.steps import Steps, answer_each
 from shmaccum.serving.topics import Topics
 
 ONE_REPLICA = f"the log is on one host: the only replica of a partition is on node {NODE_ID}"
@@ -39,14 +41,14 @@ class Placement:
 
     # --- log directories
 
-    def describe_log_dirs(self, call: Call) -> None:
+    def describe_log_dirs(self, call: Call) -> Steps:
         """DescribeLogDirs (KIP-113, 827): the directory, its volume, and the bytes of each partition."""
         volume = os.statvfs(self._directory)
         asked = self._asked(call.message.topics)
-        topics = [
-            {"name": topic, "partitions": [self._sized(topic, one) for one in sorted(partitions)]}
-            for topic, partitions in asked.items()
-        ]
+        topics = []
+        for topic, partitions in asked.items():
+            sized = yield from answer_each(sorted(partitions), functools.partial(self._sized, topic))
+            topics.append({"name": topic, "partitions": sized})
         result = {
             "error_code": BrokerError.NONE,
             "log_dir": self._directory,

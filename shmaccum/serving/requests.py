@@ -19,6 +19,7 @@ from shmaccum.serving.coordinator import Coordinator
 from shmaccum.serving.login import MECHANISMS, LoginError
 from shmaccum.serving.placement import Placement
 from shmaccum.serving.settings import Settings
+from shmaccum.serving.steps import in_steps
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.worker import Proof, Worker
 from shmaccum.serving.writing import Writing, topics_to_delete
@@ -53,31 +54,31 @@ def routes(
     """Api key -> route; those of `more`, too."""
     table = {
         FETCH: Route(4, 17, fetch),
-        2: Route(1, 10, cluster.list_offsets),
-        3: Route(0, 13, cluster.metadata),
-        8: Route(2, 9, coordinator.commit),
-        9: Route(1, 9, coordinator.fetch_offsets),
+        2: Route(1, 10, in_steps(cluster.list_offsets)),
+        3: Route(0, 13, in_steps(cluster.metadata)),
+        8: Route(2, 9, in_steps(coordinator.commit)),
+        9: Route(1, 9, in_steps(coordinator.fetch_offsets)),
         10: Route(0, 6, cluster.find_coordinator),
         11: Route(0, 9, coordinator.join),
         12: Route(0, 4, coordinator.heartbeat),
-        13: Route(0, 5, coordinator.leave),
+        13: Route(0, 5, in_steps(coordinator.leave)),
         14: Route(0, 5, coordinator.sync),
-        15: Route(0, 6, coordinator.describe),
-        16: Route(0, 5, coordinator.list),
-        23: Route(2, 4, cluster.offset_for_leader_epoch),
-        32: Route(1, 4, settings.describe),
+        15: Route(0, 6, in_steps(coordinator.describe)),
+        16: Route(0, 5, in_steps(coordinator.list)),
+        23: Route(2, 4, in_steps(cluster.offset_for_leader_epoch)),
+        32: Route(1, 4, in_steps(settings.describe)),
         34: Route(1, 2, placement.alter_log_dirs),
-        35: Route(1, 4, placement.describe_log_dirs),
-        42: Route(0, 2, coordinator.delete),
+        35: Route(1, 4, in_steps(placement.describe_log_dirs)),
+        42: Route(0, 2, in_steps(coordinator.delete)),
         43: Route(1, 2, placement.elect_leaders),
         45: Route(0, 1, placement.alter_reassignments),
         46: Route(0, 0, placement.list_reassignments),
         47: Route(0, 0, coordinator.delete_offsets),
         60: Route(0, 2, cluster.describe_cluster),
         68: Route(0, 1, coordinator.consumer_heartbeat),
-        69: Route(0, 1, coordinator.describe_consumer_groups),
+        69: Route(0, 1, in_steps(coordinator.describe_consumer_groups)),
         74: Route(0, 1, settings.list_resources),
-        75: Route(0, 0, cluster.describe_topic_partitions),
+        75: Route(0, 0, in_steps(cluster.describe_topic_partitions)),
     }
     table |= _refused() if writing is None else _written(writing, settings)
     table |= more
@@ -88,7 +89,7 @@ def routes(
 def _written(writing: Writing, settings: Settings) -> dict[int, Route]:
     transactions = writing.transactions
     return {
-        PRODUCE: Route(0, 13, writing.produce),
+        PRODUCE: Route(0, 13, in_steps(writing.produce)),
         INIT_PRODUCER_ID: Route(0, 5, transactions.init_producer_id),
         24: Route(0, 3, transactions.add_partitions),
         25: Route(0, 4, transactions.add_offsets),
@@ -97,12 +98,12 @@ def _written(writing: Writing, settings: Settings) -> dict[int, Route]:
         61: Route(0, 0, transactions.describe_producers),
         65: Route(0, 0, transactions.describe),
         66: Route(0, 1, transactions.list),
-        19: Route(2, 7, writing.create_topics),
-        20: Route(1, 6, writing.delete_topics),
-        21: Route(0, 2, writing.delete_records),
-        33: Route(0, 2, settings.alter),
-        37: Route(0, 3, writing.create_partitions),
-        44: Route(0, 1, settings.alter_incrementally),
+        19: Route(2, 7, in_steps(writing.create_topics)),
+        20: Route(1, 6, in_steps(writing.delete_topics)),
+        21: Route(0, 2, in_steps(writing.delete_records)),
+        33: Route(0, 2, in_steps(settings.alter)),
+        37: Route(0, 3, in_steps(writing.create_partitions)),
+        44: Route(0, 1, in_steps(settings.alter_incrementally)),
     }
 
 

@@ -7,17 +7,20 @@
             ├── connections   an ordinary fetch ──> answer, in C (`receive_ready`)
             │                 frame ──> route ──> answer, at once or later (a parked fetch, join or sync)
             ├── log watch     another process appended ──> the fetches that are parked there are asked again
-            └── bell          a writer of this process appended, or `stop`
+            └── bell          a writer of this process appended, a computation is done, or `stop`
 
-Rules: nothing here waits for a client, a disk or another thread. A connection has one request under way. A mistake of
-a client costs its own connection, and so does a request that cannot be answered. Any other failure, as on a full disk,
-is told in the server's log, and the loop goes on. The log is read as it lies in its files, verified batch by batch
-(`log_heads`), whether this server writes it or a sender beside it does.
+Rules: nothing here waits for a client or another thread. A connection has one request under way. A request whose work
+grows with what it names is answered in steps (`shmaccum.serving.steps`), of which the loop takes a few milliseconds at
+a time. If its client leaves, the steps that are left are not taken. A mistake of a client costs its own connection, and
+so does a request that cannot be answered. Any other failure, as on a full disk, is told in the server's log, and the
+loop goes on. The log is read as it lies in its files, verified batch by batch (`log_heads`), whether this server writes
+it or a sender beside it does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import logging
 import os
@@ -27,8 +30,8 @@ import ssl
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
-from typing import final
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NoReturn, final
 
 from shmaccum import descriptors
 from shmaccum.arena.doorbell import wait_readable
@@ -50,7 +53,7 @@ from shmaccum.serving.group import Limits
 from shmaccum.serving.login import Login
 from shmaccum.serving.long_poll import LongPoll
 from shmaccum.serving.messages import BadFrameError, Request, api_name, decode, encode_unsupported, read_head
-from shmaccum.serving.numbers import Family, ServerNumbers
+from shmaccum.serving.numbers import Family, GroupLag, ServerNumbers
 from shmaccum.serving.placement import Placement
 from shmaccum.serving.requests import (
     API_VERSIONS,
@@ -65,6 +68,7 @@ from shmaccum.serving.requests import (
     routes,
 )
 from shmaccum.serving.settings import Settings
+from shmaccum.serving.steps import Steps, Stepwise
 from shmaccum.serving.throttle import Throttle
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.transaction_coordinator import TransactionCoordinator
@@ -86,6 +90,12 @@ NUMBERS_TIMEOUT_S = 2.0
 FAILED_LOGIN_DELAY_S = 1.0
 IDLE_S, UNREAD_S, LONG_WAIT_S = 5.0, 10.0, 60.0
 """How long a client is idle, does not read its answer, or waits in a fetch, before another one may have its place."""
+SLICE_S = 0.005
+"""The time that a long request has before the other clients are looked at."""
+AT_ONCE_SIZE_MAX = 32 << 10
+"""Bytes of a request that is decoded in the loop: the library needs 2 µs for each element."""
+Computed = tuple[Any, Exception | None]
+"""The result of a function that the thread called, or its error."""
 CLOSED_PARTS = 16
 """One in so many of the idle clients is closed at once."""
 STALLED_S = 1.0
@@ -164,6 +174,9 @@ class LogServer(ClosedOnExit):
         self._starved: set[Connection] = set()
         self._idle: dict[int, Connection] = {}
         self._waiting: dict[Connection, Call] = {}
+        self._scraped: Stepwise[Sequence[GroupLag]] | None = None
+        self._under_way: dict[Connection, tuple[Call, Steps]] = {}
+        """Requests that are answered in steps, the one that has waited for its next slice longest first."""
         self._runnable: list[Connection] = []
         self._served: Connection | None = None
         self._refused: deque[tuple[float, Call, Values]] = deque()
@@ -181,7 +194,7 @@ class LogServer(ClosedOnExit):
         """
         self._numbers = ServerNumbers()
         self._hashing = Worker(self._ring, "hashing")
-        self._judging = Worker(self._ring, "judging")
+        self._judging, self._reading = Worker(self._ring, "judging"), Worker(self._ring, "reading")
         self._topics = Topics(self.directory)
         self._polls = LongPoll(
             self._topics, self._ring, self._numbers, fail=self._fail_call, is_told=teller is not None
@@ -198,7 +211,7 @@ class LogServer(ClosedOnExit):
     def _new_writing(self, log: LogDirectory) -> Writing:
         is_synced = self.options.sync == "batch"
         transactions = TransactionCoordinator(log, self._coordinator, is_synced=is_synced)
-        return Writing(log, self._topics, self._numbers, transactions, self._judging)
+        return Writing(log, self._topics, self._numbers, transactions)
 
     def _new_selector(self) -> selectors.EpollSelector:
         """A selector of everything but the clients."""
@@ -243,18 +256,21 @@ class LogServer(ClosedOnExit):
     def run_once(self) -> None:
         """Waits until something is to be done, and does it."""
         due_s = self._due_s()
-        rest_s = 0.0 if self._runnable else max(due_s - time.monotonic(), 0.0)
-        self._take_events(rest_s)
+        has_work = bool(self._runnable or self._under_way) or self._scraped is not None
+        self._take_events(0.0 if has_work else max(due_s - time.monotonic(), 0.0))
         runnable, self._runnable = self._runnable, []
         for connection in runnable:
             self._take_frame(connection)
         if self._starved:
             self._feed_starved()
             self._close_stalled()
-        self._questions.answer(self._current_families)
+        if self._questions.has_any:
+            self._scrape()
         self._polls.take_told()
         self._hashing.conclude()
         self._judging.conclude()
+        self._reading.conclude()
+        self._go_on()
         if time.monotonic() >= due_s:
             self._do_due()
 
@@ -548,6 +564,8 @@ class LogServer(ClosedOnExit):
         if call is not None:
             self._polls.drop(call)
             self._coordinator.drop(call)
+        if (under_way := self._under_way.pop(connection, None)) is not None:
+            under_way[1].close()
         self._selector.unregister(connection.transport.socket)
         self._idle.pop(connection.descriptor, None)
         self._connections.discard(connection)
@@ -569,13 +587,83 @@ class LogServer(ClosedOnExit):
             raise BadFrameError(f"request {request.api_key} in version {request.version} was not offered")
         if request.api_key == PRODUCE and request.version < PRODUCE_VERSION_MIN:
             raise BadFrameError(f"Produce in version {request.version}: its records have a format of before Kafka 0.11")
-        user = self._user_of(connection, request)
-        message = None if request.api_key == FETCH else decode(request)
         call = Call(
-            request, message, connection.host, user, connection.login, lambda pieces: self._send(connection, pieces)
+            request,
+            None,
+            connection.host,
+            self._user_of(connection, request),
+            connection.login,
+            lambda pieces: self._send(connection, pieces),
+            lambda call, steps: self._take_steps(connection, call, steps, functools.partial(steps.send, None)),
         )
         self._waiting[connection] = call
+        if request.api_key not in (FETCH, PRODUCE) and len(frame) > AT_ONCE_SIZE_MAX:
+            self._encode_in_thread(call)
+            call.work(_decoded_and_answered(call, route))
+            return
+        call.message = None if request.api_key == FETCH else decode(request)
         route.answer(call)
+
+    # --- long requests
+
+    def _take_steps(
+        self, connection: Connection, call: Call, steps: Steps, advance: Callable[[], Callable[[], Any] | None]
+    ) -> None:
+        """Takes steps of a request until it is answered, needs the thread, or has had its slice of the loop's time."""
+        end_s = time.monotonic() + SLICE_S
+        try:
+            while (compute := advance()) is None:
+                advance = functools.partial(steps.send, None)
+                if time.monotonic() >= end_s:
+                    self._encode_in_thread(call)
+                    self._under_way[connection] = call, steps
+                    return
+        except StopIteration:
+            return
+        thread = self._judging if call.request.api_key == PRODUCE else self._reading
+        thread.ask(
+            functools.partial(_outcome, compute),
+            lambda outcome: self._resume(connection, call, steps, outcome),
+        )
+
+    def _resume(self, connection: Connection, call: Call, steps: Steps, outcome: Computed) -> None:
+        """Goes on with a request whose computation is done."""
+        if connection.is_gone:
+            steps.close()
+            return
+        found, error = outcome
+        advance = functools.partial(steps.send, found) if error is None else functools.partial(steps.throw, error)
+        self._try_steps(connection, call, steps, advance)
+
+    def _try_steps(
+        self, connection: Connection, call: Call, steps: Steps, advance: Callable[[], Callable[[], Any] | None]
+    ) -> None:
+        try:
+            self._take_steps(connection, call, steps, advance)
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail_call(call, error)
+
+    def _go_on(self) -> None:
+        """Gives the request its slice that has waited for one longest."""
+        if self._under_way:
+            connection = next(iter(self._under_way))
+            call, steps = self._under_way.pop(connection)
+            self._try_steps(connection, call, steps, functools.partial(steps.send, None))
+
+    def _encode_in_thread(self, call: Call) -> None:
+        """Has the answer of a long request made in the thread."""
+
+        def encode_elsewhere(make: Callable[[], bytes], take: Callable[[bytes], None]) -> None:
+            def conclude(outcome: Computed) -> None:
+                content, error = outcome
+                if error is not None:
+                    self._fail_call(call, error)
+                else:
+                    take(content)
+
+            self._reading.ask(functools.partial(_outcome, make), conclude)
+
+        call.encode_by(encode_elsewhere)
 
     @staticmethod
     def _user_of(connection: Connection, request: Request) -> User:
@@ -628,9 +716,21 @@ class LogServer(ClosedOnExit):
         except TimeoutError:
             raise ServerUnreachableError(f"the server of {self.directory} does not answer: it does not run") from None
 
-    def _current_families(self) -> list[Family]:
-        groups = list(self._coordinator.lags())
-        return list(self._numbers.families(len(self._connections), groups))
+    def _scrape(self) -> None:
+        """Goes on with the numbers for a scrape. Scrapes that are under way get the same ones."""
+        if self._scraped is None:
+            self._scraped = self._coordinator.lags()
+        end_s = time.monotonic() + SLICE_S
+        try:
+            while time.monotonic() < end_s:
+                next(self._scraped)
+        except StopIteration as end:
+            groups: Sequence[GroupLag] = end.value
+            self._questions.answer(lambda: list(self._numbers.families(len(self._connections), groups)))
+            self._scraped = None
+        except OSError as error:
+            self._questions.answer(functools.partial(_raise, error))
+            self._scraped = None
 
     # --- end
 
@@ -640,6 +740,7 @@ class LogServer(ClosedOnExit):
             self._close(connection)
         self._hashing.close()
         self._judging.close()
+        self._reading.close()
         if self._writing is not None:
             self._writing.transactions.close()
         self._coordinator.close()
@@ -649,6 +750,23 @@ class LogServer(ClosedOnExit):
             one.close()
         if self._log is not None:
             self._log.close()
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _outcome(compute: Callable[[], Any]) -> Computed:
+    try:
+        return compute(), None
+    except Exception as error:  # noqa: BLE001 - it is raised where the request is answered
+        return None, error
+
+
+def _decoded_and_answered(call: Call, route: Route) -> Steps:
+    """Decodes a large request in the thread, and answers it."""
+    call.message = yield functools.partial(decode, call.request)
+    route.answer(call)
 
 
 def _silent(connections: Sequence[Connection]) -> list[Connection]:

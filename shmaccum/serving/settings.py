@@ -10,6 +10,7 @@ default value. The synonyms of a setting, of which each has one, come when a cli
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, final
@@ -21,6 +22,7 @@ from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.file_names import TOPIC_SETTINGS_FILE
 from shmaccum.segment_log.topic_settings import SETTINGS, TopicSettings, checked
 from shmaccum.serving.call import TWICE, Call, Values, once_and_again
+from shmaccum.serving.steps import Steps, answer_each
 from shmaccum.serving.topics import Topics
 
 NODE_ID = 1
@@ -72,11 +74,12 @@ class Settings:
 
     # --- describe
 
-    def describe(self, call: Call) -> None:
+    def describe(self, call: Call) -> Steps:
         """DescribeConfigs: of topics and of the node."""
         has_synonyms = bool(call.message.include_synonyms)
         resources = call.message.resources
-        call.answer({"results": [self._described(resource, has_synonyms=has_synonyms) for resource in resources]})
+        results = yield from answer_each(resources, functools.partial(self._described, has_synonyms=has_synonyms))
+        call.answer({"results": results})
 
     def _described(self, resource: Any, *, has_synonyms: bool) -> Values:
         error, sentence = self._problem(resource)
@@ -142,15 +145,15 @@ class Settings:
 
     # --- change
 
-    def alter(self, call: Call) -> None:
+    def alter(self, call: Call) -> Steps:
         """AlterConfigs: a topic gets the settings that are named, and no others."""
 
         def wanted(resource: Any) -> dict[str, str]:
             return {one.name: one.value or "" for one in resource.configs}
 
-        self._alter(call, wanted)
+        return self._alter(call, wanted)
 
-    def alter_incrementally(self, call: Call) -> None:
+    def alter_incrementally(self, call: Call) -> Steps:
         """IncrementalAlterConfigs (KIP-339): the settings that are named are set, or deleted."""
 
         def wanted(resource: Any) -> dict[str, str]:
@@ -163,14 +166,14 @@ class Settings:
                     settings[one.name] = one.value or ""
             return settings
 
-        self._alter(call, wanted)
+        return self._alter(call, wanted)
 
-    def _alter(self, call: Call, wanted: Callable[[Any], dict[str, str]]) -> None:
+    def _alter(self, call: Call, wanted: Callable[[Any], dict[str, str]]) -> Steps:
         is_trial = bool(call.message.validate_only)
         resources, again = once_and_again(
             call.message.resources, lambda resource: (resource.resource_type, resource.resource_name)
         )
-        answers = [self._altered(resource, wanted, is_trial=is_trial) for resource in resources]
+        answers = yield from answer_each(resources, lambda resource: self._altered(resource, wanted, is_trial=is_trial))
         repeated = [{"resource_type": kind, "resource_name": name, **TWICE} for kind, name in again]
         call.answer({"responses": [*answers, *repeated]})
 

@@ -8,11 +8,12 @@ each once, as a broker does. A batch of a transaction needs a partition that its
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
 from shmaccum.config import ServerOptions
@@ -29,9 +30,9 @@ from shmaccum.serving.numbers import ServerNumbers
 from shmaccum.serving.placement import ONE_REPLICA
 from shmaccum.serving.produced import AT_ONCE_SIZE_MAX, Budget, Rules, decompressed_size_max, judge, split
 from shmaccum.serving.settings import NODE_ID, changeable
+from shmaccum.serving.steps import Steps, Stepwise, answer_each
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.transaction_coordinator import TransactionCoordinator
-from shmaccum.serving.worker import Worker
 from shmaccum.units import format_count
 
 logger = logging.getLogger(__name__)
@@ -40,11 +41,16 @@ ACKS = (-1, 0, 1)
 ID_VERSION = 13
 """Of Produce: from this version on a topic has its id in place of its name."""
 PARTITION_COUNT_MAX = 1000
-"""Partitions of one topic: each is a folder, no other client is answered while they are made, and one request could
-ask for billions."""
+"""Partitions of one topic: each is a folder, and one request could ask for billions."""
 BROKER_CHOOSES = -1
 """A partition count, or a number of replicas, that is left to the server."""
 ALL_RECORDS = -1
+REQUEST_PARTITION_COUNT_MAX = 10_000
+"""Partitions that one request may create (QuorumController.MAX_RECORDS_PER_USER_OP)."""
+TOO_MANY: Final = (
+    BrokerError.POLICY_VIOLATION,
+    f"a request creates {REQUEST_PARTITION_COUNT_MAX} partitions at most: send several requests",
+)
 
 
 class Prepared(NamedTuple):
@@ -71,7 +77,6 @@ class Writing:
         topics: the topics that the server serves.
         numbers: where the batches are counted that clients produce.
         transactions: their coordinator.
-        worker: decompresses batches that are large.
     """
 
     def __init__(
@@ -80,26 +85,25 @@ class Writing:
         topics: Topics,
         numbers: ServerNumbers,
         transactions: TransactionCoordinator,
-        worker: Worker,
     ) -> None:
         self.transactions = transactions
-        self._worker = worker
         self._numbers = numbers
         self._directory = directory
         self._topics = topics
 
     # --- produce
 
-    def produce(self, call: Call) -> None:
+    def produce(self, call: Call) -> Steps:
         """Produce: judges the batches, and appends those of each partition where all are right."""
-        prepared = self._prepare(call)
+        prepared = yield from self._prepare(call)
         try:
-            self._append_all(call, _judged(prepared, Budget(AT_ONCE_SIZE_MAX)))
+            judged = _judged(prepared, Budget(AT_ONCE_SIZE_MAX))
         except DecompressedTooLargeError:
             budget = Budget(decompressed_size_max(sum(len(data.records or b"") for _, data, _, _ in prepared)))
-            self._worker.ask(lambda: _judged_in_thread(prepared, budget), lambda found: self._append_all(call, found))
+            judged = yield functools.partial(_judged_in_thread, prepared, budget)
+        yield from self._append_all(call, judged)
 
-    def _prepare(self, call: Call) -> list[Prepared]:
+    def _prepare(self, call: Call) -> Stepwise[list[Prepared]]:
         """Every partition of a request, with its batches, or the reason why it takes none."""
         is_by_id = call.version >= ID_VERSION
         prepared: list[Prepared] = []
@@ -110,16 +114,17 @@ class Writing:
                 rules = _NO_RULES if refusal is not None or name is None else self._rules_of(name, call.version)
                 batches = refusal or split(memoryview(bytes(data.records or b"")), rules)
                 prepared.append(Prepared(name, data, rules, batches))
+                yield None
         return prepared
 
-    def _append_all(self, call: Call, prepared: list[Prepared]) -> None:
+    def _append_all(self, call: Call, prepared: list[Prepared]) -> Steps:
         """Appends what was judged, and answers."""
         produced = iter(prepared)
         responses = []
         for topic in call.message.topic_data:
             of_topic = list(itertools.islice(produced, len(topic.partition_data)))
             name = of_topic[0].topic if of_topic else None
-            partitions = [self._produced(one, call) for one in of_topic]
+            partitions = yield from answer_each(of_topic, lambda one: self._produced(one, call))
             responses.append({"name": name, "topic_id": topic.topic_id, "partition_responses": partitions})
         if call.message.acks == 0:
             call.answer_with([])
@@ -210,30 +215,37 @@ class Writing:
 
     # --- topics
 
-    def create_topic(self, name: str, partition_count: int | None) -> int:
-        """Makes a topic unless it is there; answers its number of partitions.
+    def create_topic(self, name: str, partition_count: int | None) -> Steps:
+        """Makes a topic unless it is there; each partition is a step.
 
         Raises:
             InvalidArgumentError: it cannot be a topic.
             LogError, OSError: it could not be made.
         """
-        count = self._directory.create_topic(name, partition_count)
+        count = yield from self._directory.create_topic_in_steps(name, partition_count)
         for partition in range(count):
-            self._directory.partition(name, partition)  # makes its files, and so its id
+            if self._directory.partition_count(name) > partition:  # another client may be deleting it
+                self._directory.partition(name, partition)  # makes its files
+            yield None
         self._topics.look()
-        return count
 
-    def create_topics(self, call: Call) -> None:
+    def create_topics(self, call: Call) -> Steps:
         """CreateTopics."""
         is_trial = bool(call.message.validate_only)
         topics, again = once_and_again(call.message.topics, lambda topic: str(topic.name))
-        created = [self._created(topic, is_trial=is_trial) for topic in topics]
+        created = []
+        has_room = _is_within_limit(_wanted_count(topic) or 1 for topic in topics)
+        for topic in topics:
+            created.append((yield from self._created(topic, is_trial=is_trial, has_room=has_room)))
+            yield None
         call.answer({"topics": [*created, *({**_CREATED_NOT, "name": name, **TWICE} for name in again)]})
 
-    def _created(self, topic: Any, *, is_trial: bool) -> Values:
+    def _created(self, topic: Any, *, is_trial: bool, has_room: bool) -> Stepwise[Values]:
         error, sentence = self._creation_problem(topic)
+        if error is BrokerError.NONE and not has_room:
+            error, sentence = TOO_MANY
         if error is BrokerError.NONE and not is_trial:
-            error, sentence = self._try_create(topic.name, _wanted_count(topic), _wanted_settings(topic))
+            error, sentence = yield from self._try_create(topic.name, _wanted_count(topic), _wanted_settings(topic))
         count = self._topics.partition_count(topic.name) if error is BrokerError.NONE and not is_trial else -1
         return {
             "name": topic.name,
@@ -266,9 +278,9 @@ class Writing:
 
     def _try_create(
         self, name: str, count: int | None, settings: Mapping[str, str] | None = None
-    ) -> tuple[BrokerError, str | None]:
+    ) -> Stepwise[tuple[BrokerError, str | None]]:
         try:
-            self.create_topic(name, count)
+            yield from self.create_topic(name, count)
             if settings:
                 self._directory.change_settings(name, changeable(settings))
         except InvalidArgumentError as error:
@@ -277,16 +289,21 @@ class Writing:
             return BrokerError.KAFKA_STORAGE_ERROR, str(error)
         return BrokerError.NONE, None
 
-    def create_partitions(self, call: Call) -> None:
+    def create_partitions(self, call: Call) -> Steps:
         """CreatePartitions: a topic gets more of them."""
         is_trial = bool(call.message.validate_only)
         topics, again = once_and_again(call.message.topics, lambda topic: str(topic.name))
-        grown = [self._grown(topic, is_trial=is_trial) for topic in topics]
+        grown = []
+        has_room = _is_within_limit(topic.count for topic in topics)
+        for topic in topics:
+            grown.append((yield from self._grown(topic, is_trial=is_trial, has_room=has_room)))
+            yield None
         call.answer({"results": [*grown, *({"name": name, **TWICE} for name in again)]})
 
-    def _grown(self, topic: Any, *, is_trial: bool) -> Values:
+    def _grown(self, topic: Any, *, is_trial: bool, has_room: bool) -> Stepwise[Values]:
         known = self._directory.partition_count(topic.name)
-        error, sentence = BrokerError.NONE, None
+        error: BrokerError = BrokerError.NONE
+        sentence: str | None = None
         if not known:
             error, sentence = BrokerError.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name}"
         elif topic.count <= known:
@@ -298,19 +315,18 @@ class Writing:
             error, sentence = BrokerError.INVALID_PARTITIONS, f"a topic has at most {PARTITION_COUNT_MAX} partitions"
         elif (assignment := _growth_problem(topic, known)) is not None:
             error, sentence = BrokerError.INVALID_REPLICA_ASSIGNMENT, assignment
+        elif not has_room:
+            error, sentence = TOO_MANY
         elif not is_trial:
-            error, sentence = self._try_create(topic.name, topic.count)
+            error, sentence = yield from self._try_create(topic.name, topic.count)
         return {"name": topic.name, "error_code": error, "error_message": sentence}
 
-    def delete_records(self, call: Call) -> None:
+    def delete_records(self, call: Call) -> Steps:
         """DeleteRecords: a partition starts at a later offset; -1 deletes all that there is."""
-        topics = [
-            {
-                "name": topic.name,
-                "partitions": [self._records_deleted(topic.name, asked) for asked in topic.partitions],
-            }
-            for topic in call.message.topics
-        ]
+        topics = []
+        for topic in call.message.topics:
+            deleted = yield from answer_each(topic.partitions, functools.partial(self._records_deleted, topic.name))
+            topics.append({"name": topic.name, "partitions": deleted})
         self._topics.retain()
         call.answer({"topics": topics})
 
@@ -327,14 +343,17 @@ class Writing:
             error = BrokerError.KAFKA_STORAGE_ERROR
         return {"partition_index": number, "low_watermark": start, "error_code": error}
 
-    def delete_topics(self, call: Call) -> None:
+    def delete_topics(self, call: Call) -> Steps:
         """DeleteTopics, by name or (from version 6 on) by id."""
         topics, again = once_and_again(topics_to_delete(call), lambda topic: topic)
-        deleted = [self._deleted(name, topic_id) for name, topic_id in topics]
+        deleted = []
+        for name, topic_id in topics:
+            deleted.append((yield from self._deleted(name, topic_id)))
+            yield None
         repeated = [{"name": name, "topic_id": topic_id, **TWICE} for name, topic_id in again]
         call.answer({"responses": [*deleted, *repeated]})
 
-    def _deleted(self, name: str | None, topic_id: uuid.UUID) -> Values:
+    def _deleted(self, name: str | None, topic_id: uuid.UUID) -> Stepwise[Values]:
         name = name or self._topics.name_of(topic_id)
         error, sentence = BrokerError.NONE, None
         if name is None:
@@ -344,8 +363,14 @@ class Writing:
         else:
             topic_id = self._topics.topic_id(name)
             self._topics.forget(name)
-            self._directory.delete_topic(name)
+            yield from self._directory.delete_topic_in_steps(name)
+            self._topics.forget(name)
         return {"name": name, "topic_id": topic_id, "error_code": error, "error_message": sentence}
+
+
+def _is_within_limit(counts: Iterable[int]) -> bool:
+    """True when one request may create so many partitions. A number that no topic may have creates none."""
+    return sum(count for count in counts if 0 < count <= PARTITION_COUNT_MAX) <= REQUEST_PARTITION_COUNT_MAX
 
 
 def _wanted_settings(topic: Any) -> dict[str, str]:

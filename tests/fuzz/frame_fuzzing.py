@@ -36,6 +36,7 @@ from shmaccum.serving.connection import Connection
 from shmaccum.serving.fetching import Piece, Served
 from shmaccum.serving.login import Login
 from shmaccum.serving.requests import BEFORE_LOGIN, FETCH
+from shmaccum.serving.steps import take_all
 from shmaccum.serving.transport import PlainTransport
 from shmaccum.serving.users import User, UsersFile, Verifier, changed_users, parse_grant
 from tests.fuzz.frames import TOPICS, Frames, faulty, pick
@@ -343,7 +344,7 @@ def _make_log(path: Path) -> None:
         assert server._writing is not None
         assert server._log is not None
         for topic in TOPICS[:3]:
-            server._writing.create_topic(topic, None)
+            take_all(server._writing.create_topic(topic, None))
             for number in range(2):
                 server._log.partition(topic, number).append(make_batches(BATCH_COUNT))
 

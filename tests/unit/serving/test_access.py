@@ -15,6 +15,7 @@ from shmaccum.serving.access import RULES
 from shmaccum.serving.call import Call
 from shmaccum.serving.messages import Request
 from shmaccum.serving.requests import login_routes
+from shmaccum.serving.steps import take_all
 from shmaccum.serving.topics import NO_TOPIC_ID
 from shmaccum.serving.users import ANYBODY, User, parse_grant
 from shmaccum.serving.writing import PARTITION_COUNT_MAX
@@ -98,8 +99,8 @@ def server(tmp_path: Path) -> Iterator[LogServer]:
     """A writable server with a topic."""
     with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True) as server:
         assert server._writing is not None
-        server._writing.create_topic(TOPIC, None)
-        server._writing.create_topic("open", None)
+        take_all(server._writing.create_topic(TOPIC, None))
+        take_all(server._writing.create_topic("open", None))
         yield server
 
 
@@ -117,7 +118,7 @@ def answer(server: LogServer, user: User, api_key: int, version: int, values: di
     def take(pieces: Sequence[Any]) -> None:
         frames.append(b"".join(pieces))
 
-    call = Call(request, messages.decode(request), "host", user, None, take)
+    call = Call(request, messages.decode(request), "host", user, None, take, lambda _, steps: take_all(steps))
     server._routes[api_key].answer(call)
     (frame,) = frames
     kind = messages._messages(api_key).response

@@ -21,6 +21,7 @@ from shmaccum.serving.coordinator import Coordinator
 from shmaccum.serving.fetching import Piece
 from shmaccum.serving.group import Limits
 from shmaccum.serving.messages import decode, encode_request, read_head
+from shmaccum.serving.steps import take_all
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.users import ANYBODY
 from tests.dying import dies_at_system_call
@@ -52,7 +53,7 @@ def coordinator_of(log: str) -> Coordinator:
 
 
 def lags(coordinator: Coordinator) -> dict[str, int]:
-    return {group.group_id: group.lags[PLACE] for group in coordinator.lags()}
+    return {group.group_id: group.lags[PLACE] for group in take_all(coordinator.lags())}
 
 
 def test_a_group_that_did_not_change_is_not_read_again(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +117,7 @@ def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], obje
     def send(_pieces: Sequence[Piece]) -> None:
         tell()
 
-    coordinator.commit(Call(request, decode(request), "host", ANYBODY, None, send))
+    take_all(coordinator.commit(Call(request, decode(request), "host", ANYBODY, None, send)))
 
 
 @pytest.mark.parametrize("is_rewritten", [False, True], ids=["appended", "written anew"])
