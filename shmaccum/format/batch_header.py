@@ -73,6 +73,17 @@ class BatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta + 1
 
     @property
+    def is_time_missing(self) -> bool:
+        """True where the largest timestamp is none of the records', as clients write it that do not know better."""
+        return self.max_timestamp_ms < (0 if self.attributes & LOG_APPEND_TIME else max(self.base_timestamp_ms, 0))
+
+    @property
+    def youngest_ms(self) -> int:
+        """The largest timestamp that the header tells: of the first record, where that of all is missing."""
+        is_own = not self.attributes & LOG_APPEND_TIME
+        return max(self.max_timestamp_ms, self.base_timestamp_ms) if is_own else self.max_timestamp_ms
+
+    @property
     def problem(self) -> str | None:
         """Why this is no header of a record batch; None when it may be one (its CRC is not looked at)."""
         if self.magic != MAGIC:

@@ -125,8 +125,8 @@ class LogBatch:
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The timestamp of the youngest record."""
-        return self.header.max_timestamp_ms
+        """The timestamp of the youngest record, as far as the header tells."""
+        return self.header.youngest_ms
 
     # --- its records
 

@@ -70,7 +70,7 @@ from shmaccum.segment_log.segment import IOV_MAX, Segment, Tail, Written
 from shmaccum.segment_log.small_files import replace_file, sync_folder
 from shmaccum.segment_log.transaction_index import Aborted, append_aborted, remove_last
 from shmaccum.segment_log.transaction_marker import decision_in, marker_batch
-from shmaccum.segment_log.walk import RELATIVE_OFFSET_MAX
+from shmaccum.segment_log.walk import RELATIVE_OFFSET_MAX, Found, map_file, walk
 
 Outcome = int | Refusal
 """The fate of a batch: the base offset it got (now, or when it came first), or the reason of its refusal."""
@@ -175,6 +175,7 @@ class PartitionLog:
         self._log_end: LogEnd | None = None
         self._snapshot_size = self._active.size
         self._unsnapshotted_count = 0
+        self._timeless: dict[int, bool] = {}
         self._is_sync_broken = False
         self._is_rolling = False
         self._has_unsynced_entry = False
@@ -629,12 +630,32 @@ class PartitionLog:
         if base_offset == self._active.base_offset and not self._active.size:
             return False
         oldest_ms = self._clock() * 1000 - self._options.retention_ms
-        if self._options.retention_ms >= 0 and self._youngest_ms(base_offset) < oldest_ms:
+        if self._options.retention_ms >= 0 and self._is_older(base_offset, oldest_ms):
             return True
         if self._options.retention_bytes < 0 or base_offset == self._active.base_offset:
             return False
         others = sum(os.path.getsize(offset_file(self.folder, base, LOG)) for base in self.segments[1:])
         return others >= self._options.retention_bytes
+
+    def _is_older(self, base_offset: int, oldest_ms: float) -> bool:
+        """True when no record of a segment is as young as that.
+
+        A log of others may have batches whose headers tell no time. A segment that has one is as young as its file.
+        """
+        path = offset_file(self.folder, base_offset, LOG)
+        youngest_ms, written_ms = self._youngest_ms(base_offset), os.path.getmtime(path) * 1000
+        if youngest_ms >= oldest_ms:
+            return False
+        return written_ms < oldest_ms or not self._is_time_missing(path, base_offset)
+
+    def _is_time_missing(self, path: str, base_offset: int) -> bool:
+        """Whether a batch of a segment tells no time. It is found out once, for the headers have to be read for it."""
+        if base_offset not in self._timeless and base_offset != self._active.base_offset:
+            self._timeless.clear()
+        if base_offset == self._active.base_offset or base_offset not in self._timeless:
+            found = walk(map_file(path), base_offset, is_crc_checked=False, is_gapless=False)
+            self._timeless[base_offset] = any(isinstance(one, Found) and one.header.is_time_missing for one in found)
+        return self._timeless[base_offset]
 
     def _youngest_ms(self, base_offset: int) -> int:
         """The largest timestamp of a segment; without timestamps, when it was last written to."""

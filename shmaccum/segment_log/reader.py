@@ -285,15 +285,19 @@ class PartitionReader:
         for batch in self.batches(start):
             if batch.base_offset < start:
                 first = _youngest_record(batch, start)
+            elif batch.header.is_time_missing:
+                first = _younger(first, _youngest_record(batch, start))
             elif youngest is None or batch.max_timestamp_ms > youngest.max_timestamp_ms:
                 youngest = batch
-        if youngest is None or (first is not None and first.timestamp_ms >= youngest.max_timestamp_ms):
+        if youngest is None or (first is not None and first.timestamp_ms > youngest.max_timestamp_ms):
             return first
-        return _youngest_record(youngest, start)
+        found = _youngest_record(youngest, start)
+        is_first = first is not None and found is not None and first.offset < found.offset
+        return _younger(first, found) if is_first else _younger(found, first)
 
     def _first_since(self, timestamp_ms: int, offset: int) -> OffsetAndTimestamp | None:
         for batch in self.batches(offset):
-            if batch.max_timestamp_ms >= timestamp_ms:
+            if batch.max_timestamp_ms >= timestamp_ms or batch.header.is_time_missing:
                 for record in batch.records():
                     if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
                         return OffsetAndTimestamp(record.offset, record.timestamp_ms)
@@ -385,6 +389,13 @@ class PartitionReader:
             FileNotFoundError: it was retained away.
         """
         return SegmentView(self.folder, base_offset, is_finished=is_finished, is_crc_checked=self.reader.verify_crc)
+
+
+def _younger(one: OffsetAndTimestamp | None, other: OffsetAndTimestamp | None) -> OffsetAndTimestamp | None:
+    """The record with the larger timestamp; the first of equal ones."""
+    if one is None or other is None:
+        return one or other
+    return other if other.timestamp_ms > one.timestamp_ms else one
 
 
 def _youngest_record(batch: LogBatch, start: int) -> OffsetAndTimestamp | None:

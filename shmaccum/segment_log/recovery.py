@@ -190,7 +190,7 @@ class Recovery:
         """Gives an opened segment what its writer knew."""
         segment.size, segment.next_offset = scan.end, scan.next_offset
         if scan.end:
-            segment.first_timestamp_ms = read_header(view).max_timestamp_ms
+            segment.first_timestamp_ms = read_header(view).youngest_ms
         segment.indexer = self._indexer(segment.base_offset, scan)
 
     def _indexer(self, base_offset: int, scan: Scan) -> Indexer:
@@ -408,7 +408,7 @@ def scan_from(view: memoryview, position: int, base_offset: int, *, is_gapless: 
     for found in walk(view, base_offset, position, is_crc_checked=True, is_gapless=is_gapless):
         if isinstance(found, Found):
             position, header = found
-            scan.batches.append(Written(position, position + header.size, header.last_offset, header.max_timestamp_ms))
+            scan.batches.append(Written(position, position + header.size, header.last_offset, header.youngest_ms))
             scan.end, scan.next_offset = position + header.size, header.next_offset
         elif found.resume_position == len(view):
             scan.torn = found
