@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import html
 import mmap
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from setup import ROOT
 from shmaccum.arena import Arena
 from shmaccum.observe.prometheus import ArenaCollector
 from shmaccum.observe.server import MetricsServer
@@ -86,6 +88,44 @@ def test_a_hostile_topic_is_text(arena: Arena, tmp_path: Path) -> None:
     assert f"{HOSTILE}-0" in text_of(page)
     assert "<img" not in page
     assert len(re.findall("<script", page)) == 1
+
+
+LONG_TOPIC = "a-topic-with-a-long-name." * 8
+STYLE = ROOT / "shmaccum" / "observe" / "page" / "page.css"
+
+
+def hue_of(red: int, green: int, blue: int) -> float:
+    """Degrees on the circle of colours."""
+    return 360 * colorsys.rgb_to_hls(red / 255, green / 255, blue / 255)[0]
+
+
+def test_no_topic_has_the_colour_of_a_state(arena: Arena, tmp_path: Path) -> None:
+    found = re.findall(r"--[A-Z]+: #(\w\w)(\w\w)(\w\w)", STYLE.read_text(encoding="utf-8"))
+    colours = [(int(red, 16), int(green, 16), int(blue, 16)) for red, green, blue in found]
+    states = [hue_of(*colour) for colour in colours if max(colour) - min(colour) > 64]  # grey has no hue
+    assert len(states) == 6
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        for number in range(14):
+            accumulator.append(f"topic-{number}", 0, 1, None, b"x")
+        with closing(MetricsServer("127.0.0.1:0", ArenaCollector(arena))) as server:
+            page = shown(f"http://127.0.0.1:{server.port}/", tmp_path)
+        deliver_all(accumulator)
+    swatches = re.findall(r"rgb\((\d+), (\d+), (\d+)\);?\"></i>topic-", page)
+    topics = [hue_of(int(red), int(green), int(blue)) for red, green, blue in swatches]
+    assert len({round(topic) for topic in topics}) == 14
+    assert all(min(abs(topic - state), 360 - abs(topic - state)) >= 12 for topic in topics for state in states)
+
+
+def test_a_long_topic_leaves_the_columns_of_queues_in_sight(arena: Arena, tmp_path: Path) -> None:
+    """The cell of a partition breaks its name, so the table needs no more room than its card has."""
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        accumulator.append(LONG_TOPIC, 0, 1, None, b"x")
+        with closing(MetricsServer("127.0.0.1:0", ArenaCollector(arena))) as server:
+            page = shown(f"http://127.0.0.1:{server.port}/", tmp_path)
+        deliver_all(accumulator)
+    assert re.search(rf'<td class="word long">{LONG_TOPIC}-0</td>', page)
 
 
 def overwrite(arena: Arena, found: bytes, wanted: bytes) -> None:

@@ -67,9 +67,15 @@ function table(columns, rows, nothing) {
 
 // --- the picture
 
+// The hues that topics have, [first, last] in degrees: each is 14 degrees or more from those of the states.
+const TOPIC_HUES = [[14, 32], [62, 130], [240, 271], [302, 345]];
+const TOPIC_HUES_WIDTH = TOPIC_HUES.reduce((sum, [first, last]) => sum + last - first, 0);
+
 function hue(topic) {
   if (!topicNumbers.has(topic)) topicNumbers.set(topic, topicNumbers.size);
-  return `hsl(${(280 + topicNumbers.get(topic) * 137.508) % 360} 62% 52%)`;
+  let left = ((topicNumbers.get(topic) * 0.618034 + 0.85) % 1) * TOPIC_HUES_WIDTH;
+  const [first] = TOPIC_HUES.find(([from, to]) => left < to - from || ((left -= to - from), false));
+  return `hsl(${first + left} 62% 52%)`;
 }
 
 function measure(cellCount, width) {
@@ -215,7 +221,7 @@ const PROCESSES = [
   ["attached", (row) => duration(row.attached_age_ns)],
 ];
 const QUEUES = [
-  ["partition", (row) => `${row.topic}-${row.partition}`, "word"],
+  ["partition", (row) => `${row.topic}-${row.partition}`, "word long"],
   ["batches", (row) => number(row.batch_count)],
   ["records", (row) => number(row.record_count)],
   ["bytes", (row) => size(row.size)],
