@@ -79,6 +79,7 @@ from shmaccum.sinks.sink import (
     WireBatch,
     check_is_same_sink,
 )
+from shmaccum.units import format_count
 
 with needed("kafka-python", "kafka", "the sink kafka: needs"):
     from shmaccum.sinks.kafka.library.client import Client, ProducerIdRequest
@@ -95,6 +96,8 @@ EMPTYING_AGAIN_S = 1.0
 """After so long that is tried again."""
 FORGOTTEN_S = 60.0
 """A partition that was quiet for so long begins with one batch again: the broker may have forgotten the producer."""
+MISSING_INTERVAL_S = 1.0
+"""Time between two reports of a partition that the cluster lacks."""
 LIBRARY_OPTIONS = (
     "metadata_max_age_ms",
     "allow_auto_create_topics",
@@ -216,6 +219,7 @@ class KafkaSink(Sink):
         self._acks: list[Ack | Acks] = []
         # By partition index: which node leads it, as long as nothing was heard of another one.
         self._leaders: dict[int, int] = {}
+        self._missing_at_s: dict[TopicPartition, float] = {}
         self._known = _Known()
         # Those whose last batch is to be retried, with the leader that did not take it.
         self._retried: dict[int, int | None] = {}
@@ -514,15 +518,28 @@ class KafkaSink(Sink):
         return node_id
 
     def _miss_leader(self, partition_index: int) -> None:
-        topic, _ = self._host.topic_partition(partition_index)
+        topic, partition = self._host.topic_partition(partition_index)
         if partition_index not in self._leaderless:
             self._leaderless.add(partition_index)
             self._host.set_available(partition_index, False)
         self._client.watch_topic(topic)
         self._client.refresh_metadata()
-        error_code = self._client.topic_state(topic).error_code
-        if treatment(error_code).action is Action.REFUSE:
-            self._host.report(f"{topic} cannot be delivered to: {sentence(error_code)}")
+        state = self._client.topic_state(topic)
+        if treatment(state.error_code).action is Action.REFUSE:
+            self._host.report(f"{topic} cannot be delivered to: {sentence(state.error_code)}")
+        elif state.partition_count is not None and partition >= state.partition_count:
+            self._report_missing(TopicPartition(topic, partition), state.partition_count)
+
+    def _report_missing(self, place: TopicPartition, partition_count: int) -> None:
+        """An arena may have a partition that the cluster lacks, as its creator declared it. Its records wait for it."""
+        now_s = time.monotonic()
+        if now_s >= self._missing_at_s.get(place, 0.0):
+            self._missing_at_s[place] = now_s + MISSING_INTERVAL_S
+            self._host.report(
+                f"{place} does not exist: the cluster's topic {place.topic} has "
+                f"{format_count(partition_count, 'partition')}, numbered from 0. Its records wait until they expire "
+                f"(delivery_timeout_ms): give the topic {place.partition + 1} partitions, or declare fewer in the arena"
+            )
 
     def leader_of(self, partition_index: int) -> int | None:
         """The broker to which batches of the partition went lately; None: nobody looked for one yet."""
