@@ -19,8 +19,8 @@ shmaccum-flusher     the arena's close          an item in its queue (`shmaccum.
 shmaccum-closing     the last call in the       nothing: it looks (`shmaccum.producer.producer`)
                      producer that was closed
 shmaccum-server      the sink's close           a byte on its FIFO (`shmaccum.serving.server_thread`)
-shmaccum-hashing,    the server's, the sink's   an item in their queues (``concurrent.futures``)
-shmaccum-compress    close
+workers of servers   the server's, the sink's   an item in their queues (``concurrent.futures``)
+and compression      close
 shmaccum-resolve     one look-up of a name      nothing
 metrics              the sender's close         its socket (`shmaccum.observe.server`)
 shmaccum-staging     the end of a Spark task    the doorbell (`shmaccum.spark.staged_task`)
@@ -32,8 +32,8 @@ lock                         why a finalizer or handler never waits for it
 ``arena.file._opening``      reentrant; held while descriptors are opened, and by fork
 ``arena.doorbell`` (sender)  reentrant; held for one write, which does not block
 ``logging`` drops            reentrant; held for additions
-``consumer.shared_watch``    reentrant; held for changes that are whole at each call into Python
-``groups.shared_offsets``    reentrant (files); each group's own is taken by commits, never by finalizers
+``consumer.shared_watch``    finalizers leave their part to the next call (`shmaccum.consumer.news.forget`)
+``groups.shared_offsets``    the same
 seat of a delivery thread    only tried, never waited for
 ===========================  =========================================================================================
 """

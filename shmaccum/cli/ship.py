@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from shmaccum.background import log_exception, started_thread
 from shmaccum.cli.group import EXIT_BAD, Command, assignments, json_option, print_json, start_logging
 from shmaccum.cli.log_place import directory_argument
 from shmaccum.cli.sender import split_options
@@ -47,6 +48,9 @@ def _document(progress: ShippingProgress) -> dict[str, Any]:
     return {**progress._asdict(), "refusals": refusals}
 
 
+TELLER_END_S = 1.0
+
+
 class _Foreground:
     """A shipper in the foreground, and its words about its progress."""
 
@@ -60,19 +64,22 @@ class _Foreground:
     def run(self, *, follow: bool) -> ShippingProgress:
         """Ships, and tells the progress now and then."""
         self._stop_on_signals()
-        teller = threading.Thread(target=self._tell_regularly, daemon=True)
-        teller.start()
+        teller = started_thread(self._tell_regularly, "shmaccum-progress", logger)
         try:
             progress = self._shipper.run(follow=follow)
         finally:
             self._is_over.set()
-            teller.join()
+            if teller is not None:
+                teller.join(TELLER_END_S)
         self._tell(progress)
         return progress
 
     def _tell_regularly(self) -> None:
         while not self._is_over.wait(self._interval_s):
-            self._tell(self._shipper.progress())
+            try:
+                self._tell(self._shipper.progress())
+            except BaseException:  # noqa: BLE001, PERF203 - a closed standard output must not end the lines of the log
+                log_exception(logger, "the progress could not be told")
 
     def _tell(self, progress: ShippingProgress) -> None:
         if self._is_json:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 from shmaccum import kept_producer
 from shmaccum._native import BufferWait, ConfluentProducer, DeliveryFuture
 from shmaccum.arena.reports import Kind, Report, read_reports
+from shmaccum.background import log_exception
 from shmaccum.closing import ClosedOnExit
 from shmaccum.compat.confluent_options import DEFAULTS, ROWS
 from shmaccum.compat.errors import aborting, join, translating
@@ -357,8 +358,8 @@ class _Looks:
             return 0
         self._next_look_s = time.monotonic() + LOOK_S
         news = [report for report in read_reports(self._producer.arena.native) if report not in self._told]
-        self._told.update(news)
         for report in news:
+            self._told.add(report)  # an exception of a callback leaves the others to the next look
             if self._logger is not None:
                 self._logger.error("%s: %s", self._producer.client_id, report.sentence)
             if self._on_error is not None:
@@ -689,6 +690,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
             try:
                 self.flush()
             finally:
+                self._tell_the_rest()
                 self._producer = None
                 self._produce_through(None)
                 _producers.discard(self)
@@ -696,6 +698,14 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 with translating(translated):
                     producer.close(0)
         return True
+
+    def _tell_the_rest(self) -> None:
+        """Calls the callbacks that are due where one of them has ended the flush. Their exceptions are logged."""
+        while self._reports:
+            try:
+                self._tell_reports(self._reports, self._deliveries, Message)
+            except BaseException:  # noqa: BLE001, PERF203 - of user code
+                log_exception(logger, "a callback failed while its producer was closed")
 
     def _log_untold(self, client_id: str) -> None:
         """Logs how many callbacks will not be called, and forgets them."""

@@ -14,10 +14,12 @@ server: it is logged, and the server goes on after a pause.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from typing import final
 
+from shmaccum.background import RETRY_S, log_exception
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.segment_log.directory import LogDirectory
@@ -54,22 +56,42 @@ class ServerThread:
             ) from error
         self.port = self._server.address.port
         self._is_closed = threading.Event()
-        self._thread = threading.Thread(target=self._server.run, name="shmaccum-server", daemon=True)
-        self._thread.start()
+        self._thread = threading.Thread(target=self._run, name="shmaccum-server", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._server.close()
+            raise
         host, port = self._server.address
         logger.info("serving %s at %s:%d, to read", directory.path, host, port)
+
+    def _run(self) -> None:
+        """The loop survives a mistake; what would end a thread of Python's does not end this one."""
+        while not self._is_closed.is_set():
+            try:
+                self._server.run()
+            except BaseException:  # noqa: BLE001, PERF203 - the thread goes on whatever it was
+                log_exception(logger, "the thread that serves a log goes on after an exception")
+                self._is_closed.wait(RETRY_S)
 
     @property
     def families(self) -> Callable[[], list[Family]]:
         """The function that answers a scrape (`LogServer.families`)."""
         return self._server.families
 
-    def close(self) -> None:
-        """Ends the thread and every connection. Doing it twice does nothing."""
+    def close(self, timeout_s: float = math.inf) -> None:
+        """Ends the thread and every connection. Doing it twice does nothing.
+
+        Args:
+            timeout_s: the time for the request that is answered; after it the thread is left, with its files.
+        """
         if self._is_closed.is_set():
             return
         self._is_closed.set()
         self._directory.on_append = None
         self._server.stop()
-        self._thread.join()
-        self._server.close()
+        self._thread.join(None if timeout_s == math.inf else timeout_s)
+        if self._thread.is_alive():
+            logger.warning("the server of %s did not end within %g s: its thread is left", self._directory, timeout_s)
+        else:
+            self._server.close()

@@ -39,7 +39,11 @@ class Worker:
 
     def ask(self, compute: Callable[[], T], conclude: Callable[[T], None]) -> None:
         """Has a function called in the thread; `conclude` gets its result in the loop."""
-        computed = self._thread.submit(compute)
+        try:
+            computed = self._thread.submit(compute)
+        except RuntimeError:  # the system has no thread now, so the loop computes this one
+            conclude(compute())
+            return
 
         def note(_: object) -> None:
             self._computed.append(lambda: None if computed.cancelled() else conclude(computed.result()))

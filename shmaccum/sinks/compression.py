@@ -191,7 +191,10 @@ class Compression:
 
     def begin(self, wire: WireBatch) -> Future[Form | None]:
         """Begins to compress a batch; the answer is that of `Compressor.compress`."""
-        return self._pool.submit(self._compress_in_thread, wire)
+        try:
+            return self._pool.submit(self._compress_in_thread, wire)
+        except RuntimeError as error:  # the system has no thread now: the batch goes as it is
+            return _failed(error)
 
     def _compress_in_thread(self, wire: WireBatch) -> Form | None:
         """In a thread of the pool: it reads lent bytes, and writes nothing that anybody shares.
@@ -206,6 +209,14 @@ class Compression:
     def close(self) -> None:
         """Ends the threads. Batches that nobody has begun to compress stay uncompressed."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _failed(error: RuntimeError) -> Future[Form | None]:
+    from concurrent.futures import Future
+
+    job: Future[Form | None] = Future()
+    job.set_exception(error)
+    return job
 
 
 def compression_of(options: CompressionOptions) -> Compression | None:

@@ -266,10 +266,10 @@ class LogSink(SynchronousSink):
                 self._host.report(sentence)
             self.directory.findings.clear()
 
-    def close(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing is under way
+    def close(self, timeout_s: float) -> None:
         server, self._server = self._server, None
         if server is not None:
-            server.close()
+            server.close(timeout_s)
         if self._compression is not None:
             self._compression.close()
         if self._directory is not None:

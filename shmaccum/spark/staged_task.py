@@ -100,7 +100,11 @@ class SenderThread:
 
     def __enter__(self) -> SenderThread:
         self._sender.open()
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._sender.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

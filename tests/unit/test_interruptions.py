@@ -13,6 +13,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,11 +26,16 @@ import pytest
 
 from shmaccum import Producer
 from shmaccum.arena import Arena, flusher
+from shmaccum.config import ServerOptions
 from shmaccum.exceptions import ArenaInUseError, SenderNotStartedError
 from shmaccum.keeper import Recipe, SenderKeeper, keeper
 from shmaccum.logging import ArenaHandler
 from shmaccum.producer import producer as producer_module
 from shmaccum.producer.delivery import DeliveryTracker
+from shmaccum.segment_log import LogDirectory
+from shmaccum.serving import server_thread
+from shmaccum.serving.server import LogServer
+from shmaccum.serving.worker import Worker
 from tests.support import WATCHDOG_S, Drainer, end_senders, wait_until
 
 TOPIC = "t"
@@ -591,3 +597,109 @@ def test_a_caller_of_keep_and_a_thread_that_ends_see_each_other(arena: Arena, mo
     keeper._keepers.discard(kept)
     with contextlib.suppress(ValueError):
         kept._arenas.remove(arena)
+
+
+# --- threads of a sender's process
+
+
+def test_the_thread_of_a_server_goes_on_after_every_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_thread, "RETRY_S", 0.01)
+    run, failures = LogServer.run, [raised() for raised in ENDING]
+
+    def fail_first(self: LogServer) -> None:
+        if failures:
+            raise failures.pop()
+        run(self)
+
+    monkeypatch.setattr(LogServer, "run", fail_first)
+    with LogDirectory(tmp_path / "log") as log:
+        thread = server_thread.ServerThread(log, "127.0.0.1:0", ServerOptions())
+        wait_until(lambda: not failures, "the loop was started again")
+        with socket.create_connection(("127.0.0.1", thread.port), WATCHDOG_S):
+            pass
+        thread.close()
+        assert not thread._thread.is_alive()
+
+
+def test_the_end_of_a_server_does_not_wait_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(_self: LogServer) -> None:
+        begun.set()
+        go_on.wait(2 * WATCHDOG_S)
+
+    monkeypatch.setattr(LogServer, "run", wait)
+    with LogDirectory(tmp_path / "log") as log:
+        thread = server_thread.ServerThread(log, "127.0.0.1:0", ServerOptions())
+        assert begun.wait(WATCHDOG_S)
+        thread.close(0.1)
+        assert thread._thread.is_alive()
+        go_on.set()
+        thread._thread.join(WATCHDOG_S)
+        thread._server.close()
+
+
+@pytest.mark.parametrize("failure", [UnicodeError("label too long"), SystemExit()])
+def test_a_look_up_that_fails_in_any_way_has_an_outcome(
+    failure: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lookup = pytest.importorskip("shmaccum.sinks.kafka.library.lookup")
+
+    class Net:
+        def call_soon_threadsafe(self, finish: Callable[[], object]) -> None:
+            finish()
+
+    def fail(*_arguments: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    future = lookup.Lookup(Net(), "broker.example", 9092).future
+    wait_until(lambda: future.is_done, "the look-up has an outcome")
+    assert future.failed()
+
+
+def test_a_look_up_without_a_thread_has_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup = pytest.importorskip("shmaccum.sinks.kafka.library.lookup")
+
+    def fail(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    assert lookup.Lookup(None, "broker.example", 9092).future.failed()
+
+
+def test_a_computation_without_a_thread_is_done_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    worker = Worker(lambda: None, "test")
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    concluded: list[int] = []
+    worker.ask(lambda: 7, concluded.append)
+    assert concluded == [7]
+
+
+# --- confluent-kafka's words
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, ValueError])
+def test_close_calls_the_other_callbacks_of_confluent_where_one_raises(
+    arena_name: str, tmp_path: Path, ending: type[BaseException]
+) -> None:
+    confluent = pytest.importorskip("shmaccum.compat.confluent")
+    told: list[int] = []
+
+    def give_up(_error: object, _message: object) -> None:
+        raise ending
+
+    producer = confluent.Producer(
+        {"bootstrap.servers": "x:1", "shmaccum.arena": arena_name, "shmaccum.sink": f"log:{tmp_path}/log"}
+    )
+    producer.produce(TOPIC, b"1", on_delivery=give_up)
+    for number in range(3):
+        producer.produce(TOPIC, b"1", on_delivery=lambda _error, _message, number=number: told.append(number))
+    with pytest.raises(ending):
+        producer.close()
+    assert told == [0, 1, 2]
+    with Arena.attach(arena_name) as arena:
+        end_senders(arena)

@@ -26,12 +26,19 @@ class Lookup:
         if is_address(host):
             self._look_up(lambda finish: finish())
         else:
-            threading.Thread(target=self._look_up, args=(self._in_loop,), name="shmaccum-resolve", daemon=True).start()
+            self._look_up_in_thread()
+
+    def _look_up_in_thread(self) -> None:
+        thread = threading.Thread(target=self._look_up, args=(self._in_loop,), name="shmaccum-resolve", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the next attempt to connect looks it up again
+            self.future.failure(errors.KafkaConnectionError(f"the name {self._host} cannot be looked up now: {error}"))
 
     def _look_up(self, run: Callable[[Callable[[], object]], object]) -> None:
         try:
             infos = socket.getaddrinfo(self._host, self._port, socket.AF_UNSPEC, socket.SOCK_STREAM)
-        except OSError as error:
+        except BaseException as error:  # noqa: BLE001 - also a name that cannot be one: whoever waits is told
             failure = errors.KafkaConnectionError(f"the name {self._host} is not known: {error}")
             run(lambda: self.future.failure(failure))
             return
