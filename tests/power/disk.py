@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk whose power is cut: ext4 on a loop device, and processes that believe in another boot after each cut.
+
+A cut is the ioctl by which xfstests cuts a file system off (EXT4_IOC_SHUTDOWN with NOLOGFLUSH). Bytes and names of files
+that were not forced to the disk before are gone. The journal is written by itself only every five minutes, so
+nothing survives that no program has forced.
+
+A mount that another namespace has copied keeps the dead file system alive, and the next mount would be of that. So the
+process that cuts has a mount namespace of its own (`leave_namespace`), and its processes end before the next mount.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from typing_extensions import Self
+
+from tests.support import WATCHDOG_S
+
+SHUTDOWN = 0x8004587D
+"""EXT4_IOC_SHUTDOWN."""
+NO_LOG_FLUSH = (2).to_bytes(4, "little")
+CLONE_NEWNS = 0x20000
+SIZE = 512 << 20
+MEMORY = Path("/dev/shm")
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+NEEDED = ("mkfs.ext4", "losetup", "mount", "umount", "unshare")
+ROOT = Path(__file__).parents[2]
+
+
+def leave_namespace() -> None:
+    """Gives this process a mount namespace of its own, with no mount in memory that is another program's."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), "this process may have no mount namespace")
+    _run("mount", "--make-rprivate", "/")
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        if (place := line.split()[1]).startswith(f"{MEMORY}/"):
+            subprocess.run(["umount", "-l", place], capture_output=True, check=False)
+
+
+def why_not() -> str | None:
+    """The reason why this process can cut no power; None: it can, and it has left its mount namespace for that."""
+    if os.geteuid() != 0:
+        return "only root can mount a disk and cut it off"
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    if missing:
+        return f"{', '.join(missing)} is not installed"
+    try:
+        leave_namespace()
+        with Disk() as disk:
+            disk.cut()
+            disk.boot()
+            subprocess.run(disk.command("true"), check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"this host gives no loop device with ext4, or no mount namespace: {error}"
+    return None
+
+
+class Disk:
+    """A new disk, mounted until its end.
+
+    Attributes:
+        path: the folder at which it is mounted.
+        memory: a folder that survives the cuts, for ledgers.
+        cuts_ns: CLOCK_MONOTONIC of each cut, read before it.
+    """
+
+    def __init__(self) -> None:
+        self.memory = MEMORY / f"power-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.path = self.memory / "disk"
+        self.cuts_ns: list[int] = []
+        self._image = self.memory / "image"
+        self._device = ""
+        self._boot = self.memory / "boot"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        self.path.mkdir(parents=True)
+        try:
+            with open(self._image, "wb") as image:
+                image.truncate(SIZE)
+            _run("mkfs.ext4", "-q", "-F", str(self._image))
+            self._device = _run("losetup", "-f", "--show", str(self._image)).strip()
+            self.boot()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+        subprocess.run(["umount", "-l", str(self.path)], capture_output=True, check=False)
+        if self._device:
+            subprocess.run(["losetup", "-d", self._device], capture_output=True, check=False)
+        shutil.rmtree(self.memory, ignore_errors=True)
+
+    def boot(self) -> None:
+        """Mounts the disk; processes that are started from now on belong to another boot."""
+        self._boot.write_text(f"{uuid.uuid4()}\n")
+        _run("mount", "-o", "commit=300", self._device, str(self.path))
+
+    def command(self, *command: str) -> list[str]:
+        """A command as a process of this boot."""
+        script = f'mount --bind {self._boot} {BOOT_ID} && exec "$@"'
+        return ["unshare", "-m", "sh", "-c", script, "sh", *command]
+
+    def start(self, *command: str) -> subprocess.Popen[bytes]:
+        """Starts a process, which dies with the power. Its output is appended to `log`."""
+        with self.log() as log:
+            process = subprocess.Popen(self.command(*command), stdout=log, stderr=log, cwd=ROOT)
+        self._processes.append(process)
+        return process
+
+    def run(self, *command: str) -> int:
+        """Runs a process to its end: its exit code."""
+        process = self.start(*command)
+        try:
+            return process.wait(WATCHDOG_S)
+        finally:
+            process.kill()
+            process.wait()
+            self._processes.remove(process)
+
+    @contextlib.contextmanager
+    def log(self) -> Iterator[IO[bytes]]:
+        """The output of all processes."""
+        with open(self.memory / "log", "ab") as log:
+            yield log
+
+    def told(self) -> str:
+        """The last lines that the processes have printed."""
+        path = self.memory / "log"
+        return path.read_text(errors="replace")[-2000:] if path.exists() else ""
+
+    def check(self) -> None:
+        """Looks whether every process that was started is alive.
+
+        Raises:
+            AssertionError: one has ended.
+        """
+        for process in self._processes:
+            assert process.poll() is None, f"{process.args!r} ended with {process.returncode}: {self.told()}"
+
+    def cut(self) -> None:
+        """Cuts the power: the processes are gone, and so is what they did not force to the disk."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            self.cuts_ns.append(time.monotonic_ns())
+            fcntl.ioctl(descriptor, SHUTDOWN, NO_LOG_FLUSH)
+        finally:
+            os.close(descriptor)
+        self.kill()
+        deadline_s = time.monotonic() + WATCHDOG_S
+        while subprocess.run(["umount", str(self.path)], capture_output=True, check=False).returncode:
+            assert time.monotonic() < deadline_s, "the disk cannot be unmounted: a process uses it"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Kills every process."""
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
+        for process in self._processes:
+            process.wait()
+        self._processes.clear()
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def worker(role: str, *arguments: object) -> Sequence[str]:
+    """The command of a worker (`tests.power.worker`)."""
+    return sys.executable, "-m", "tests.power.worker", role, *map(str, arguments)
+
+
+SHMACCUM = (sys.executable, "-m", "shmaccum")

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ledger of what was promised to survive a power cut: lines in a file that survives it, each with its time."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """One line of a ledger."""
+
+    kind: str
+    """The promise: a record was sent, its future was got, and so on."""
+    name: str
+    time_ns: int
+    """CLOCK_MONOTONIC after the call that promised it."""
+    age_ns: int
+    """Its age when the power was cut; while it is on, its age now."""
+
+
+class Ledger:
+    """The ledger of one process."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def write(self, kind: str, name: object) -> None:
+        """Notes a promise. One write, so a death leaves no part of a line."""
+        os.write(self._descriptor, f"{kind} {name} {time.monotonic_ns()}\n".encode())
+
+
+def read_ledgers(folder: Path, cuts_ns: list[int]) -> Iterator[Entry]:
+    """The entries of all ledgers in a folder.
+
+    Args:
+        folder: that of the ledgers.
+        cuts_ns: the times of the power cuts so far.
+    """
+    for path in sorted(folder.glob("*.ledger")):
+        for line in path.read_text().splitlines():
+            kind, name, time_ns = line.split(" ")
+            later = cuts_ns[bisect.bisect(cuts_ns, int(time_ns)) :]
+            yield Entry(kind, name, int(time_ns), (later[0] if later else time.monotonic_ns()) - int(time_ns))
