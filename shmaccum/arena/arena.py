@@ -21,6 +21,7 @@ from shmaccum import _native, cooperative
 from shmaccum.arena.file import SHARED_MEMORY, ArenaFile, group_number
 from shmaccum.arena.flusher import Flusher
 from shmaccum.config import ArenaOptions
+from shmaccum.durability import sync_path
 from shmaccum.exceptions import (
     ArenaBusyError,
     ArenaError,
@@ -308,6 +309,7 @@ class Arena:
             native = _native.arena_create(descriptors.map, descriptors.lock, geometry, packed)
         arena = cls(file, native, chosen.mode, group)
         try:
+            arena._sync_name()
             for topic, count in (topics or {}).items():
                 arena.declare_topic(topic, count)
         except BaseException:
@@ -343,7 +345,21 @@ class Arena:
         if native is None:
             _maybe_upgrade(file, mode, number)
             native = _attached(file, mode, number)
-        return cls(file, native, mode, number)
+        arena = cls(file, native, mode, number)
+        try:
+            arena._sync_name()
+        except BaseException:
+            arena.close()
+            raise
+        return arena
+
+    def _sync_name(self) -> None:
+        """Makes the name of a durable arena as durable as its records.
+
+        Each process does so before its first append, because the creator may have died before it did.
+        """
+        if self.durability != "process":
+            sync_path(self.name)
 
     @classmethod
     def attach_or_create(cls, name: Name, **arena_options: Unpack[ArenaOptionsDict]) -> Arena:

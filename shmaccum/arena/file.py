@@ -21,6 +21,7 @@ from typing import NamedTuple
 import posix_ipc
 
 from shmaccum.arena.trust import check_arena, drop_access_list
+from shmaccum.durability import sync_folder
 from shmaccum.exceptions import (
     ArenaBusyError,
     ArenaError,
@@ -220,6 +221,8 @@ class ArenaFile(NamedTuple):
                 posix_ipc.unlink_shared_memory(self._object)
             else:
                 os.unlink(self.text)
+                with contextlib.suppress(OSError):  # it is removed, and a power cut may bring it back
+                    sync_folder(os.path.dirname(self.text))
 
     @contextlib.contextmanager
     def create(self, mode: int, group: int | None = None) -> Iterator[Descriptors]:

@@ -204,7 +204,8 @@ class LogSinkOptionsDict(TypedDict, total=False):
     retention_bytes."""
     sync: Literal["none", "interval", "batch"]
     """The moment at which bytes are forced to disk. none: the kernel decides, which survives kill -9 but no power
-    cut; interval: every sync_interval_ms; batch: before each acknowledgement."""
+    cut; interval: every sync_interval_ms; batch: before each acknowledgement. Unset, a sink follows the
+    durability of its arena (interval: interval, sync: batch), and refuses a lower level."""
     verify_written: Literal["auto", "true", "false"]
     """Compare the checksum of each batch again after it was written, and before it is acknowledged. A batch that
     another process changed in between is cut off and quarantined. auto: when sync is interval or batch."""
@@ -322,7 +323,8 @@ class ServerOptionsDict(TypedDict, total=False):
     retention_bytes."""
     sync: Literal["none", "interval", "batch"]
     """The moment at which bytes are forced to disk. none: the kernel decides, which survives kill -9 but no power
-    cut; interval: every sync_interval_ms; batch: before each acknowledgement."""
+    cut; interval: every sync_interval_ms; batch: before each acknowledgement. Unset, a sink follows the
+    durability of its arena (interval: interval, sync: batch), and refuses a lower level."""
     verify_written: Literal["auto", "true", "false"]
     """Compare the checksum of each batch again after it was written, and before it is acknowledged. A batch that
     another process changed in between is cut off and quarantined. auto: when sync is interval or batch."""

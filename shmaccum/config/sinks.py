@@ -81,7 +81,8 @@ class LogSinkOptions(CompressionOptions):
         "none",
         ("none", "interval", "batch"),
         "The moment at which bytes are forced to disk. none: the kernel decides, which survives kill -9 but "
-        "no power cut; interval: every sync_interval_ms; batch: before each acknowledgement.",
+        "no power cut; interval: every sync_interval_ms; batch: before each acknowledgement. Unset, a sink "
+        "follows the durability of its arena (interval: interval, sync: batch), and refuses a lower level.",
     )
     verify_written: str = choice(
         "auto",

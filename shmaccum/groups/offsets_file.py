@@ -58,6 +58,7 @@ from typing import Any, NamedTuple, final
 from urllib.parse import quote, unquote
 
 from shmaccum._native import append_frame
+from shmaccum.durability import sync_folder
 from shmaccum.exceptions import CorruptLogError, GroupModeError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.frames import (
@@ -74,8 +75,9 @@ from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.segment_log.lock_descriptor import LockDescriptor
 from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.regular_files import is_file_at, open_regular
-from shmaccum.segment_log.small_files import append_or_cut, replace_file_synced, sync_folder, write_all
+from shmaccum.segment_log.small_files import append_or_cut, replace_file_synced, write_all
 from shmaccum.segment_log.topic_ids import TopicIds
+from shmaccum.segment_log.writer_level import WriterLevel
 
 logger = logging.getLogger(__name__)
 
@@ -271,7 +273,7 @@ class OffsetsFile:
             group_id: the group.
             is_writer: the caller holds the group's lock; a torn frame is cut, a damaged file is kept aside.
             is_created: a writer creates a missing file now. Otherwise, the first frame that it appends does.
-            is_synced: a commit comes back when it is on disk.
+            is_synced: a commit returns when it is on disk. Otherwise, that depends on the level of the log's writer.
 
         Raises:
             OSError: the file cannot be read, or not be written by a writer.
@@ -288,7 +290,8 @@ class OffsetsFile:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
-        self._is_synced = is_synced
+        self._is_always_synced = is_synced
+        self._level = WriterLevel(directory)
         self._folder = os.path.join(directory, GROUPS_FOLDER)
         self._path = os.path.join(self._folder, file_stem(group_id) + OFFSETS)
         self._descriptor = -1
@@ -298,6 +301,10 @@ class OffsetsFile:
         self.is_missing = is_writer and not is_created and not self._seen_inode
         if is_writer and not self.is_missing:
             self._open(damages)
+
+    @property
+    def _is_synced(self) -> bool:
+        return self._is_always_synced or self._level.is_durable
 
     # --- reading
 
@@ -470,6 +477,9 @@ class OffsetsFile:
             self._rewrite()
         elif not self._size:
             self._append(["group", self.group_id])
+        if self._is_synced:
+            sync_folder(self._folder)
+            sync_folder(os.path.dirname(self._folder))
         self._seen_inode, self._seen_size = self._opened_inode(), self._size
 
     def _keep_aside(self, damages: list[tuple[int, int]]) -> None:

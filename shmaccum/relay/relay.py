@@ -35,6 +35,7 @@ from typing import Any, final
 from shmaccum._native import DeliveryFuture
 from shmaccum.closing import ClosedOnExit
 from shmaccum.consumer import Consumer, ConsumerRecord, OffsetAndMetadata
+from shmaccum.durability import LOG_LEVELS
 from shmaccum.exceptions import (
     ConsumerClosedError,
     ConsumerStateError,
@@ -45,6 +46,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer import Producer
 from shmaccum.relay.deliveries import wait_for_deliveries
 from shmaccum.relay.origin import OUTPUT_PARTITIONS_MAX, Ends, Input, Progress, ends_of, find_outputs, prefix_of
+from shmaccum.segment_log.writer_level import WriterLevel
 
 TIMEOUT_S = 120.0
 """The longest time to wait for deliveries."""
@@ -107,6 +109,7 @@ class Relay(ClosedOnExit):
         if options.get("enable_auto_commit"):
             raise InvalidArgumentError("a relay commits with its outputs: leave enable_auto_commit out")
         self._group_id = group_id
+        self._directory = os.fspath(log).removeprefix("log:")
         self._producer = producer
         self._outputs = _names(outputs)
         self._inputs: dict[TopicPartition, Input] = {}
@@ -286,11 +289,26 @@ class Relay(ClosedOnExit):
         fresh = sorted(self.consumer.assignment() - set(self._inputs))
         if fresh:
             self._log = wait_for_deliveries(self._producer.arena, TIMEOUT_S)
+            self._check_levels()
             self._recover({place: self._first(place, polled) for place in fresh})
         for place, records in polled.items():
             one = self._inputs[place]
             if records[0].offset < one.position:
                 one.known.clear()  # somebody went back: these outputs are to be made again
+
+    def _check_levels(self) -> None:
+        """A commit is as durable as the log of the inputs, so the outputs have to be, too.
+
+        Raises:
+            ConsumerStateError: a power cut could keep a commit, and lose the outputs before it.
+        """
+        inputs, outputs = WriterLevel(self._directory).level, WriterLevel(self._log.path).level
+        if LOG_LEVELS.index(outputs) < LOG_LEVELS.index(inputs):
+            raise ConsumerStateError(
+                f"{self._log.path} has sync={outputs}, and the commits of {self._directory} are made with "
+                f"sync={inputs}, so a power cut could lose outputs of committed records: send through an arena with "
+                f"durability=sync, or give its sender the option sync={inputs}"
+            )
 
     def _first(self, place: TopicPartition, polled: Polled) -> int:
         """The offset of the first record that this turn may have of a partition."""

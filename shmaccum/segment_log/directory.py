@@ -33,6 +33,7 @@ from typing import final
 from shmaccum.closing import ClosedOnExit
 from shmaccum.config import LogSinkOptions
 from shmaccum.descriptors import share
+from shmaccum.durability import sync_folder, sync_path
 from shmaccum.exceptions import (
     InvalidArgumentError,
     LogError,
@@ -55,6 +56,7 @@ from shmaccum.segment_log.file_names import (
     TOPIC_SETTINGS_FILE,
     check_topic,
     offset_file,
+    offsets_with,
     strangers_in,
 )
 from shmaccum.segment_log.lock_file import LockFile
@@ -76,7 +78,7 @@ from shmaccum.segment_log.small_files import (
     read_properties,
     read_topic_id,
     replace_file_synced,
-    sync_folder,
+    sync_file,
     uuid_text,
 )
 from shmaccum.segment_log.topic_settings import TopicSettings
@@ -157,7 +159,7 @@ class LogDirectory(ClosedOnExit):
             self._take(uuid.uuid4().bytes)
 
     def _take(self, new_uuid: bytes) -> None:
-        self._lock = LockFile(os.path.join(self.path, LOCK_FILE), self._arena_name)
+        self._lock = LockFile(os.path.join(self.path, LOCK_FILE), self._arena_name, self.options.sync)
         try:
             self._open(new_uuid)
         except BaseException:
@@ -166,6 +168,9 @@ class LogDirectory(ClosedOnExit):
 
     def _open(self, new_uuid: bytes) -> None:
         self.uuid = self._make_or_read_meta(new_uuid)
+        if self._is_durable:
+            sync_folder(self.path)
+            sync_path(self.path)
         self._device = os.stat(self.path).st_dev
         self._counts: dict[str, int] = {}
         self.settings = TopicSettings(self._file(TOPIC_SETTINGS_FILE))
@@ -181,9 +186,14 @@ class LogDirectory(ClosedOnExit):
                 self._open_partition(place)
             self._is_same_boot = True
         self._lock.sign(self._server)
+        self._is_inherited_synced = self.options.sync != "interval"
         self._transactions = TransactionFiles(self.path)
         apply_decided(self, is_same_boot=is_same_boot)
         self._checkpoint_s = self._retention_s = self._sync_s = self._transactions_s = time.monotonic()
+
+    @property
+    def _is_durable(self) -> bool:
+        return self.options.sync != "none"
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -193,7 +203,7 @@ class LogDirectory(ClosedOnExit):
         if not os.path.exists(path):
             text = uuid_text(new_uuid)
             replace_file_synced(path, properties({META_VERSION_KEY: META_VERSION, META_UUID_KEY: text}))
-            sync_folder(os.path.dirname(self.path))
+            sync_path(self.path)
         return parse_uuid(read_properties(path).get(META_UUID_KEY, ""))
 
     # --- identity
@@ -368,9 +378,11 @@ class LogDirectory(ClosedOnExit):
             for partition in reversed(range(known_count, count)):
                 with refusals(self.path):
                     folder = self._file(str(TopicPartition(topic, partition)))
-                    make_partition_folder(folder, self._topic_id(topic, count))
+                    make_partition_folder(folder, self._topic_id(topic, count), is_synced=self._is_durable)
                 made += 1
                 yield None
+            if made and self._is_durable:
+                sync_folder(self.path)
         finally:
             self._being_changed.discard(topic)
             if made:
@@ -466,6 +478,8 @@ class LogDirectory(ClosedOnExit):
             if count and not is_deleted:
                 self._counts[topic] = count
         self._topic_ids.pop(topic, None)
+        if self._is_durable:
+            sync_folder(self.path)
         return count
 
     def _forget_lines(self, places: Collection[TopicPartition]) -> None:
@@ -609,6 +623,17 @@ class LogDirectory(ClosedOnExit):
             for log in self._partitions.values():
                 if log.log_end_offset > log.recovery_point:
                     all_of_them.callback(log.sync)
+            if not self._is_inherited_synced:
+                all_of_them.callback(self._sync_inherited)
+
+    def _sync_inherited(self) -> None:
+        """Forces to disk, once, what a dead writer appended to partitions that are not open here."""
+        for place in partitions_of(self.path):
+            folder = self._file(str(place))
+            if place not in self._partitions and os.path.isdir(folder):
+                for base_offset in offsets_with(folder, LOG)[-1:]:
+                    sync_file(offset_file(folder, base_offset, LOG))
+        self._is_inherited_synced = True
 
     def retain(self) -> int:
         """Deletes old segments of every partition; answers how many. The options say what is old.

@@ -51,12 +51,13 @@ class LockFile:
         is_same_boot: the last holder wrote under the kernel that runs now.
     """
 
-    def __init__(self, path: str, arena_name: str = "") -> None:
+    def __init__(self, path: str, arena_name: str = "", sync: str = "none") -> None:
         """Takes the lock, or says who has it.
 
         Args:
             path: of the file.
             arena_name: of the arena whose sender takes it; empty: no sender does.
+            sync: the level at which the holder writes, which others may follow (`writer_level`).
 
         Raises:
             LogBusyError: another living process holds it.
@@ -64,6 +65,7 @@ class LockFile:
         """
         self.path = path
         self._arena_name = arena_name
+        self._sync = sync
         self._descriptor = LockDescriptor()
         self._folder = LockDescriptor()
         try:
@@ -102,10 +104,12 @@ class LockFile:
             server: HOST:PORT; empty: the holder takes no requests.
         """
         holder = {"boot.id": boot_id(), "pid": str(os.getpid()), "arena": quote(self._arena_name, errors="replace")}
-        content = properties({**holder, "server": quote(server)})
+        content = properties({**holder, "sync": self._sync, "server": quote(server)})
         if os.pwrite(self._descriptor.number, content, 0) < len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         os.ftruncate(self._descriptor.number, len(content))
+        if self._sync != "none":
+            os.fdatasync(self._descriptor.number)
 
     @property
     def is_held(self) -> bool:

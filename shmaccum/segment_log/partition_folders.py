@@ -115,21 +115,26 @@ def topic_id_in(directory: str, topic: str, partition_count: int) -> bytes | Non
     return next((found for found in map(read_topic_id, folders) if found is not None), None)
 
 
-def make_partition_folder(folder: str, topic_id: bytes) -> None:
+def make_partition_folder(folder: str, topic_id: bytes, *, is_synced: bool = False) -> None:
     """Makes the folder of a partition, or completes one that a former version left; for the writer of the log.
+
+    Args:
+        folder: path of the folder.
+        topic_id: the id of its topic.
+        is_synced: its files are on disk before it has its name. The caller syncs the directory.
 
     Raises:
         OSError: there is no folder of this name, or an incomplete one.
     """
     if os.path.isdir(folder):
-        make_partition_files(folder, topic_id)
+        make_partition_files(folder, topic_id, is_synced=is_synced)
         return
     directory = os.path.dirname(folder)
     unfinished = os.path.join(directory, UNFINISHED)
     os.makedirs(directory, exist_ok=True)
     remove_unfinished(directory)
     os.mkdir(unfinished)
-    make_partition_files(unfinished, topic_id)
+    make_partition_files(unfinished, topic_id, is_synced=is_synced)
     os.rename(unfinished, folder)
 
 

@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 from shmaccum._native import LogEnd, crc32c
 from shmaccum.config import LogSinkOptions
+from shmaccum.durability import sync_folder
 from shmaccum.exceptions import LogLostError
 from shmaccum.format.batch_header import (
     ATTRIBUTES_POSITION,
@@ -65,9 +66,8 @@ from shmaccum.segment_log.index_file import TIME_ENTRY, last_timestamp, load_ent
 from shmaccum.segment_log.partition_folders import make_partition_folder
 from shmaccum.segment_log.producer_state import Appendable, KnownBatch, Refusal, shared_crc
 from shmaccum.segment_log.recovery import Recovery
-from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import IOV_MAX, Segment, Tail, Written
-from shmaccum.segment_log.small_files import replace_file, sync_folder
+from shmaccum.segment_log.small_files import replace_file, sync_file
 from shmaccum.segment_log.transaction_index import Aborted, append_aborted, remove_last
 from shmaccum.segment_log.transaction_marker import decision_in, marker_batch
 from shmaccum.segment_log.walk import RELATIVE_OFFSET_MAX, Found, map_file, walk
@@ -162,7 +162,7 @@ class PartitionLog:
         self._options = options
         self._clock = clock
         self._on_append = on_append
-        make_partition_folder(folder, topic_id)
+        make_partition_folder(folder, topic_id, is_synced=options.sync != "none")
         recovered = Recovery(folder, options.index_interval_bytes, recovery_point, is_same_boot=is_same_boot).run()
         self.segments = recovered.segments
         self.producers = recovered.producers
@@ -178,7 +178,7 @@ class PartitionLog:
         self._timeless: dict[int, bool] = {}
         self._is_sync_broken = False
         self._is_rolling = False
-        self._has_unsynced_entry = False
+        self._has_unsynced_entry = True  # one that a dead writer left, perhaps
         self.closed = False
         if self.log_end_offset and not os.path.exists(offset_file(folder, self.log_end_offset, SNAPSHOT)):
             self._take_snapshot()  # after a death soon, the next writer need not read this again
@@ -738,12 +738,3 @@ def _summed(buffers: Sequence[memoryview]) -> tuple[int, int]:
         crc = crc32c(buffer, crc)
     header = read_header(buffers[0])
     return crc, header.crc if header.magic == MAGIC else -1
-
-
-def sync_file(path: str) -> None:
-    """Forces a file that is not open to disk."""
-    descriptor = open_regular(path, os.O_RDONLY)
-    try:
-        os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -62,7 +62,7 @@ from shmaccum.segment_log.leader_epochs import LeaderEpochs
 from shmaccum.segment_log.producer_state import KnownBatch, ProducerState
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import Indexer, Segment, Written
-from shmaccum.segment_log.small_files import replace_file
+from shmaccum.segment_log.small_files import replace_file, replace_file_synced
 from shmaccum.segment_log.transaction_index import Aborted, pack_aborted, read_aborted
 from shmaccum.segment_log.transaction_marker import decision_in
 from shmaccum.segment_log.walk import Damage, Found, at_least, batch_problem, map_file, walk
@@ -351,7 +351,7 @@ class Recovery:
         entries = pack_aborted([*kept, *aborted])
         was_there = os.path.exists(path)
         if (was_there and _content_of(path) != entries) or (entries and not was_there):
-            replace_file(path, entries)
+            replace_file_synced(path, entries)  # no recovery reads the markers below a recovery point again
             flaw = "wrong" if was_there else "missing"
             self.findings.append(f"{path} was {flaw}: written anew from the markers")
 

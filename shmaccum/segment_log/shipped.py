@@ -41,12 +41,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
 from shmaccum._native import crc32c
+from shmaccum.durability import sync_folder
 from shmaccum.exceptions import LogError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import SHIPPING_FOLDER, parse_folder
 from shmaccum.segment_log.producer_state import SEQUENCE_MASK
 from shmaccum.segment_log.regular_files import open_regular
-from shmaccum.segment_log.small_files import replace_file_synced, sync_folder, write_all
+from shmaccum.segment_log.small_files import replace_file_synced, write_all
 
 POSITIONS_FILE = "positions"
 DEAD_SIZE_MIN = 1 << 18

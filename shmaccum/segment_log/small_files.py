@@ -13,6 +13,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 
+from shmaccum.durability import sync_folder
 from shmaccum.exceptions import NotALogError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE, TEMPORARY
@@ -20,15 +21,6 @@ from shmaccum.segment_log.regular_files import open_regular
 
 UUID_SIZE = 16
 CHECKPOINT_VERSION = "0"
-
-
-def sync_folder(path: str) -> None:
-    """Makes the names in a folder survive a crash of the host."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def replace_file(path: str, content: bytes) -> None:
@@ -127,13 +119,32 @@ def read_offsets_checkpoint(path: str) -> dict[TopicPartition, int]:
     return offsets if is_whole else {}
 
 
-def make_partition_files(folder: str, topic_id: bytes) -> None:
-    """The two small files that Kafka keeps in each partition's folder, unless they are there. The id comes last."""
+def make_partition_files(folder: str, topic_id: bytes, *, is_synced: bool) -> None:
+    """The two small files that Kafka keeps in each partition's folder, unless they are there. The id comes last.
+
+    Args:
+        folder: the partition's.
+        topic_id: the id of its topic; a topic that lost its id would count as another one.
+        is_synced: content and names are forced to disk, those that a dead writer left, too.
+    """
     epochs, metadata = os.path.join(folder, LEADER_EPOCHS_FILE), os.path.join(folder, PARTITION_METADATA_FILE)
     if not os.path.exists(epochs):
         replace_file(epochs, f"{CHECKPOINT_VERSION}\n1\n0 0\n".encode())
     if read_topic_id(folder) is None:
         replace_file(metadata, f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
+    if is_synced:
+        sync_file(epochs)
+        sync_file(metadata)
+        sync_folder(folder)
+
+
+def sync_file(path: str) -> None:
+    """Forces a file that is not open to disk."""
+    descriptor = open_regular(path, os.O_RDONLY)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_topic_id(folder: str) -> bytes | None:

@@ -19,13 +19,13 @@ import uuid
 from types import TracebackType
 from typing import final
 
+from shmaccum.durability import sync_folder, sync_path
 from shmaccum.exceptions import NotALogError, TransactionOverError
 from shmaccum.segment_log.applying import remove_tree
 from shmaccum.segment_log.directory import check_content, refusals
 from shmaccum.segment_log.file_names import META_FILE, STAGING_FOR_KAFKA_FILE, strangers_in
-from shmaccum.segment_log.partition_log import sync_file
 from shmaccum.segment_log.regular_files import open_regular
-from shmaccum.segment_log.small_files import sync_folder
+from shmaccum.segment_log.small_files import sync_file
 from shmaccum.segment_log.transaction_files import LOG_FOLDER, TransactionFiles, TransactionId, check_word
 
 
@@ -119,7 +119,7 @@ class StagedAttempt:
         self.check()
         if is_synced:
             sync_tree(self.path)
-            sync_folder(self._files.staging)
+            sync_path(self.folder)
         self._close()
 
     def discard(self) -> None:

@@ -36,10 +36,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
+from shmaccum.durability import sync_folder
 from shmaccum.exceptions import InvalidArgumentError, LogError
 from shmaccum.segment_log.file_names import STAGING_FOLDER, TEMPORARY, TRANSACTIONS_FOLDER
 from shmaccum.segment_log.regular_files import open_regular
-from shmaccum.segment_log.small_files import replace_file_synced, sync_folder, write_all
+from shmaccum.segment_log.small_files import replace_file_synced, write_all
 
 ONLY = "only"
 DECIDED = "decided"
@@ -225,6 +226,7 @@ class TransactionFiles:
             OSError: it could not be written; nothing was decided, or (syncing the folder failed) it was.
         """
         os.makedirs(self.folder, exist_ok=True)
+        sync_folder(os.path.dirname(self.folder))
         for _ in range(DECIDE_TRIES):
             with contextlib.suppress(FileNotFoundError):  # clear_temporaries
                 return self._decide_once(transaction, _content(decision))
@@ -266,6 +268,7 @@ class TransactionFiles:
                 os.rename(self._path(transaction, DECIDED), applying)
             except FileNotFoundError:
                 return None
+        sync_folder(self.folder)
         return _read(applying, _decision)
 
     def decision(self, transaction: TransactionId) -> Decision | None:

@@ -60,6 +60,8 @@ class Ending:
         self._native = host.arena.native
         self._sink = sink
         self._identity = identity
+        self._arena = host.arena
+        self._forced_number = 0
         self._timeout_ns = host.arena.transaction_timeout_ms * NS_PER_MS
         self._on_end = on_end
         self.is_under_way = False
@@ -102,7 +104,14 @@ class Ending:
         self.is_under_way = task is not None and not self._end(*task)
 
     def _end(self, is_commit: bool, number: int) -> bool:
-        """False: the sink is not done."""
+        """False: the sink is not done.
+
+        A decision to commit is on disk before the sink hears of it. Otherwise, the next boot could abort what the sink
+        has committed in part.
+        """
+        if is_commit and number != self._forced_number and self._arena.durability != "process":
+            self._arena.sync()
+            self._forced_number = number
         producer_id, epoch, _ = self._native.producer_identity
         ended = self._sink.end_transaction(producer_id, epoch, is_commit=is_commit)
         if ended is None:

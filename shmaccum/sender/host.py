@@ -121,6 +121,14 @@ class Host:
         return self.arena.name
 
     @property
+    def durability(self) -> str:
+        return self.arena.durability
+
+    @property
+    def sync_interval_ms(self) -> int | None:
+        return self.arena.geometry["sync_interval_ms"] or None
+
+    @property
     def batch_size_max(self) -> int:
         geometry = self.arena.geometry
         return max(geometry["batch_size"], geometry["record_size_max"])

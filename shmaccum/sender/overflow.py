@@ -43,6 +43,7 @@ from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import LogSinkOptions, SenderOptions
 from shmaccum.config.sender import OVERFLOW_KIND
+from shmaccum.durability import sync_folder
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError, ShmaccumError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
@@ -134,6 +135,8 @@ class Overflow:
     def _open(self) -> None:
         self._folder = os.path.join(self._directory.path, OVERFLOW_FOLDER)
         os.makedirs(self._folder, exist_ok=True)
+        if self._is_synced:
+            sync_folder(self._directory.path)
         self._reader = LogReader(self._directory.path, on_corrupt="skip")
         for topic in self._directory.topics():
             for number in range(self._directory.partition_count(topic)):

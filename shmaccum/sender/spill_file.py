@@ -36,6 +36,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, final
 
 from shmaccum._native import crc32c
+from shmaccum.durability import sync_folder
 from shmaccum.exceptions import LogError
 from shmaccum.segment_log.producer_state import SEQUENCE_MASK
 from shmaccum.segment_log.regular_files import open_regular
@@ -121,6 +122,8 @@ class SpillFile:
             raise
 
     def _open(self) -> None:
+        if self._is_synced:
+            sync_folder(os.path.dirname(self._path))
         size = os.fstat(self._descriptor).st_size
         if size < HEAD_SIZE:  # new, or its maker died
             self._make_head()

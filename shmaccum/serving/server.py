@@ -209,7 +209,7 @@ class LogServer(ClosedOnExit):
             self._log.tell_server(self._coordinator.address)
 
     def _new_writing(self, log: LogDirectory) -> Writing:
-        is_synced = self.options.sync == "batch"
+        is_synced = self.options.sync != "none"
         transactions = TransactionCoordinator(log, self._coordinator, is_synced=is_synced)
         return Writing(log, self._topics, self._numbers, transactions)
 
@@ -864,7 +864,7 @@ def _new_coordinator(topics: Topics, options: ServerOptions) -> Coordinator:
         *limits,
         memory_max=options.group_memory_max,
         offsets_retention_ms=options.offsets_retention_ms,
-        is_synced=options.sync == "batch",
+        is_synced=options.sync != "none",
     )
 
 

@@ -28,6 +28,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, final
 
+from shmaccum.durability import sync_folder
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.frames import Body, beginnings, find_frames, pack_frame
 from shmaccum.segment_log.file_names import TRANSACTIONAL_IDS_FILE
@@ -106,7 +107,13 @@ class TransactionsFile:
 
     def _opened(self) -> int:
         descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
-        os.ftruncate(descriptor, self._size)
+        try:
+            os.ftruncate(descriptor, self._size)
+            if self._is_synced:
+                sync_folder(os.path.dirname(self._path))
+        except BaseException:
+            os.close(descriptor)
+            raise
         return descriptor
 
     # --- writing

@@ -21,6 +21,9 @@ class ShipperHost:
 
     transactions = None
     """A log is no arena with transactions."""
+    durability = "sync"
+    """A position is on disk when it is written, so the records before it have to be on disk at the sink."""
+    sync_interval_ms = None
 
     def __init__(
         self, lanes: Sequence[Lane], wake: Callable[[], object], arena_name: str, options: SenderOptions

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from shmaccum.closing import ClosedOnExit
 from shmaccum.config import SenderOptions, ShipperOptions
+from shmaccum.durability import sync_folder
 from shmaccum.exceptions import (
     InvalidArgumentError,
     LogBusyError,
@@ -674,6 +675,7 @@ def shipping_lock(directory: str) -> LockFile:
     """
     folder = os.path.join(directory, SHIPPING_FOLDER)
     os.makedirs(folder, exist_ok=True)
+    sync_folder(directory)
     try:
         lock = LockFile(os.path.join(folder, LOCK_FILE))
     except LogBusyError as error:

@@ -5,6 +5,9 @@ A delivery is cut by partitions, and each partition's batches go into its file b
 arena. Behind the first delivery of a partition, the sender appends its ordinary batches in C (docs/decisions/0071). The
 log is idempotent as a broker is, so batches that a dead sender had written are recognised and not written twice.
 
+An unset ``sync`` follows the durability of the arena, and a lower level is refused. If the arena is durable, each ack
+waits for a sync of the log. With sync=interval, one sync serves the batches of `HOLD_MS_MAX` at most.
+
 With ``compression_type`` each batch is compressed before its append, in threads, and none is appended in C.
 """
 
@@ -13,12 +16,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shmaccum._native import LogEnd
-from shmaccum.config import ServerOptions
+from shmaccum.config import LogSinkOptions, ServerOptions
+from shmaccum.durability import is_lower, log_level_of
 from shmaccum.exceptions import InvalidArgumentError, LogLostError, LogPartitionNotFoundError, UnknownTopicError
 from shmaccum.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.format.topic_partition import TopicPartition
@@ -35,7 +41,11 @@ if TYPE_CHECKING:
     from shmaccum.serving.numbers import Family
     from shmaccum.serving.server_thread import ServerThread
 
+SomeOptions = TypeVar("SomeOptions", bound=LogSinkOptions)
+
 REQUEST_SIZE_MAX = 16 << 20
+HOLD_MS_MAX = 100
+"""The longest time that an ack waits for the sync of an interval, so that results come and buffers are freed."""
 MEDIUM_ERRORS = frozenset(
     {
         errno.ENOSPC,
@@ -86,6 +96,12 @@ class LogSink(SynchronousSink):
         self._place = place
         self.name = one_spelling(f"log:{place}")
         self._options = ServerOptions.parse(options)
+        self._has_level = "sync" in options
+        self._unsynced: list[tuple[Ack, PartitionLog]] = []
+        """Acks of batches that are in the log and perhaps not on disk."""
+        self._unsynced_counts: Counter[int] = Counter()
+        self._sync_at_s = math.inf
+        self._is_sync_awaited = False
         self._compression = compression_of(self._options)
         self._directory: LogDirectory | None = None
         self._host: SinkHost | None = None
@@ -118,6 +134,8 @@ class LogSink(SynchronousSink):
 
     def open(self, host: SinkHost) -> None:
         self._host = host
+        self._options = followed(self._options, host, self.name, has_level=self._has_level)
+        self._is_sync_awaited = host.durability != "process" and self._options.sync == "interval"
         self._directory = LogDirectory(self._place, self._options, show_life=host.show_life, arena_name=host.arena_name)
         if host.transactions is not None:
             self._transactions = LogTransactions(self._directory, host.transactions, host.arena_name)
@@ -145,6 +163,8 @@ class LogSink(SynchronousSink):
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
         assert self._transactions is not None
         self._transactions.end(producer_id, producer_epoch, is_commit=is_commit)
+        if self._is_sync_awaited:
+            self.directory.sync()
         return self._ended(producer_id, producer_epoch, is_commit=is_commit)
 
     def partition_count(self, topic: str) -> int:
@@ -205,7 +225,7 @@ class LogSink(SynchronousSink):
         if isinstance(log, PartitionLog) and log.sets_time:
             for ack in (each for each in acks if each.verdict is Verdict.DELIVERED):
                 ack.log_append_time_ms = log.time_of(ack.wire, ack.base_offset)
-        return acks
+        return self._hold(acks, log) if self._is_sync_awaited and isinstance(log, PartitionLog) else acks
 
     def _note_lost(self, place: TopicPartition, outcome: Outcome) -> None:
         if isinstance(outcome, int):
@@ -214,12 +234,13 @@ class LogSink(SynchronousSink):
             self._lost[place] = outcome.message
 
     def _open_end(self, partition_index: int, log: PartitionLog) -> None:
-        """The next ordinary batches of the partition need not come by `deliver`; those of a transaction do, and those
-        that are compressed."""
+        """The next ordinary batches of the partition need not come by `deliver`; those of a transaction do, those that
+        are compressed, and those whose acks wait for a sync."""
         if self._transactions is not None:
             self._transactions.add(log.place)
             return
-        log_end = log.log_end() if self._compression is None else None
+        is_ordinary = self._compression is None and not self._is_sync_awaited
+        log_end = log.log_end() if is_ordinary else None
         if log_end is not None:
             self.log_ends[partition_index] = log_end
             self._places[partition_index] = log.place
@@ -246,7 +267,54 @@ class LogSink(SynchronousSink):
             sentence = f"{topic}-{partition} cannot be opened: {error}"
             return Refusal(BrokerError.KAFKA_STORAGE_ERROR, sentence, error.errno or 0)
 
+    def _hold(self, acks: Sequence[Ack], log: PartitionLog) -> list[Ack]:
+        """Keeps the acks of batches that are in the log and perhaps not on disk; the others may go."""
+        if self._sync_at_s == math.inf:
+            self._sync_at_s = time.monotonic() + min(self._options.sync_interval_ms or 0, HOLD_MS_MAX) / 1000
+        delivered = [ack for ack in acks if ack.verdict is Verdict.DELIVERED]
+        self._unsynced += [(ack, log) for ack in delivered]
+        self._unsynced_counts[acks[0].wire.partition_index] += len(delivered)
+        return [ack for ack in acks if ack.verdict is not Verdict.DELIVERED]
+
+    def _sync_unsynced(self) -> None:
+        """Forces the log to disk, and lets the acks go that waited for it.
+
+        The recovery point of each log decides: a log that was closed or lost meanwhile has the one of its last sync.
+        """
+        unsynced, self._unsynced = self._unsynced, []
+        self._unsynced_counts.clear()
+        self._sync_at_s = math.inf
+        failures = {log.place: failure for log in {log for _, log in unsynced} if (failure := self._synced(log))}
+        for ack, log in unsynced:
+            if log.recovery_point < ack.base_offset + ack.wire.record_count:
+                ack = Ack(ack.wire, Verdict.RETRY, message=failures.get(log.place, f"{log.place} was closed"))
+            self._acks.append(ack)
+
+    def _synced(self, log: PartitionLog) -> str | None:
+        """Forces one partition to disk; the sentence of a failure."""
+        if log.closed:
+            return None
+        try:
+            log.sync()
+        except OSError as error:
+            sentence = f"{log.place} could not be synced: {error}. Nothing is lost, it will be tried again"
+            if error.errno in MEDIUM_ERRORS:
+                self._outage = sentence
+            return sentence
+        return None
+
+    @property
+    def _is_sync_due(self) -> bool:
+        """True when an ack has waited long enough, or a partition may give no more before it gets some."""
+        if not self._unsynced:
+            return False
+        is_full = max(self._unsynced_counts.values()) >= self.in_flight_max
+        return is_full or time.monotonic() >= self._sync_at_s
+
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+        if self._is_sync_due:
+            self._sync_unsynced()
+        timeout_s = max(min(timeout_s, self._sync_at_s - time.monotonic()), 0.0)
         try:
             self.directory.maintain()
         except OSError as error:  # acks do not wait for it; a failed sync is due again at the next poll
@@ -278,6 +346,46 @@ class LogSink(SynchronousSink):
     def metrics(self) -> Mapping[str, float]:
         of_batches = {} if self._compression is None else self._compression.metrics.read(time.monotonic_ns())
         return of_batches if self._directory is None else {**of_batches, **self._directory.metrics()}
+
+
+class Giver(Protocol):
+    """A store from which a log gets records."""
+
+    @property
+    def arena_name(self) -> str:
+        """The name of the giver, for people."""
+
+    @property
+    def durability(self) -> str:
+        """The level, as `SinkHost.durability` has it."""
+
+    @property
+    def sync_interval_ms(self) -> int | None:
+        """The time, as `SinkHost.sync_interval_ms` has it."""
+
+
+def followed(options: SomeOptions, giver: Giver, name: str, *, has_level: bool) -> SomeOptions:
+    """The options of a log, with the level of the giver where they name none.
+
+    Args:
+        options: of the log.
+        giver: the store that frees a record when the log has it.
+        name: of the log, for people.
+        has_level: ``sync`` was given explicitly.
+
+    Raises:
+        InvalidArgumentError: it is lower than that of the giver.
+    """
+    wanted = log_level_of(giver.durability)
+    if not has_level:
+        interval_ms = giver.sync_interval_ms if wanted == "interval" else None
+        return dataclasses.replace(options, sync=wanted, sync_interval_ms=interval_ms)
+    if is_lower(options.sync, giver.durability):
+        raise InvalidArgumentError(
+            f"{name} has sync={options.sync}, so a power cut could lose records that {giver.arena_name} keeps "
+            f"(durability={giver.durability}): leave sync out, or set sync={wanted}"
+        )
+    return options
 
 
 def _medium_failure(outcome: Outcome) -> str | None:

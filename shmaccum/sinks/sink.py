@@ -57,6 +57,14 @@ Identity
     `outage`, whose sentence names the place and the remedy. The sink writes nothing to another object of that name, and
     goes on by itself when the place holds again what was written.
 
+Durability
+    `SinkHost.durability` is the level at which the giver keeps records through a power cut. An Ack frees them there, so
+    a sink returns the Ack of a batch, and the end of a transaction, after it has forced them to disk, or has an answer
+    that says as much, unless the level is "process". A name of a file counts when its folder is on disk, too.
+    An option of the sink that is unset follows the giver. `open` refuses a lower level that was given explicitly, and
+    names the remedy. Where the peer decides (acks of Kafka), the sink reports a lower level once.
+    A sink that keeps nothing (``null:``, ``memory:``) takes any level. `shmaccum.durability` has the levels.
+
 Order
     The batches of one partition come in the order of their sequences, at most `in_flight_max` of them without an Ack,
     and a batch that is retried comes alone. A sink delivers those of one partition in the order they came, or answers
@@ -413,6 +421,14 @@ class SinkHost(Protocol):
     @property
     def arena_name(self) -> str:
         """As the sender opened it."""
+
+    @property
+    def durability(self) -> str:
+        """The level at which the giver keeps records: "process", "interval" or "sync" (see *Durability* above)."""
+
+    @property
+    def sync_interval_ms(self) -> int | None:
+        """With the level "interval": a power cut may cost the records of this time."""
 
     @property
     def batch_size_max(self) -> int:

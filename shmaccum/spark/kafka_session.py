@@ -180,6 +180,16 @@ class _Host:
         self._told: set[str] = set()
 
     @property
+    def durability(self) -> str:
+        """The staged records stay until their transaction is over in Kafka."""
+        return "process"
+
+    @property
+    def sync_interval_ms(self) -> None:
+        """Nothing is forced to disk by a clock."""
+        return None
+
+    @property
     def transactions(self) -> None:
         """There is no arena, so it has none."""
         return None

@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from shmaccum.arena import Arena
 from shmaccum.config import ArenaOptions, LogSinkOptions
@@ -26,7 +26,7 @@ from shmaccum.segment_log.partition_folders import partitions_of
 from shmaccum.segment_log.transaction_files import TransactionFiles
 from shmaccum.sender import Sender
 from shmaccum.sinks import split_url
-from shmaccum.sinks.log import LogSink
+from shmaccum.sinks.log import LogSink, followed
 from shmaccum.spark.settings import SinkSettings
 from shmaccum.spark.task_writer import RowAppender
 
@@ -145,7 +145,7 @@ def stage(
             for batch in _chained(first, rest):
                 _append(appender, batch)
             record_count = appender.finish().record_count
-        attempt.keep(is_synced=settings.sink_options.get("sync", "none") != "none")
+        attempt.keep(is_synced=settings.is_for_kafka or sink_options(settings).sync != "none")
     return Winner(attempt.name, record_count)
 
 
@@ -237,5 +237,20 @@ def remove_arenas(directory: str, transaction: TransactionId) -> None:
 
 
 def sink_options(settings: SinkSettings) -> LogSinkOptions:
-    """The options by which the directory is written."""
-    return LogSinkOptions.parse(settings.sink_options)
+    """The options by which the directory is written. An unset level follows the options of the arena.
+
+    Raises:
+        InvalidArgumentError: the level is lower than that of the arena.
+    """
+    options = LogSinkOptions.parse(settings.sink_options)
+    arena = ArenaOptions.parse(settings.arena_options)
+    giver = _Giver("the arena", arena.durability, arena.sync_interval_ms)
+    return followed(options, giver, settings.directory, has_level="sync" in settings.sink_options)
+
+
+class _Giver(NamedTuple):
+    """The levels that the options of an arena name."""
+
+    arena_name: str
+    durability: str
+    sync_interval_ms: int | None

@@ -58,6 +58,15 @@ class Loop:
         return self.arena.name
 
     @property
+    def durability(self) -> str:
+        return self.arena.durability
+
+    @property
+    def sync_interval_ms(self) -> None:
+        """A sink of brokers does not ask."""
+        return None
+
+    @property
     def transactions(self) -> None:
         """Tests of transactions have a whole sender."""
         return None

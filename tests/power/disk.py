@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A disk whose power is cut: ext4 on a loop device, and processes that believe in another boot after each cut.
 
-A cut is the ioctl by which xfstests cuts a file system off (EXT4_IOC_SHUTDOWN with NOLOGFLUSH). Bytes and names of files
-that were not forced to the disk before are gone. The journal is written by itself only every five minutes, so
+A cut is the ioctl by which xfstests cuts a file system off (EXT4_IOC_SHUTDOWN with NOLOGFLUSH). Bytes and names of
+files that were not forced to the disk before are gone. The journal is written by itself only every five minutes, so
 nothing survives that no program has forced.
 
 A mount that another namespace has copied keeps the dead file system alive, and the next mount would be of that. So the

@@ -32,6 +32,8 @@ class Host:
 
     arena_name = "none"
     transactions: HostTransactions | None = None
+    durability = "process"
+    sync_interval_ms: int | None = None
     batch_size_max = 1 << 20
     options = SenderOptions()
 
@@ -344,6 +346,8 @@ def test_a_sync_that_fails_is_reported_and_holds_no_ack_back(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     sink = opened(tmp_path, host, sync="interval", sync_interval_ms=1)
+    sink.directory.create_topic("flights", 1)
+    sink.directory.partition("flights", 0)
     append(sender, 0, 10)
     with monkeypatch.context() as failing:
         failing.setattr(os, "fdatasync", fail)

@@ -252,6 +252,12 @@ class KafkaSink(Sink):
         config = self._client_config(host.arena_name)
         self._client = Client(config, host.report)
         self._has_client = True
+        if host.durability != "process" and host.options.acks != "all":
+            host.report(
+                f"{self.name} gets records with acks={host.options.acks}, and {host.arena_name} keeps them through a "
+                f"power cut (durability={host.durability}): a broker that fails may lose what the arena has freed. Set "
+                "acks=all"
+            )
         if host.transactions is not None:
             self._arena_transactions = KafkaTransactions(
                 host.transactions, self.take_part, host.report, self._retry_backoff_ms

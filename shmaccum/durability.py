@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The levels at which records survive a power cut, and names that survive it.
+
+::
+
+    arena      process  <  interval  <  sync
+    log        none     <  interval  <  batch
+    Kafka      acks=0, acks=1        <  acks=all
+
+Rules
+    A record that goes from one store to another has a receiver whose level is at least the giver's. An unset level of a
+    log follows the giver. A lower level is refused; lower acks cause a warning.
+    The giver keeps the record until the receiver has forced it to disk.
+    A position that says how far a giver was read is on disk after the records before it, never earlier.
+    A file survives when its content is on disk, and each name on the way to it: `sync_path`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+ARENA_LEVELS = ("process", "interval", "sync")
+LOG_LEVELS = ("none", "interval", "batch")
+
+
+def log_level_of(durability: str) -> str:
+    """Return the level of a log that keeps what an arena of a level keeps."""
+    return LOG_LEVELS[ARENA_LEVELS.index(durability)]
+
+
+def is_lower(sync: str, durability: str) -> bool:
+    """Return True if a log of a level could lose what an arena of a level keeps."""
+    return LOG_LEVELS.index(sync) < ARENA_LEVELS.index(durability)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder survive a crash of the host."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_path(path: str) -> None:
+    """Make every name on the way to a file or folder survive a crash of the host.
+
+    The process that made a folder may have died before it synced the parent. So all folders up to the mount point are
+    synced, not only those that this process made. A folder that this user may not read is left out.
+
+    Raises:
+        OSError: a folder could not be synced.
+    """
+    folder = os.path.dirname(os.path.realpath(path))
+    device = os.stat(folder).st_dev
+    while True:
+        with contextlib.suppress(PermissionError):
+            sync_folder(folder)
+        parent = os.path.dirname(folder)
+        if parent == folder or os.stat(parent).st_dev != device:
+            return
+        folder = parent
