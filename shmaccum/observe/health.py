@@ -25,6 +25,8 @@ from shmaccum.units import format_count, format_duration_ns
 
 SILENCE_NS_MAX = 30_000_000_000
 """A sender gives a sign of life each second, so after this time without one it is stopped or wedged in its sink."""
+REPORT_NS_MAX = 60_000_000_000
+"""A keeper that cannot start a sender reports that at least every ten seconds."""
 
 
 class Question(enum.IntEnum):
@@ -77,7 +79,8 @@ def _no_sender(seen: Observation) -> str | None:
     if seen.sender.is_alive:
         return None
     waiting = format_count(seen.left_record_count, "record waits", "records wait")
-    return f"no sender lives, and {waiting}: start one (shmaccum sender)"
+    failed = (error.text for error in seen.errors if error.kind == "not_kept" and error.age_ns <= REPORT_NS_MAX)
+    return "; ".join((f"no sender lives, and {waiting}: start one (shmaccum sender)", *failed))
 
 
 def _stopped_sender(seen: Observation) -> str | None:
@@ -105,6 +108,23 @@ def _damaged(seen: Observation) -> str | None:
     return f"{kept} ({topics}): copy their bytes out (shmaccum recover --export)"
 
 
+def _retried(seen: Observation) -> str | None:
+    """A partition that its sink does not take, while the sink as a whole works."""
+    reports = {
+        error.place: error for error in seen.errors if error.kind == "retried" and error.age_ns <= SILENCE_NS_MAX
+    }
+    late = [
+        (queue.oldest_age_ns, reports[place].text)
+        for queue in seen.partitions
+        if (place := f"{queue.topic}-{queue.partition}") in reports and (queue.oldest_age_ns or 0) > SILENCE_NS_MAX
+    ]
+    if not late or not seen.sender.is_alive:
+        return None
+    age_ns, text = max(late)
+    others = f" (and {format_count(len(late) - 1, 'other partition')})" if len(late) > 1 else ""
+    return f"its oldest record has waited for {format_duration_ns(age_ns or 0)}, and {text}{others}"
+
+
 def _stopped_process(seen: Observation) -> str | None:
     stopped = [each for each in seen.processes if each.is_stopped and each.pid != seen.sender.pid]
     if not stopped:
@@ -126,6 +146,7 @@ TROUBLES: Final[Mapping[str, tuple[Question, Callable[[Observation], str | None]
     "stopped_sender": (Question.READY, _stopped_sender),
     "outage": (Question.READY, _outage),
     "exhausted": (Question.READY, _exhausted),
+    "retried": (Question.WELL, _retried),
     "damaged": (Question.WELL, _damaged),
     "stopped_process": (Question.WELL, _stopped_process),
 }

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.arena.removal import has_lost_its_name
-from shmaccum.arena.reports import read_entries
+from shmaccum.arena.reports import Entry, Kind, read_entries
 from shmaccum.arena.sender_state import readable_name
 from shmaccum.arena.slot_word import SLOT_STATES, record_count_of, size_of, state_of
 from shmaccum.exceptions import CorruptArenaError
@@ -145,6 +145,17 @@ class ErrorFacts:
     text: str
     count: int
     age_ns: int
+    kind: str = "sentence"
+    """The kind of the report, in lower case (`shmaccum.arena.reports.Kind`)."""
+    place: str = ""
+    """The topic-partition that it is about."""
+
+
+def _error(entry: Entry, now_ns: int) -> ErrorFacts:
+    report = entry.report
+    place = report.name if report.kind in {Kind.RETRIED, Kind.REFUSED} else ""
+    age_ns = max(now_ns - entry.last_ns, 0)
+    return ErrorFacts(entry.status, report.sentence, entry.report_count, age_ns, report.kind.name.lower(), place)
 
 
 class OverflowFacts(NamedTuple):
@@ -485,10 +496,7 @@ class Observer:
             processes=tuple(self._processes(entries, census, now_ns)),
             partitions=tuple(_partitions(census, names, now_ns)),
             topics=arena.topics(),
-            errors=tuple(
-                ErrorFacts(entry.status, entry.report.sentence, entry.report_count, max(now_ns - entry.last_ns, 0))
-                for entry in read_entries(native)
-            ),
+            errors=tuple(_error(entry, now_ns) for entry in read_entries(native)),
         )
 
     def _sender(self, entries: list[dict[str, Any]], now_ns: int) -> SenderFacts:

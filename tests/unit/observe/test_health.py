@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.observe.health import SILENCE_NS_MAX, TROUBLES, Question, troubles
-from shmaccum.observe.observation import Observation, Observer
+from shmaccum.arena.reports import Kind, Report
+from shmaccum.observe.health import REPORT_NS_MAX, SILENCE_NS_MAX, TROUBLES, Question, troubles
+from shmaccum.observe.observation import ErrorFacts, Observation, Observer, PartitionFacts
 from tests.accumulator import Accumulator
 
 
@@ -60,6 +62,14 @@ ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
         lambda seen: changed(seen, slots=with_slots(seen, READY=16), waiting_count=2),
         "2 threads wait for one",
     ),
+    "retried": (
+        lambda seen: changed(
+            seen,
+            partitions=(PartitionFacts("flights", 3, 1, 2, 100, SILENCE_NS_MAX + 10**9),),
+            errors=(ErrorFacts("OS", "flights-3 is tried again: it has no leader", 9, 10**9, "retried", "flights-3"),),
+        ),
+        "its oldest record has waited for 31 s, and flights-3 is tried again: it has no leader",
+    ),
     "damaged": (
         lambda seen: changed(seen, slots=with_slots(seen, FREE=14, BAD=2), damaged={"flights": 3}),
         "2 damaged batches are kept (flights 3 records)",
@@ -102,6 +112,22 @@ def test_a_state_that_passes_by_itself_is_no_trouble(
     seen: Observation, well: Callable[[Observation], Observation]
 ) -> None:
     assert list(troubles(well(seen))) == []
+
+
+def test_a_keeper_that_cannot_start_a_sender_tells_why(arena: Arena) -> None:
+    with Accumulator(arena) as accumulator:
+        accumulator.append("t", 0, 1, None, b"v")
+    Report(Kind.NOT_KEPT, "the log /var/lib/events cannot be opened").record(arena.native)
+    Report(Kind.RETRIED, "it has no leader", "t-0").record(arena.native)
+    seen = Observer(arena).observe()
+    (found,) = troubles(seen)
+    assert found.sentence == (
+        "no sender lives, and 1 record waits: start one (shmaccum sender); no sender is kept: the log /var/lib/events "
+        "cannot be opened"
+    )
+    assert [(error.kind, error.place) for error in seen.errors] == [("not_kept", ""), ("retried", "t-0")]
+    later = changed(seen, errors=tuple(replace(error, age_ns=REPORT_NS_MAX + 1) for error in seen.errors))
+    assert "no sender is kept" not in next(troubles(later)).sentence
 
 
 def test_a_dead_sender_is_one_trouble_and_not_also_a_silent_or_broken_one(seen: Observation) -> None:
