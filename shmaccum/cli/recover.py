@@ -26,8 +26,10 @@ from shmaccum.cli.group import (
     owning_group_option,
     print_json,
 )
+from shmaccum.exceptions import SenderBusyError
 from shmaccum.observe.inspection import export
 from shmaccum.observe.observation import TransactionFacts
+from shmaccum.sender import giving_up
 from shmaccum.units import format_count
 
 
@@ -143,6 +145,19 @@ def _recover(arena_name: str, mode: int, group: str | None, *, is_json: bool) ->
     return EXIT_BAD if plan["findings"] or plan["quarantined_count"] else 0
 
 
+def _give_up_overflow(arena_name: str, mode: int, *, is_json: bool) -> int:
+    with Arena.attach(arena_name, mode=mode) as arena:
+        try:
+            sentence = giving_up.give_up_overflow(arena)
+        except SenderBusyError:
+            raise Failure(f"a sender of {arena_name} lives and may have the records: stop it first") from None
+    if is_json:
+        print_json({"given_up": sentence or None})
+    else:
+        click.echo(sentence or f"{arena_name} counts no record in an overflow: nothing was to be given up")
+    return 0
+
+
 @click.command(
     "recover", cls=Command, epilog="Exit codes: 0 done, 1 done, with damaged batches, 2 it could not be done."
 )
@@ -157,6 +172,12 @@ def _recover(arena_name: str, mode: int, group: str | None, *, is_json: bool) ->
     "index.msgpack; damaged ones as raw bytes. Readers of committed records see no batch of a transaction. The arena "
     "is not changed.",
 )
+@click.option(
+    "--give-up-overflow",
+    is_flag=True,
+    help="Give up the records in an overflow that is lost. Their futures fail, the errors of the arena tell of it, and "
+    "the next sender goes on without them.",
+)
 @mode_option
 @owning_group_option
 @json_option
@@ -166,6 +187,7 @@ def command(
     arena_name: str,
     dry_run: bool,
     folder: Path | None,
+    give_up_overflow: bool,
     arena_mode: int,
     arena_group: str | None,
     is_json: bool,
@@ -174,6 +196,10 @@ def command(
 
     The first process that attaches does this by itself. The command does it by hand, or shows it first.
     """
+    if give_up_overflow:
+        if folder is not None or dry_run:
+            raise click.UsageError("--give-up-overflow changes the arena: say it alone")
+        ctx.exit(_give_up_overflow(arena_name, arena_mode, is_json=is_json))
     if folder is not None and dry_run:
         raise click.UsageError("--export writes and --dry-run does not: say one of them, neither changes the arena")
     if folder is not None:

@@ -108,6 +108,7 @@ class LogDirectory(ClosedOnExit):
         options: how it is written.
         settings: those that single topics have of their own.
         findings: a sentence for each problem and its repair; the caller that reports them clears the list.
+        opened_count: how often it was opened; more than once after it was lost and is there again.
         on_append: called with the place after each append to a partition; None: nothing is.
     """
 
@@ -148,6 +149,7 @@ class LogDirectory(ClosedOnExit):
         self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._lost_partitions: dict[TopicPartition, Tail] = {}
         self._lost: str | None = None
+        self.opened_count = 0
         self._look_s = 0.0
         self._server = ""
         self._arena_name = arena_name
@@ -165,6 +167,7 @@ class LogDirectory(ClosedOnExit):
         except BaseException:
             self._lock.release()
             raise
+        self.opened_count += 1
 
     def _open(self, new_uuid: bytes) -> None:
         self.uuid = self._make_or_read_meta(new_uuid)

@@ -87,6 +87,7 @@ class DeadLetters:
         self._reader = LogReader(directory)
         self._waiting: deque[_Waiting] = deque()
         self._has_news = True
+        self._opened_count = self._directory.opened_count
         self._last_names: dict[tuple[str, int], str | None] = {}
         self._not_before_ns = 0
         self.batch_count = 0
@@ -141,6 +142,9 @@ class DeadLetters:
     def _look(self) -> None:
         """A log that was removed or replaced is told of, also while no letter is to be written."""
         self._directory.look()
+        if self._opened_count != self._directory.opened_count:
+            self._opened_count = self._directory.opened_count
+            self._last_names.clear()
         for sentence in self._directory.findings:
             self._report(f"dead letters: {sentence}")
         self._directory.findings.clear()

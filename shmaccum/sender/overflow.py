@@ -26,6 +26,11 @@ DEATHS. Each step, the state that a death in it leaves, and the next sender's re
     10       a position that is whole, or the former one
     11       a range that is too large: all ranges are set anew
 
+IDENTITY. The arena counts records that lie on disk alone. So a sender begins only when the folder holds them: there is
+the arena's file in it (`MARK`), and for each partition the rows of the arena, whose batches are in the log. A folder
+that was removed, moved or replaced is refused at the start, with the remedies. Under a living sender it is told, its
+partitions are held, and it is taken up again when it is back and passes the same look.
+
 A disk that is full: the batches stay in the arena, and are tried again every second.
 """
 
@@ -48,10 +53,11 @@ from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogErro
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
-from shmaccum.segment_log.file_names import OVERFLOW_FOLDER
+from shmaccum.segment_log.file_names import OVERFLOW_FOLDER, is_ours
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.producer_state import KEPT_COUNT, SEQUENCE_MASK, Refusal
 from shmaccum.segment_log.reader import LogReader
+from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, Shipment, spilled_of
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
@@ -64,6 +70,7 @@ from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.spill_file import Row, SpillFile
 from shmaccum.sinks.convoy import LaneReport, LaneState
 from shmaccum.sinks.sink import Ack, Appended, Sink, Verdict, WireBatch
+from shmaccum.units import format_count
 
 SPILL_SIZE_MAX = 16 << 20
 """Bytes that are drained at once."""
@@ -72,6 +79,8 @@ ANY_RECORD = 2**32 - 1
 """No record is larger, so none is looked at."""
 PAUSE_NS = 1_000_000_000
 PERCENT = 100
+MARK = "{}.arena"
+"""The file in the folder of an overflow that says which arena spills there, by its uuid."""
 SEQUENCE_ERRORS = frozenset({BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER, BrokerError.INVALID_PRODUCER_EPOCH})
 
 
@@ -108,6 +117,8 @@ class Overflow:
         self._backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms)
         self._backlogs: dict[int, Backlog] = {}
         self._unsettled: set[int] = set()
+        self._is_lost = False
+        self._opened_count = 1
         self._convoyed: set[int] = set()  # in the last call of `ship`, and the next one goes on with them
         self._not_before_ns = 0
         self._since_ns = 0
@@ -120,8 +131,11 @@ class Overflow:
         segment_bytes = max(SEGMENT_SIZE_MIN, 2 * host.batch_size_max)
         self._is_synced = is_synced
         self._convoy = Convoy(half, sink, self._tag, answer_time_ms=options.request_timeout_ms, is_synced=is_synced)
+        path = options.overflow.removeprefix(OVERFLOW_KIND)
+        if (places := self._counted_places()) and not is_ours(path):
+            raise self._refusal(path, places)  # nothing is made where the folder may be brought back
         self._directory = LogDirectory(
-            options.overflow.removeprefix(OVERFLOW_KIND),
+            path,
             LogSinkOptions(sync="batch" if is_synced else "none", segment_bytes=segment_bytes),
             show_life=host.show_life,
             arena_name=self._arena.name,
@@ -134,8 +148,11 @@ class Overflow:
 
     def _open(self) -> None:
         self._folder = os.path.join(self._directory.path, OVERFLOW_FOLDER)
+        self._confirm()
         os.makedirs(self._folder, exist_ok=True)
+        os.close(open_regular(self._mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
         if self._is_synced:
+            sync_folder(self._folder)
             sync_folder(self._directory.path)
         self._reader = LogReader(self._directory.path, on_corrupt="skip")
         for topic in self._directory.topics():
@@ -152,6 +169,70 @@ class Overflow:
         self._since_ns = since_ns if 0 < since_ns <= now_ns else now_ns
         self._size = self._size_on_disk()
         self._publish()
+
+    # --- identity
+
+    @property
+    def _mark(self) -> str:
+        return os.path.join(self._folder, MARK.format(self._arena.uuid.hex()))
+
+    def _confirm(self) -> None:
+        """Looks whether the folder holds what the arena counts; nothing is changed.
+
+        Raises:
+            LogError: it does not.
+        """
+        if missing := [place for place in self._counted_places() if not self._holds_all_of(place)]:
+            raise self._refusal(self._directory.path, missing)
+
+    def _counted_places(self) -> list[TopicPartition]:
+        """The partitions of which the arena counts records on disk."""
+        return [TopicPartition(*self._host.topic_partition(index)) for index in self._native.spilled()["partitions"]]
+
+    def _refusal(self, path: str, places: Sequence[TopicPartition]) -> LogError:
+        records = format_count(self._native.spilled()["record_count"], "record")
+        return LogError(
+            f"the overflow of {self._arena.name} is lost: the arena counts {records} on disk, and {path} does not hold "
+            f"those of {', '.join(map(str, places[:3]))}. Bring the folder back, or give these records up (shmaccum "
+            f"recover {self._arena.name} --give-up-overflow)"
+        )
+
+    def _holds_all_of(self, place: TopicPartition) -> bool:
+        topics = self._directory.topics()
+        is_there = place.topic in topics and place.partition < self._directory.partition_count(place.topic)
+        end_offset = self._directory.partition(*place).log_end_offset if is_there else 0
+        path = os.path.join(self._folder, str(place))
+        if not os.path.exists(path):
+            return end_offset > 0  # only the results are unknown: the records are sent again
+        file = SpillFile(path, is_synced=self._is_synced)
+        try:
+            own = [row for row in file.rows(0) if row.arena == self._tag]
+            if not own:  # all was delivered, and the death came before the arena was told
+                return file.row_count == 0 and os.path.exists(self._mark)
+            return own[-1].base_offset + own[-1].record_count <= max(end_offset, file.position.offset)
+        finally:
+            file.close()
+
+    @property
+    def is_lost(self) -> bool:
+        """True while the folder is away, or was not taken up again."""
+        return self._is_lost
+
+    def _look(self) -> None:
+        """Notices that the folder is away. When it is back, and nothing is in flight, all of it is taken up anew."""
+        self._directory.look()
+        self._is_lost |= self._directory.lost is not None or self._opened_count != self._directory.opened_count
+        if not self._is_lost or self._directory.lost is not None:
+            return
+        if any(backlog.is_out for backlog in self._backlogs.values()):
+            return
+        self._let_go()
+        try:
+            self._open()
+        except (OSError, LogError) as error:
+            self._host.report(str(error))
+        else:
+            self._is_lost, self._opened_count = False, self._directory.opened_count
 
     def _take_up(self, place: TopicPartition) -> None:
         self._directory.partition(*place)  # made here where a sender died before it
@@ -200,12 +281,15 @@ class Overflow:
 
     def __bool__(self) -> bool:
         """True while something lies in the overflow."""
-        return bool(self._unsettled) or any(not backlog.is_empty for backlog in self._backlogs.values())
+        is_filled = any(not backlog.is_empty for backlog in self._backlogs.values())
+        return self._is_lost or bool(self._unsettled) or is_filled
 
     def holds(self, partition_index: int) -> bool:
         """True while nothing of a partition may go from the arena to the sink."""
         backlog = self._backlogs.get(partition_index)
-        return backlog is not None and (not backlog.is_empty or partition_index in self._unsettled)
+        if backlog is None:  # the arena tells what lies in a folder that is away
+            return self._is_lost and partition_index in self._native.spilled()["partitions"]
+        return not backlog.is_empty or partition_index in self._unsettled
 
     @property
     def is_settled(self) -> bool:
@@ -246,6 +330,8 @@ class Overflow:
 
     def _publish(self) -> None:
         """Tells everybody who looks at the arena."""
+        if self._is_lost:
+            return  # the arena goes on saying what lay there
         totals = self._totals()
         if totals != self._published:
             self._half.publish_spilled(*totals)
@@ -258,9 +344,16 @@ class Overflow:
 
     def spill(self, lending: Lending, linger_ns: int, now_ns: int) -> int:
         """Moves batches of the arena to the log, if it is time to. Answers how many."""
-        if now_ns < self._not_before_ns:
+        if now_ns < self._not_before_ns or self._is_lost:
             return 0
         self._not_before_ns = 0
+        try:
+            return self._spill(lending, linger_ns, now_ns)
+        except (OSError, LogError) as error:
+            self._fail(str(error), now_ns)
+            return 0
+
+    def _spill(self, lending: Lending, linger_ns: int, now_ns: int) -> int:
         if self._sink.outage is not None:
             self._progress_ns = now_ns
         count = self._settle_fronts(lending, now_ns) if self._unsettled else 0
@@ -425,6 +518,8 @@ class Overflow:
             bell: a descriptor that is readable when the sender has to come back.
             now_ns: the arena's clock.
         """
+        if self._is_lost:
+            return []
         ready = {one.index: one for one in self._backlogs.values() if self._may_go_in_convoy(one, now_ns)}
         told = self._convoy.run(ready, bell, now_ns) if ready else []
         going = [backlog for backlog, report in told if report.batch_count and report.state == LaneState.GOES]
@@ -441,7 +536,9 @@ class Overflow:
 
     def ready(self, identity: ProducerIdentity, now_ns: int) -> list[int]:
         """Partitions of which a batch may be sent."""
-        ready = []
+        ready: list[int] = []
+        if self._is_lost:
+            return ready
         for backlog in self._backlogs.values():
             if backlog.is_empty or backlog.index in self._unsettled | self._convoyed:
                 continue
@@ -612,7 +709,7 @@ class Overflow:
 
     def tick(self) -> None:
         """Now and then: tells observers, looks whether the names lead to the open files, and reports what it found."""
-        self._directory.look()
+        self._look()
         self._publish()
         for sentence in self._directory.findings:
             self._host.report(sentence)
@@ -626,12 +723,16 @@ class Overflow:
         Raises:
             OSError: the last sync failed.
         """
+        self._let_go()
+        self._directory.close()
+
+    def _let_go(self) -> None:
         for backlog in self._backlogs.values():
             backlog.rest()
             backlog.file.close()
         self._backlogs.clear()
         self._unsettled.clear()
-        self._directory.close()
+        self._convoyed.clear()
 
 
 def _results(ack: Ack) -> Iterator[tuple[int, BatchResult, int]]:

@@ -28,7 +28,7 @@ from shmaccum.arena.semaphores import remove_orphans
 from shmaccum.arena.sender_state import readable_name
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.cooperative import refuse_greenlets
-from shmaccum.exceptions import InvalidArgumentError, LogBusyError, NotSenderError, SenderBusyError
+from shmaccum.exceptions import InvalidArgumentError, LogBusyError, LogError, NotSenderError, SenderBusyError
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
 from shmaccum.questions import Questions
 from shmaccum.sender.backoff import NS_PER_MS
@@ -205,7 +205,12 @@ class Sender:
             return
         from shmaccum.sender.overflow import Overflow  # which brings the segment log
 
-        self._overflow = overflow = Overflow(self._half, host, self.sink, self.options)
+        try:
+            self._overflow = overflow = Overflow(self._half, host, self.sink, self.options)
+        except LogError as error:
+            if not isinstance(error, LogBusyError):  # which the former sender of this arena may end
+                host.report(str(error))
+            raise
 
         def end_backoff(partition_index: int) -> None:
             self._half.end_backoff(partition_index)
@@ -220,7 +225,8 @@ class Sender:
             records = format_count(spilled["record_count"], "record")
             raise InvalidArgumentError(
                 f"{records} of {self.arena.name} lie in the overflow of a former sender: name it "
-                "(overflow=log:DIR, --overflow log:DIR), so that they go first. If it is lost, name a new directory"
+                "(overflow=log:DIR, --overflow log:DIR), so that they go first. If it is lost, give these records up "
+                f"(shmaccum recover {self.arena.name} --give-up-overflow)"
             )
 
     def _serve_metrics(self) -> None:

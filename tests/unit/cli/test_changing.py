@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import shmaccum
+from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
+from shmaccum.arena.reports import read_reports
 from shmaccum.cli.group import COMMANDS, sentence_of
 from shmaccum.config import ArenaOptions
 from shmaccum.example import flights
@@ -143,6 +145,23 @@ def test_recovery_seals_what_the_dead_left_open(shell: Shell, make_file: Callabl
     assert (document["sealed_count"], document["record_count"], document["findings"]) == (2, 41, [])
     assert shell.json("stat", str(path))["slots"]["READY"] == 3
     assert "0 open batches to seal" in shell("recover", str(path)).stdout
+
+
+def test_an_overflow_is_given_up_by_a_command(shell: Shell, arena_name: str) -> None:
+    with Arena.create(arena_name, topics={"flights": 1}) as arena:
+        half = SenderHalf(arena.native)
+        half.become_sender()
+        half.set_spilled(half.partition_index("flights", 0), 3, 5)
+        half.publish_spilled(2, 7, 100, 1)
+        assert "stop it first" in shell("recover", arena_name, "--give-up-overflow", code=2).stderr
+        half.resign()
+        half.close()
+        assert "say it alone" in shell("recover", arena_name, "--give-up-overflow", "--dry-run", code=2).stderr
+        sentence = f"7 records of {arena_name} in its overflow (flights-0) were given up: they are lost"
+        assert shell.json("recover", arena_name, "--give-up-overflow") == {"given_up": sentence}
+        assert sentence in [report.sentence for report in read_reports(arena.native)]
+        assert arena.native.spilled()["partitions"] == []
+    assert "nothing was to be given up" in shell("recover", arena_name, "--give-up-overflow").stdout
 
 
 def test_an_arena_in_use_is_not_recovered(shell: Shell, filled: str) -> None:

@@ -15,16 +15,19 @@ from typing import Any
 
 import pytest
 
+from shmaccum._native import Token
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
-from shmaccum.exceptions import InvalidArgumentError, LogError, NotALogError
+from shmaccum.exceptions import InvalidArgumentError, LogError, NotALogError, ResultExpiredError, SenderBusyError
 from shmaccum.format.batch_header import HEADER_SIZE, read_header
+from shmaccum.segment_log import LogDirectory
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
+from shmaccum.sender.giving_up import give_up_overflow
 from shmaccum.sender.overflow import Overflow
 from shmaccum.sender.spill_file import HEAD_SIZE, Position, Row, SpillFile
 from shmaccum.shipping import Shipper
@@ -32,7 +35,9 @@ from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.sink import Ack, WireBatch
 from tests.accumulator import Accumulator
 from tests.dying import dies_at_system_call
+from tests.log_support import make_batch
 from tests.sending import TOPIC, ScriptedSink, Sending, refuse, retry
+from tests.support import wait_until
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 1}
 SLOT_COUNT = 16
@@ -607,3 +612,133 @@ def test_a_sink_that_knows_no_sequences_gets_no_overflow(arena: Arena, tmp_path:
 def test_what_makes_no_sense_is_refused_with_advice(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidArgumentError, match=sentence):
         SenderOptions(**options)
+
+
+# --- a folder that is lost
+
+
+def filled(open_sending: Open) -> tuple[Sending, list[Token]]:
+    sending = open_sending(is_away=True)
+    tokens = [sending.append()[0] for _ in range(SLOT_COUNT)]
+    settle(sending)
+    assert sending.arena.native.spilled()["record_count"] > 0
+    return sending, tokens
+
+
+def move_overflow(folder: Path) -> None:
+    folder.rename(folder.with_name("aside"))
+
+
+def put_an_empty_one(folder: Path) -> None:
+    move_overflow(folder)
+    folder.mkdir()
+
+
+def put_that_of_nobody(folder: Path) -> None:
+    move_overflow(folder)
+    with LogDirectory(folder) as other:
+        other.create_topic(TOPIC)
+        other.partition(TOPIC, 0)
+
+
+def put_that_of_another_arena(folder: Path) -> None:
+    """Its spill file has a row, and its log a batch."""
+    move_overflow(folder)
+    with LogDirectory(folder) as other:
+        other.create_topic(TOPIC)
+        other.partition(TOPIC, 0).append([make_batch([b"x"])])
+    (folder / ".overflow").mkdir()
+    file = SpillFile(str(folder / ".overflow" / f"{TOPIC}-0"), is_synced=False)
+    file.append([Row(0, 0, 0, 1, 12345)])
+    file.close()
+
+
+def move_its_partition(folder: Path) -> None:
+    shutil.copytree(folder, folder.with_name("aside"))
+    shutil.rmtree(folder / f"{TOPIC}-0")
+
+
+def bring_back(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.with_name("aside").rename(folder)
+
+
+WAYS = [move_overflow, put_an_empty_one, put_that_of_nobody, put_that_of_another_arena, move_its_partition]
+
+
+@pytest.mark.parametrize("lose", WAYS)
+def test_a_sender_begins_only_with_what_the_arena_counts(
+    open_sending: Open, tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    sending, tokens = filled(open_sending)
+    die(sending)
+    folder = tmp_path / "overflow"
+    lose(folder)
+    for _ in range(2):
+        with pytest.raises(LogError, match=r"counts [0-9]+ records on disk.*--give-up-overflow"):
+            open_sender(sending.arena, tmp_path)
+    assert folder.exists() is (lose is not move_overflow)
+    assert any("the overflow" in sentence for sentence in sending.errors())
+    bring_back(folder)
+    sending = open_sending()
+    settle(sending, 30)
+    assert sending.values() == list(range(SLOT_COUNT))
+    assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
+
+
+def test_a_lost_overflow_is_given_up_by_a_user_alone(open_sending: Open, tmp_path: Path) -> None:
+    sending, tokens = filled(open_sending)
+    with Arena.attach(sending.arena.name) as other, pytest.raises(SenderBusyError):
+        give_up_overflow(other)
+    die(sending)
+    shutil.rmtree(tmp_path / "overflow")
+    count = sending.arena.native.spilled()["record_count"]
+    sentence = give_up_overflow(sending.arena)
+    assert f"{count} records" in sentence
+    assert "lost" in sentence
+    assert any(sentence in told for told in sending.errors())
+    assert give_up_overflow(sending.arena) == ""
+    sending = open_sending()
+    settle(sending, 30)
+    assert sending.values() == list(range(count, SLOT_COUNT))
+    for token in tokens[:count]:
+        with pytest.raises(ResultExpiredError):
+            sending.producer.find(token)
+    (late,) = sending.append()
+    settle(sending)
+    assert sending.result(late) is BatchResult.SUCCEEDED
+
+
+@pytest.mark.parametrize("lose", [move_overflow, put_an_empty_one, put_that_of_nobody])
+def test_an_overflow_that_is_away_holds_its_partitions_alone(
+    open_sending: Open, tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    sending, tokens = filled(open_sending)
+    folder = tmp_path / "overflow"
+    lose(folder)
+    overflow = overflow_of(sending)
+
+    def is_lost() -> bool:
+        settle(sending, 1)
+        return overflow.is_lost
+
+    wait_until(is_lost, "the loss")
+    spilled = sending.arena.native.spilled()
+    away(sending).is_away = False
+    (other,) = sending.append(1)
+    settle(sending, 30)
+    assert sending.result(other) is BatchResult.SUCCEEDED
+    assert [sending.result(token) for token in tokens] == [None] * SLOT_COUNT
+    assert sending.values() == []
+    assert sending.arena.native.spilled() == spilled
+    assert any(str(folder) in sentence for sentence in sending.errors())
+    bring_back(folder)
+
+    def is_delivered() -> bool:
+        settle(sending, 1)
+        return sending.result(tokens[-1]) is BatchResult.SUCCEEDED
+
+    wait_until(is_delivered, "the records")
+    assert sending.values() == list(range(SLOT_COUNT))
+    assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
+    assert not overflow.is_lost

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Giving up the records of an arena that lie in an overflow which is lost.
+
+Only a user decides that, by ``shmaccum recover ARENA --give-up-overflow``. The arena counts no record on disk any more,
+and the next sender goes on with the records of the arena. The futures of the others raise `ResultExpiredError`.
+"""
+
+from __future__ import annotations
+
+from shmaccum._native import SenderHalf
+from shmaccum.arena import Arena
+from shmaccum.arena.reports import Kind, Report
+from shmaccum.units import format_count
+
+
+def give_up_overflow(arena: Arena) -> str:
+    """Gives the records up; answers a sentence, which the arena's errors have, too. Empty: none lies there.
+
+    Args:
+        arena: attached, and without a sender.
+
+    Raises:
+        SenderBusyError: a sender lives.
+    """
+    half = SenderHalf(arena.native)
+    try:
+        half.become_sender()
+        spilled = arena.native.spilled()
+        if not spilled["partitions"]:
+            return ""
+        names = arena.native.partitions()
+        places = ", ".join("-".join(map(str, names[index])) for index in spilled["partitions"])
+        records = format_count(spilled["record_count"], "record")
+        sentence = f"{records} of {arena.name} in its overflow ({places}) were given up: they are lost"
+        Report(Kind.SENTENCE, sentence).record(arena.native)
+        for index in spilled["partitions"]:
+            half.set_spilled(index, 0, 0)
+        half.publish_spilled(0, 0, 0, 0)
+        half.resign()
+        return sentence
+    finally:
+        half.close()
