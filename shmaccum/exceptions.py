@@ -338,19 +338,24 @@ class CorruptLogError(LogError):
         segment: path of the ``.log`` file.
         position: where in it the damage begins, in bytes.
         resume_position: where whole batches go on after it; the file's size when none does.
+        next_offset: the offset of the record after the damage; None where only the batches after it tell.
     """
 
-    def __init__(self, segment: str, position: int, resume_position: int, problem: str) -> None:
-        super().__init__(segment, position, resume_position, problem)
+    def __init__(
+        self, segment: str, position: int, resume_position: int, problem: str, next_offset: int | None = None
+    ) -> None:
+        super().__init__(segment, position, resume_position, problem, next_offset)
+        self.next_offset = next_offset
         self.segment = segment
         self.position = position
         self.resume_position = resume_position
         self.problem = problem
 
     def __str__(self) -> str:
+        seek = "" if self.next_offset is None else f" A consumer goes on after it by seek to offset {self.next_offset}."
         return (
             f"{self.segment} is damaged from position {self.position} to {self.resume_position}: {self.problem}. "
-            'Read it with on_corrupt="skip" to go on behind the damage.'
+            f'Read it with on_corrupt="skip" to go on behind the damage.{seek}'
         )
 
 

@@ -18,7 +18,7 @@ from shmaccum.format.batch_header import (
     crc_problem,
 )
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log.codecs import decompress
+from shmaccum.segment_log.codecs import CODECS, decompress
 from shmaccum.segment_log.log_file import FileRange, LogFile
 from shmaccum.units import format_count
 
@@ -169,11 +169,13 @@ class LogBatch:
 
         Raises:
             CodecMissingError: no package for the compression is installed.
-            CorruptLogError: they cannot be decompressed.
+            CorruptLogError: they cannot be decompressed, or their codec does not exist.
         """
         header, codec = self.header, self.header.attributes & CODEC_MASK
         time_of_all_ms = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME else None
         records: memoryview | bytes = self.view[HEADER_SIZE:]
+        if codec and codec not in CODECS:
+            raise self._corrupt(ValueError(f"it is compressed by codec {codec}, which does not exist"))
         try:
             records = decompress(codec, self.view[HEADER_SIZE:]) if codec else records
         except ValueError as error:
@@ -181,7 +183,8 @@ class LogBatch:
         return Decodable(records, header.base_offset, header.base_timestamp_ms, header.record_count, time_of_all_ms)
 
     def _corrupt(self, error: Exception) -> CorruptLogError:
-        return CorruptLogError(self.segment, self.position, self.position + self.size, str(error))
+        end = self.position + self.size
+        return CorruptLogError(self.segment, self.position, end, str(error), self.next_offset)
 
     def __repr__(self) -> str:
         records = format_count(self.record_count, "record")

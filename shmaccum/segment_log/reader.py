@@ -298,7 +298,7 @@ class PartitionReader:
     def _first_since(self, timestamp_ms: int, offset: int) -> OffsetAndTimestamp | None:
         for batch in self.batches(offset):
             if batch.max_timestamp_ms >= timestamp_ms or batch.header.is_time_missing:
-                for record in batch.records():
+                for record in self._readable(batch):
                     if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
                         return OffsetAndTimestamp(record.offset, record.timestamp_ms)
         return None
@@ -365,13 +365,20 @@ class PartitionReader:
         start = self.log_start_offset if offset is None else offset
         yield from self._records_of(self.follow(start, **options), start)
 
-    @staticmethod
-    def _records_of(batches: Iterator[LogBatch], offset: int) -> Iterator[LogRecord]:
+    def _records_of(self, batches: Iterator[LogBatch], offset: int) -> Iterator[LogRecord]:
         for batch in batches:
-            if batch.is_control:
-                continue
-            records = batch.records()
+            records = [] if batch.is_control else self._readable(batch)
             yield from records if batch.base_offset >= offset else [each for each in records if each.offset >= offset]
+
+    def _readable(self, batch: LogBatch) -> list[LogRecord]:
+        """The records of a batch; none of one whose records cannot be read, where damage is to be skipped."""
+        try:
+            return batch.records()
+        except CorruptLogError as error:
+            if self.reader.on_corrupt == "raise":
+                raise
+            self.skipped.append(error)
+            return []
 
     def cursor(self, offset: int | None = None, *, block_size: int | None = None) -> Cursor:
         """Reads from this offset on, default the log start offset, whenever it is polled.
