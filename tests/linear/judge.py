@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shmaccum.format.topic_partition import TopicPartition
@@ -20,6 +21,7 @@ from tests.linear.history import (
     Assigned,
     Codes,
     Committed,
+    Event,
     History,
     Life,
     Read,
@@ -135,6 +137,14 @@ def _judge_reader(name: str, lives: list[Life], log: Codes, verdict: Verdict) ->
             verdict.add("skipped", f"{name} ended at {end} of {place}, which has {len(codes)}", len(codes) - end)
 
 
+def _in_order(life: Life) -> Iterator[tuple[int, Event]]:
+    """The events of a life with ascending times: an assignment happens within the poll that reads its first records."""
+    last_ns = 0
+    for event in life.events:
+        last_ns = max(last_ns, event.ns)
+        yield last_ns, event
+
+
 class _Group:
     """A group's reads and commits, in the order of time."""
 
@@ -156,7 +166,7 @@ class _Group:
 
     def judge(self, lives: list[Life]) -> None:
         streams = [
-            [(event.ns, number, order, event) for order, event in enumerate(life.events)]
+            [(ns, number, order, event) for order, (ns, event) in enumerate(_in_order(life))]
             for number, life in enumerate(lives)
         ]
         for ns, number, _, event in heapq.merge(*streams):

@@ -29,6 +29,7 @@ PAUSE_S_MAX = 0.06
 FILLER_SIZE_MAX = 200
 POLL_MS = 50
 SESSION_MS, HEARTBEAT_MS = 3000, 300
+RECORDS_MAX = 500
 CLOSE_S = 120.0
 
 
@@ -224,47 +225,72 @@ def _commit(consumer: Consumer, notes: Notes) -> None:
 
 
 def read_by_kafka(places: Places, seat: str, chance: random.Random) -> None:
-    """As `read_in_group`, by kafka-python from the server."""
-    from kafka import KafkaConsumer
-    from kafka import TopicPartition as KafkaPartition
-    from kafka.consumer.subscription_state import ConsumerRebalanceListener
-    from kafka.errors import KafkaError
+    """As `read_in_group`, by librdkafka from the server.
+
+    kafka-python is no judge here. It keeps its position in a partition that it lost while it was stopped, when it gets
+    the partition again, although another member has committed meanwhile.
+    """
+    from confluent_kafka import Consumer as KafkaConsumer
+    from confluent_kafka import KafkaException
+    from confluent_kafka import TopicPartition as KafkaPartition
 
     words, notes = Words(places.words), Notes(places.notes(seat))
     notes.add("begin", 0)
-
-    # kafka-python asks for its own base class.
-    listener = type("KafkaListener", (Listener, ConsumerRebalanceListener), {})(notes)
-    consumer = KafkaConsumer(
-        bootstrap_servers=places.address,
-        group_id=KAFKA_GROUP,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        metadata_max_age_ms=500,
-        reconnect_backoff_max_ms=200,
-    )
-    consumer.subscribe(pattern=f"^{TOPIC_PREFIX}", listener=listener)
+    options = {
+        "bootstrap.servers": places.address,
+        "group.id": KAFKA_GROUP,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "topic.metadata.refresh.interval.ms": 500,
+        "reconnect.backoff.max.ms": 200,
+        "log_level": 0,
+    }
+    consumer = KafkaConsumer(options)
+    listener = Listener(notes)
+    consumer.subscribe([f"^{TOPIC_PREFIX}"], on_assign=lambda _, given: listener.on_partitions_assigned(given))
     while True:
-        begin_ns, polled = time.monotonic_ns(), {}
-        with contextlib.suppress(KafkaError):  # the server was killed
-            polled = consumer.poll(timeout_ms=POLL_MS)
+        begin_ns = time.monotonic_ns()
+        polled = _by_place(consumer.consume(RECORDS_MAX, POLL_MS / 1000))
         _note_read(notes, begin_ns, polled)
-        if (polled and chance.random() < 0.8) or (not polled and words.phase == CONSUMERS_LEAVE):
-            positions = {place: records[-1].offset + 1 for place, records in polled.items()}
+        if polled and chance.random() < 0.8:
+            ends = {place: records[-1].offset + 1 for place, records in polled.items()}
+            wanted = [KafkaPartition(*place, end) for place, end in ends.items()]
             begin_ns = time.monotonic_ns()
             # A member that was stopped longer than its session is no member any more, and a dead server answers later.
-            with contextlib.suppress(KafkaError):
-                consumer.commit()
+            with contextlib.suppress(KafkaException):
+                done = consumer.commit(offsets=wanted, asynchronous=False)
                 end_ns = time.monotonic_ns()
-                notes.add_all(("committed", begin_ns, end_ns, *place, end) for place, end in positions.items())
+                taken = [one for one in done or () if one.error is None]
+                notes.add_all(("committed", begin_ns, end_ns, one.topic, one.partition, one.offset) for one in taken)
         if not polled and words.phase == CONSUMERS_LEAVE:
-            ends = places.read_ends()
-            with contextlib.suppress(KafkaError):
-                if all(consumer.committed(KafkaPartition(*place)) == end for place, end in ends.items() if end):
+            owned = consumer.assignment()
+            with contextlib.suppress(KafkaException):
+                consumer.commit(offsets=consumer.position(owned), asynchronous=False) if owned else None
+            left = {place: end for place, end in places.read_ends().items() if end}
+            with contextlib.suppress(KafkaException):
+                found = consumer.committed([KafkaPartition(*place) for place in left], timeout=POLL_MS / 50)
+                if all(one.offset == left[TopicPartition(one.topic, one.partition)] for one in found):
                     break
-    consumer.close(autocommit=False)
+    consumer.close()
+
+
+@dataclass(frozen=True)
+class _Message:
+    """A record of librdkafka, as the notes take it."""
+
+    offset: int
+    value: bytes
+
+
+def _by_place(messages: Iterable[Any]) -> dict[TopicPartition, list[_Message]]:
+    found: dict[TopicPartition, list[_Message]] = {}
+    for one in messages:
+        if one.error() is None:
+            place = TopicPartition(one.topic(), one.partition())
+            found.setdefault(place, []).append(_Message(one.offset(), one.value()))
+    return found
 
 
 # --- commands
