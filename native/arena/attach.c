@@ -205,8 +205,8 @@ static enum status attach_lock(struct arena *arena, bool *is_alone, struct error
         status = attach_lock_try(arena, is_alone, error);
     }
     if (status == STATUS_BUSY) {
-        error_set(error, STATUS_BUSY, "another process is creating or recovering this arena and does not finish: is it "
-                                      "stopped?");
+        error_set(error, STATUS_BUSY, "another process is creating or recovering this arena: wait for it, and continue "
+                                      "it if it is stopped");
     }
     return status;
 }

@@ -10,7 +10,8 @@
  *   fork     the child handler closes the lock descriptor and forgets the entry; the first use attaches anew, on the
  *            mapping that the child has: the same locks, and cold recovery if nobody else is there
  *
- * DEATHS. A creator that dies before the magic leaves a file that says UNFINISHED. An attacher at any place leaves at
+ * DEATHS. A creator gives the file its name behind these steps (shmaccum/arena/creation.py), so a name leads to an
+ * arena that is complete. A file that was left without the magic says UNFINISHED. An attacher at any place leaves at
  * most an entry whose byte the kernel frees. Nothing here waits for a time-out to decide that somebody is dead.
  *
  * The caller opens the file twice: `map_descriptor` is mapped, `lock_descriptor` carries the byte locks and is never

@@ -2,6 +2,8 @@
  *
  * shmaccum._native: the module, its state, and the functions that open an arena.
  */
+#include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "arena/attach.h"
@@ -51,6 +53,25 @@ static void descriptors_close(const struct descriptors *descriptors)
 {
     close(descriptors->map);
     close(descriptors->lock);
+}
+
+/* ---- names ---- */
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#endif
+
+static PyObject *rename_new(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    const char *source;
+    const char *target;
+    if (!PyArg_ParseTuple(args, "yy", &source, &target)) {
+        return NULL;
+    }
+    if (syscall(SYS_renameat2, AT_FDCWD, source, AT_FDCWD, target, RENAME_NOREPLACE) < 0) {
+        return PyErr_SetFromErrnoWithFilename(PyExc_OSError, target);
+    }
+    Py_RETURN_NONE;
 }
 
 /* ---- geometry ---- */
@@ -448,6 +469,8 @@ static PyMethodDef module_methods[] = {
      "Attaches to an arena; takes over both descriptors, also when it fails."},
     {"arena_open_read_only", FAST(module_arena_open_read_only), METH_FASTCALL | METH_KEYWORDS,
      "Maps an arena without write permission; takes over both descriptors, also when it fails."},
+    {"rename_new", rename_new, METH_VARARGS,
+     "Renames a file to a name that nothing has yet (renameat2 with RENAME_NOREPLACE); FileExistsError otherwise."},
     {"layout_fields", layout_fields, METH_NOARGS,
      "Region -> list of (name, offset, size, size of the struct) of the fields that an upgrade copies."},
     {"decode_batch", record_decode_buffer, METH_O,

@@ -18,6 +18,7 @@ import msgpack
 import posix_ipc
 
 from shmaccum import _native, cooperative
+from shmaccum.arena.creation import remove_private, wait_for_others
 from shmaccum.arena.file import SHARED_MEMORY, ArenaFile, group_number
 from shmaccum.arena.flusher import Flusher
 from shmaccum.config import ArenaOptions
@@ -33,6 +34,7 @@ from shmaccum.exceptions import (
     NotAnArenaError,
     ShmaccumError,
     SyncTimeoutError,
+    UnfinishedArenaError,
 )
 from shmaccum.units import format_count, format_size
 
@@ -225,6 +227,15 @@ def _attached_unless_upgraded(file: ArenaFile, mode: int, group: int | None) -> 
             return None
 
 
+def _attached_or_upgraded(file: ArenaFile, mode: int, group: int | None) -> _native.Arena:
+    """An arena of this layout as it is, one of the former layout upgraded."""
+    native = _attached_unless_upgraded(file, mode, group)
+    if native is None:
+        _maybe_upgrade(file, mode, group)
+        native = _attached(file, mode, group)
+    return native
+
+
 def _maybe_upgrade(file: ArenaFile, mode: int, group: int | None) -> None:
     """Gives an arena of the former layout this build's, with its records; another process may have done so."""
     from shmaccum.arena.upgrade import upgrade_if_former  # rare, and it needs numpy
@@ -283,6 +294,8 @@ class Arena:
     ) -> Arena:
         """Makes a new arena, reserves all of its space, and attaches to it.
 
+        The arena gets its name when it is complete. Another process that is creating it is waited for.
+
         Args:
             name: without a slash (one in front is optional): POSIX shared memory. Else the path of a file, which is
                 what survives a reboot.
@@ -305,13 +318,18 @@ class Arena:
         packed = msgpack.packb({**(options or {}), **_kept(chosen)})
         file = ArenaFile.parse(name)
         group = group_number(chosen.group, chosen.mode)
-        with file.create(chosen.mode, group) as descriptors, _room_named(file, chosen.buffer_memory):
-            native = _native.arena_create(descriptors.map, descriptors.lock, geometry, packed)
-        arena = cls(file, native, chosen.mode, group)
+        with file.create(chosen.mode, group) as descriptors:
+            with _room_named(file, chosen.buffer_memory):
+                native = _native.arena_create(descriptors.map, descriptors.lock, geometry, packed)
+            arena = cls(file, native, chosen.mode, group)
+            try:
+                for topic, count in (topics or {}).items():
+                    arena.declare_topic(topic, count)
+            except BaseException:
+                arena.close()
+                raise
         try:
             arena._sync_name()
-            for topic, count in (topics or {}).items():
-                arena.declare_topic(topic, count)
         except BaseException:
             arena.close()
             cls.remove(name)
@@ -337,14 +355,12 @@ class Arena:
             NotAnArenaError, UnfinishedArenaError, LayoutMismatchError, TruncatedArenaError, CorruptArenaError: the file
                 is no arena that this build can use.
             NoProcessEntryError: `process_count` processes are attached.
-            ArenaBusyError: somebody creates or recovers it and does not finish.
+
+        A living process that recovers or upgrades the arena is waited for, however long that takes.
         """
         file = ArenaFile.parse(name)
         number = group_number(group, mode)
-        native = _attached_unless_upgraded(file, mode, number)
-        if native is None:
-            _maybe_upgrade(file, mode, number)
-            native = _attached(file, mode, number)
+        native = wait_for_others(file.text, lambda: _attached_or_upgraded(file, mode, number))
         arena = cls(file, native, mode, number)
         try:
             arena._sync_name()
@@ -365,6 +381,8 @@ class Arena:
     def attach_or_create(cls, name: Name, **arena_options: Unpack[ArenaOptionsDict]) -> Arena:
         """Attaches to an arena, which is made where there is none. Of several processes at once, one creates it.
 
+        The others wait for it, however long that takes, and attach. If it dies, one of them creates the arena.
+
         An arena that exists stays as it is, whatever the options say (`size_differences`).
 
         Args:
@@ -376,14 +394,16 @@ class Arena:
             Exception: as `attach` and `create`.
         """
         chosen = ArenaOptions.parse(arena_options)
-        try:
-            return cls.attach(name, mode=chosen.mode, group=chosen.group)
-        except ArenaNotFoundError:
-            pass
-        try:
-            return cls.create(name, **arena_options)
-        except ArenaExistsError:
-            return cls.attach(name, mode=chosen.mode, group=chosen.group)
+        while True:
+            try:
+                return cls.attach(name, mode=chosen.mode, group=chosen.group)
+            except (ArenaNotFoundError, UnfinishedArenaError) as error:
+                missing = error
+            try:
+                return cls.create(name, **arena_options)
+            except ArenaExistsError:
+                if isinstance(missing, UnfinishedArenaError):
+                    raise missing from None
 
     @classmethod
     def open_read_only(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:
@@ -419,6 +439,7 @@ class Arena:
             NotAnArenaError: something else has this name.
         """
         file = ArenaFile.parse(name)
+        remove_private(file)
         try:
             semaphores, others = cls._companions(file)
             with cls._closed_at_the_end(file):

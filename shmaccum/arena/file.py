@@ -15,11 +15,13 @@ import grp
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import posix_ipc
 
+from shmaccum.arena.creation import LOOK_S, Creation, Descriptors
 from shmaccum.arena.trust import check_arena, drop_access_list
 from shmaccum.durability import sync_folder
 from shmaccum.exceptions import (
@@ -125,18 +127,6 @@ def set_permissions(file: int | str, name: str, mode: int, group: int | None) ->
     os.chmod(file, mode)
 
 
-class Descriptors(NamedTuple):
-    """Two opens of one inode. The receiver closes them."""
-
-    map: int
-    lock: int
-
-    def close(self) -> None:
-        """Closes both."""
-        os.close(self.map)
-        os.close(self.lock)
-
-
 class ArenaFile(NamedTuple):
     """The place an arena's name stands for: `text` is a path, or with `is_shared_memory` a name such as events."""
 
@@ -226,7 +216,9 @@ class ArenaFile(NamedTuple):
 
     @contextlib.contextmanager
     def create(self, mode: int, group: int | None = None) -> Iterator[Descriptors]:
-        """A new file of exactly this mode, opened twice; gone again when the body raises.
+        """A new file of exactly this mode, opened twice, which gets its name when the body is done (`creation`).
+
+        It is gone again when the body raises. Another process that is creating the arena is waited for.
 
         Args:
             group: number of the group it belongs to; None: this process's.
@@ -240,15 +232,31 @@ class ArenaFile(NamedTuple):
             raise InvalidArgumentError(
                 f"mode {mode:#o} would let every user of this host write into the arena: share it with a group (0660)"
             )
-        with _opening:
-            map_descriptor = self._create_once(mode)
-            try:
-                self._set_permissions(map_descriptor, mode, group)
-                yield self._with_second_open(map_descriptor, read_only=False)
-            except BaseException:
-                with contextlib.suppress(OSError, posix_ipc.Error):
-                    self.unlink()
-                raise
+        folder = os.path.dirname(self.path)
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, "there is no such folder for an arena: make it first", folder)
+        creation = Creation(self, mode, group)
+        while True:
+            with _opening:
+                with self._errors_named(FileExistsError, self.taken()):
+                    descriptors = creation.begin()
+                if descriptors is not None:
+                    yield from self._made(creation, descriptors)
+                    return
+            time.sleep(LOOK_S)
+
+    @staticmethod
+    def _made(creation: Creation, descriptors: Descriptors) -> Iterator[Descriptors]:
+        """Hands the descriptors to the body, and ends the creation after it. A copy keeps the lock until then."""
+        lock = os.dup(descriptors.lock)
+        try:
+            yield descriptors
+            creation.publish()
+        except BaseException:
+            creation.discard()
+            raise
+        finally:
+            os.close(lock)
 
     @contextlib.contextmanager
     def open(
@@ -295,13 +303,13 @@ class ArenaFile(NamedTuple):
             finally:
                 os.close(descriptor)
 
-    def _set_permissions(self, map_descriptor: int, mode: int, group: int | None) -> None:
-        """Sets mode and group of the new file, or closes it."""
-        try:
-            set_permissions(map_descriptor, self.text, mode, group)
-        except BaseException:
-            os.close(map_descriptor)
-            raise
+    def set_permissions(self, descriptor: int, mode: int, group: int | None) -> None:
+        """Sets mode and group of a new file of the arena.
+
+        Raises:
+            ArenaForbiddenError: this user may not give a file to the group.
+        """
+        set_permissions(descriptor, self.text, mode, group)
 
     def _with_second_open(self, map_descriptor: int, *, read_only: bool) -> Descriptors:
         try:
@@ -339,23 +347,14 @@ class ArenaFile(NamedTuple):
                 f"mode={mode:#o} (--mode {mode:04o}) if that is meant"
             )
 
-    def _create_once(self, mode: int) -> int:
-        folder = os.path.dirname(self.path)
-        if not os.path.isdir(folder):
-            raise FileNotFoundError(errno.ENOENT, "there is no such folder for an arena: make it first", folder)
-        with self._errors_named(FileExistsError, self._taken()):
-            if self.is_shared_memory:
-                return int(posix_ipc.SharedMemory(self._object, posix_ipc.O_CREX, mode=mode).fd)
-            return os.open(self.text, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, mode)
-
     def _open_once(self, *, read_only: bool) -> int:
         with self._errors_named(FileNotFoundError, self._missing()):
             if self.is_shared_memory:
                 return int(posix_ipc.SharedMemory(self._object, EXISTING_FLAGS, read_only=read_only).fd)
             return os.open(self.text, (os.O_RDONLY if read_only else os.O_RDWR) | OPEN_FLAGS | EXISTING_FLAGS)
 
-    def _taken(self) -> ArenaExistsError:
-        """The advice is about an arena; a file that was never one is not to be removed for it."""
+    def taken(self) -> ArenaExistsError:
+        """The error for a name that is taken. A file that was never an arena is not to be removed for it."""
         if self._is_other_file():
             return ArenaExistsError(f"{self.text} exists already and is no arena: choose another name")
         return ArenaExistsError(f"{self.text} exists already: attach to it, or remove it first")
@@ -393,6 +392,8 @@ class ArenaFile(NamedTuple):
         """Turns what the two ways of opening raise into our exceptions; other OSErrors stay what they are."""
         try:
             yield
+        except ArenaError:
+            raise
         except (existence, posix_ipc.ExistentialError):
             raise named from None
         except (PermissionError, posix_ipc.PermissionsError):

@@ -39,7 +39,6 @@ import fcntl
 import logging
 import os
 import stat
-import struct
 import tempfile
 import time
 from collections.abc import Iterator
@@ -49,7 +48,8 @@ import crc32c
 import numpy as np
 
 from shmaccum import _native
-from shmaccum.arena.file import ArenaFile, Descriptors
+from shmaccum.arena.creation import FLOCK, Descriptors, set_lock
+from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.former_layout import (
     ATTACH_LOCK_BYTE,
     RETIRED,
@@ -70,10 +70,7 @@ from shmaccum.units import format_count, format_size
 
 logger = logging.getLogger(__name__)
 
-FLOCK = struct.Struct("@hhqqi4x")
-"""struct flock: kind, whence, start, length, process."""
-
-BUSY_S = 60.0
+BUSY_S = 1.0
 SLICE_S = 0.002
 VERIFY_NORMAL = 1
 COPIED = ("processes", "topics", "partitions", "slot_headers", "completions", "error_log", "sync_records")
@@ -96,6 +93,7 @@ def upgrade_if_former(file: ArenaFile, mode_max: int, group: int | None = None) 
         LayoutMismatchError: a living process is attached; it has to leave first.
         ArenaForbiddenError: the arena belongs to another user.
         CorruptArenaError, TruncatedArenaError: its tables cannot be read; `shmaccum recover --export` may help.
+        ArenaBusyError: another process upgrades or recovers it: `creation.wait_for_others` calls this again.
         OSError: there is no room for the copy.
     """
     with file.open(read_only=False, mode_max=mode_max, group=group) as descriptors:
@@ -182,15 +180,6 @@ def _opened_twice(descriptor: int) -> Descriptors:
 # --- alone with it
 
 
-def _set_lock(descriptor: int, kind: int, byte: int) -> bool:
-    """False when the lock of another open file is in the way."""
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
-
-
 def _is_locked(descriptor: int, byte: int, kind: int = fcntl.F_RDLCK) -> bool:
     """True when another open file has a lock that a lock of `kind` would have to wait for."""
     answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
@@ -212,13 +201,18 @@ def refuse_the_living(file: ArenaFile, former: FormerArena, descriptor: int) -> 
 
 
 def _lock_alone(file: ArenaFile, descriptor: int) -> None:
-    """Returns with byte 0 locked exclusively. A process that upgrades or recovers the arena now is waited for."""
+    """Returns with byte 0 locked exclusively. A process that upgrades or recovers the arena now is waited for.
+
+    Raises:
+        ArenaBusyError: it is not done within a second. The caller opens the name again, which may lead elsewhere then.
+        LayoutMismatchError: a process of the former build is attached.
+    """
     deadline_s = time.monotonic() + BUSY_S
-    while not _set_lock(descriptor, fcntl.F_WRLCK, ATTACH_LOCK_BYTE):
+    while not set_lock(descriptor, fcntl.F_WRLCK, ATTACH_LOCK_BYTE):
         refuse_the_living(file, FormerArena(descriptor), descriptor)
         if time.monotonic() >= deadline_s:
             raise ArenaBusyError(
-                f"another process upgrades or recovers {file.text} and does not finish: is it stopped?"
+                f"another process upgrades or recovers {file.text}: wait for it, and continue it if it is stopped"
             )
         time.sleep(SLICE_S)
 

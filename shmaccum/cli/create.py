@@ -19,7 +19,6 @@ from shmaccum.exceptions import (
     ArenaExistsError,
     InvalidArgumentError,
     LayoutMismatchError,
-    UnfinishedArenaError,
 )
 from shmaccum.observe.observation import Observer
 from shmaccum.units import format_count, format_size
@@ -74,8 +73,6 @@ def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[
         with looking_at(arena_name) as arena:
             seen = Observer(arena).observe()
             differences = arena.size_differences(sizes)
-    except UnfinishedArenaError:  # another process is creating it
-        return
     except LayoutMismatchError as error:
         if not has_former_layout(ArenaFile.parse(arena_name)):
             raise

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from shmaccum.arena import Arena
+from shmaccum.arena.creation import wait_for_others
 from shmaccum.arena.file import ArenaFile, group_number
 from shmaccum.arena.upgrade import copy_to_look_at, upgrade_if_former
 from shmaccum.cli.group import (
@@ -122,7 +123,8 @@ def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
 
 
 def _recover(arena_name: str, mode: int, group: str | None, *, is_json: bool) -> int:
-    was_upgraded = upgrade_if_former(ArenaFile.parse(arena_name), mode, group_number(group, mode))
+    file, number = ArenaFile.parse(arena_name), group_number(group, mode)
+    was_upgraded = wait_for_others(arena_name, lambda: upgrade_if_former(file, mode, number))
     plan = _plan(arena_name)
     if plan["attached_pids"]:
         pids = ", ".join(map(str, plan["attached_pids"]))

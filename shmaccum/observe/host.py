@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from shmaccum.arena.creation import is_private_name
 from shmaccum.arena.file import SHARED_MEMORY, is_arena
 
 SHARED_MODES = (b" rw-s ", b" r--s ")
@@ -24,13 +25,13 @@ def arena_names() -> list[str]:
 def _in_shared_memory() -> Iterator[str]:
     with os.scandir(SHARED_MEMORY) as entries:
         for entry in entries:
-            if is_arena(entry.path):
+            if is_arena(entry.path) and not is_private_name(entry.name):
                 yield entry.name
 
 
 def _mapped_files() -> set[str]:
     paths = {path for pid in os.listdir("/proc") if pid.isdecimal() for path in _mapped_by(pid)}
-    return {path for path in paths if is_arena(path)}
+    return {path for path in paths if is_arena(path) and not is_private_name(os.path.basename(path))}
 
 
 def _mapped_by(pid: str) -> set[str]:

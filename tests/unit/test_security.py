@@ -23,7 +23,7 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.arena.semaphores import make_semaphore
 from shmaccum.config import KafkaSinkOptions, command_line_value
 from shmaccum.config.secret import Secret
-from shmaccum.exceptions import ArenaBusyError, ArenaForbiddenError, InvalidArgumentError, NotAnArenaError
+from shmaccum.exceptions import ArenaForbiddenError, InvalidArgumentError, NotAnArenaError
 from shmaccum.keeper import ensure_sender
 from shmaccum.producer.buffer_pool import BufferPool
 from tests.accumulator import Accumulator
@@ -160,12 +160,13 @@ def test_a_doorbell_that_is_a_link_is_not_rung(path: Path, tmp_path: Path) -> No
         bell.unlink()
 
 
-def test_a_file_that_is_exchanged_while_it_is_opened_is_noticed(
+def test_a_file_that_is_exchanged_while_it_is_opened_is_opened_again(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other.arena"
-    for each in (path, other):
-        Arena.create(each, **SMALL).close()
+    Arena.create(path, **SMALL).close()
+    with Arena.create(other, **SMALL) as arena:
+        uuid = arena.uuid
     real_open = ArenaFile._open_once
 
     def open_and_exchange(self: ArenaFile, *, read_only: bool) -> int:
@@ -175,8 +176,8 @@ def test_a_file_that_is_exchanged_while_it_is_opened_is_noticed(
         return descriptor
 
     monkeypatch.setattr(ArenaFile, "_open_once", open_and_exchange)
-    with pytest.raises(ArenaBusyError, match="was replaced while it was opened"):
-        Arena.attach(path)
+    with Arena.attach(path) as arena:
+        assert arena.uuid == uuid
 
 
 # --- inside: a scribbling neighbour

@@ -77,6 +77,7 @@ bool arena_object_is_open(const struct arena_object *self)
 bool arena_object_attach(struct arena_object *self)
 {
     struct error error;
+    enum status status;
     if (!arena_object_is_open(self)) {
         return false;
     }
@@ -86,11 +87,13 @@ bool arena_object_attach(struct arena_object *self)
     if (!self->core->is_read_only) {
         self->call_count = 0;
     }
-    if (arena_ensure_attached(self->core, &error) != STATUS_OK) {
+    do { /* a living process that recovers the arena is waited for, however long that takes */
+        status = arena_ensure_attached(self->core, &error);
+    } while (status == STATUS_BUSY && PyErr_CheckSignals() == 0);
+    if (status != STATUS_OK && PyErr_Occurred() == NULL) {
         raise_error(self->state, &error);
-        return false;
     }
-    return true;
+    return status == STATUS_OK;
 }
 
 static bool arena_is_unused(struct arena_object *self)

@@ -23,6 +23,7 @@ import pytest
 
 from shmaccum import _native
 from shmaccum.arena import Arena, VerifyDepth, semaphore_name, upgrade
+from shmaccum.arena.creation import FLOCK
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.former_layout import PROCESS_LOCK_START, RETIRED, VERSION, FormerArena
 from shmaccum.exceptions import ArenaError, LayoutMismatchError
@@ -271,7 +272,7 @@ def test_remove_counts_what_would_be_lost_and_takes_the_companions_away(
 
 
 def lock(descriptor: int, kind: int, byte: int) -> None:
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, upgrade.FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
 
 
 @pytest.fixture
