@@ -49,8 +49,8 @@ def _folders_of_the_program() -> Iterator[str]:
     with contextlib.suppress(OSError):  # it was removed
         yield os.getcwd()
     program = getattr(sys.modules.get("__main__"), "__file__", None)
-    if isinstance(program, str):
-        yield os.path.dirname(os.path.abspath(program))
+    if isinstance(program, str) and os.path.isdir(folder := os.path.dirname(os.path.abspath(program))):
+        yield folder  # an archive (zipapp, PEX) is no folder: it has the dependencies of the program, too
 
 
 def is_safe(place: str) -> bool:

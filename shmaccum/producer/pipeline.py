@@ -15,6 +15,7 @@ raise; the arena is untouched then.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -218,8 +219,9 @@ class Pipeline:
 
     def close(self) -> None:
         """Closes each part that has a close method. An exception is logged."""
-        for one in self._closeables:
-            _guarded("close", one.close)
+        with contextlib.ExitStack() as parts:  # SystemExit and its like are raised after the last part
+            for one in reversed(self._closeables):
+                parts.callback(_guarded, "close", one.close)
 
 
 def _methods(objects: Sequence[Any], name: str) -> list[Callable[..., Any]]:

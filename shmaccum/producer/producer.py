@@ -697,13 +697,15 @@ class Producer(_native.Producer):
             self._end(warning, deadline_s)
 
     def _end(self, warning: str, deadline_s: float) -> None:
-        """Each step may be done again."""
-        if not self._is_ended:
-            self._let_go_of_sender()
-            self._end_callbacks(warning, deadline_s)
-            self._is_ended = True
-        if not self._wait_for_calls() or not self._leave_arena(deadline_s):
-            started_thread(self._leave_later, "shmaccum-closing", logger)
+        """Each step may be done again. An exception of the user's code leaves none out."""
+        is_ended, self._is_ended = self._is_ended, True
+        try:
+            if not is_ended:
+                self._let_go_of_sender()
+                self._end_callbacks(warning, deadline_s)
+        finally:
+            if not self._wait_for_calls() or not self._leave_arena(deadline_s):
+                started_thread(self._leave_later, "shmaccum-closing", logger)
 
     def _end_callbacks(self, warning: str, deadline_s: float) -> None:
         untold = self._tracker.stop(min(max(deadline_s - time.monotonic(), 0.0), self._callbacks_patience_s))

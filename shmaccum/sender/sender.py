@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -119,6 +120,8 @@ class Sender:
         self._presence: Presence | None = None
         self._watch: SenderWatch | None = None
         self._questions: Questions[dict[str, float]] = Questions("the sender", self._wake)
+        self._round_thread = 0
+        self._is_close_asked = False
         self.has_left_idle = False
         """True when it left because of `idle_exit_ms`."""
 
@@ -319,7 +322,7 @@ class Sender:
         """
         try:
             if self.open():
-                while not self._is_over():
+                while not self._half.closed and not self._is_over():
                     self.run_once()
                     self._supervisor.show_life()
         except Exception:
@@ -338,8 +341,14 @@ class Sender:
         """
         if self._rounds is None:
             raise NotSenderError("the sender has no role: call open() or run()")
-        sent = self._rounds.run(is_closing=self._stop_at_ns is not None)
+        self._round_thread = threading.get_ident()
+        try:
+            sent = self._rounds.run(is_closing=self._stop_at_ns is not None)
+        finally:
+            self._round_thread = 0
         self._questions.answer(self.metrics)
+        if self._is_close_asked:
+            self.close()
         return sent
 
     def _is_over(self) -> bool:
@@ -450,8 +459,13 @@ class Sender:
         """Waits a little for what is in flight, closes the sink, leaves the role. Doing it twice does nothing.
 
         Batches without a result stay in the arena, which is told that the sender left in order: no keeper starts
-        another one.
+        another one. In a signal handler that interrupts a round of this thread, it asks for a stop, and the end of the
+        round closes the sender.
         """
+        if self._round_thread == threading.get_ident():
+            self._is_close_asked = True
+            self.stop(0)
+            return
         self._close(is_in_order=True)
 
     def _close(self, *, is_in_order: bool) -> None:

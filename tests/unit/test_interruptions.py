@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from shmaccum import Producer
+from shmaccum import Producer, Sender
 from shmaccum.arena import Arena, flusher
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import ArenaInUseError, SenderNotStartedError
@@ -36,6 +36,7 @@ from shmaccum.segment_log import LogDirectory
 from shmaccum.serving import server_thread
 from shmaccum.serving.server import LogServer
 from shmaccum.serving.worker import Worker
+from shmaccum.sinks.null import NullSink
 from tests.support import WATCHDOG_S, Drainer, end_senders, wait_until
 
 TOPIC = "t"
@@ -365,7 +366,7 @@ def test_close_in_a_handler_that_interrupts_close_changes_nothing(small: Arena) 
         wait_until(lambda: small.native.state_counts()["READY"] + small.native.state_counts()["OPEN"] == 0, "sent")
 
 
-def test_a_second_close_finishes_what_an_exception_ended(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_leaves_out_no_step_of_close(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = Producer(arena.name)
     stop = DeliveryTracker.stop
 
@@ -376,9 +377,64 @@ def test_a_second_close_finishes_what_an_exception_ended(arena: Arena, monkeypat
     with pytest.raises(KeyboardInterrupt):
         producer.close(0)
     monkeypatch.setattr(DeliveryTracker, "stop", stop)
+    assert producer.arena.closed
+    assert not any(producer._tracker._waiters)
+    producer.close(0)
+
+
+def test_a_second_close_leaves_the_arena_where_the_first_could_not(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(arena.name)
+    leave = Producer._leave_arena
+
+    def interrupt(_self: Producer, _deadline_s: float) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Producer, "_leave_arena", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close(0)
+    monkeypatch.setattr(Producer, "_leave_arena", leave)
     assert not producer.arena.closed
     producer.close(0)
     assert producer.arena.closed
+
+
+def test_parts_of_a_pipeline_that_exit_are_closed_all(arena: Arena) -> None:
+    closed: list[int] = []
+
+    class Interceptor:
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        def close(self) -> None:
+            closed.append(self._number)
+            sys.exit(self._number)
+
+    producer = Producer(arena.name, interceptors=[Interceptor(1), Interceptor(2)])
+    with pytest.raises(SystemExit):
+        producer.close(0)
+    assert closed == [1, 2]
+    assert producer.arena.closed
+
+
+def test_close_in_a_handler_ends_a_sender_behind_its_round(arena: Arena) -> None:
+    class ClosingSink(NullSink):
+        def write(self, batches: Any) -> Any:
+            signal.raise_signal(signal.SIGUSR1)
+            return super().write(batches)
+
+    former = signal.signal(signal.SIGUSR1, lambda *_: sender.close())
+    try:
+        with Producer(arena, linger_ms=0) as producer:
+            sender = Sender(arena, ClosingSink("", partitions=1))
+            future = producer.send(TOPIC, b"1")
+            sender.run()
+            assert future.get(WATCHDOG_S).topic == TOPIC
+        assert not arena.native.sender_is_alive
+        assert not arena.native.sender_died
+    finally:
+        signal.signal(signal.SIGUSR1, former)
 
 
 def test_a_callback_may_close_its_producer(arena: Arena) -> None:
