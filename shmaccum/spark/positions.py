@@ -2,6 +2,8 @@
 """Which partitions a read has, and at which offsets it begins and ends, by the rules of Spark's Kafka connector.
 
 Positions are written as Spark's Kafka source writes them, in options as in checkpoints: ``{"flights": {"0": 4711}}``.
+A checkpoint has the ids of the topics, too: ``{"flights": {"0": 4711}, "topic ids": {"flights": "0a1b..."}}``. A topic
+that was deleted and created again has another id, and no position of the former topic says anything about it.
 """
 
 from __future__ import annotations
@@ -15,21 +17,60 @@ from shmaccum.config import SparkSourceOptions
 from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, OffsetOutOfRangeError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogReader, PartitionReader
+from shmaccum.segment_log.topic_ids import TopicIds
 
 Positions: TypeAlias = dict[TopicPartition, int]
 Offsets: TypeAlias = dict[str, dict[str, int]]
 """Positions as JSON has them."""
 
+TOPIC_IDS = "topic ids"
+"""No topic has this name, because of the space."""
+
 EARLIEST, LATEST = -2, -1
 NAMES = {"earliest": EARLIEST, "latest": LATEST}
 
 
-def to_json(positions: Positions) -> Offsets:
-    """Positions as Spark keeps them in a checkpoint."""
+class StreamOffsets(dict[str, Any]):
+    """Positions as Spark keeps them in a checkpoint. The JSON has the ids of the topics as one more item.
+
+    Attributes:
+        topic_ids: the id of each topic that has one, in hexadecimal digits.
+    """
+
+    def __init__(self, offsets: Offsets, topic_ids: Mapping[str, str]) -> None:
+        super().__init__(offsets)
+        self.topic_ids = topic_ids
+
+    def items(self) -> Any:
+        """The items of the JSON."""
+        return [*super().items(), *([(TOPIC_IDS, dict(self.topic_ids))] if self.topic_ids else [])]
+
+
+def to_json(positions: Positions, topic_ids: Mapping[str, str] | None = None) -> Offsets:
+    """Positions as Spark keeps them in a checkpoint.
+
+    Args:
+        positions: of any partitions.
+        topic_ids: the ids of topics, of which those of the positions are kept.
+    """
     offsets: Offsets = {}
     for place, offset in sorted(positions.items()):
         offsets.setdefault(place.topic, {})[str(place.partition)] = offset
-    return offsets
+    known = {topic: topic_id for topic, topic_id in (topic_ids or {}).items() if topic in offsets}
+    return StreamOffsets(offsets, known)
+
+
+def topic_ids_in(offsets: Mapping[str, Any]) -> Mapping[str, str]:
+    """The ids of topics in a checkpoint; those of a former version have none."""
+    found: Mapping[str, str] = offsets.topic_ids if isinstance(offsets, StreamOffsets) else offsets.get(TOPIC_IDS, {})
+    return found
+
+
+def topic_ids_of(reader: LogReader) -> dict[str, str]:
+    """The ids of the topics of a log. They are read before positions: then no position goes with a later id."""
+    ids = TopicIds(reader.path)
+    found = {topic: ids.of(topic) for topic in reader.topics()}
+    return {topic: topic_id.hex() for topic, topic_id in found.items() if topic_id is not None}
 
 
 def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Positions:
@@ -37,6 +78,7 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Positions:
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, found in offsets.items()
+        if topic != TOPIC_IDS
         for partition, offset in found.items()
     }
 
@@ -152,6 +194,7 @@ def _numbers(name: str, text: str) -> Positions:
         return {
             TopicPartition(topic, int(partition)): int(number)
             for topic, numbers in found.items()
+            if topic != TOPIC_IDS
             for partition, number in numbers.items()
         }
     except (AttributeError, TypeError, ValueError):

@@ -11,7 +11,7 @@ that it has ever read. So a topic that it no longer names is not read, and goes 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -40,6 +40,8 @@ from shmaccum.spark.positions import (
     present_positions,
     starting_positions,
     to_json,
+    topic_ids_in,
+    topic_ids_of,
 )
 from shmaccum.spark.record_batches import record_batches
 
@@ -125,9 +127,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         """The positions at which a query without a checkpoint begins."""
         reader = open_reader(self._options)
-        places = self._places(reader)
+        topic_ids, places = topic_ids_of(reader), self._places(reader)
         starts = starting_positions(reader, places, self._options, default="latest")
-        return to_json({**starts, **self._committed(reader, places)})
+        return to_json({**starts, **self._committed(reader, places)}, topic_ids)
 
     def _committed(self, reader: LogReader, places: Sequence[TopicPartition]) -> Positions:
         """The offsets that the group has committed for these partitions.
@@ -157,14 +159,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             OffsetOutOfRangeError: a partition has lost records that were read already.
         """
         reader = open_reader(self._options)
+        topic_ids = topic_ids_of(reader)
         ends = self._latest(reader) if self._last is None else self._last
         if start is None:
-            return to_json({**self._known, **ends})
-        starts = self._starts(reader, from_json(start), ends)
+            return to_json({**self._known, **ends}, topic_ids)
+        starts = self._starts(reader, start, ends, topic_ids)
         ends = {**starts, **{place: max(end, starts[place]) for place, end in ends.items()}}
         if HAS_READ_LIMITS and isinstance(limit, ReadMaxRows):
             ends = limit_positions(starts, ends, limit.max_rows)
-        return to_json(ends)
+        return to_json(ends, topic_ids)
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802 - Spark's name
         """The end of the log, which the progress of a query shows as ``latestOffset`` since Spark 4.2.
@@ -186,7 +189,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         ends = from_json(end)
         reader = open_reader(self._options)
-        starts = self._starts(reader, from_json(start), ends)
+        starts = self._starts(reader, start, ends, topic_ids_in(end))
+        for place in self._former(starts, topic_ids_in(end), topic_ids_of(reader)):
+            self._tell_former(place, ends.get(place, starts[place]))
+            ends[place] = starts[place] = 0
         self._known.update({**starts, **ends})
         wanted = self._without_unnamed(starts, ends)
         return plan_ranges(starts, wanted, self._options.min_partitions)
@@ -214,9 +220,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             GroupModeError: a server coordinates the group.
         """
         if self._options.group_id is not None:
-            is_named = partition_test(self._options)
+            is_named, reader = partition_test(self._options), open_reader(self._options)
             ends = {place: offset for place, offset in from_json(end).items() if is_named(place)}
-            commit(open_reader(self._options), self._options.group_id, ends)
+            for place in self._former(ends, topic_ids_in(end), topic_ids_of(reader)):
+                del ends[place]
+            commit(reader, self._options.group_id, ends)
 
     def _latest(self, reader: LogReader) -> Positions:
         return latest_positions(reader, self._places(reader))
@@ -232,16 +240,56 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._told.add(sentence)
             logger.warning("%s", sentence)
 
-    def _starts(self, reader: LogReader, known: Positions, ends: Positions) -> Positions:
-        """The position at which each partition goes on; a new partition begins at its start."""
-        starts = dict(known)
-        for place in ends.keys() - known.keys():
+    def _starts(self, reader: LogReader, start: Offsets, ends: Positions, topic_ids: Mapping[str, str]) -> Positions:
+        """The position at which each partition goes on; a new partition begins at its start.
+
+        Args:
+            reader: of the log.
+            start: the position in the checkpoint.
+            ends: the end of the micro-batch.
+            topic_ids: of the topics that the ends are of.
+        """
+        starts = from_json(start)
+        for place in ends.keys() - starts.keys():
             found = self._known.get(place)
             starts[place] = reader.partition(*place).log_start_offset if found is None else found
+        for place in self._former(starts, topic_ids_in(start), topic_ids):
+            self._tell_former(place, starts[place])
+            starts[place] = _start_of(reader, place)
         if self._options.fail_on_data_loss:
             self._check_loss(reader, starts, ends)
+        else:
+            self._leave_lost(reader, starts, ends, topic_ids_in(start))
         self._tell_unnamed(starts)
         return starts
+
+    @staticmethod
+    def _former(
+        positions: Positions, former_ids: Mapping[str, str], topic_ids: Mapping[str, str]
+    ) -> list[TopicPartition]:
+        """The partitions whose topic was deleted and created again since the ids were read."""
+        known = former_ids.keys() & topic_ids.keys()
+        former = {topic for topic in known if former_ids[topic] != topic_ids[topic]}
+        return [place for place in positions if place.topic in former]
+
+    def _tell_former(self, place: TopicPartition, offset: int) -> None:
+        sentence = f"{place} was read up to offset {offset}, and its topic was deleted and created again since"
+        if self._options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(f"{sentence}; {PUT_UP}")
+        self._warn(f"{sentence}: the query goes on with the records of the new topic")
+
+    def _leave_lost(self, reader: LogReader, starts: Positions, ends: Positions, topic_ids: Mapping[str, str]) -> None:
+        """Positions behind the end of a log: no record that is written from now on may be passed over.
+
+        A position of a former version, which has no id, is taken for one of a former topic.
+        """
+        for place in [place for place, start in starts.items() if ends.get(place, start) < start]:
+            offset = ends[place] if place.topic in topic_ids else _start_of(reader, place)
+            self._warn(
+                f"{place} was read up to offset {starts[place]} and ends at {ends[place]} now: the query goes on at "
+                f"offset {offset}"
+            )
+            starts[place] = offset
 
     @staticmethod
     def _check_loss(reader: LogReader, starts: Positions, ends: Positions) -> None:
@@ -269,6 +317,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one range."""
         return read_range(self._options, partition)
+
+
+def _start_of(reader: LogReader, place: TopicPartition) -> int:
+    """The log start offset of a partition; 0 where it is not there."""
+    is_there = place in reader.topic_partitions()
+    return reader.partition(*place).log_start_offset if is_there else 0
 
 
 PUT_UP = "say failOnDataLoss=false to read what is there"

@@ -36,6 +36,7 @@ from shmaccum.groups.offsets_file import GroupLock
 from shmaccum.segment_log import LogDirectory
 from shmaccum.spark import group_offsets
 from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges, shares
+from shmaccum.spark.positions import Offsets
 from shmaccum.spark.readers import HAS_READ_LIMITS, BatchReader, StreamReader
 from shmaccum.spark.settings import source_options
 from tests.log_support import START_MS, make_batch
@@ -306,9 +307,71 @@ def test_a_partition_that_lost_records_fails_the_query(log: Path) -> None:
     start = {"flights": {"0": 31, "1": 0}}
     with pytest.raises(OffsetOutOfRangeError, match="was read up to offset 31 and ends at 30 now"):
         stream(log).latestOffset(start)
-    assert stream(log, failOnDataLoss="false").latestOffset(start) == {"flights": {"0": 31, "1": 6}}
+    end = stream(log, failOnDataLoss="false").latestOffset(start)
+    assert end == {"flights": {"0": 30, "1": 6}}  # and a record that comes there is read
+    assert records(stream(log, failOnDataLoss="false"), start, end) == 30 + 6
     with pytest.raises(LogPartitionNotFoundError, match="gone-0 was read up to offset 3 and is gone"):
         stream(log).latestOffset({"gone": {"0": 3}, "flights": {"0": 0, "1": 0}})
+
+
+# --- topics that are deleted and created again
+
+
+def in_checkpoint(offsets: Offsets) -> Any:
+    """As Spark writes it down and reads it."""
+    return json.loads(json.dumps(offsets))
+
+
+def create_again(log: Path, count: int) -> None:
+    with LogDirectory(log) as directory:
+        directory.delete_topic("flights")
+    append(log, FLIGHTS_0, count)
+
+
+def records(reader: StreamReader, start: Offsets, end: Offsets) -> int:
+    """How many records a micro-batch reads."""
+    return sum(each.end - each.start for each in reader.partitions(start, end) if isinstance(each, LogRange))
+
+
+def test_a_position_has_the_id_of_its_topic_in_a_checkpoint(log: Path) -> None:
+    start = stream(log).latestOffset(stream(log).initialOffset())
+    assert start == {"flights": {"0": 30, "1": 6}}
+    topic_id = in_checkpoint(start)["topic ids"]["flights"]
+    create_again(log, 1)
+    assert in_checkpoint(stream(log).initialOffset())["topic ids"]["flights"] != topic_id
+
+
+@pytest.mark.parametrize("count", [4, 10, 20])
+@pytest.mark.parametrize("has_ids", [False, True])
+def test_the_records_of_a_new_topic_are_read(
+    log: Path, count: int, has_ids: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fewer records than before, as many, or more. A checkpoint of a former version tells only the first case."""
+    start = in_checkpoint(stream(log).latestOffset(stream(log).initialOffset()))
+    if not has_ids:
+        del start["topic ids"]
+    create_again(log, count)
+    if has_ids or count < 10:
+        with pytest.raises(OffsetOutOfRangeError, match="flights-0 was read up to offset 30"):
+            stream(log).latestOffset(start)
+    if not has_ids and count >= 10:
+        return
+    end = in_checkpoint(stream(log, failOnDataLoss="false").latestOffset(start))
+    assert end["flights"]["0"] == 3 * count
+    assert records(stream(log, failOnDataLoss="false"), start, end) == 3 * count
+    assert "flights-0 was read up to offset 30" in caplog.text
+    append(log, FLIGHTS_0, 1, first=count)
+    following = stream(log).latestOffset(end)
+    assert records(stream(log), end, following) == 3
+
+
+def test_a_micro_batch_of_a_topic_that_was_created_again_since_is_empty(log: Path) -> None:
+    start = in_checkpoint(stream(log, startingOffsets="earliest").initialOffset())
+    end = in_checkpoint(stream(log).latestOffset(start))
+    create_again(log, 20)
+    with pytest.raises(OffsetOutOfRangeError, match="created again"):
+        stream(log).partitions(start, end)
+    assert records(stream(log, failOnDataLoss="false"), start, end) == 0
 
 
 # --- a checkpoint of other topics
