@@ -22,6 +22,9 @@ from shmaccum.segment_log.codecs import CODECS, decompress
 from shmaccum.segment_log.log_file import FileRange, LogFile
 from shmaccum.units import format_count
 
+DECOMPRESSED_SIZE_MAX = 1 << 30
+"""Bytes that the records of one batch may have when a reader decompresses them: a batch is input."""
+
 
 class LogRecord(NamedTuple):
     """One record of a partition."""
@@ -145,7 +148,7 @@ class LogBatch:
         try:
             return decode_records(found.records, LogRecord, *found[1:])
         except (CorruptArenaError, ValueError) as error:
-            raise self._corrupt(error) from None
+            raise self.corrupt(error) from None
 
     def consumed_records(self, place: TopicPartition, first_offset: int, views: Views) -> list[ConsumerRecord]:
         """The records from an offset on, as a consumer hands them out.
@@ -162,7 +165,7 @@ class LogBatch:
         try:
             return consume_batch(found.records, place, self.header.leader_epoch, first_offset, *found[1:], *views)
         except (CorruptArenaError, ValueError) as error:
-            raise self._corrupt(error) from None
+            raise self.corrupt(error) from None
 
     def decodable(self) -> Decodable:
         """The records as the native core decodes them.
@@ -175,14 +178,15 @@ class LogBatch:
         time_of_all_ms = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME else None
         records: memoryview | bytes = self.view[HEADER_SIZE:]
         if codec and codec not in CODECS:
-            raise self._corrupt(ValueError(f"it is compressed by codec {codec}, which does not exist"))
+            raise self.corrupt(ValueError(f"it is compressed by codec {codec}, which does not exist"))
         try:
-            records = decompress(codec, self.view[HEADER_SIZE:]) if codec else records
+            records = decompress(codec, self.view[HEADER_SIZE:], DECOMPRESSED_SIZE_MAX) if codec else records
         except ValueError as error:
-            raise self._corrupt(error) from None
+            raise self.corrupt(error) from None
         return Decodable(records, header.base_offset, header.base_timestamp_ms, header.record_count, time_of_all_ms)
 
-    def _corrupt(self, error: Exception) -> CorruptLogError:
+    def corrupt(self, error: Exception) -> CorruptLogError:
+        """The error for records that cannot be read."""
         end = self.position + self.size
         return CorruptLogError(self.segment, self.position, end, str(error), self.next_offset)
 

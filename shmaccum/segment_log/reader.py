@@ -27,6 +27,7 @@ from shmaccum.exceptions import (
     OffsetOutOfRangeError,
 )
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.codecs import DecompressedTooLargeError
 from shmaccum.segment_log.columns import RecordColumns
 from shmaccum.segment_log.file_names import (
     LOCK_FILE,
@@ -40,6 +41,7 @@ from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.log_batch import LogBatch, LogRecord, UnreadBatch, Views
 from shmaccum.segment_log.log_file import LogFile
 from shmaccum.segment_log.partition_folders import partitions_of
+from shmaccum.segment_log.record_times import RecordTime, record_times
 from shmaccum.segment_log.segment_view import Missing, SegmentView
 from shmaccum.segment_log.small_files import read_offsets_checkpoint
 from shmaccum.segment_log.transaction_view import TransactionView
@@ -298,9 +300,12 @@ class PartitionReader:
     def _first_since(self, timestamp_ms: int, offset: int) -> OffsetAndTimestamp | None:
         for batch in self.batches(offset):
             if batch.max_timestamp_ms >= timestamp_ms or batch.header.is_time_missing:
-                for record in self._readable(batch):
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
-                        return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+                try:
+                    for record in self._times(batch):
+                        if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
+                            return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+                except DecompressedTooLargeError:  # a reader that starts in front of the record finds it
+                    return OffsetAndTimestamp(max(batch.base_offset, offset), batch.header.youngest_ms)
         return None
 
     # --- batches and records
@@ -370,6 +375,15 @@ class PartitionReader:
             records = [] if batch.is_control else self._readable(batch)
             yield from records if batch.base_offset >= offset else [each for each in records if each.offset >= offset]
 
+    def _times(self, batch: LogBatch) -> Iterator[RecordTime]:
+        """The times of the records of a batch, as far as they can be read, where damage is to be skipped."""
+        try:
+            yield from record_times(batch)
+        except CorruptLogError as error:
+            if self.reader.on_corrupt == "raise":
+                raise
+            self.skipped.append(error)
+
     def _readable(self, batch: LogBatch) -> list[LogRecord]:
         """The records of a batch; none of one whose records cannot be read, where damage is to be skipped."""
         try:
@@ -407,8 +421,11 @@ def _younger(one: OffsetAndTimestamp | None, other: OffsetAndTimestamp | None) -
 
 def _youngest_record(batch: LogBatch, start: int) -> OffsetAndTimestamp | None:
     """The first record of those with the largest timestamp, from this offset on."""
-    records = (record for record in batch.records() if record.offset >= start)
-    youngest = max(records, key=lambda record: (record.timestamp_ms, -record.offset), default=None)
+    records = (record for record in record_times(batch) if record.offset >= start)
+    try:
+        youngest = max(records, key=lambda record: (record.timestamp_ms, -record.offset), default=None)
+    except DecompressedTooLargeError:
+        return OffsetAndTimestamp(max(batch.base_offset, start), batch.header.youngest_ms)
     return None if youngest is None else OffsetAndTimestamp(youngest.offset, youngest.timestamp_ms)
 
 

@@ -13,8 +13,9 @@ where a client says otherwise, the header and its CRC are written anew. A record
 message.timestamp.after.max.ms, because neither look-ups by time nor retention could use the segment that it is in.
 
 Compressed records are decompressed to be judged, as Apache Kafka does, and the bytes are thrown away. A few are
-decompressed in the loop, others in the server's thread for it. The records of a request that stand for more bytes than
-`decompressed_size_max` are refused as too large, upon which a client sends them in smaller batches.
+decompressed in the loop, others in the server's thread for it. At most `decompressed_size_max` bytes of a request are
+kept at once: the records of a batch beyond that are read piece by piece (`segment_log/record_times.py`), up to a bound.
+A batch beyond that bound is refused as too large, upon which a client sends smaller batches.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.codecs import CODECS, DecompressedTooLargeError, decompress
 from shmaccum.segment_log.log_batch import LogBatch
 from shmaccum.segment_log.producer_state import Refusal
+from shmaccum.segment_log.record_times import streamed_deltas
 
 NO_TIMESTAMP = -1
 OF_A_PRODUCER = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL
@@ -67,10 +69,16 @@ class Rules(NamedTuple):
 
 
 class Budget:
-    """The bytes that the compressed batches of a request may stand for together."""
+    """The bytes that the compressed batches of a request may stand for together.
 
-    def __init__(self, left: int) -> None:
+    Attributes:
+        left: how many are left.
+        may_stream: a batch beyond them is read piece by piece.
+    """
+
+    def __init__(self, left: int, *, may_stream: bool = False) -> None:
         self.left = left
+        self.may_stream = may_stream
 
     def take(self, size: int) -> None:
         self.left -= size
@@ -153,13 +161,30 @@ def judge(batches: list[LogBatch], rules: Rules, budget: Budget) -> list[LogBatc
     return judged
 
 
+def _times(batch: LogBatch, codec: int, records: memoryview, budget: Budget) -> tuple[int, int]:
+    """The times of the first and of the youngest record; the records are checked. A batch that stands for more bytes
+    than are kept at once is read piece by piece, in the thread."""
+    header = batch.header
+    try:
+        plain = decompress(codec, records, budget.left) if codec else records
+    except DecompressedTooLargeError:
+        if not budget.may_stream:
+            raise
+        times_ms = []
+        for number, (offset_delta, time_delta) in enumerate(streamed_deltas(codec, records, header.record_count)):
+            if offset_delta != number:
+                raise ValueError(f"the record {number} has the offset delta {offset_delta}") from None
+            times_ms.append(header.base_timestamp_ms + time_delta)
+        return min(times_ms), max(times_ms)
+    budget.take(len(plain) if codec else 0)
+    return records_time(plain, header.base_timestamp_ms, header.record_count)
+
+
 def _judge_one(batch: LogBatch, rules: Rules, budget: Budget) -> LogBatch | Refusal:
     header = batch.header
     codec, records = header.attributes & CODEC_MASK, batch.view[HEADER_SIZE:]
     try:
-        plain = decompress(codec, records, budget.left) if codec else records
-        budget.take(len(plain) if codec else 0)
-        first_ms, last_ms = records_time(plain, header.base_timestamp_ms, header.record_count)
+        first_ms, last_ms = _times(batch, codec, records, budget)
     except CodecMissingError as error:
         return Refusal(BrokerError.UNSUPPORTED_COMPRESSION_TYPE, str(error))
     except DecompressedTooLargeError:

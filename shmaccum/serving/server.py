@@ -91,7 +91,7 @@ FAILED_LOGIN_DELAY_S = 1.0
 IDLE_S, UNREAD_S, LONG_WAIT_S = 5.0, 10.0, 60.0
 """How long a client is idle, does not read its answer, or waits in a fetch, before another one may have its place."""
 SLICE_S = 0.005
-"""The time that a long request has before the other clients are looked at."""
+"""The time that long requests, or requests that came together, have before the other clients are looked at."""
 AT_ONCE_SIZE_MAX = 32 << 10
 """Bytes of a request that is decoded in the loop: the library needs 2 µs for each element."""
 Computed = tuple[Any, Exception | None]
@@ -258,9 +258,7 @@ class LogServer(ClosedOnExit):
         due_s = self._due_s()
         has_work = bool(self._runnable or self._under_way) or self._scraped is not None
         self._take_events(0.0 if has_work else max(due_s - time.monotonic(), 0.0))
-        runnable, self._runnable = self._runnable, []
-        for connection in runnable:
-            self._take_frame(connection)
+        self._take_runnable()
         if self._starved:
             self._feed_starved()
             self._close_stalled()
@@ -273,6 +271,16 @@ class LogServer(ClosedOnExit):
         self._go_on()
         if time.monotonic() >= due_s:
             self._do_due()
+
+    def _take_runnable(self) -> None:
+        """Begins the next requests of clients that sent several at once, as many as fit into a slice."""
+        runnable, self._runnable = self._runnable, []
+        end_s = time.monotonic() + SLICE_S
+        for taken, connection in enumerate(runnable, 1):
+            self._take_frame(connection)
+            if time.monotonic() >= end_s:
+                self._runnable = runnable[taken:] + self._runnable
+                return
 
     def _take_events(self, rest_s: float) -> None:
         """Waits for the files of the loop, and does what they ask for. Ordinary fetches are answered by then."""

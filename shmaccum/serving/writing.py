@@ -99,7 +99,8 @@ class Writing:
         try:
             judged = _judged(prepared, Budget(AT_ONCE_SIZE_MAX))
         except DecompressedTooLargeError:
-            budget = Budget(decompressed_size_max(sum(len(data.records or b"") for _, data, _, _ in prepared)))
+            request_size = sum(len(data.records or b"") for _, data, _, _ in prepared)
+            budget = Budget(decompressed_size_max(request_size), may_stream=True)
             judged = yield functools.partial(_judged_in_thread, prepared, budget)
         yield from self._append_all(call, judged)
 

@@ -16,6 +16,7 @@ import confluent_kafka
 import pytest
 
 from shmaccum import descriptors
+from shmaccum.segment_log import codecs, record_times
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving import LogServer, produced, writing
@@ -105,16 +106,60 @@ def test_records_that_are_none_are_refused_and_the_connection_goes_on(tmp_path: 
         assert sorted(consume_with_kafka_python(address, 3)) == [0, 1, 2]
 
 
-def test_a_compressed_bomb_is_refused(tmp_path: Path) -> None:
-    refusals: list[Any] = []
-    with running(tmp_path / "log", max_message_bytes="1MiB") as server:
-        producer = confluent_kafka.Producer(
-            {"bootstrap.servers": address_of(server), "compression.type": "zstd", "message.max.bytes": 100_000_000}
-        )
-        producer.produce(TOPIC, bytes(90_000_000), partition=0, on_delivery=lambda error, _: refusals.append(error))
-        assert producer.flush(DEADLINE_S) == 0
-        (refusal,) = refusals
-        assert refusal.code() == confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE
+BOMB_SIZE = 90_000_000
+
+
+def produce_bomb(address: str) -> Any:
+    """Produces a few kilobytes that stand for 90 MB; answers the error."""
+    errors: list[Any] = []
+    options = {"bootstrap.servers": address, "compression.type": "zstd", "message.max.bytes": 100_000_000}
+    producer = confluent_kafka.Producer(options)
+    producer.produce(TOPIC, bytes(BOMB_SIZE), partition=0, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(DEADLINE_S) == 0
+    return errors[0]
+
+
+def listed_offset(address: str, timestamp_ms: int) -> int:
+    asked = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp_ms}]
+    topics = [{"name": TOPIC, "partitions": asked}]
+    with Asking(address) as asking:
+        answer = asking.ask(2, 7, {"replica_id": -1, "isolation_level": 0, "topics": topics})
+    return int(answer.topics[0].partitions[0].offset)
+
+
+def test_a_compressed_bomb_is_judged_and_looked_up_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    real = codecs.stream
+
+    def noted(*arguments: Any, **options: Any) -> Iterator[bytes]:
+        for piece in real(*arguments, **options):
+            sizes.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr(record_times, "stream", noted)
+    with served(tmp_path / "log", max_message_bytes="1MiB") as address:
+        assert produce_bomb(address) is None
+        assert sum(sizes) > BOMB_SIZE
+        assert listed_offset(address, 1) == listed_offset(address, -3) == 0
+        assert max(sizes) <= 8 << 20
+
+
+def test_a_compressed_bomb_that_stands_for_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_times, "STREAMED_SIZE_MAX", BOMB_SIZE // 2)
+    with served(tmp_path / "log", max_message_bytes="1MiB") as address:
+        assert produce_bomb(address).code() == confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_a_look_up_in_a_bomb_that_is_in_the_log_leads_to_its_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path / "log", max_message_bytes="1MiB") as address:
+        assert produce_bomb(address) is None
+        monkeypatch.setattr(record_times, "STREAMED_SIZE_MAX", 4096)
+        monkeypatch.setattr(record_times, "AT_ONCE_SIZE_MAX", 4096)
+        assert listed_offset(address, 1) == listed_offset(address, -3) == 0
 
 
 def test_compressed_records_are_judged_while_others_are_answered(
