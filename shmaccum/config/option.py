@@ -75,7 +75,7 @@ class Option:
             return None
         try:
             return self.parse(given)
-        except (InvalidArgumentError, TypeError) as error:
+        except (TypeError, ValueError) as error:  # int() has one of its own for thousands of digits
             raise InvalidArgumentError(f"{name}: {error}") from None
 
 

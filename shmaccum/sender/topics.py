@@ -11,6 +11,8 @@ from shmaccum.sinks.sink import Sink
 
 REFRESH_NS = 5_000_000_000
 ASK_AGAIN_NS = 5_000_000
+FULL_SHARE = 0.75
+"""The share of the table of topics from which on unknown topics are told of."""
 WANTED_NS = 50_000_000
 """Time between two looks for producers that wait for more partitions: each is a look at every topic."""
 WANTED_FOR_NS = 1_000_000_000
@@ -57,9 +59,22 @@ class TopicPublisher:
     def _look(self, now_ns: int) -> None:
         topics = self._native.topics()
         unknown_count = sum(not self._publish_one(topic) for topic in topics)
+        self._warn_of_unknown(topics)
         self._seen_count = len(topics)
         is_changing = unknown_count or now_ns < self._is_wanted_until_ns
         self.look_at_ns = now_ns + (ASK_AGAIN_NS if is_changing else REFRESH_NS)
+
+    def _warn_of_unknown(self, topics: list[str]) -> None:
+        """A topic keeps its place in the arena, also a misspelt one: a program that sends to many fills the table."""
+        room = self._native.geometry["topic_count"]
+        if len(topics) < room * FULL_SHARE:
+            return
+        unknown = [topic for topic in topics if not self._native.topic_partition_count(topic)]
+        if unknown:
+            self._report(
+                f"the arena has room for {room} topics, and little is left: topics that the sink does not know take "
+                f"places, as {unknown[0]!r}. Correct the programs that send to them, and create the arena anew"
+            )
 
     def _publish_one(self, topic: str) -> bool:
         """False while the sink is finding out."""

@@ -438,6 +438,39 @@ static PyObject *arena_record_error(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* A name keeps its place, for every process may have its index. So the sentence tells which names need none. */
+static COLD void raise_no_topic_room(const struct arena_object *self)
+{
+    const char *example = "";
+    uint32_t example_size = 0;
+    uint32_t unknown_count = 0;
+    uint32_t count = registry_topic_count(self->core);
+    for (uint32_t i = 0; i < count; i++) {
+        const char *name;
+        uint32_t size;
+        if (topic_partition_count(self->core, i) == 0 &&
+            registry_topic_name(self->core, i, &name, &size) == STATUS_OK) {
+            example = unknown_count == 0 ? name : example;
+            example_size = unknown_count == 0 ? size : example_size;
+            unknown_count++;
+        }
+    }
+    if (unknown_count == 0) {
+        raise_format(self->state, STATUS_NO_PARTITION,
+                     "the arena has no room for another topic: create it with a larger topic_count");
+        return;
+    }
+    PyObject *shown = PyUnicode_DecodeUTF8(example, (Py_ssize_t)example_size, "replace");
+    if (shown != NULL) {
+        raise_format(self->state, STATUS_NO_PARTITION,
+                     "the arena has no room for another topic: it has %u, and no sink knows %u of them, as %R. A name "
+                     "keeps its place: correct the programs that send to such names, and create the arena anew, with a "
+                     "larger topic_count where that is too small",
+                     count, unknown_count, shown);
+        Py_DECREF(shown);
+    }
+}
+
 bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *topic_index)
 {
     const char *name;
@@ -456,8 +489,7 @@ bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *to
         return false;
     }
     if (status == STATUS_NO_PARTITION) {
-        raise_format(self->state, status, "the arena has no room for another topic: create it with a larger "
-                     "topic_count");
+        raise_no_topic_room(self);
         return false;
     }
     if (status != STATUS_OK) {
