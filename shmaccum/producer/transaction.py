@@ -28,6 +28,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, final
 
+from shmaccum import cooperative
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import RemovalWatch, check_takes_records, removed_error
 from shmaccum.arena.reports import read_entries, reason_of_failed_transaction
@@ -46,7 +47,7 @@ from shmaccum.units import parse_timeout_s
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from shmaccum import _native, cooperative
+    from shmaccum import _native
 
 COMMIT_TIMEOUT_S = 120.0
 """How long a commit waits for its outcome by default."""
