@@ -46,8 +46,8 @@ def sync_folder(path: str) -> None:
 def sync_path(path: str) -> None:
     """Make every name on the way to a file or folder survive a crash of the host.
 
-    The process that made a folder may have died before it synced the parent. So all folders up to the mount point are
-    synced, not only those that this process made. A folder that this user may not read is left out.
+    The process that made a folder may have died before it synced the parent. So every folder up to the mount point is
+    synced. A folder that this user may not read is left out.
 
     Raises:
         OSError: a folder could not be synced.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts the power of a disk again and again, and looks whether every promise was kept; one line for each path and level.
+"""Cut the power of a disk repeatedly, and print one line of figures for each path and level.
 
     python -m tests.power                                       every path, with each of its levels
     python -m tests.power --paths arena-log overflow:sync --cuts 20 --seed 7

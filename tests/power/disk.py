@@ -53,7 +53,7 @@ def leave_namespace() -> None:
 
 
 def why_not() -> str | None:
-    """The reason why this process can cut no power; None: it can, and it has left its mount namespace for that."""
+    """Return the reason why this process can cut no power. If it can, return None; it has then left its namespace."""
     if os.geteuid() != 0:
         return "only root can mount a disk and cut it off"
     missing = [name for name in NEEDED if shutil.which(name) is None]
@@ -76,12 +76,14 @@ class Disk:
     Attributes:
         path: the folder at which it is mounted.
         memory: a folder that survives the cuts, for ledgers.
-        cuts_ns: CLOCK_MONOTONIC of each cut, read before it.
+        boots_ns: CLOCK_MONOTONIC of each boot.
+        cuts_ns: the same of each cut, read before it.
     """
 
     def __init__(self) -> None:
         self.memory = MEMORY / f"power-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.path = self.memory / "disk"
+        self.boots_ns: list[int] = []
         self.cuts_ns: list[int] = []
         self._image = self.memory / "image"
         self._device = ""
@@ -114,6 +116,7 @@ class Disk:
         """Mounts the disk; processes that are started from now on belong to another boot."""
         self._boot.write_text(f"{uuid.uuid4()}\n")
         _run("mount", "-o", "commit=300", self._device, str(self.path))
+        self.boots_ns.append(time.monotonic_ns())
 
     def command(self, *command: str) -> list[str]:
         """A command as a process of this boot."""

@@ -34,15 +34,20 @@ class Ledger:
         os.write(self._descriptor, f"{kind} {name} {time.monotonic_ns()}\n".encode())
 
 
-def read_ledgers(folder: Path, cuts_ns: list[int]) -> Iterator[Entry]:
+def read_ledgers(folder: Path, boots_ns: list[int], cuts_ns: list[int]) -> Iterator[Entry]:
     """The entries of all ledgers in a folder.
+
+    A process may live for some milliseconds after the cut, until it is killed. Its entries of that time are left out.
 
     Args:
         folder: that of the ledgers.
-        cuts_ns: the times of the power cuts so far.
+        boots_ns: the time of each boot.
+        cuts_ns: the time of the power cut that ended each boot.
     """
     for path in sorted(folder.glob("*.ledger")):
         for line in path.read_text().splitlines():
             kind, name, time_ns = line.split(" ")
-            later = cuts_ns[bisect.bisect(cuts_ns, int(time_ns)) :]
-            yield Entry(kind, name, int(time_ns), (later[0] if later else time.monotonic_ns()) - int(time_ns))
+            boot = bisect.bisect(boots_ns, int(time_ns)) - 1
+            age_ns = (cuts_ns[boot] if boot < len(cuts_ns) else time.monotonic_ns()) - int(time_ns)
+            if age_ns >= 0:
+                yield Entry(kind, name, int(time_ns), age_ns)

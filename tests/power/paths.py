@@ -59,7 +59,7 @@ class Figures:
 
     @property
     def is_good(self) -> bool:
-        """True when every promise was kept."""
+        """True if no promise was broken."""
         return not (self.lost or self.damaged_count or self.wrong) and bool(self.promised or self.is_refused)
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class Trial(abc.ABC):
     cut_after_s = 0.0
     """So much later the power is cut."""
     doubles: ClassVar[bool] = False
-    """Records may come twice: the arena may have come back as it was before they were delivered."""
+    """Records may be delivered twice, because the next boot may find the arena as it was before their delivery."""
 
     def __init__(self, disk: Disk, level: str, seed: int) -> None:
         self.disk = disk
@@ -149,7 +149,7 @@ class Trial(abc.ABC):
 
     def entries(self) -> Iterator[Entry]:
         """Every entry so far."""
-        return read_ledgers(self.disk.memory, self.disk.cuts_ns)
+        return read_ledgers(self.disk.memory, self.disk.boots_ns, self.disk.cuts_ns)
 
     def _wait_for_promise(self) -> None:
         deadline_s, known = time.monotonic() + WATCHDOG_S, self._sign_count
@@ -229,12 +229,12 @@ class _OfArena(Trial):
         return entry.kind == "got"
 
     def start_producers(self) -> None:
-        """Starts those that wait for a future now and then."""
+        """Starts producers that wait for some of their futures."""
         for number in range(WORKERS):
             self.worker("produce", self.arena, f"{self.round}.{number}", "some")
 
     def start_senders_alone(self) -> None:
-        """Starts those that wait for no future."""
+        """Starts producers that wait for no future."""
         for number in range(WORKERS):
             self.worker("send_alone", self.arena, f"{self.round}.{number}")
 

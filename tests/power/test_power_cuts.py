@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A power cut undoes no promise, on any path of a record. ``python -m tests.power`` cuts as often as it is told."""
+"""A power cut undoes no promise, on any path of a record. ``python -m tests.power`` runs more cuts."""
 
 from __future__ import annotations
 
