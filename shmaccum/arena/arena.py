@@ -20,7 +20,6 @@ import posix_ipc
 from shmaccum import _native, cooperative
 from shmaccum.arena.creation import remove_private, wait_for_others
 from shmaccum.arena.file import SHARED_MEMORY, ArenaFile, group_number
-from shmaccum.arena.flusher import Flusher
 from shmaccum.config import ArenaOptions
 from shmaccum.durability import sync_path
 from shmaccum.exceptions import (
@@ -41,6 +40,7 @@ from shmaccum.units import format_count, format_size
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from shmaccum.arena.flusher import Flusher
     from shmaccum.arena.tables import Table
     from shmaccum.config.dicts import ArenaOptionsDict
 
@@ -277,7 +277,7 @@ class Arena:
         self.native = native
         self.name = file.text
         self.is_removal_told = False
-        self._flusher = Flusher.of(native)
+        self._flusher = _flusher_of(native)
         if self._flusher is not None:
             weakref.finalize(self, self._flusher.stop)
 
@@ -793,3 +793,13 @@ class Arena:
 def _reopen(name: str, is_read_only: bool, mode: int, group: int | None) -> Arena:
     """The arena in the process that unpickles it."""
     return Arena.open_read_only(name, mode=mode) if is_read_only else Arena.attach(name, mode=mode, group=group)
+
+
+def _flusher_of(native: _native.Arena) -> Flusher | None:
+    """The thread that forces the arena to disk; None where nothing is to be forced."""
+    geometry = native.geometry
+    if native.is_read_only or DURABILITIES[geometry["durability"]] != "interval":
+        return None
+    from shmaccum.arena.flusher import Flusher  # slow to import, and a command that looks at an arena does without
+
+    return Flusher(native, geometry["sync_interval_ms"])

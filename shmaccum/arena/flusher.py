@@ -25,7 +25,6 @@ from shmaccum.exceptions import ShmaccumError
 
 logger = logging.getLogger("shmaccum.arena")
 
-INTERVAL = 1
 NS_PER_MS = 10**6
 STOP_PATIENCE_S = 0.2
 """The least time for a thread that waits to see that it is to end."""
@@ -39,14 +38,6 @@ class Flusher:
         self._half_ns = interval_ms * NS_PER_MS // 2
         self._begin()
         _flushers.add(self)
-
-    @classmethod
-    def of(cls, native: _native.Arena) -> Flusher | None:
-        """None where nothing is to be forced."""
-        geometry = native.geometry
-        if native.is_read_only or geometry["durability"] != INTERVAL:
-            return None
-        return cls(native, geometry["sync_interval_ms"])
 
     def _begin(self) -> None:
         self._stop: SimpleQueue[None] = SimpleQueue()

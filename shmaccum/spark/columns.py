@@ -121,17 +121,3 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
 def _instead(types: Mapping[str, DataType]) -> str:
     """The clause that names the frame's columns. Their case counts, also where Spark would ignore it."""
     return f"its columns are {', '.join(types) or 'none'}"
-
-
-def check_instants(rows: Any) -> None:
-    """Makes sure that the times of a `pyarrow.RecordBatch` from Spark are instants.
-
-    Raises:
-        InvalidArgumentError: the column ``timestamp`` has no time zone.
-    """
-    index = rows.schema.get_field_index("timestamp")
-    if index >= 0 and getattr(rows.schema.field(index).type, "tz", None) is None:
-        kind = rows.schema.field(index).type
-        raise InvalidArgumentError(
-            f"the column 'timestamp' is {kind}, which is no instant: cast it to timestamp, or leave it out"
-        )

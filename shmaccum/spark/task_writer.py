@@ -17,7 +17,6 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries, OffsetRange
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S
-from shmaccum.spark.columns import check_instants
 from shmaccum.spark.node import node_producer
 from shmaccum.spark.node_sender import NodeSender
 from shmaccum.spark.settings import SinkSettings, sink_settings
@@ -26,6 +25,20 @@ from shmaccum.units import format_count
 PIECE_FRACTION = 16
 """One call appends at most the arena's buffer memory divided by this."""
 FLUSH_SLICE_S = 0.1
+
+
+def check_instants(rows: Any) -> None:
+    """Makes sure that the times of a `pyarrow.RecordBatch` from Spark are instants.
+
+    Raises:
+        InvalidArgumentError: the column ``timestamp`` has no time zone.
+    """
+    index = rows.schema.get_field_index("timestamp")
+    if index >= 0 and getattr(rows.schema.field(index).type, "tz", None) is None:
+        kind = rows.schema.field(index).type
+        raise InvalidArgumentError(
+            f"the column 'timestamp' is {kind}, which is no instant: cast it to timestamp, or leave it out"
+        )
 
 
 class Delivered(NamedTuple):

@@ -254,7 +254,7 @@ def test_offsets_of_a_group_are_committed_with_the_records_or_not_at_all(
     assert cluster.committed() == [b"1"]
 
 
-def test_a_member_that_the_group_does_not_know_commits_nothing(cluster: Cluster, transactional: Arena) -> None:
+def test_a_member_of_a_group_that_does_not_exist_commits_nothing(cluster: Cluster, transactional: Arena) -> None:
     class Metadata:
         group_id, generation_id, member_id, group_instance_id = "readers", 4, "stranger", None
 
@@ -262,7 +262,7 @@ def test_a_member_that_the_group_does_not_know_commits_nothing(cluster: Cluster,
         producer.begin_transaction()
         producer.send(TOPIC, b"1", partition=0)
         producer.send_offsets_to_transaction({INPUT: 5}, Metadata())
-        with pytest.raises(TransactionEndedError, match="UNKNOWN_MEMBER_ID"):
+        with pytest.raises(TransactionEndedError, match="ILLEGAL_GENERATION"):
             producer.commit_transaction()
         producer.abort_transaction()
         with producer.transaction():

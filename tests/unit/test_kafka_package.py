@@ -59,7 +59,7 @@ assert kafka.protocol.admin.ListGroupsRequest is sys.modules["kafka.protocol.adm
 """
 SERVER = """
 import sys
-import shmaccum.serving
+import shmaccum.serving.server
 assert "kafka.consumer" not in sys.modules
 assert "kafka.protocol.admin.topics" not in sys.modules
 import kafka.protocol.admin
