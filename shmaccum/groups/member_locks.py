@@ -63,6 +63,7 @@ from shmaccum.groups.file_systems import check_locks_of
 from shmaccum.groups.offsets_file import LOCK, file_stem
 from shmaccum.segment_log.file_names import GROUPS_FOLDER
 from shmaccum.segment_log.lock_descriptor import FLOCK, LockDescriptor
+from shmaccum.segment_log.permissions import make_folder
 from shmaccum.segment_log.regular_files import is_file_at, open_regular
 
 MODE_BYTE = 0
@@ -118,7 +119,7 @@ def _open(descriptor: LockDescriptor, path: str) -> None:
         LogForbiddenError: the user may not write there.
     """
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_folder(os.path.dirname(path))
         descriptor.open(path)
     except OSError as error:
         if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:

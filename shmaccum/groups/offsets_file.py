@@ -74,6 +74,7 @@ from shmaccum.groups.frames import (
 from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.segment_log.lock_descriptor import LockDescriptor
 from shmaccum.segment_log.lock_file import is_locked
+from shmaccum.segment_log.permissions import make_folder
 from shmaccum.segment_log.regular_files import is_file_at, open_regular
 from shmaccum.segment_log.small_files import append_or_cut, replace_file_synced, write_all
 from shmaccum.segment_log.topic_ids import TopicIds
@@ -185,7 +186,7 @@ class GroupLock:
             OSError: the folder cannot be written.
         """
         folder = os.path.join(directory, GROUPS_FOLDER)
-        os.makedirs(folder, exist_ok=True)
+        make_folder(folder)
         self._stem = os.path.join(folder, file_stem(group_id))
         self._descriptor = LockDescriptor()
         while not is_file_at(self._stem + LOCK, self._descriptor.number):
@@ -467,7 +468,7 @@ class OffsetsFile:
         return os.fstat(self._descriptor).st_ino
 
     def _open(self, damages: list[tuple[int, int]]) -> None:
-        os.makedirs(self._folder, exist_ok=True)
+        make_folder(self._folder)
         if damages:
             self._keep_aside(damages)
         self._descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)

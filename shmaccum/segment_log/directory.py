@@ -67,6 +67,7 @@ from shmaccum.segment_log.partition_folders import (
     topic_id_in,
 )
 from shmaccum.segment_log.partition_log import PartitionLog
+from shmaccum.segment_log.permissions import make_folder
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import Tail
 from shmaccum.segment_log.shipped import Shipped, read_shipped
@@ -156,7 +157,7 @@ class LogDirectory(ClosedOnExit):
         self._being_changed: set[str] = set()
         """Topics that steps are making or deleting."""
         with refusals(self.path):
-            os.makedirs(self.path, exist_ok=True)
+            make_folder(self.path)
             check_content(self.path)
             self._take(uuid.uuid4().bytes)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import LOG, is_ours, offsets_with, parse_folder
+from shmaccum.segment_log.permissions import make_folder
 from shmaccum.segment_log.small_files import make_partition_files, read_topic_id
 
 UNFINISHED = f"unfinished-0.{'0' * 32}-delete"
@@ -131,9 +132,9 @@ def make_partition_folder(folder: str, topic_id: bytes, *, is_synced: bool = Fal
         return
     directory = os.path.dirname(folder)
     unfinished = os.path.join(directory, UNFINISHED)
-    os.makedirs(directory, exist_ok=True)
+    make_folder(directory)
     remove_unfinished(directory)
-    os.mkdir(unfinished)
+    make_folder(unfinished)
     make_partition_files(unfinished, topic_id, is_synced=is_synced)
     os.rename(unfinished, folder)
 

@@ -8,13 +8,15 @@ with a sentence. A symbolic link is followed to read, to a regular file; writers
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 
 from shmaccum.exceptions import NotARegularFileError
+from shmaccum.segment_log.permissions import follow, mode_in
 
-MODE = 0o644
+CREATE_TRIES = 3
 NO_REGULAR_FILES = {errno.ENXIO, errno.EISDIR}
 """Errors of opening a socket, a FIFO without a reader, and a folder that is to be written."""
 
@@ -38,11 +40,30 @@ def open_regular(path: str, flags: int) -> int:
 
 def _open_at_once(path: str, flags: int) -> int:
     try:
-        return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, MODE)
+        return _open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in NO_REGULAR_FILES:
             raise NotARegularFileError(path) from None
         raise
+
+
+def _open(path: str, flags: int) -> int:
+    """A new file has the permissions of its folder (permissions.py)."""
+    for _ in range(CREATE_TRIES if flags & os.O_CREAT else 0):
+        with contextlib.suppress(FileExistsError):
+            return _open_new(path, flags)
+        if flags & os.O_EXCL:
+            break
+        with contextlib.suppress(FileNotFoundError):  # somebody has removed it since
+            return os.open(path, flags & ~os.O_CREAT)
+    return os.open(path, flags)
+
+
+def _open_new(path: str, flags: int) -> int:
+    folder = os.stat(os.path.dirname(path) or ".")
+    descriptor = os.open(path, flags | os.O_EXCL, mode_in(folder))
+    follow(descriptor, folder)
+    return descriptor
 
 
 def is_file_at(path: str, descriptor: int) -> bool:

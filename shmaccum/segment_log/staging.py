@@ -24,6 +24,7 @@ from shmaccum.exceptions import NotALogError, TransactionOverError
 from shmaccum.segment_log.applying import remove_tree
 from shmaccum.segment_log.directory import check_content, refusals
 from shmaccum.segment_log.file_names import META_FILE, STAGING_FOR_KAFKA_FILE, strangers_in
+from shmaccum.segment_log.permissions import make_folder
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import sync_file
 from shmaccum.segment_log.transaction_files import LOG_FOLDER, TransactionFiles, TransactionId, check_word
@@ -69,13 +70,13 @@ class StagedAttempt:
         self._files = TransactionFiles(os.path.abspath(directory))
         self.folder = self._files.attempt_folder(transaction, self.name)
         with refusals(os.path.abspath(directory)):
-            os.makedirs(directory, exist_ok=True)
+            make_folder(os.path.abspath(directory))
             if is_for_kafka:
                 _mark_for_kafka(os.path.abspath(directory))
             else:
                 check_content(os.path.abspath(directory))
-            os.makedirs(self._files.staging, exist_ok=True)
-            os.mkdir(self.folder)
+            make_folder(self._files.staging)
+            make_folder(self.folder)
             self._descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.path = f"/proc/self/fd/{self._descriptor}"
         self.log = os.path.join(self.path, LOG_FOLDER)

@@ -39,6 +39,7 @@ from typing import Any, NamedTuple, TypeVar
 from shmaccum.durability import sync_folder
 from shmaccum.exceptions import InvalidArgumentError, LogError
 from shmaccum.segment_log.file_names import STAGING_FOLDER, TEMPORARY, TRANSACTIONS_FOLDER
+from shmaccum.segment_log.permissions import make_folder
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import replace_file_synced, write_all
 
@@ -225,7 +226,7 @@ class TransactionFiles:
         Raises:
             OSError: it could not be written; nothing was decided, or (syncing the folder failed) it was.
         """
-        os.makedirs(self.folder, exist_ok=True)
+        make_folder(self.folder)
         sync_folder(os.path.dirname(self.folder))
         for _ in range(DECIDE_TRIES):
             with contextlib.suppress(FileNotFoundError):  # clear_temporaries

@@ -36,6 +36,7 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError
 from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.permissions import make_folder_of_arena
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.record_writer import MadeBatch, NewRecord, make_batch
@@ -83,6 +84,7 @@ class DeadLetters:
         self._uuid = arena.native.uuid.hex()
         # As durable as the arena that the letter leaves.
         sync = "none" if arena.durability == "process" else "batch"
+        make_folder_of_arena(directory, arena.permissions)
         self._directory = LogDirectory(directory, LogSinkOptions(sync=sync), arena_name=arena.name)
         self._reader = LogReader(directory)
         self._waiting: deque[_Waiting] = deque()

@@ -129,6 +129,10 @@ class Host:
         return self.arena.geometry["sync_interval_ms"] or None
 
     @property
+    def permissions(self) -> tuple[int, int, int]:
+        return self.arena.permissions
+
+    @property
     def batch_size_max(self) -> int:
         geometry = self.arena.geometry
         return max(geometry["batch_size"], geometry["record_size_max"])

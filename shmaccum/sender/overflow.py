@@ -55,6 +55,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.file_names import OVERFLOW_FOLDER, is_ours
 from shmaccum.segment_log.partition_log import PartitionLog
+from shmaccum.segment_log.permissions import make_folder, make_folder_of_arena
 from shmaccum.segment_log.producer_state import KEPT_COUNT, SEQUENCE_MASK, Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.regular_files import open_regular
@@ -134,6 +135,7 @@ class Overflow:
         path = options.overflow.removeprefix(OVERFLOW_KIND)
         if (places := self._counted_places()) and not is_ours(path):
             raise self._refusal(path, places)  # nothing is made where the folder may be brought back
+        make_folder_of_arena(path, host.permissions)
         self._directory = LogDirectory(
             path,
             LogSinkOptions(sync="batch" if is_synced else "none", segment_bytes=segment_bytes),
@@ -149,7 +151,7 @@ class Overflow:
     def _open(self) -> None:
         self._folder = os.path.join(self._directory.path, OVERFLOW_FOLDER)
         self._confirm()
-        os.makedirs(self._folder, exist_ok=True)
+        make_folder(self._folder)
         os.close(open_regular(self._mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
         if self._is_synced:
             sync_folder(self._folder)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 import time
 from collections.abc import Callable, Sequence
 
@@ -26,14 +28,21 @@ class ShipperHost:
     sync_interval_ms = None
 
     def __init__(
-        self, lanes: Sequence[Lane], wake: Callable[[], object], arena_name: str, options: SenderOptions
+        self, lanes: Sequence[Lane], wake: Callable[[], object], directory: str, options: SenderOptions
     ) -> None:
         self._lanes = lanes
         self._wake = wake
         self._repeats = Repeats()
-        self.arena_name = arena_name
+        self.arena_name = f"ship-{os.path.basename(directory)}"
+        self._directory = directory
         self.options = options
         self.batch_size_max = options.max_request_size
+
+    @property
+    def permissions(self) -> tuple[int, int, int]:
+        """Those of the log that is shipped: its copy lets in no other users."""
+        found = os.stat(self._directory)
+        return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
 
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
         lane = self._lanes[partition_index]

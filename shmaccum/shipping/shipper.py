@@ -48,6 +48,7 @@ from shmaccum.segment_log.file_names import (
 )
 from shmaccum.segment_log.lock_file import LockFile
 from shmaccum.segment_log.log_watch import LogWatch
+from shmaccum.segment_log.permissions import make_folder
 from shmaccum.segment_log.shipped import Position, PositionsFile, ShippedTo, forget_shipped, read_shipped
 from shmaccum.sender.backoff import Backoff
 from shmaccum.shipping.convoy import Convoy
@@ -157,8 +158,7 @@ class Shipper(ClosedOnExit):
         self._unidentified: dict[TopicPartition, str] = {}
         self._sources: dict[str, str] = {}
         self._answered: set[Lane] = set()  # the sink has these partitions, as of the last look
-        name = f"ship-{os.path.basename(self.directory)}"
-        self._host = ShipperHost(self.lanes, self.wake, name, self._sender_options())
+        self._host = ShipperHost(self.lanes, self.wake, self.directory, self._sender_options())
         self._backoff = Backoff(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms)
         self._rate = RateLimit(self.options.rate_limit)
         self._lock: LockFile | None = None
@@ -674,7 +674,7 @@ def shipping_lock(directory: str) -> LockFile:
         OSError: the folder cannot be written.
     """
     folder = os.path.join(directory, SHIPPING_FOLDER)
-    os.makedirs(folder, exist_ok=True)
+    make_folder(folder)
     sync_folder(directory)
     try:
         lock = LockFile(os.path.join(folder, LOCK_FILE))

@@ -29,8 +29,9 @@ from shmaccum.exceptions import InvalidArgumentError, LogLostError, LogPartition
 from shmaccum.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.directory import LogDirectory, refusals
 from shmaccum.segment_log.partition_log import Outcome, PartitionLog
+from shmaccum.segment_log.permissions import make_folder_of_arena
 from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
 from shmaccum.sinks.compression import Compression, Form, compressed, compression_of
 from shmaccum.sinks.log_transactions import LogTransactions
@@ -136,6 +137,8 @@ class LogSink(SynchronousSink):
         self._host = host
         self._options = followed(self._options, host, self.name, has_level=self._has_level)
         self._is_sync_awaited = host.durability != "process" and self._options.sync == "interval"
+        with refusals(self._place):
+            make_folder_of_arena(self._place, host.permissions)
         self._directory = LogDirectory(self._place, self._options, show_life=host.show_life, arena_name=host.arena_name)
         if host.transactions is not None:
             self._transactions = LogTransactions(self._directory, host.transactions, host.arena_name)

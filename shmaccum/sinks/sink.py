@@ -431,6 +431,10 @@ class SinkHost(Protocol):
         """With the level "interval": a power cut may cost the records of this time."""
 
     @property
+    def permissions(self) -> tuple[int, int, int]:
+        """User, group and mode of the arena: what the sink makes lets in the same users."""
+
+    @property
     def batch_size_max(self) -> int:
         """Bytes of the largest batch the arena can hold, header included."""
 

@@ -190,6 +190,11 @@ class _Host:
         return None
 
     @property
+    def permissions(self) -> tuple[int, int, int]:
+        """There is no arena; nobody but this process's user is let in."""
+        return os.geteuid(), os.getegid(), 0o600
+
+    @property
     def transactions(self) -> None:
         """There is no arena, so it has none."""
         return None

@@ -67,6 +67,10 @@ class Loop:
         return None
 
     @property
+    def permissions(self) -> tuple[int, int, int]:
+        return self.arena.permissions
+
+    @property
     def transactions(self) -> None:
         """Tests of transactions have a whole sender."""
         return None

@@ -31,6 +31,7 @@ class Host:
     """A sender as far as a sink can see; keeps what it is told."""
 
     arena_name = "none"
+    permissions = os.geteuid(), os.getegid(), 0o600
     transactions: HostTransactions | None = None
     durability = "process"
     sync_interval_ms: int | None = None
