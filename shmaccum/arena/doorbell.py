@@ -16,7 +16,8 @@ A ring is a hint: the sender looks at the arena at every tick anyway, so a ring 
 Deaths
     The sender dies: the FIFO stays, with bytes in it; the next sender empties it and sleeps on it. A producer dies
     between taking the word back and ringing: that sleep ends with the tick. The maker of the FIFO dies: the FIFO is
-    whole or not there. `Arena.remove` takes it away; a sender that was attached meanwhile does so when it leaves.
+    whole or not there. A FIFO that somebody removes or replaces is made anew by the living sender within a second, and
+    told of. `Arena.remove` takes it away; a sender that was attached meanwhile does so when it leaves.
 
 `wait_readable` is how the sender, and every other waiter of this package, waits for descriptors. ``select`` knows
 microseconds, which a napping sender needs, but no descriptor from 1,024 on, which a server with many connections has.
@@ -34,7 +35,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from shmaccum.arena.fifo import FifoEnd, clear_fifo, make_fifo, open_fifo, unlink_orphan
+from shmaccum.arena.fifo import FifoEnd, clear_fifo, is_fifo_at, make_fifo, open_fifo, unlink_orphan
 from shmaccum.arena.file import ArenaFile
 from shmaccum.cooperative import patched_by
 from shmaccum.exceptions import ShmaccumError
@@ -61,10 +62,29 @@ class Doorbell:
         make_fifo(self.path, arena)
         self._lock = threading.RLock()  # a signal handler may ring while its thread closes
         self._descriptor = open_fifo(self.path, arena)
+        self._former: list[int] = []
 
     def fileno(self) -> int:
         """The descriptor to select on; it is readable after a ring."""
         return self._descriptor
+
+    def look(self) -> bool:
+        """Makes the FIFO anew when somebody removed or replaced it: no producer would wake the sender any more.
+
+        True when `fileno` is another one by now. The former descriptor stays open, for whoever has it registered.
+
+        Raises:
+            ArenaForbiddenError, OSError: it cannot be made.
+        """
+        with self._lock:
+            if self._descriptor < 0 or is_fifo_at(self.path, self._descriptor) or not self._arena.is_linked():
+                return False
+            make_fifo(self.path, self._arena)
+            descriptor = open_fifo(self.path, self._arena)
+            clear_fifo(self._descriptor)
+            self._former.append(self._descriptor)
+            self._descriptor = descriptor
+            return True
 
     def clear(self) -> bool:
         """Takes all rings out; True when there were any, and when they cannot be read."""
@@ -89,6 +109,8 @@ class Doorbell:
         with self._lock:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+            while self._former:
+                os.close(self._former.pop())
         unlink_orphan(self.path, self._arena)
 
 
@@ -114,7 +136,7 @@ class DoorbellButton:
 
     def _ring(self) -> None:
         end = self._end
-        if end is None or os.fstat(end.descriptor).st_nlink == 0:
+        if end is None or not is_fifo_at(self._path, end.descriptor):
             end = self._end = FifoEnd(self._path, self._arena)
         os.write(end.descriptor, b"\0")
 

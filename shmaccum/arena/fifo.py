@@ -44,6 +44,14 @@ def open_fifo(path: str, arena: Arena) -> int:
     )
 
 
+def is_fifo_at(path: str, descriptor: int) -> bool:
+    """True when the path leads to the FIFO that is open."""
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 class FifoEnd:
     """A FIFO that is open as long as somebody refers to it: one thread may replace it while another one writes.
 

@@ -21,7 +21,8 @@ an edge, which stays until the loop takes it. The loop takes its edge before it 
 Deaths
     A loop dies: the kernel forgets its epoll. The sender dies between the word and the byte: the next one rings when
     it takes the role, and a loop that waits looks once a second. The FIFO is missing (only loops make it): the sender
-    rings nobody. Somebody empties it, fills it or removes it: a ring is late by a second at most.
+    rings nobody. Somebody empties it or fills it: a ring is late by a second at most. Somebody removes or replaces it:
+    a loop that waits makes it anew within a second.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import select
 import weakref
 from typing import TYPE_CHECKING
 
-from shmaccum.arena.fifo import clear_fifo, make_fifo, open_fifo, unlink_orphan
+from shmaccum.arena.fifo import clear_fifo, is_fifo_at, make_fifo, open_fifo, unlink_orphan
 from shmaccum.arena.file import ArenaFile
 from shmaccum.exceptions import ShmaccumError
 
@@ -62,8 +63,8 @@ class ResultsBell:
             self._arena.native.record_error(f"the results bell cannot be rung: {error}")
 
     def _ring(self) -> None:
-        if self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0:
-            self.close()
+        if self._descriptor is not None and not is_fifo_at(self._path, self._descriptor) and os.path.exists(self._path):
+            self.close()  # a loop has made another one
         if self._descriptor is None:
             self._descriptor = open_fifo(self._path, self._arena)
         clear_fifo(self._descriptor)
@@ -91,6 +92,7 @@ class ResultsListener:
         path = ArenaFile.parse(arena.name).results_bell(arena.uuid)
         make_fifo(path, arena)
         descriptor = open_fifo(path, arena)
+        self._arena, self._path, self._descriptor = arena, path, descriptor
         self._end = weakref.finalize(self, os.close, descriptor)
         unlink_orphan(path, arena)
         self._epoll = select.epoll(1)
@@ -99,6 +101,20 @@ class ResultsListener:
     def fileno(self) -> int:
         """The descriptor to wait for."""
         return self._epoll.fileno()
+
+    def look(self) -> None:
+        """Makes the FIFO anew when somebody removed or replaced it; call it now and then.
+
+        Raises:
+            ArenaForbiddenError, OSError: it cannot be made.
+        """
+        if is_fifo_at(self._path, self._descriptor) or not self._arena.is_linked():
+            return
+        make_fifo(self._path, self._arena)
+        descriptor = open_fifo(self._path, self._arena)
+        self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLET)
+        self._end()
+        self._descriptor, self._end = descriptor, weakref.finalize(self, os.close, descriptor)
 
     def take_ring(self) -> None:
         """Takes the edge, so that the descriptor is readable at the next ring again."""

@@ -146,6 +146,9 @@ class LoopResults:
     def _look_anyway(self) -> None:
         if not self._tracker.arena.closed and self._watch.is_abandoned():
             self._waiters.give_up_all()
+        if self._listener is not None and not self._is_deaf:
+            with contextlib.suppress(OSError, ShmaccumError):  # the next tick tries again
+                self._listener.look()
         self._say_and_tick()
         self._look()
 

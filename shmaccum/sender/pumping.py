@@ -80,7 +80,7 @@ class Pumping:
         self._places = places
         self._metrics = metrics
         self._naps = naps
-        self._bell = bell
+        self.bell = bell
         self._on_results = on_results
         self._linger_ns = linger_ns
         self._request_timeout_ms = request_timeout_ms
@@ -146,7 +146,7 @@ class Pumping:
             self._linger_ns,
             self._sink.request_size_max,
             self._sink.in_flight_max,
-            self._bell,
+            self.bell,
             self._on_results,
         )
 

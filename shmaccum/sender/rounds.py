@@ -160,6 +160,10 @@ class Rounds:
             request_timeout_ms=options.request_timeout_ms,
         )
 
+    def renew_bell(self) -> None:
+        """The doorbell has another descriptor."""
+        self._pumping.bell = self._doorbell.fileno()
+
     # --- facts for others
 
     @property

@@ -29,7 +29,14 @@ from shmaccum.arena.semaphores import remove_orphans
 from shmaccum.arena.sender_state import readable_name
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.cooperative import refuse_greenlets
-from shmaccum.exceptions import InvalidArgumentError, LogBusyError, LogError, NotSenderError, SenderBusyError
+from shmaccum.exceptions import (
+    InvalidArgumentError,
+    LogBusyError,
+    LogError,
+    NotSenderError,
+    SenderBusyError,
+    ShmaccumError,
+)
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
 from shmaccum.questions import Questions
 from shmaccum.sender.backoff import NS_PER_MS
@@ -116,6 +123,7 @@ class Sender:
         self._closing = Closing(self.arena)
         self._idle_since_ns: int | None = None
         self._idle_look_at_ns = 0
+        self._bell_at_ns = 0
         self._metrics_server: MetricsServer | None = None
         self._presence: Presence | None = None
         self._watch: SenderWatch | None = None
@@ -351,8 +359,30 @@ class Sender:
             self.close()
         return sent
 
+    def _look_at_bell(self) -> None:
+        """Once a second: without its doorbell a sender comes awake by its ticks alone, which is many times slower."""
+        now_ns = self.arena.native.now_ns()
+        if now_ns < self._bell_at_ns or self._doorbell is None or self._rounds is None:
+            return
+        self._bell_at_ns = now_ns + NS_PER_S
+        try:
+            if not self._doorbell.look():
+                return
+            sentence = (
+                f"{self._doorbell.path} was removed or replaced, and is made anew: producers wake the sender by it"
+            )
+        except (OSError, ShmaccumError) as error:
+            sentence = (
+                f"{self._doorbell.path} was removed or replaced, and cannot be made anew ({error}): the sender is slow "
+                "until it is there, so let its user write into that folder, or restart it"
+            )
+        logger.warning("%s", sentence)
+        self.arena.native.record_error(sentence)
+        self._rounds.renew_bell()
+
     def _is_over(self) -> bool:
         self._closing.look()
+        self._look_at_bell()
         if self._closing.has_begun and self._stop_at_ns is None:
             self.stop()
         if self._is_aborted and self._rounds is not None:

@@ -16,9 +16,12 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import Doorbell, DoorbellButton
 from shmaccum.arena.fifo import CLEAR_SIZE
+from shmaccum.arena.reports import read_reports
 from shmaccum.arena.results import BatchResult
+from shmaccum.arena.results_bell import ResultsBell, ResultsListener
 from shmaccum.exceptions import ArenaForbiddenError, BufferExhaustedError, FlushTimeoutError
 from shmaccum.producer import Producer
+from shmaccum.sender import Sender
 from tests.accumulator import Accumulator
 from tests.support import deliver_all, drain, run_in_child
 
@@ -251,3 +254,51 @@ def test_a_ring_goes_to_no_file_that_took_the_number_meanwhile(
     button.ring()
     assert has_rung(doorbell)
     assert open_count(doorbell) == 1
+
+
+@pytest.mark.parametrize("way", ["removed", "moved", "replaced"])
+def test_a_living_sender_makes_its_doorbell_anew(arena: Arena, accumulator: Accumulator, way: str) -> None:
+    """And says so. A producer that has the former one open rings the new one."""
+    sender = Sender(arena, "null:")
+    sender.open()
+    doorbell = sender._doorbell
+    assert doorbell is not None
+    button = DoorbellButton(arena)
+    button.ring()
+    path = Path(doorbell.path)
+    if way == "removed":
+        path.unlink()
+    else:
+        path.rename(path.with_name(path.name + ".away"))
+    if way == "replaced":
+        os.mkfifo(path, 0o600)
+    sender._look_at_bell()
+    doorbell.clear()
+    button.ring()
+    assert has_rung(doorbell)
+    assert any(doorbell.path in report.sentence for report in read_reports(arena.native))
+    sender._look_at_bell()
+    assert doorbell.look() is False
+    button.close()
+    sender.close()
+    path.with_name(path.name + ".away").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_loop_that_waits_makes_the_results_bell_anew(arena: Arena, is_replaced: bool) -> None:
+    listener, bell = ResultsListener(arena), ResultsBell(arena)
+    bell.ring()
+    assert select.select([listener], [], [], 0)[0]
+    listener.take_ring()
+    path = Path(listener._path)
+    path.unlink()
+    bell.ring()  # to those that listen at the former one
+    assert select.select([listener], [], [], 0)[0]
+    listener.take_ring()
+    if is_replaced:
+        os.mkfifo(path, 0o600)
+    listener.look()
+    bell.ring()
+    assert select.select([listener], [], [], 0)[0]
+    bell.close()
+    listener.close()
