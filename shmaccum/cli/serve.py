@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from shmaccum.serving import LogServer
 
 logger = logging.getLogger(__name__)
+
+SWITCH_S = 0.001
+"""How long a thread that computes may keep Python's lock while the loop has clients to answer."""
 
 
 @click.command(
@@ -64,6 +68,7 @@ def command(
     """
     start_logging(logging.WARNING if quiet else logging.INFO)
     raise_limit()
+    sys.setswitchinterval(SWITCH_S)
     given: dict[str, Any] = assignments(options) | ({"insecure": "true"} if insecure else {})
     if advertised_listener is not None:
         given["advertised_listener"] = advertised_listener

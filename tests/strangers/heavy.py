@@ -24,12 +24,12 @@ from tests.serving_support import answer_of
 from tests.strangers.check import MEMORY_GROWTH_MAX, WAIT_GROWTH_MAX_S, memory_of
 from tests.strangers.listeners import MATCHED, _connected, kafka_client, serve_writable
 
-TOPIC_COUNT, PARTITION_COUNT = 3, 400
+TOPIC_COUNT, PARTITION_COUNT = 3, 100
 TOPICS = [f"large-{number}" for number in range(TOPIC_COUNT)]
 BOMB_SIZE = 300 << 20
 GROUP_COUNT = 200
-SMALL_COUNT = 150
-NAMED_COUNT = 40_000
+SMALL_COUNT = 60
+NAMED_COUNT = 20_000
 QUIET_S = 0.5
 HOUR_MS = 3_600_000
 ANSWER_S = 120.0

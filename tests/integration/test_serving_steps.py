@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that name much are answered in steps: clients that ask later are answered before them."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.serving import LogServer
+from shmaccum.serving import server as served_log
+from shmaccum.serving.asking import Asking
+from shmaccum.serving.messages import decode_answer, encode_request
+from tests.serving_support import address_of, answer_of, api, served, stranger
+
+PARTITION_COUNT = 20
+ROUNDS_MAX = 1000
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogServer]:
+    """A server whose loop the test turns; a slice of a long request is one step."""
+    monkeypatch.setattr(served_log, "SLICE_S", 0.0)
+    with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True) as server:
+        yield server
+
+
+def turn_until(server: LogServer, client: socket.socket) -> None:
+    """Turns the loop until the client has an answer."""
+    poller = select.poll()
+    poller.register(client, select.POLLIN)
+    for _ in range(ROUNDS_MAX):
+        if poller.poll(0):
+            return
+        server.run_once()
+    raise AssertionError("the client has no answer")
+
+
+def create(name: str, partition_count: int) -> dict[str, Any]:
+    one = {"name": name, "num_partitions": partition_count, "replication_factor": 1}
+    return {**one, "assignments": [], "configs": []}
+
+
+def creation(*topics: dict[str, Any]) -> bytes:
+    return encode_request(19, 5, {"topics": list(topics), "timeout_ms": 1000, "validate_only": False})
+
+
+def deletion(*names: str) -> bytes:
+    return encode_request(20, 5, {"topic_names": list(names), "timeout_ms": 1000})
+
+
+LONG = {
+    "CreateTopics": creation(create("new", PARTITION_COUNT)),
+    "DeleteTopics": deletion("there"),
+    "Metadata": encode_request(3, 1, {"topics": None}),
+    "DescribeLogDirs": encode_request(35, 1, {"topics": None}),
+    "DescribeGroups": encode_request(
+        15, 4, {"groups": [str(number) for number in range(20)], "include_authorized_operations": False}
+    ),
+    "DeleteGroups": encode_request(42, 1, {"groups_names": [str(number) for number in range(20)]}),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_client_that_asks_later_is_answered_before_a_long_request(server: LogServer, name: str) -> None:
+    with stranger(address_of(server)) as slow, stranger(address_of(server)) as other:
+        slow.sendall(creation(create("there", PARTITION_COUNT)))
+        turn_until(server, slow)
+        assert answer_of(slow)
+        slow.sendall(LONG[name])
+        while not server._under_way:
+            server.run_once()
+        other.sendall(api(18, 0))
+        turn_until(server, other)
+        assert answer_of(other)
+        assert server._under_way
+        turn_until(server, slow)
+        assert answer_of(slow)
+
+
+def test_a_topic_that_is_deleted_does_not_exist_while_its_folders_go(server: LogServer) -> None:
+    assert server._log is not None
+    with stranger(address_of(server)) as slow, stranger(address_of(server)) as other:
+        slow.sendall(creation(create("there", PARTITION_COUNT)))
+        turn_until(server, slow)
+        assert answer_of(slow)
+        slow.sendall(deletion("there"))
+        while not server._under_way:
+            server.run_once()
+        assert server._log.partition_count("there") == 0
+        other.sendall(creation(create("there", 3)))
+        turn_until(server, other)
+        assert decode_answer(19, 5, answer_of(other)).topics[0].error_code == BrokerError.NONE
+        assert answer_of(slow)
+        assert server._log.partition_count("there") == 3
+        assert sorted(path.name for path in Path(server.directory).glob("there-*")) == [f"there-{n}" for n in range(3)]
+
+
+@pytest.mark.parametrize("is_created", [True, False], ids=["created", "deleted"])
+def test_a_client_that_leaves_ends_its_request_and_leaves_a_topic_that_can_be_used(
+    server: LogServer, is_created: bool
+) -> None:
+    assert server._log is not None
+    with stranger(address_of(server)) as slow:
+        slow.sendall(creation(create("there", PARTITION_COUNT)))
+        if not is_created:
+            turn_until(server, slow)
+            assert answer_of(slow)
+            slow.sendall(deletion("there"))
+        while not server._under_way:
+            server.run_once()
+    while server._connections:
+        server.run_once()
+    assert not server._under_way
+    assert server._log.partition_count("there") == PARTITION_COUNT
+    assert server._log.delete_topic("there") == PARTITION_COUNT
+    assert list(Path(server.directory).glob("there-*")) == []
+
+
+def test_a_request_creates_a_bounded_number_of_partitions(tmp_path: Path) -> None:
+    with served(tmp_path / "log") as address, Asking(address) as asking:
+        topics = [create(f"t{number}", 1000) for number in range(11)]
+        answer = asking.ask(19, 5, {"topics": topics, "timeout_ms": 1000, "validate_only": False})
+        assert {topic.error_code for topic in answer.topics} == {BrokerError.POLICY_VIOLATION}
+        assert asking.ask(3, 1, {"topics": None}).topics == []
+        names = [{"name": f"t{number}"} for number in range(1001)]
+        assert {topic.error_code for topic in asking.ask(3, 1, {"topics": names}).topics} == {
+            BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+        }
