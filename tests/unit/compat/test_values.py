@@ -120,7 +120,9 @@ def settings_of(library: str, given: Mapping[str, Any], sink: str) -> Settings:
 
 
 @pytest.mark.parametrize("sink", SINKS, ids=["cluster", "log"])
-@pytest.mark.parametrize(("library", "case"), CASES, ids=map(str, CASES))
+@pytest.mark.parametrize(
+    ("library", "case"), CASES, ids=[f"{library}-{case.name}-{number}" for number, (library, case) in enumerate(CASES)]
+)
 def test_a_documented_value_is_met_or_refused_with_the_reason(
     library: str, case: Documented, sink: str, arena: Arena
 ) -> None:
@@ -188,7 +190,9 @@ def test_what_one_option_rules_out_of_another_one_that_is_not_given_follows() ->
         )
 
 
-@pytest.mark.parametrize("value", ["never", object(), [], -7, math.nan], ids=str)
+@pytest.mark.parametrize(
+    "value", ["never", object(), [], -7, math.nan], ids=["word", "object", "list", "negative", "nan"]
+)
 @pytest.mark.parametrize("name", ["linger.ms", "message.timeout.ms", "retries", "batch.size", "max.in.flight"])
 def test_a_value_that_is_none_is_refused_by_name(name: str, value: Any) -> None:
     problem = problem_of(lambda: ProducerOptions.parse(settings_of("confluent", {name: value}, "").producer))
