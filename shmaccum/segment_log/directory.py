@@ -754,6 +754,8 @@ def refusals(path: str) -> Iterator[None]:
     """Turns what the system refuses into sentences; other OSErrors stay what they are."""
     try:
         yield
+    except LogForbiddenError:  # a sentence already
+        raise
     except (FileExistsError, NotADirectoryError):
         raise NotALogError(f"{path}, or something it needs in there, is no directory: name another one") from None
     except PermissionError as error:

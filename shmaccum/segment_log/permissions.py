@@ -5,7 +5,8 @@
 overflow or dead letters with the group and the mode of its arena: 0700 for an arena of one user, 0770 for one that a
 group shares. A folder that exists stays as it is, and what is made in it follows it, so an administrator opens or
 closes a log by its folder. The umask narrows what it narrows, except where a group may write the folder: then the group
-may write the files, too. A folder that every user may write, such as /tmp, is followed by nothing.
+may write the files, too. A folder that every user may write, such as /tmp, is followed by nothing, and
+the folder of a stranger in it is refused.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import logging
 import os
 import stat
 
+from shmaccum.exceptions import LogForbiddenError
+
 logger = logging.getLogger("shmaccum.segment_log")
 
 FILE = 0o666
 FOLDER = 0o2777
 DEFAULT_FILE, DEFAULT_FOLDER = 0o644, 0o755
 GROUP_WRITES = 0o020
+ROOT = 0
 READS = 0o444
 OTHERS = 0o077
 
@@ -39,15 +43,24 @@ def make_folder_of_arena(path: str, arena: tuple[int, int, int]) -> None:
         arena: user, group and mode of the arena (`Arena.permissions`).
 
     Raises:
+        LogForbiddenError: a stranger has made it, in a folder where every user may take a name.
         OSError: it cannot be made.
     """
-    _, group, arena_mode = arena
+    owner, group, arena_mode = arena
     mode = folder_mode(arena_mode)
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
-        found = stat.S_IMODE(os.stat(path).st_mode)
+        status = os.stat(path)
+        is_of_group = bool(arena_mode & GROUP_WRITES) and status.st_gid == group
+        is_known = status.st_uid in {os.geteuid(), ROOT, owner} or is_of_group
+        if not is_known and os.stat(os.path.dirname(os.path.abspath(path))).st_mode & stat.S_IWOTH:
+            raise LogForbiddenError(
+                f"the folder {path} belongs to user {status.st_uid}, who may have taken its name, because every user "
+                "may write the folder that it is in: choose another place, or give the folder to this user (chown)"
+            ) from None
+        found = stat.S_IMODE(status.st_mode)
         if found & OTHERS & ~mode:
             logger.warning(
                 "the folder %s has mode %04o, and the arena lets in those of %04o alone: more users than those of the "

@@ -13,11 +13,13 @@ import pytest
 
 from shmaccum import Consumer, Producer, Sender
 from shmaccum.arena import Arena
+from shmaccum.exceptions import LogForbiddenError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.permissions import folder_mode
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.shipping import Shipper
 from shmaccum.sinks.log import LogSink
+from shmaccum.sinks.memory import MemorySink
 from tests.other_users import needs_root
 from tests.support import wait_until
 
@@ -84,6 +86,33 @@ def test_the_logs_of_an_arena_that_a_group_shares_are_the_groups(arena_name: str
         deliver(arena, tmp_path)
     for place in PLACES:
         assert found_in(tmp_path / place) == expected_in(tmp_path / place, 0o660, GROUP)
+
+
+@needs_root
+@pytest.mark.parametrize(("above", "is_accepted"), [(0o1777, False), (0o755, True)])
+def test_a_folder_that_a_stranger_may_have_made_is_refused(
+    arena_name: str, tmp_path: Path, above: int, is_accepted: bool
+) -> None:
+    """As a log in /tmp. In a folder of root's nobody else makes one."""
+    tmp_path.chmod(above)
+    for place in PLACES:
+        (tmp_path / place).mkdir(mode=0o755)
+        os.chown(tmp_path / place, GROUP, GROUP)
+    options: dict[str, dict[str, Any]] = {
+        "log": {},
+        "overflow": {"overflow": f"log:{tmp_path / 'overflow'}"},
+        "letters": {"dead_letter": f"log:{tmp_path / 'letters'}"},
+    }
+    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", topics={"flights": 2}) as arena:
+        for place in PLACES:
+            sink = LogSink(str(tmp_path / "log")) if place == "log" else MemorySink()
+            sender = Sender(arena, sink, **options[place])
+            if is_accepted:
+                sender.open()
+            else:
+                with pytest.raises(LogForbiddenError, match=f"belongs to user {GROUP}, who may have taken its name"):
+                    sender.open()
+            sender.close()
 
 
 def test_a_wider_folder_stays_and_is_told_once(
