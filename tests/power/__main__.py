@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 
 from tests.power.disk import why_not
@@ -29,6 +30,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if strange := {name.partition(":")[0] for name in arguments.paths} - TRIALS.keys():
         parser.error(f"no path has the name {', '.join(sorted(strange))}: there are {', '.join(TRIALS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the disk is taken away then, too
     if (reason := why_not()) is not None:
         print(f"no power can be cut: {reason}", file=sys.stderr)
         return CANNOT

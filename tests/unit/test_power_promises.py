@@ -16,7 +16,7 @@ import pytest
 from shmaccum import Consumer, Producer, Sender, Shipper
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from shmaccum.config import LogSinkOptions
+from shmaccum.config import LogSinkOptions, SenderOptions
 from shmaccum.durability import log_level_of
 from shmaccum.exceptions import ConsumerStateError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
@@ -470,3 +470,16 @@ def test_a_refused_level_is_told_by_the_command(durable_arena: Arena, tmp_path: 
     with pytest.raises(InvalidArgumentError, match=r"durable.arena keeps \(durability=sync\): leave sync out"):
         sender.open()
     sender.close()
+
+
+@pytest.mark.parametrize(
+    ("durability", "acks", "is_warned"),
+    [("sync", "1", True), ("interval", "0", True), ("sync", "all", False), ("process", "1", False)],
+)
+def test_lower_acks_of_a_durable_arena_cause_a_warning(durability: str, acks: str, is_warned: bool) -> None:
+    host = host_with(durability)
+    host.options = SenderOptions(acks=acks, enable_idempotence=acks == "all")
+    sink = open_sink("kafka:127.0.0.1:1")
+    sink.open(host)
+    assert any("Set acks=all" in sentence for sentence in host.sentences) == is_warned
+    sink.close(0)
