@@ -77,22 +77,26 @@ class FifoEnd:
 def make_fifo(path: str, arena: Arena) -> None:
     """Makes the FIFO, unless it is there, with the arena's group, and with its mode but for execution.
 
+    A maker that died in between left a FIFO that others may not open. So a FIFO of this user is shared again.
+
     Raises:
         ArenaForbiddenError: this user may not write into the folder.
         OSError: the file system has no FIFOs.
     """
-    with contextlib.suppress(FileExistsError):
-        try:
-            os.mkfifo(path, arena.mode & 0o666)
-        except PermissionError:
-            raise ArenaForbiddenError(
-                f"user {os.geteuid()} may not make the doorbell {path}: let that user write into the folder"
-            ) from None
-        try:
-            ArenaFile.parse(arena.name).share(path)
-        except OSError:
-            os.unlink(path)  # the next process would keep it as it is
-            raise
+    try:
+        os.mkfifo(path, arena.mode & 0o666)
+    except FileExistsError:
+        ArenaFile.parse(arena.name).share_again(path)
+        return
+    except PermissionError:
+        raise ArenaForbiddenError(
+            f"user {os.geteuid()} may not make the doorbell {path}: let that user write into the folder"
+        ) from None
+    try:
+        ArenaFile.parse(arena.name).share(path)
+    except OSError:
+        os.unlink(path)  # the next process would keep it as it is
+        raise
 
 
 def clear_fifo(descriptor: int) -> bool:

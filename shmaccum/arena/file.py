@@ -168,6 +168,12 @@ class ArenaFile(NamedTuple):
             found = os.stat(self.path, follow_symlinks=False)
             set_permissions(companion, companion, stat.S_IMODE(found.st_mode) & WITHOUT_EXECUTION, found.st_gid)
 
+    def share_again(self, companion: str) -> None:
+        """Shares a file that was there, if it is this user's: its maker may have died before it was shared."""
+        with contextlib.suppress(OSError):
+            if os.stat(companion, follow_symlinks=False).st_uid == os.geteuid():
+                self.share(companion)
+
     @property
     def path(self) -> str:
         """The path of the file, which for shared memory lies in its own file system."""

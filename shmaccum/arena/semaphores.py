@@ -27,12 +27,14 @@ def make_semaphore(arena: Arena, waiter_index: int) -> None:
 
 def _make(arena: Arena, name: str) -> None:
     """A semaphore that all who share the arena may use: the kernel makes it by this process's umask and group."""
+    file, path = ArenaFile.parse(arena.name), f"{SHARED_MEMORY}/sem.{name[1:]}"
     try:
         posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=arena.mode & 0o666).close()
     except posix_ipc.ExistentialError:
+        file.share_again(path)
         return
     try:
-        ArenaFile.parse(arena.name).share(f"{SHARED_MEMORY}/sem.{name[1:]}")
+        file.share(path)
     except OSError:
         posix_ipc.unlink_semaphore(name)  # the next waiter would keep it as it is
         raise

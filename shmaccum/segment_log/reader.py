@@ -32,6 +32,7 @@ from shmaccum.segment_log.columns import RecordColumns
 from shmaccum.segment_log.file_names import (
     LOCK_FILE,
     LOG,
+    META_FILE,
     START_OFFSETS_FILE,
     is_ours,
     offsets_with,
@@ -106,12 +107,22 @@ class LogReader:
         self.is_committed = isolation_level == READ_COMMITTED
         if not os.path.isdir(self.path):
             raise NotALogError(f"{self.path} is no directory: name the log directory that the sender writes")
-        self.is_gapless = is_ours(self.path)
+        self._is_gapless: bool | None = None
         if (strangers := strangers_in(self.path)) and not self.topic_partitions():
             raise NotALogError(
                 f"{self.path} holds other files ({', '.join(strangers[:3])}) and no partition: name the log directory "
                 "that the sender writes"
             )
+
+    @property
+    def is_gapless(self) -> bool:
+        """Unknown until the directory has its first file, which its writer may make after this reader was opened."""
+        if self._is_gapless is not None:
+            return self._is_gapless
+        has_meta, found = os.path.lexists(os.path.join(self.path, META_FILE)), is_ours(self.path)
+        if has_meta:
+            self._is_gapless = found
+        return found
 
     def topic_partitions(self) -> list[TopicPartition]:
         """Every partition, in order. One whose folder is not made yet is empty."""

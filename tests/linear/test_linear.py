@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import copy
+import pickle
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.linear.history import Assigned, Committed, History, Life, Notes, Read
 from tests.linear.judge import KINDS, judge
 
 PLACE = TopicPartition("linear-0", 0)
-SHORT_S = 4.0
+SHORT_S = 2.5
 
 
 def small_history() -> History:
@@ -134,8 +134,9 @@ PLANTED: dict[Callable[[History], None], str] = {
 
 def find_all_planted(history: History) -> None:
     """Plants each fault into a copy of a sound history."""
+    recorded = pickle.dumps(history)
     for plant, kind in PLANTED.items():
-        copied = copy.deepcopy(history)
+        copied = pickle.loads(recorded)
         plant(copied)
         assert judge(copied).counts[kind] > 0, f"{plant.__name__} was not found"
 
@@ -162,12 +163,13 @@ def test_no_round_loses_doubles_reorders_skips_or_withdraws_a_record(
     tmp_path: Path, arena_name: str, seeded: Callable[[], random.Random]
 ) -> None:
     chance, total = seeded(), Outcome()
-    for kind in KINDS_OF_ROUNDS:
-        one = Round(tmp_path / kind, arena_name, kind, SHORT_S, str(chance.getrandbits(32)))
+    rounds = [
+        Round(tmp_path / kind, arena_name, kind, SHORT_S, str(chance.getrandbits(32))) for kind in KINDS_OF_ROUNDS
+    ]
+    for one in rounds:
         total.add(one.run())
-        if one.history.log and total.is_clean:
-            find_all_planted(one.history)
     print(total)
     assert total.is_clean, "\n".join((*total.failures, *total.verdict.descriptions))
+    find_all_planted(min((one.history for one in rounds), key=History.read_count))
     assert total.kills.total() > 0
     assert total.record_count > 0

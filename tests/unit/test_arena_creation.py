@@ -7,6 +7,7 @@ import fcntl
 import multiprocessing
 import os
 import signal
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +17,11 @@ import pytest
 from click.testing import CliRunner
 
 from shmaccum import Producer
-from shmaccum.arena import Arena
+from shmaccum.arena import Arena, semaphore_name
 from shmaccum.arena.creation import ATTACH_LOCK_BYTE, private_name, set_lock
+from shmaccum.arena.fifo import make_fifo
 from shmaccum.arena.file import ArenaFile
+from shmaccum.arena.semaphores import make_semaphore
 from shmaccum.cli import main
 from shmaccum.exceptions import (
     ArenaExistsError,
@@ -347,3 +350,20 @@ def test_a_forked_child_waits_for_a_living_process_that_recovers(name: str) -> N
     os.close(reader)
     os.close(writer)
     Arena.remove(name)
+
+
+# --- files beside an arena
+
+
+def test_a_bell_and_a_semaphore_of_a_dead_maker_are_shared_again(arena_name: str) -> None:
+    """The maker died after it had made them by its umask, and before it gave them the mode of the arena."""
+    with Arena.create(arena_name, mode=0o660, **SMALL) as arena:
+        bell = ArenaFile.parse(arena_name).doorbell(arena.uuid)
+        semaphore = f"{SHARED_MEMORY}/sem.{semaphore_name(arena.uuid, 0)[1:]}"
+        make_fifo(bell, arena)
+        make_semaphore(arena, 0)
+        for path in (bell, semaphore):
+            os.chmod(path, 0o600)
+        make_fifo(bell, arena)
+        make_semaphore(arena, 0)
+        assert [stat.S_IMODE(os.stat(path).st_mode) for path in (bell, semaphore)] == [0o660, 0o660]

@@ -128,6 +128,13 @@ def test_records_without_the_id_of_their_topic_are_read(tmp_path: Path) -> None:
     assert read_topic_id(str(tmp_path / f"{TOPIC}-0")) is not None
 
 
+def test_a_reader_that_came_before_the_writer_knows_whose_log_it_is(tmp_path: Path) -> None:
+    reader = LogReader(tmp_path)
+    assert not reader.is_gapless
+    append(tmp_path, 0)
+    assert reader.is_gapless
+
+
 def test_folders_of_a_broker_count_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\ncluster.id=x\n")
     for name in ("flights-2", "flights-5"):
