@@ -16,6 +16,7 @@ import pytest
 
 from shmaccum import Producer
 from shmaccum.arena import Arena
+from shmaccum.arena.doorbell import wait_readable
 from shmaccum.segment_log import LogReader
 from tests.accumulator import Accumulator
 from tests.other_users import OtherUsers, needs_root
@@ -75,6 +76,16 @@ def senders(arena: Arena, tmp_path: Path) -> Iterator[Senders]:
     senders = Senders(arena, tmp_path / "log")
     yield senders
     senders.end()
+
+
+def lines_of(process: subprocess.Popen[str], timeout_s: float) -> Iterator[str]:
+    """The lines of its log as they come; fails if none comes for so long."""
+    assert process.stderr is not None
+    descriptor, text = process.stderr.fileno(), ""
+    while True:
+        assert wait_readable([descriptor], timeout_s), f"no line came after {text!r}"
+        *lines, text = (text + os.read(descriptor, 4096).decode()).split("\n")
+        yield from lines
 
 
 def errors_of(process: subprocess.Popen[str]) -> str:
@@ -148,9 +159,8 @@ def test_a_second_signal_makes_it_leave_at_once(senders: Senders) -> None:
 def test_a_sender_that_is_asked_to_stop_says_what_it_does_first(senders: Senders) -> None:
     process = senders.working(*NO_BROKER)
     append(senders.arena, b"one", b"two")
-    assert process.stderr is not None
     process.terminate()
-    line = next(line for line in process.stderr if "asked to stop" in line)
+    line = next(line for line in lines_of(process, WATCHDOG_S) if "asked to stop" in line)
     assert process.poll() is None
     assert f"the sender of {senders.arena.name} was asked to stop: 2 records are delivered first" in line
     assert "for at most 60 min. A second signal, or stop(0), makes it leave at once" in line
