@@ -227,7 +227,10 @@ static enum status validate_records(const uint8_t *bytes, size_t size, const str
     struct timestamp_range range;
     RETURN_IF_FAILED(records_time(bytes + RECORD_BATCH_HEADER_SIZE, bytes + size, header->record_count,
                                   header->base_timestamp, &range, error));
-    if (range.min < NO_TIMESTAMP || range.max != header->max_timestamp) {
+    if (range.min < NO_TIMESTAMP) {
+        return error_set(error, STATUS_CORRUPT, "a record has the timestamp %" PRId64, range.min);
+    }
+    if (range.max != header->max_timestamp) {
         return error_set(error, STATUS_CORRUPT, "max timestamp is %" PRId64 ", its records give %" PRId64,
                          header->max_timestamp, range.max);
     }

@@ -286,8 +286,8 @@ static const struct wrong_field wrong_fields[] = {
     {RECORD_BATCH_LAST_OFFSET_DELTA, 4, UINT32_MAX, "2 records with a last offset delta of -1"},
     {RECORD_BATCH_RECORD_COUNT, 4, 0, "0 records"},
     {RECORD_BATCH_RECORD_COUNT, 4, UINT32_C(1) << 31, "-2147483648 records"},
-    {RECORD_BATCH_BASE_TIMESTAMP, 8, UINT64_C(1) << 63, "its records give -9223372036854775803"},
-    {RECORD_BATCH_BASE_TIMESTAMP, 8, (uint64_t)-2, "its records give 3"},
+    {RECORD_BATCH_BASE_TIMESTAMP, 8, UINT64_C(1) << 63, "a record has the timestamp -9223372036854775808"},
+    {RECORD_BATCH_BASE_TIMESTAMP, 8, (uint64_t)-2, "a record has the timestamp -2"},
     {RECORD_BATCH_BASE_TIMESTAMP, 8, INT64_MAX, "record 1 at byte 76"}, /* + 5 overflows */
     {RECORD_BATCH_MAX_TIMESTAMP, 8, UINT64_C(1700000000004), "its records give 1700000000005"},
     {RECORD_BATCH_MAX_TIMESTAMP, 8, UINT64_C(1700000000006), "its records give 1700000000005"},
