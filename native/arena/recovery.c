@@ -18,6 +18,7 @@
 #include "base/point.h"
 #include "format/crc32c.h"
 #include "format/record.h"
+#include "format/record_batch.h"
 
 /* ---- boot id ---- */
 
@@ -112,15 +113,18 @@ static uint32_t batch_crc(const struct arena *arena, uint32_t slot_index, uint32
     return crc;
 }
 
-/* The checksum does not cover the count, so the records are walked; a chain has one, which batch_is_possible knows. */
+/* The checksum covers neither the count nor the times, so the records are walked; a chain has one, which
+ * batch_is_possible knows. */
 static bool batch_is_intact(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
-    const struct batch_meta *meta = &arena->slots[slot_index].meta[slot_word_count(word) & 1];
+    const struct slot_header *slot = &arena->slots[slot_index];
+    const struct batch_meta *meta = &slot->meta[slot_word_count(word) & 1];
     uint32_t size = slot_word_size(word);
     const uint8_t *bytes = arena_slot_data(arena, slot_index);
     return batch_crc(arena, slot_index, size) == meta->records_crc &&
            (size > arena->geometry.batch_size ||
-            records_walk(bytes + RECORDS_START, bytes + size, slot_word_count(word)) == STATUS_OK);
+            records_are_timed(bytes + RECORDS_START, bytes + size, slot_word_count(word), slot->base_timestamp_ms,
+                              meta->max_timestamp_ms));
 }
 
 static enum verdict batch_verdict(const struct arena *arena, uint32_t slot_index, uint64_t word, bool is_same_boot,

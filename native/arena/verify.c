@@ -78,9 +78,15 @@ static const char *pieces_problem(const struct inspection *inspection, uint32_t 
         return "its bytes contradict the running checksum";
     }
     const uint8_t *records = pieces[0].start;
-    bool is_counted =
-        count > 1 || records_walk(records, records + pieces[0].size, slot_word_count(word)) == STATUS_OK;
-    return is_counted ? NULL : "its records are not those that its word counts";
+    if (count > 1) {
+        return NULL;
+    }
+    if (records_walk(records, records + pieces[0].size, slot_word_count(word)) != STATUS_OK) {
+        return "its records are not those that its word counts";
+    }
+    bool is_timed = records_are_timed(records, records + pieces[0].size, slot_word_count(word),
+                                      inspection->arena->slots[slot_index].base_timestamp_ms, meta->max_timestamp_ms);
+    return is_timed ? NULL : "its times are not those of its records";
 }
 
 static const char *bytes_problem(const struct inspection *inspection, uint32_t slot_index, uint64_t word)

@@ -221,6 +221,15 @@ enum status records_time(const uint8_t *start, const uint8_t *end, int32_t count
     return STATUS_OK;
 }
 
+bool records_are_timed(const uint8_t *start, const uint8_t *end, uint32_t count, int64_t base_timestamp,
+                       int64_t max_timestamp)
+{
+    struct timestamp_range range;
+    return count <= INT32_MAX &&
+           records_time(start, end, (int32_t)count, base_timestamp, &range, NULL) == STATUS_OK &&
+           (count == 0 || range.max == max_timestamp);
+}
+
 static enum status validate_records(const uint8_t *bytes, size_t size, const struct record_batch_header *header,
                                     struct error *error)
 {

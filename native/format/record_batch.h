@@ -29,6 +29,7 @@
 #include "format/scatter.h"
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -142,5 +143,9 @@ struct timestamp_range {
  */
 MUST_USE enum status records_time(const uint8_t *start, const uint8_t *end, int32_t count, int64_t base_timestamp,
                                   struct timestamp_range *range, struct error *error);
+
+/* Whether [start, end) is exactly `count` records, numbered from 0, the youngest of which is from `max_timestamp`. */
+bool records_are_timed(const uint8_t *start, const uint8_t *end, uint32_t count, int64_t base_timestamp,
+                       int64_t max_timestamp);
 
 #endif

@@ -10,6 +10,8 @@
 #include "format/record_batch.h"
 
 enum { RECORD_SIZE_MIN = 7 };
+/* An ordinary batch is closed long before. */
+enum { ORDINARY_SPAN_MS = 60 * 1000 };
 
 static void header_describe(const struct arena *arena, const struct slot_header *slot, uint64_t word,
                             struct record_batch_header *header)
@@ -81,11 +83,22 @@ bool drained_batch_is_whole(const struct sender_half *half, const struct drained
            !half->notes[drained->slot_index].is_ended;
 }
 
+static bool times_are_sound(const struct drained_batch *drained, const uint8_t *bytes)
+{
+    int64_t span_ms;
+    if (!__builtin_sub_overflow(drained->max_timestamp_ms, drained->base_timestamp_ms, &span_ms) && span_ms >= 0 &&
+        span_ms <= ORDINARY_SPAN_MS) {
+        return true;
+    }
+    return records_are_timed(bytes + RECORD_BATCH_HEADER_SIZE, bytes + drained->size, drained->record_count,
+                             drained->base_timestamp_ms, drained->max_timestamp_ms);
+}
+
 bool drained_batch_is_sound(const struct drained_batch *drained, const uint8_t *bytes)
 {
     CHECK(drained->size > RECORD_BATCH_HEADER_SIZE);
     uint32_t checksum = crc32c_extend(0, bytes + RECORD_BATCH_ATTRIBUTES, drained->size - RECORD_BATCH_ATTRIBUTES);
-    return checksum == drained->crc;
+    return checksum == drained->crc && times_are_sound(drained, bytes);
 }
 
 /* Looks into a batch only where one of its records may be larger than those known. */

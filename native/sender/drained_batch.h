@@ -19,7 +19,8 @@ void drained_batch_describe(const struct sender_half *half, uint32_t slot_index,
 /* True when the batch lies whole in one slot and has no result so far. */
 bool drained_batch_is_whole(const struct sender_half *half, const struct drained_batch *drained);
 
-/* False when `bytes`, those of a whole batch, contradict the checksum of what was appended. */
+/* False when `bytes`, those of a whole batch, contradict the checksum of what was appended. The times of its header are
+ * in no checksum that a producer kept: where they are far apart, the records have to give the same largest time. */
 bool drained_batch_is_sound(const struct drained_batch *drained, const uint8_t *bytes);
 
 /* Bytes of the largest record, or `known_largest` when none is larger. It looks at the head of each record, so it costs

@@ -268,7 +268,13 @@ def _producer_options(texts: tuple[str, ...]) -> dict[str, Any]:
 @arena_argument
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("-t", "--topic", required=True, metavar="NAME", help="The topic of all records.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), metavar="N", help="The partition of all records.")
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The partition of all records; waits up to max_block_ms while the topic has none of that number.",
+)
 @click.option(
     "-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The text behind each record."
 )

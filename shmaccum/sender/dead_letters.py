@@ -40,7 +40,7 @@ from shmaccum.segment_log.permissions import make_folder_of_arena
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.record_writer import MadeBatch, NewRecord, make_batch
-from shmaccum.sender.lending import Quarantine, checksum_of, let_go
+from shmaccum.sender.lending import Quarantine, damage_of, let_go
 
 PREFIX = "__shmaccum.errors."
 BATCH_HEADER = PREFIX + "batch"
@@ -129,9 +129,9 @@ class DeadLetters:
         for _ in range(min(count_max, len(self._waiting))):
             batch, reason = self._waiting[0]
             try:
-                checksum = self._checksum(batch)
-                if checksum != batch.crc:
-                    self._quarantine.take(batch, checksum)
+                damage = self._damage(batch)
+                if damage is not None:
+                    self._quarantine.take(batch, damage)
                 elif not self.write(batch, batch.acked_record_count, reason, now_ns):
                     return False
                 else:
@@ -152,10 +152,10 @@ class DeadLetters:
         self._directory.findings.clear()
 
     @staticmethod
-    def _checksum(batch: Batch) -> int:
+    def _damage(batch: Batch) -> str | None:
         buffers = batch.buffers
         try:
-            return checksum_of(buffers)
+            return damage_of(batch, buffers)
         finally:
             let_go(buffers)
 

@@ -2,7 +2,9 @@
 """Drained batches on their way through the sink: lent with their deliverance, taken back with their Ack.
 
 Before a batch is lent, the checksum of its records, which its producers kept while they appended, is held against its
-bytes. A batch that somebody scribbled on is quarantined: it gets its result, its slot stays as BAD to be looked at.
+bytes. The times of its header are in no such checksum: where they are far apart, the records have to give the same
+largest time. A batch that somebody scribbled on is quarantined: it gets its result, its slot stays as BAD to be looked
+at.
 """
 
 from __future__ import annotations
@@ -11,22 +13,43 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from shmaccum import _native
-from shmaccum._native import Batch, SenderHalf, crc32c
+from shmaccum._native import Batch, SenderHalf, crc32c, records_time
 from shmaccum.arena.places import Places
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
-from shmaccum.format.batch_header import CRC_START, read_header
+from shmaccum.format.batch_header import CRC_START, HEADER_SIZE, read_header
 from shmaccum.sinks.sink import WireBatch
 from shmaccum.units import format_count
 
 logger = logging.getLogger("shmaccum.sender")
 
+ORDINARY_SPAN_MS = 60_000
+"""An ordinary batch is closed long before."""
 
-def checksum_of(buffers: tuple[memoryview, ...]) -> int:
-    """The checksum of a batch's bytes, which is `Batch.crc` when they are those that were appended."""
+
+def damage_of(batch: Batch, buffers: tuple[memoryview, ...]) -> str | None:
+    """A clause about the damage of a batch; None: its bytes are those that were appended."""
     checksum = crc32c(buffers[0][CRC_START:])
     for buffer in buffers[1:]:
         checksum = crc32c(buffer, checksum)
-    return checksum
+    if checksum != batch.crc:
+        return f"its checksum is {checksum:#010x} and should be {batch.crc:#010x}"
+    if not _times_are_sound(batch, buffers):
+        return (
+            f"its header says that its records are of {batch.base_timestamp_ms} to {batch.max_timestamp_ms} ms since "
+            "1970, and they are not"
+        )
+    return None
+
+
+def _times_are_sound(batch: Batch, buffers: tuple[memoryview, ...]) -> bool:
+    if 0 <= batch.max_timestamp_ms - batch.base_timestamp_ms <= ORDINARY_SPAN_MS:
+        return True
+    try:
+        records = b"".join(buffers)[HEADER_SIZE:]
+        _, last_ms = records_time(records, batch.base_timestamp_ms, batch.record_count)
+    except CorruptArenaError:
+        return False
+    return last_ms == batch.max_timestamp_ms
 
 
 def let_go(buffers: Iterable[memoryview]) -> bool:
@@ -52,27 +75,20 @@ class Quarantine:
         self._places = places
         self.count = 0
 
-    def take(self, batch: Batch, checksum: int | None = None) -> None:
+    def take(self, batch: Batch, damage: str = "its bytes are no records") -> None:
         """Gives a batch the result RESULT_CORRUPT; its slot stays as BAD.
 
         Args:
             batch: drained, no view of it is left.
-            checksum: of its bytes as they are; None: the bytes are no records.
+            damage: a clause about it.
         """
-        sentence = self._sentence(batch, checksum)
+        records = format_count(batch.record_count, "record")
+        place = self._place(batch)
+        sentence = f"a batch of {place} with {records} is quarantined in slot {batch.slot_index}: {damage}"
         logger.error("%s. Some process writes where it must not; the batch is kept for shmaccum recover", sentence)
         self._native.record_error(sentence)
         self._half.quarantine(batch)
         self.count += 1
-
-    def _sentence(self, batch: Batch, checksum: int | None) -> str:
-        damage = (
-            f"its checksum should be {batch.crc:#010x}, and its bytes are no records"
-            if checksum is None
-            else f"its checksum is {checksum:#010x} and should be {batch.crc:#010x}"
-        )
-        records = format_count(batch.record_count, "record")
-        return f"a batch of {self._place(batch)} with {records} is quarantined in slot {batch.slot_index}: {damage}"
 
     def _place(self, batch: Batch) -> str:
         try:
@@ -153,10 +169,10 @@ class Lending:
         except CorruptArenaError:  # there is no such partition, or its chain is shorter than itself
             self.quarantine.take(batch)
             return None
-        checksum = checksum_of(buffers)
-        if checksum != batch.crc:
+        damage = damage_of(batch, buffers)
+        if damage is not None:
             let_go(buffers)
-            self.quarantine.take(batch, checksum)
+            self.quarantine.take(batch, damage)
             return None
         return WireBatch.of(batch, place, buffers)
 

@@ -514,6 +514,29 @@ TEST(a_damaged_batch_is_left_before_a_byte_of_it_is_written)
     pumping_end(&pumping);
 }
 
+TEST(a_batch_whose_header_has_a_wild_time_is_left)
+{
+    for (uint32_t bit = 16; bit < 64; bit++) {
+        for (uint32_t field = 0; field < 2; field++) {
+            struct pumping pumping;
+            pumping_begin(&pumping);
+            EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+            uint32_t slot_index = open_word_slot(load_relaxed_u64(&pumping.arena->partitions[0].open));
+            struct slot_header *slot = &pumping.arena->slots[slot_index];
+            int64_t *wild = field == 0 ? &slot->base_timestamp_ms : &slot->meta[1].max_timestamp_ms;
+            *wild ^= (int64_t)(UINT64_C(1) << bit);
+            while (pumping.link.end == 0) {
+                EXPECT(pump_round(&pumping.pump, &pumping.wakes));
+            }
+            expect_that_it_is_left(&pumping);
+            EXPECT(pumping.link.is_damaged);
+            EXPECT_EQ_U64(request_read(&pumping), 0);
+            *wild ^= (int64_t)(UINT64_C(1) << bit);
+            pumping_end(&pumping);
+        }
+    }
+}
+
 /* ---- transactions ---- */
 
 /* A pump in an open transaction, whose number is 1. */
