@@ -34,7 +34,7 @@ SHUTDOWN = 0x8004587D
 """EXT4_IOC_SHUTDOWN."""
 NO_LOG_FLUSH = (2).to_bytes(4, "little")
 CLONE_NEWNS = 0x20000
-SIZE = 512 << 20
+SIZE = 2 << 30
 MEMORY = Path("/dev/shm")
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 NEEDED = ("mkfs.ext4", "losetup", "mount", "umount", "unshare")
