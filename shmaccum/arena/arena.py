@@ -452,7 +452,7 @@ class Arena:
             with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
                 posix_ipc.unlink_semaphore(semaphore)
         for other in others:
-            with contextlib.suppress(FileNotFoundError, PermissionError):
+            with contextlib.suppress(OSError):  # it is not there, or another user's, or its name would be too long
                 os.unlink(other)
 
     @classmethod

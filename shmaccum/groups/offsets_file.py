@@ -31,6 +31,10 @@ the old one and renamed over it. A death in the middle of a write leaves a torn 
 it, readers stop in front of it. A death in the middle of a rewrite leaves the old file, and a ``.tmp`` that the next
 rewrite replaces.
 
+Identity: a commit counts when the path leads to the file that has its frame. Where the file was removed, moved or
+replaced, its writer writes it anew with all that it knows. Consumers that share the group without a server read what
+lies there instead.
+
 Damage: a frame that is not whole and has bytes behind its end is no interrupted write. A reader passes over the damage
 to the next whole frame, so the last offsets that can be read count. The next writer copies the damaged file to
 ``NAME.offsets.damaged-TIME``, says so in its log, and writes the file anew from the whole frames. The copy stays until
@@ -47,6 +51,7 @@ server that only reads has to take commits, too.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import logging
@@ -461,8 +466,7 @@ class OffsetsFile:
 
     def _is_unchanged(self) -> bool:
         """True when the file is as this process left it: every other writer makes it longer, or replaces it."""
-        status = os.fstat(self._descriptor)
-        return status.st_size == self._size and status.st_nlink > 0
+        return os.fstat(self._descriptor).st_size == self._size and is_file_at(self._path, self._descriptor)
 
     def _opened_inode(self) -> int:
         return os.fstat(self._descriptor).st_ino
@@ -527,10 +531,11 @@ class OffsetsFile:
         if self._descriptor < 0 or self._is_synced or self._is_mostly_dead() or self._unnamed(offsets):
             return False
         size = append_frame(lock, byte, self._descriptor, self._size, pack_body(["commit", *_rows(offsets)]))
-        if size:
-            self._size = self._seen_size = size
-            self._commit(offsets)
-        return size > 0
+        if not size or not is_file_at(self._path, self._descriptor):
+            return False
+        self._size = self._seen_size = size
+        self._commit(offsets)
+        return True
 
     def _is_mostly_dead(self) -> bool:
         """True when most of the file is said again later, and enough of it that a rewrite is worth it."""
@@ -594,8 +599,21 @@ class OffsetsFile:
             self._open([])
         content = pack_frame(body)
         append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
+        if not is_file_at(self._path, self._descriptor):
+            os.ftruncate(self._descriptor, self._size)
+            self._restore()
+            append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
         self._size += len(content)
         self._seen_size = self._size
+
+    def _restore(self) -> None:
+        """Writes the file anew after it was removed, moved or replaced under its writer."""
+        directory = os.path.dirname(self._folder)
+        if not os.path.isdir(directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
+        make_folder(self._folder)
+        self._rewrite()
+        logger.error("%s was removed or replaced under its writer. It is written anew", self._path)
 
     def _rewrite(self) -> None:
         content = b"".join(pack_frame(body) for body in self._bodies())

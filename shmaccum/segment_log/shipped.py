@@ -25,6 +25,9 @@ Rules
     The shipper alone writes, while it holds the lock. A line is one write, and is forced to disk. A later line replaces
     what the lines before it say of its partitions. A file that has grown is written anew beside itself and renamed.
 
+    Positions are kept when the path leads to the file that has them. The shipper writes a file that was removed, moved
+    or replaced anew, with all positions.
+
 Why it is safe
     A death in a write leaves a line without an end, or with a wrong CRC, at the end of the file. No reader counts that
     line, and the next shipper cuts it. A damaged line in front of others is an error for every reader: the position in
@@ -34,6 +37,7 @@ Why it is safe
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -46,7 +50,7 @@ from shmaccum.exceptions import LogError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import SHIPPING_FOLDER, parse_folder
 from shmaccum.segment_log.producer_state import SEQUENCE_MASK
-from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.regular_files import is_file_at, open_regular
 from shmaccum.segment_log.small_files import replace_file_synced, write_all
 
 POSITIONS_FILE = "positions"
@@ -209,7 +213,8 @@ class PositionsFile:
         except OSError:
             os.ftruncate(self._descriptor, self.shipped.size)
             raise
-        self.appended(self.shipped.size + len(content), positions)
+        if not self.appended(self.shipped.size + len(content), positions):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path)
 
     @property
     def descriptor(self) -> int:
@@ -221,13 +226,22 @@ class PositionsFile:
         """Bytes from which on the file is written anew."""
         return DEAD_SIZE_MIN + ROW_SIZE * len(self.shipped.positions)
 
-    def appended(self, size: int, positions: Mapping[TopicPartition, Position]) -> None:
-        """The file has so many bytes by now, and these positions are on disk."""
+    def appended(self, size: int, positions: Mapping[TopicPartition, Position]) -> bool:
+        """The file has so many bytes by now, with these positions.
+
+        A file that was removed, moved or replaced is written anew with all positions. False where that failed.
+        """
         self.shipped.size = size
         self.shipped.positions.update(positions)
-        if size > self.size_max:
-            with contextlib.suppress(OSError):  # the former file is as good
+        if size > self.size_max or not self.has_its_name:
+            with contextlib.suppress(OSError):  # the former file is as good, where it has its name
                 self._rewrite()
+        return self.has_its_name
+
+    @property
+    def has_its_name(self) -> bool:
+        """True while the path leads to the file that is open."""
+        return is_file_at(self._path, self._descriptor)
 
     def _rewrite(self) -> None:
         assert self.shipped.shipped_to is not None

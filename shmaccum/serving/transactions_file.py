@@ -14,6 +14,9 @@ Rules: a frame has the whole state of its id and replaces the one before. Only t
 Procedure: a step of a transaction appends a frame by one write, and counts when that is done. The file is written anew
 beside itself and renamed when most of it is said again later.
 
+Identity: a step counts when the path leads to the file that has its frame. A file that was removed, moved or replaced
+under the server is written anew with all ids, and the log of the server says so.
+
 Why it is safe: a death in a write leaves a torn frame, which the next writer cuts; its step was answered to nobody.
 A decision (PrepareCommit, PrepareAbort) is in the file before its first marker is in the log. So the next writer finds
 it and goes on: a marker is written where the transaction is still open, and only there. A damaged file is kept aside
@@ -32,7 +35,7 @@ from shmaccum.durability import sync_folder
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.frames import Body, beginnings, find_frames, pack_frame
 from shmaccum.segment_log.file_names import TRANSACTIONAL_IDS_FILE
-from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.regular_files import is_file_at, open_regular
 from shmaccum.segment_log.small_files import append_or_cut, replace_file_synced
 from shmaccum.serving.transactional_id import TransactionalId, TransactionState
 
@@ -140,18 +143,30 @@ class TransactionsFile:
     def _append(self, bodies: list[Body]) -> None:
         content = b"".join(map(pack_frame, bodies))
         append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
+        if not is_file_at(self._path, self._descriptor):
+            os.ftruncate(self._descriptor, self._size)
+            self._replace()
+            logger.error("%s was removed or replaced under the server. It is written anew", self._path)
+            append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
         self._size += len(content)
         if self._size >= DEAD_SIZE_MIN + 400 * len(self._ids):
             self._rewrite()
 
     def _rewrite(self) -> None:
         """Writes the file anew; where that fails the old one is as good."""
-        content = b"".join(pack_frame(body) for body in self._bodies())
         try:
-            replace_file_synced(self._path, content)
+            self._replace()
         except OSError as error:
             logger.warning("%s could not be written anew: %s", self._path, error.strerror)
-            return
+
+    def _replace(self) -> None:
+        """Puts a new file in the place of the old one.
+
+        Raises:
+            OSError: the old one is still in use.
+        """
+        content = b"".join(pack_frame(body) for body in self._bodies())
+        replace_file_synced(self._path, content)
         former, self._size = self._descriptor, len(content)
         self._descriptor = self._opened()
         os.close(former)

@@ -85,7 +85,8 @@ class Convoy:
         told = dict(zip(every, map(LaneReport._make, reports), strict=True))
         for lane, report in told.items():
             lane.take(report)
-        positions.appended(size, {lane.place: lane.position for lane, report in told.items() if report.record_count})
+        kept = {lane.place: lane.position for lane, report in told.items() if report.record_count}
+        has_failed |= not positions.appended(size, kept)
         for loan, lanes, use in zip(self._loans, self._lanes, uses, strict=True):
             sink.give_back(loan, repayment_of(use, {lane.route.index: told[lane] for lane in lanes}))
         return not has_failed

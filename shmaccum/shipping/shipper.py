@@ -41,6 +41,7 @@ from shmaccum.segment_log import LogReader
 from shmaccum.segment_log.file_names import (
     LOCK_FILE,
     LOG,
+    META_FILE,
     OVERFLOW_FOLDER,
     PARTITION_METADATA_FILE,
     SHIPPING_FOLDER,
@@ -143,11 +144,7 @@ class Shipper(ClosedOnExit):
         self._starts = Starts(start)
         self.sink = _sink_of(to, sink_options or {})
         self._check_arguments()
-        if os.path.isdir(os.path.join(self.directory, OVERFLOW_FOLDER)):
-            raise NotALogError(
-                f"{self.directory} is the overflow of a sender: start it with --overflow log:{self.directory}, "
-                "and it delivers each batch there once"
-            )
+        self._refuse_overflow()
         self._reader = LogReader(self.directory, on_corrupt="skip")
         if not self._reader.is_gapless:
             raise NotALogError(
@@ -172,6 +169,13 @@ class Shipper(ClosedOnExit):
         self._is_stopped = False
         self._is_ending = False
         self._is_sink_open = False
+
+    def _refuse_overflow(self) -> None:
+        if os.path.isdir(os.path.join(self.directory, OVERFLOW_FOLDER)):
+            raise NotALogError(
+                f"{self.directory} is the overflow of a sender: start it with --overflow log:{self.directory}, "
+                "and it delivers each batch there once"
+            )
 
     def _check_arguments(self) -> None:
         if not self.sink.is_idempotent:
@@ -222,6 +226,7 @@ class Shipper(ClosedOnExit):
 
     def _open(self) -> bool:
         self._lock = shipping_lock(self.directory)
+        self._refuse_overflow()  # a sender may have made it meanwhile
         shipped = read_shipped(self.directory)
         self._bell, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._watch = LogWatch()
@@ -411,11 +416,35 @@ class Shipper(ClosedOnExit):
         is_due = time.monotonic_ns() - self._look_ns >= LOOK_S * NS_PER_S
         if is_due:
             self._answered.clear()
+            self._keep_names()
         if is_due or self.directory in changed:
             self._guard(self._take_up)
             self._look_ns = time.monotonic_ns()
         for lane in self.lanes:
             lane.is_hungry |= is_due or lane.folder in changed
+
+    def _keep_names(self) -> None:
+        """Takes the lock again, and writes the positions again, when somebody has removed or replaced their files.
+
+        A directory that is away is looked for again.
+
+        Raises:
+            LogBusyError: another process ships this log meanwhile.
+        """
+        assert self._lock is not None
+        assert self._file is not None
+        is_locked = self._lock.has_its_name
+        if (is_locked and self._file.has_its_name) or not os.path.exists(os.path.join(self.directory, META_FILE)):
+            return
+        self._host.report(f"the positions of {self.directory} were removed or replaced: they are written anew")
+        try:
+            if not is_locked:
+                self._lock.release()
+                self._lock = shipping_lock(self.directory)
+        except OSError as error:
+            self._host.report(_words(error))
+        else:
+            self._file.appended(self._file.shipped.size, {})
 
     def _go_in_convoy(self) -> None:
         """Ships the batches of lanes that are ordinary, without a look at each."""
