@@ -22,7 +22,7 @@ import os
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from shmaccum.descriptors import share
@@ -52,7 +52,7 @@ from shmaccum.serving.consumer_group import (
 from shmaccum.serving.consumer_requests import assignment_values, described_values, heartbeat_of, refusal_values
 from shmaccum.serving.group import NO_GENERATION, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
 from shmaccum.serving.numbers import GroupLag
-from shmaccum.serving.steps import Steps, Stepwise, answer_each, take_all
+from shmaccum.serving.steps import Steps, Stepwise, answer_each
 from shmaccum.serving.topic_patterns import TopicPatterns
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.users import ANYBODY, User
@@ -479,7 +479,7 @@ class Coordinator:
     def commit(self, call: Call) -> Steps:
         """OffsetCommit: the valid offsets are in the file, as one frame, before the answer goes."""
         message = call.message
-        offsets, errors = yield from self._judged_offsets(message, has_epochs=call.version >= 6)
+        offsets, errors = yield from self.judged_offsets(message, has_epochs=call.version >= 6)
         loaded = self._load_for_commit(
             message.group_id, message.generation_id_or_member_epoch, has_not_found=call.version >= GENERATION_VERSION
         )
@@ -512,7 +512,7 @@ class Coordinator:
             return dict.fromkeys(offsets, BrokerError.KAFKA_STORAGE_ERROR)
         return {}
 
-    def _judged_offsets(
+    def judged_offsets(
         self, message: Any, *, has_epochs: bool
     ) -> Stepwise[tuple[dict[TopicPartition, Committed], dict[TopicPartition, BrokerError]]]:
         """The offsets of a commit that can be taken, and the errors of the others."""
@@ -531,8 +531,15 @@ class Coordinator:
                 yield None
         return offsets, errors
 
-    def commit_of_transaction(self, call: Call) -> dict[TopicPartition, BrokerError] | BrokerError:
+    def commit_of_transaction(
+        self, call: Call, offsets: Mapping[TopicPartition, Committed], errors: dict[TopicPartition, BrokerError]
+    ) -> dict[TopicPartition, BrokerError] | BrokerError:
         """TxnOffsetCommit: the valid offsets are in the file, and count when the transaction is committed.
+
+        Args:
+            call: the request.
+            offsets: those that are valid.
+            errors: of the others.
 
         Returns:
             The errors of single partitions, or that of all.
@@ -543,11 +550,12 @@ class Coordinator:
         if isinstance(loaded, BrokerError):
             return loaded
         try:
-            return self._commit_pending(loaded, call)
+            error = self._commit_pending(loaded, call, offsets)
+            return errors if error is BrokerError.NONE else error
         finally:
             self._release_unused(loaded)
 
-    def _commit_pending(self, loaded: _Loaded, call: Call) -> dict[TopicPartition, BrokerError] | BrokerError:
+    def _commit_pending(self, loaded: _Loaded, call: Call, offsets: Mapping[TopicPartition, Committed]) -> BrokerError:
         message = call.message
         if call.version >= 3 and (message.generation_id != NO_GENERATION or message.member_id):
             error = loaded.group.commit_problem(
@@ -555,12 +563,11 @@ class Coordinator:
             )
             if error is not BrokerError.NONE:
                 return error
-        offsets, errors = take_all(self._judged_offsets(message, has_epochs=call.version >= 2))
         try:
             loaded.file.commit_pending(message.producer_id, offsets)
         except OSError:
             return BrokerError.COORDINATOR_NOT_AVAILABLE
-        return errors
+        return BrokerError.NONE
 
     def end_transaction(self, group_id: str, producer_id: int, *, is_commit: bool) -> bool:
         """A transaction is decided: its offsets count, or are dropped; False: that is to be tried again.
@@ -590,19 +597,23 @@ class Coordinator:
         """OffsetFetch: of one group, or from version 8 on of several."""
         message = call.message
         if call.version >= 8:
-            groups = yield from answer_each(message.groups, lambda group: self._fetched_group(group, call))
+            groups = []
+            for group in message.groups:
+                found = yield from self._fetched_group(group, call)
+                groups.append(found)
+                yield None
             call.answer({"groups": groups})
         else:
             is_stable = call.version >= STABLE_VERSION and message.require_stable
-            error, topics = self._fetched(message.group_id, _asked_places(message.topics), is_stable=is_stable)
+            error, topics = yield from self._fetched(message.group_id, message.topics, is_stable=is_stable)
             call.answer({"error_code": error, "topics": topics})
 
-    def _fetched_group(self, group: Any, call: Call) -> Values:
+    def _fetched_group(self, group: Any, call: Call) -> Stepwise[Values]:
         problem = self._epoch_problem(group) if call.version >= 9 else BrokerError.NONE
         if problem is not BrokerError.NONE:
             return {"group_id": group.group_id, "topics": [], "error_code": problem}
         is_stable = call.message.require_stable
-        error, topics = self._fetched(group.group_id, _asked_places(group.topics), is_stable=is_stable)
+        error, topics = yield from self._fetched(group.group_id, group.topics, is_stable=is_stable)
         return {"group_id": group.group_id, "topics": topics, "error_code": error}
 
     def _epoch_problem(self, asked: Any) -> BrokerError:
@@ -613,13 +624,13 @@ class Coordinator:
         return loaded.group.epoch_problem(asked.member_id or "", asked.member_epoch)
 
     def _fetched(
-        self, group_id: str, places: list[TopicPartition] | None, *, is_stable: bool
-    ) -> tuple[BrokerError, list[Values]]:
+        self, group_id: str, topics: Iterable[Any] | None, *, is_stable: bool
+    ) -> Stepwise[tuple[BrokerError, list[Values]]]:
         """The offsets of a group, by topic.
 
         Args:
             group_id: the group.
-            places: those that are asked for; None: all that have an offset.
+            topics: those that are asked for; None: all that have an offset.
             is_stable: where a transaction may change an offset, the answer is an error (KIP-447).
         """
         try:
@@ -627,9 +638,13 @@ class Coordinator:
         except (CorruptLogError, OSError):
             return BrokerError.COORDINATOR_NOT_AVAILABLE, []
         offsets = {} if file is None else file.offsets
-        asked = sorted(offsets) if places is None else places
-        unstable = {place for place in asked if file is not None and file.is_pending(place)} if is_stable else set()
-        return BrokerError.NONE, _by_topic(offsets, asked, unstable)
+        asked = sorted(offsets) if topics is None else _asked_places(topics)
+        told: dict[str, list[Values]] = {}
+        for place in asked:
+            is_unstable = is_stable and file is not None and file.is_pending(place)
+            told.setdefault(place.topic, []).append(_told_offset(place, offsets, is_unstable=is_unstable))
+            yield None
+        return BrokerError.NONE, [{"name": topic, "partitions": partitions} for topic, partitions in told.items()]
 
     def _offsets_of(self, group_id: str) -> Mapping[TopicPartition, Committed]:
         """The offsets of a group."""
@@ -652,17 +667,19 @@ class Coordinator:
             self._read_files.popitem(last=False)
         return file
 
-    def delete_offsets(self, call: Call) -> None:
+    def delete_offsets(self, call: Call) -> Steps:
         """OffsetDelete (KIP-496): not of topics that a living group consumes."""
         message = call.message
+        places: set[TopicPartition] = set()
+        for topic in message.topics:
+            for one in topic.partitions:
+                places.add(TopicPartition(topic.name, one.partition_index))
+                yield None
         loaded = self._load_known(message.group_id, BrokerError.GROUP_ID_NOT_FOUND, has_members=False)
         if isinstance(loaded, BrokerError):
             call.answer({"error_code": loaded, "topics": []})
             return
         error = BrokerError.GROUP_SUBSCRIBED_TO_TOPIC if loaded.group.members else BrokerError.NONE
-        places = [
-            TopicPartition(topic.name, one.partition_index) for topic in message.topics for one in topic.partitions
-        ]
         if error is BrokerError.NONE:
             loaded.file.forget(places)
         call.answer(
@@ -858,30 +875,22 @@ def _each_partition(topic: Any, error: BrokerError) -> Values:
     return {"name": topic.name, "partitions": partitions}
 
 
-def _asked_places(topics: Iterable[Any] | None) -> list[TopicPartition] | None:
-    """None: every partition that has an offset."""
-    if topics is None:
-        return None
-    return [TopicPartition(topic.name, partition) for topic in topics for partition in topic.partition_indexes]
+def _asked_places(topics: Iterable[Any]) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, partition) for topic in topics for partition in topic.partition_indexes)
 
 
-def _by_topic(
-    offsets: Mapping[TopicPartition, Committed], places: Iterable[TopicPartition], unstable: Collection[TopicPartition]
-) -> list[Values]:
-    nothing = Committed(-1, -1, "", 0)
-    topics: dict[str, list[Values]] = {}
-    for place in places:
-        found = nothing if place in unstable else offsets.get(place, nothing)
-        topics.setdefault(place.topic, []).append(
-            {
-                "partition_index": place.partition,
-                "committed_offset": found.offset,
-                "committed_leader_epoch": found.leader_epoch,
-                "metadata": found.metadata,
-                "error_code": BrokerError.UNSTABLE_OFFSET_COMMIT if place in unstable else BrokerError.NONE,
-            }
-        )
-    return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
+NO_OFFSET = Committed(-1, -1, "", 0)
+
+
+def _told_offset(place: TopicPartition, offsets: Mapping[TopicPartition, Committed], *, is_unstable: bool) -> Values:
+    found = NO_OFFSET if is_unstable else offsets.get(place, NO_OFFSET)
+    return {
+        "partition_index": place.partition,
+        "committed_offset": found.offset,
+        "committed_leader_epoch": found.leader_epoch,
+        "metadata": found.metadata,
+        "error_code": BrokerError.UNSTABLE_OFFSET_COMMIT if is_unstable else BrokerError.NONE,
+    }
 
 
 def _described_members(group: Group) -> list[Values]:

@@ -175,6 +175,7 @@ class LogServer(ClosedOnExit):
         self._idle: dict[int, Connection] = {}
         self._waiting: dict[Connection, Call] = {}
         self._scraped: Stepwise[Sequence[GroupLag]] | None = None
+        self._ticking: Steps | None = None
         self._under_way: dict[Connection, tuple[Call, Steps]] = {}
         """Requests that are answered in steps, the one that has waited for its next slice longest first."""
         self._runnable: list[Connection] = []
@@ -256,7 +257,7 @@ class LogServer(ClosedOnExit):
     def run_once(self) -> None:
         """Waits until something is to be done, and does it."""
         due_s = self._due_s()
-        has_work = bool(self._runnable or self._under_way) or self._scraped is not None
+        has_work = bool(self._runnable or self._under_way) or self._scraped is not None or self._ticking is not None
         self._take_events(0.0 if has_work else max(due_s - time.monotonic(), 0.0))
         self._take_runnable()
         if self._starved:
@@ -269,6 +270,8 @@ class LogServer(ClosedOnExit):
         self._judging.conclude()
         self._reading.conclude()
         self._go_on()
+        if self._ticking is not None:
+            self._go_on_ticking(self._ticking)
         if time.monotonic() >= due_s:
             self._do_due()
 
@@ -338,8 +341,8 @@ class LogServer(ClosedOnExit):
             self._is_accepting = True
         if self._log is not None:
             self._log.maintain()
-        if self._writing is not None:
-            self._writing.transactions.tick()
+        if self._writing is not None and self._ticking is None:
+            self._ticking = self._writing.transactions.tick()
         self._topics.retain()
         self._coordinator.retain()
         self._read_changed_files()
@@ -713,6 +716,18 @@ class LogServer(ClosedOnExit):
 
     # --- numbers
 
+    def _go_on_ticking(self, steps: Steps) -> None:
+        """Gives a slice to what is to be done for transactions now and then."""
+        end_s = time.monotonic() + SLICE_S
+        self._ticking = None
+        try:
+            for _ in steps:
+                if time.monotonic() >= end_s:
+                    self._ticking = steps
+                    return
+        except OSError as error:
+            logger.error("transactions could not be looked after: %s", error)
+
     def families(self) -> list[Family]:
         """The server's numbers by the names of Kafka's broker, for the thread of a scrape: the loop answers.
 
@@ -746,6 +761,8 @@ class LogServer(ClosedOnExit):
         """Closes every connection, the groups and the log. Doing it twice does nothing."""
         for connection in list(self._connections):
             self._close(connection)
+        if self._ticking is not None:
+            self._ticking.close()
         self._hashing.close()
         self._judging.close()
         self._reading.close()

@@ -42,6 +42,7 @@ from shmaccum.segment_log.log_batch import LogBatch
 from shmaccum.segment_log.producer_state import ProducerState, Refusal
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.coordinator import Coordinator
+from shmaccum.serving.steps import Steps, Stepwise, answer_each, take_all
 from shmaccum.serving.transaction_values import added_values, committed_values, described_transaction
 from shmaccum.serving.transactional_id import (
     NO_PRODUCER_ID,
@@ -108,7 +109,9 @@ class TransactionCoordinator:
         self._retry_ms = 0.0
         self._expire_at_ms = 0.0
         self._deadline_ms: float | None = None
-        self.tick()
+        self._concluding: set[str] = set()
+        """The ids whose markers a request or a tick writes now, in steps."""
+        take_all(self.tick())
 
     def _now_ms(self) -> int:
         return int(self._clock_ms())
@@ -133,7 +136,7 @@ class TransactionCoordinator:
 
     # --- producers
 
-    def init_producer_id(self, call: Call) -> None:
+    def init_producer_id(self, call: Call) -> Steps:
         """InitProducerId: a producer id and epoch, of its own or of a transactional id."""
         message = call.message
         try:
@@ -141,14 +144,15 @@ class TransactionCoordinator:
                 found = ProducerKey(self._directory.new_producer_id(), 0)
             else:
                 expected = ProducerKey(message.producer_id, message.producer_epoch) if call.version >= 3 else None
-                found = self._begin_producer(message.transactional_id, message.transaction_timeout_ms, expected)
+                timeout_ms = message.transaction_timeout_ms
+                found = yield from self._begin_producer(message.transactional_id, timeout_ms, expected)
         except TransactionRefusedError as refusal:
             error = _told(refusal.error, is_fence_known=call.version >= 4)
             call.answer({"error_code": error, "producer_id": NO_PRODUCER_ID, "producer_epoch": -1})
             return
         call.answer({"error_code": BrokerError.NONE, "producer_id": found.producer_id, "producer_epoch": found.epoch})
 
-    def _begin_producer(self, name: str, timeout_ms: int, expected: ProducerKey | None) -> ProducerKey:
+    def _begin_producer(self, name: str, timeout_ms: int, expected: ProducerKey | None) -> Stepwise[ProducerKey]:
         expected = expected or ProducerKey(NO_PRODUCER_ID, -1)
         if not name:
             raise TransactionRefusedError(BrokerError.INVALID_REQUEST)
@@ -160,7 +164,7 @@ class TransactionCoordinator:
         if current.state is TransactionState.ONGOING:
             if expected.producer_id != NO_PRODUCER_ID and expected.epoch != current.epoch:
                 raise TransactionRefusedError(BrokerError.PRODUCER_FENCED)
-            current = self._conclude(self._put(fenced(current, self._now_ms())))
+            current = yield from self._conclude(self._put(fenced(current, self._now_ms())))
             check_unprepared(current)
             expected = ProducerKey(NO_PRODUCER_ID, -1)
         new_id = self._directory.new_producer_id
@@ -181,12 +185,20 @@ class TransactionCoordinator:
 
     # --- a transaction
 
-    def add_partitions(self, call: Call) -> None:
+    def add_partitions(self, call: Call) -> Steps:
         """AddPartitionsToTxn: all of them, or none where one is unknown."""
         message = call.message
         topics = message.v3_and_below_topics
-        places = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-        errors = {place: BrokerError.UNKNOWN_TOPIC_OR_PARTITION for place in places if not self._has(place)}
+        places: set[TopicPartition] = set()
+        errors: dict[TopicPartition, BrokerError] = {}
+        for topic in topics:
+            for number in topic.partitions:
+                place = TopicPartition(topic.name, number)
+                if self._has(place):
+                    places.add(place)
+                else:
+                    errors[place] = BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+                yield None
         rest = BrokerError.OPERATION_NOT_ATTEMPTED
         if not errors:
             name, epoch = message.v3_and_below_transactional_id, message.v3_and_below_producer_epoch
@@ -215,17 +227,18 @@ class TransactionCoordinator:
 
         call.answer({"error_code": _attempt(call, add)})
 
-    def commit_offsets(self, call: Call) -> None:
+    def commit_offsets(self, call: Call) -> Steps:
         """TxnOffsetCommit: offsets that count when the transaction is committed."""
         message = call.message
         errors: dict[TopicPartition, BrokerError] = {}
+        judged = yield from self._groups.judged_offsets(message, has_epochs=call.version >= 2)
 
         def commit() -> None:
             state = self._of(message.transactional_id, message.producer_id, message.producer_epoch)
             check_unprepared(state)
             if message.group_id not in state.groups:
                 raise TransactionRefusedError(BrokerError.INVALID_TXN_STATE)
-            found = self._groups.commit_of_transaction(call)
+            found = self._groups.commit_of_transaction(call, *judged)
             if isinstance(found, BrokerError):
                 raise TransactionRefusedError(found)
             errors.update(found)
@@ -258,33 +271,42 @@ class TransactionCoordinator:
         transactions = self._directory.partition(*place).producers.transactions
         return transactions.first_offset_of(producer_id) is not None
 
-    def end(self, call: Call) -> None:
+    def end(self, call: Call) -> Steps:
         """EndTxn: the decision is on file before the answer goes; the markers are written at once where they can be."""
         message = call.message
+        decisions: list[TransactionalId] = []
 
-        def end() -> None:
+        def decide() -> None:
             state = self._of(message.transactional_id, message.producer_id, message.producer_epoch)
             after = decided(state, self._now_ms(), is_commit=message.committed)
             if after is not state:
-                self._conclude(self._put(after))
+                decisions.append(self._put(after))
 
-        call.answer({"error_code": _attempt(call, end)})
+        error = _attempt(call, decide)
+        for state in decisions:
+            yield from self._conclude(state)
+        call.answer({"error_code": error})
 
     # --- markers
 
-    def _conclude(self, state: TransactionalId) -> TransactionalId:
-        """Writes the markers that are missing, and completes the id where all are written."""
-        is_marked = [self._mark(place, state) for place in sorted(state.places)]
-        is_told = [
-            self._groups.end_transaction(group_id, state.producer_id, is_commit=state.is_commit)
-            for group_id in sorted(state.groups)
-        ]
+    def _conclude(self, state: TransactionalId) -> Stepwise[TransactionalId]:
+        """Writes the markers that are missing, each in a step, and completes the id where all are written. No other
+        request changes an id whose markers are being written. Where a client goes meanwhile, `tick` goes on."""
+        self._concluding.add(state.name)
+        try:
+            is_marked = yield from answer_each(sorted(state.places), lambda place: self._mark(place, state))
+            is_told = yield from answer_each(sorted(state.groups), lambda group_id: self._tell(group_id, state))
+        finally:
+            self._concluding.discard(state.name)
         if all(is_marked) and all(is_told):
             with contextlib.suppress(TransactionRefusedError):
                 return self._put(completed(state, self._now_ms()))
         self._retry_ms = self._clock_ms() + RETRY_MS
         self._deadline_ms = None
         return state
+
+    def _tell(self, group_id: str, state: TransactionalId) -> bool:
+        return self._groups.end_transaction(group_id, state.producer_id, is_commit=state.is_commit)
 
     def _mark(self, place: TopicPartition, state: TransactionalId) -> bool:
         """Writes the marker of one partition, if the transaction is open there; False: try again."""
@@ -304,18 +326,21 @@ class TransactionCoordinator:
 
     # --- now and then
 
-    def tick(self) -> None:
+    def tick(self) -> Steps:
         """Aborts transactions whose time is over, tries markers again, forgets ids that nobody uses; call it often."""
         now_ms = self._now_ms()
         if now_ms < self._due_ms():
             return
-        for state in list(self._unfinished.values()):
+        for name in list(self._unfinished):
+            state = self._unfinished.get(name)
+            if state is None or name in self._concluding:
+                continue
             if state.state in PREPARED:
-                self._conclude(state)
+                yield from self._conclude(state)
             elif state.deadline_ms <= now_ms:
                 logger.info("the transaction of %r is aborted: it took longer than its time-out", state.name)
                 with contextlib.suppress(TransactionRefusedError):
-                    self._conclude(self._put(fenced(state, now_ms)))
+                    yield from self._conclude(self._put(fenced(state, now_ms)))
         if now_ms >= self._expire_at_ms:
             self._expire(now_ms)
         self._deadline_ms = None
@@ -359,9 +384,10 @@ class TransactionCoordinator:
         unknown = sorted(states - known)
         call.answer({"error_code": BrokerError.NONE, "unknown_state_filters": unknown, "transaction_states": found})
 
-    def describe(self, call: Call) -> None:
+    def describe(self, call: Call) -> Steps:
         """DescribeTransactions."""
-        call.answer({"transaction_states": [self._described(name) for name in call.message.transactional_ids]})
+        states = yield from answer_each(call.message.transactional_ids, self._described)
+        call.answer({"transaction_states": states})
 
     def _described(self, name: str) -> Values:
         state = self._file.ids.get(name)
@@ -380,15 +406,12 @@ class TransactionCoordinator:
             "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
         }
 
-    def describe_producers(self, call: Call) -> None:
+    def describe_producers(self, call: Call) -> Steps:
         """DescribeProducers (KIP-664): the producers of partitions, and their open transactions."""
-        topics = [
-            {
-                "name": topic.name,
-                "partitions": [self._producers_of(TopicPartition(topic.name, one)) for one in topic.partition_indexes],
-            }
-            for topic in call.message.topics
-        ]
+        topics = []
+        for topic in call.message.topics:
+            places = (TopicPartition(topic.name, number) for number in topic.partition_indexes)
+            topics.append({"name": topic.name, "partitions": (yield from answer_each(places, self._producers_of))})
         call.answer({"topics": topics})
 
     def _producers_of(self, place: TopicPartition) -> Values:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from shmaccum.serving import LogServer
 from shmaccum.serving import server as served_log
 from shmaccum.serving.asking import Asking
 from shmaccum.serving.messages import decode_answer, encode_request
+from shmaccum.serving.transactional_id import TransactionState
 from tests.serving_support import address_of, answer_of, api, served, stranger
 
 PARTITION_COUNT = 20
@@ -64,6 +66,104 @@ LONG = {
     ),
     "DeleteGroups": encode_request(42, 1, {"groups_names": [str(number) for number in range(20)]}),
 }
+
+
+PLACES = list(range(PARTITION_COUNT))
+ADD_PARTITIONS = 24
+COMMITTED = {"committed_offset": 0, "committed_leader_epoch": -1, "committed_metadata": ""}
+
+
+def in_transaction(api_key: int, version: int, **more: Any) -> bytes:
+    """A request of the producer of the transactional id "long", which is the first one of the log."""
+    producer = {"transactional_id": "long", "producer_id": 0, "producer_epoch": 0}
+    if api_key == ADD_PARTITIONS:
+        producer = {f"v3_and_below_{name}": value for name, value in producer.items()}
+    return encode_request(api_key, version, {**producer, **more})
+
+
+INIT = encode_request(
+    22,
+    3,
+    {"transactional_id": "long", "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1},
+)
+ADD = in_transaction(ADD_PARTITIONS, 3, v3_and_below_topics=[{"name": "there", "partitions": PLACES}])
+LONG_IN_TRANSACTION = {
+    "AddPartitionsToTxn": ADD,
+    "EndTxn": in_transaction(26, 3, committed=True),
+    "InitProducerId": INIT,
+    "TxnOffsetCommit": in_transaction(
+        28,
+        2,
+        group_id="g",
+        topics=[{"name": "there", "partitions": [{"partition_index": number, **COMMITTED} for number in PLACES]}],
+    ),
+    "DescribeProducers": encode_request(61, 0, {"topics": [{"name": "there", "partition_indexes": PLACES}]}),
+    "DescribeTransactions": encode_request(65, 0, {"transactional_ids": ["long"] * PARTITION_COUNT}),
+    "OffsetFetch": encode_request(
+        9, 7, {"group_id": "g", "topics": [{"name": "there", "partition_indexes": PLACES}], "require_stable": False}
+    ),
+    "OffsetDelete": encode_request(
+        47,
+        0,
+        {
+            "group_id": "g",
+            "topics": [{"name": "there", "partitions": [{"partition_index": number} for number in PLACES]}],
+        },
+    ),
+}
+
+
+def begin_transaction(server: LogServer, client: socket.socket) -> None:
+    """A transaction in every partition of a topic, and a group."""
+    for frame in (creation(create("there", PARTITION_COUNT)), INIT, ADD, in_transaction(25, 3, group_id="g")):
+        client.sendall(frame)
+        turn_until(server, client)
+        assert answer_of(client)
+
+
+@pytest.mark.parametrize("name", LONG_IN_TRANSACTION)
+def test_a_client_is_answered_before_a_long_request_of_a_transaction(server: LogServer, name: str) -> None:
+    with stranger(address_of(server)) as slow, stranger(address_of(server)) as other:
+        begin_transaction(server, slow)
+        slow.sendall(LONG_IN_TRANSACTION[name])
+        while not server._under_way:
+            server.run_once()
+        other.sendall(api(18, 0))
+        turn_until(server, other)
+        assert answer_of(other)
+        assert server._under_way
+        turn_until(server, slow)
+        assert answer_of(slow)
+
+
+def test_a_transaction_whose_client_leaves_amid_the_markers_is_completed(server: LogServer) -> None:
+    assert server._writing is not None
+    with stranger(address_of(server)) as slow:
+        begin_transaction(server, slow)
+        slow.sendall(LONG_IN_TRANSACTION["EndTxn"])
+        while not server._under_way:
+            server.run_once()
+        ids = server._writing.transactions._file.ids
+        states = [ids["long"].state]
+    deadline_s = time.monotonic() + 60
+    while states[-1] is not TransactionState.COMPLETE_COMMIT:
+        assert time.monotonic() < deadline_s
+        server.run_once()
+        states.append(ids["long"].state)
+    assert states[0] is TransactionState.PREPARE_COMMIT
+
+
+def test_two_clients_that_end_one_transaction_write_each_marker_once(server: LogServer) -> None:
+    with stranger(address_of(server)) as slow, stranger(address_of(server)) as other:
+        begin_transaction(server, slow)
+        slow.sendall(LONG_IN_TRANSACTION["EndTxn"])
+        while not server._under_way:
+            server.run_once()
+        other.sendall(LONG_IN_TRANSACTION["EndTxn"])
+        turn_until(server, other)
+        assert decode_answer(26, 3, answer_of(other)).error_code == BrokerError.CONCURRENT_TRANSACTIONS
+        turn_until(server, slow)
+        assert decode_answer(26, 3, answer_of(slow)).error_code == BrokerError.NONE
 
 
 @pytest.mark.parametrize("name", LONG)

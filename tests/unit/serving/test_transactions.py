@@ -25,6 +25,7 @@ from shmaccum.serving import LogServer
 from shmaccum.serving.consumer_group import ConsumerLimits
 from shmaccum.serving.coordinator import Coordinator
 from shmaccum.serving.group import Limits
+from shmaccum.serving.steps import Steps, take_all
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.transaction_coordinator import EXPIRATION_MS, EXPIRY_INTERVAL_MS, TransactionCoordinator
 from shmaccum.serving.transactional_id import (
@@ -203,11 +204,13 @@ class Host:
         self.transactions = TransactionCoordinator(self.log, self.groups, is_synced=False, clock_ms=lambda: self.now_ms)
         self.key: dict[str, Any] = {}
 
-    def ask(self, handler: Callable[[Any], None], version: int, **fields: Any) -> dict[str, Any]:
+    def ask(self, handler: Callable[[Any], Steps | None], version: int, **fields: Any) -> dict[str, Any]:
         answers: list[dict[str, Any]] = []
         values = {**self.key, **fields}
         values |= {f"v3_and_below_{name}": value for name, value in values.items()}
-        handler(SimpleNamespace(message=SimpleNamespace(**values), version=version, answer=answers.append))
+        steps = handler(SimpleNamespace(message=SimpleNamespace(**values), version=version, answer=answers.append))
+        if steps is not None:
+            take_all(steps)
         return answers[0]
 
     def begin(self, name: str = "etl", timeout_ms: int = 60_000) -> BrokerError:
@@ -237,7 +240,8 @@ class Host:
     def state(self, name: str = "etl") -> str:
         asked = SimpleNamespace(transactional_ids=[name])
         found: list[dict[str, Any]] = []
-        self.transactions.describe(SimpleNamespace(message=asked, answer=found.append))  # type: ignore[arg-type]
+        call: Any = SimpleNamespace(message=asked, answer=found.append)
+        take_all(self.transactions.describe(call))
         return str(found[0]["transaction_states"][0]["transaction_state"])
 
     def committed(self) -> tuple[list[list[bytes | None]], int]:
@@ -258,10 +262,10 @@ def test_a_time_out_aborts_and_fences(tmp_path: Path) -> None:
     host.begin(timeout_ms=5000)
     host.send(0, b"v")
     host.now_ms += 4999
-    host.transactions.tick()
+    take_all(host.transactions.tick())
     assert host.state() == "Ongoing"
     host.now_ms += 1
-    host.transactions.tick()
+    take_all(host.transactions.tick())
     assert host.state() == "CompleteAbort"
     assert host.committed() == ([[], []], -1)
     assert host.end(is_commit=True) is BrokerError.PRODUCER_FENCED
@@ -276,7 +280,7 @@ def test_a_time_out_goes_on_while_no_server_runs(tmp_path: Path) -> None:
     again = Host(tmp_path)
     assert again.state() == "Ongoing"
     again.now_ms += 5000
-    again.transactions.tick()
+    take_all(again.transactions.tick())
     assert again.state() == "CompleteAbort"
     again.close()
 
@@ -296,9 +300,9 @@ def test_a_tick_looks_at_ids_with_an_open_transaction_alone(tmp_path: Path, monk
     monkeypatch.setattr(TransactionalId, "deadline_ms", property(note))
     host.begin()
     host.send(0, b"v")
-    host.transactions.tick()
+    take_all(host.transactions.tick())
     assert host.end(is_commit=True) is BrokerError.NONE
-    host.transactions.tick()
+    take_all(host.transactions.tick())
     assert set(looks) == {"etl"}
     host.close()
 
@@ -309,7 +313,7 @@ def test_an_id_that_nobody_uses_is_forgotten(tmp_path: Path) -> None:
     host.begin("busy")
     host.send(0, b"v")
     host.now_ms += EXPIRATION_MS + EXPIRY_INTERVAL_MS
-    host.transactions.tick()
+    take_all(host.transactions.tick())
     assert (host.state("etl"), host.state("busy")) == ("", "CompleteAbort"), "the busy one took too long"
     host.close()
 
@@ -330,7 +334,7 @@ def test_a_marker_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypa
         assert host.begin() is BrokerError.CONCURRENT_TRANSACTIONS
     assert host.committed()[0] == [[], []]
     host.now_ms += 2000
-    host.transactions.tick()
+    take_all(host.transactions.tick())
     assert host.state() == "CompleteCommit"
     assert host.committed() == ([[b"v"], [b"v"]], 1)
     host.close()
