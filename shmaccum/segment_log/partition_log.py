@@ -52,6 +52,7 @@ from shmaccum.format.batch_header import (
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.append_time import StampedBatch
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.duplicates import is_appended_batch
 from shmaccum.segment_log.file_names import (
     LOG,
     OF_A_SEGMENT,
@@ -253,7 +254,7 @@ class PartitionLog:
             else:
                 known = admit(batch, offset)
             if known is not None:
-                outcomes.append(known)
+                outcomes.append(self._judge_known(batch, known))
                 continue
             buffers.append(_pack_prefix(offset, size - UNCOUNTED_SIZE, epoch))
             buffers.append(pieces[0][PREFIX_SIZE:])
@@ -278,6 +279,18 @@ class PartitionLog:
         if refusal is None:
             run.marker = self._marker_at(offset, batch)
         return refusal
+
+    def _judge_known(self, batch: Appendable, known: Outcome) -> Outcome:
+        """The outcome of a batch that is not to be written: a duplicate has the records of the one that it repeats."""
+        if isinstance(known, Refusal) or known >= self.log_end_offset:  # the latter is in the run that is being planned
+            return known
+        if is_appended_batch(batch, self.folder, self.segments, known):
+            return known
+        return Refusal(
+            BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {batch.producer_id} (epoch {batch.producer_epoch}) sent other records under sequence "
+            f"{batch.base_sequence}, which the batch at offset {known} has: it lost the sequences that it had assigned",
+        )
 
     def _marker_at(self, offset: int, batch: Appendable) -> Marker:
         content = memoryview(b"".join(batch.buffers))

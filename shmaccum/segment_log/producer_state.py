@@ -3,7 +3,8 @@
 
 The rules are a broker's. For each producer id the last batches are known by their first and last sequence:
 
-* a batch with the sequences of one of them is a duplicate and is answered with the offset it got the first time;
+* a batch with the sequences of one of them is a duplicate and is answered with the offset it got the first time. The
+  log compares its records, too (`shmaccum.segment_log.duplicates`);
 * an older producer epoch is refused (47), a newer one has to begin with sequence 0;
 * otherwise the first sequence must follow the last one, where 0 follows 2^31 - 1; else it is refused (45);
 * of a producer id never seen here any first sequence is taken;

@@ -204,6 +204,40 @@ def test_a_duplicate_in_the_same_call_is_recognised(tmp_path: Path) -> None:
         assert offsets(log.partition(TOPIC, 0).append([one, one, two, one])) == [0, 0, 3, 0]
 
 
+@pytest.mark.parametrize("is_reopened", [False, True])
+@pytest.mark.parametrize("codec", [0, 1])
+def test_another_batch_under_the_same_sequences_is_no_duplicate(tmp_path: Path, is_reopened: bool, codec: int) -> None:
+    """An arena on disk loses sequences by a power cut, and assigns them again."""
+    batches = [make_batch([b"%d" % number], producer=(PRODUCER_ID, 0, number), codec=codec) for number in range(4)]
+    log = open_log(tmp_path, segment_bytes=batches[0].size * 2)
+    log.partition(TOPIC, 0).append(batches)
+    if is_reopened:
+        log.close()
+        log = open_log(tmp_path)
+    with log:
+        partition = log.partition(TOPIC, 0)
+        for number in range(4):
+            others = [
+                make_batch([b"x"], producer=(PRODUCER_ID, 0, number), codec=codec),
+                make_batch([b"%d" % number], producer=(PRODUCER_ID, 0, number), codec=codec, timestamp_ms=START_MS + 1),
+            ]
+            for other in others:
+                (refusal,) = partition.append([other])
+                assert isinstance(refusal, Refusal)
+                assert refusal.error_code == BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert offsets(partition.append([batches[number]])) == [number]
+        (again,) = partition.append([make_batch([b"x"], producer=(PRODUCER_ID, 1, 0), codec=codec)])
+        assert again == 4
+
+
+@pytest.mark.parametrize("codecs", [(0, 1), (1, 0), (1, 3), (4, 2)])
+def test_a_duplicate_may_be_compressed_in_another_way(tmp_path: Path, codecs: tuple[int, int]) -> None:
+    first, second = (make_batch([b"v" * 100], producer=(PRODUCER_ID, 0, 0), codec=codec) for codec in codecs)
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        assert offsets([*partition.append([first]), *partition.append([second])]) == [0, 0]
+
+
 @pytest.mark.parametrize("damage", ["none", "no snapshots", "corrupt snapshots", "killed"])
 def test_duplicates_are_recognised_after_reopening(tmp_path: Path, damage: str) -> None:
     batches = make_batches(9)
