@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies
 
 from shmaccum.arena import Arena
+from shmaccum.arena.file import ArenaFile
 from shmaccum.exceptions import NotAnArenaError
 from tests.accumulator import Accumulator
 from tests.sending import process_exists
@@ -76,6 +77,7 @@ def arena_name() -> Iterator[str]:
     finally:
         Arena.remove(name)
     assert list(each_semaphore(uuid)) == []
+    assert ArenaFile.parse(name).presences(uuid) == []
 
 
 @pytest.fixture

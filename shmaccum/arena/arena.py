@@ -427,7 +427,7 @@ class Arena:
 
     @classmethod
     def remove(cls, name: Name, *, missing_ok: bool = False) -> None:
-        """Takes the arena's name, its waiters' semaphores, its two bells and its sender's socket away.
+        """Takes the arena's name, its waiters' semaphores, its two bells and its senders' sockets away.
 
         The arena takes no more records when this comes back. Its sender leaves when it has delivered those that the
         arena holds.
@@ -441,19 +441,25 @@ class Arena:
         file = ArenaFile.parse(name)
         remove_private(file)
         try:
-            semaphores, others = cls._companions(file)
+            uuid, waiter_count = cls._identity(file)
             with cls._closed_at_the_end(file):
                 file.unlink()
         except ArenaNotFoundError:
             if not missing_ok:
                 raise
             return
-        for semaphore in semaphores:
+        if uuid is not None:
+            cls._remove_companions(file, uuid, waiter_count)
+
+    @staticmethod
+    def _remove_companions(file: ArenaFile, uuid: bytes, waiter_count: int) -> None:
+        """Takes away the semaphores of all waiters the arena has room for, its two bells, and its senders' sockets."""
+        for index in range(waiter_count):
             with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
-                posix_ipc.unlink_semaphore(semaphore)
-        for other in others:
+                posix_ipc.unlink_semaphore(semaphore_name(uuid, index))
+        for path in (file.doorbell(uuid), file.results_bell(uuid), *file.presences(uuid)):
             with contextlib.suppress(OSError):  # it is not there, or another user's, or its name would be too long
-                os.unlink(other)
+                os.unlink(path)
 
     @classmethod
     @contextlib.contextmanager
@@ -478,27 +484,28 @@ class Arena:
             return any(process["alive"] for process in arena.native.processes())
 
     @classmethod
-    def _companions(cls, file: ArenaFile) -> tuple[list[str], list[str]]:
-        """The semaphores of all waiters the arena has room for; its two bells and its socket; none of a damaged one."""
+    def _identity(cls, file: ArenaFile) -> tuple[bytes | None, int]:
+        """The uuid of an arena of this or the former layout, and its room for waiters; no uuid of a damaged one."""
         try:
-            uuid, waiter_count, presence = cls._identity(file)
-            semaphores = [semaphore_name(uuid, index) for index in range(waiter_count)]
-            return semaphores, [file.doorbell(uuid), file.results_bell(uuid), file.presence(uuid, presence)]
+            with cls.open_read_only(file.text, mode=ANY_MODE) as arena:
+                return arena.uuid, arena.geometry["waiter_count"]
+        except LayoutMismatchError:
+            return cls._former_identity(file)
         except (ArenaNotFoundError, NotAnArenaError):
             raise
         except (ArenaError, InvalidArgumentError, OSError):
-            return [], []
+            return None, 0
 
-    @classmethod
-    def _identity(cls, file: ArenaFile) -> tuple[bytes, int, int]:
-        """The uuid of an arena of this or the former layout, its room for waiters, and the number of its socket."""
+    @staticmethod
+    def _former_identity(file: ArenaFile) -> tuple[bytes | None, int]:
+        from shmaccum.arena.upgrade import former_identity  # rare, and it needs numpy
+
         try:
-            with cls.open_read_only(file.text, mode=ANY_MODE) as arena:
-                return arena.uuid, arena.geometry["waiter_count"], arena.native.presence
-        except LayoutMismatchError:
-            from shmaccum.arena.upgrade import former_identity  # rare, and it needs numpy
-
-            return *former_identity(file), 0
+            return former_identity(file)
+        except (ArenaNotFoundError, NotAnArenaError):
+            raise
+        except (ArenaError, InvalidArgumentError, OSError):
+            return None, 0
 
     # --- topics
 

@@ -196,6 +196,14 @@ class ArenaFile(NamedTuple):
         """Where the socket of the sender lies that has published this number."""
         return os.path.join(os.path.dirname(self.path), f".shmaccum-{uuid.hex()[:12]}.{number:016x}")
 
+    def presences(self, uuid: bytes) -> list[str]:
+        """The sockets of all senders of the arena: of the living one, and of those that were killed."""
+        folder = os.path.dirname(self.path)
+        stem = f".shmaccum-{uuid.hex()[:12]}."
+        with contextlib.suppress(OSError):
+            return [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith(stem)]
+        return []
+
     def _beside(self, uuid: bytes, suffix: str) -> str:
         stem = f"{SHARED_MEMORY}/shmaccum-{uuid.hex()[:12]}" if self.is_shared_memory else self.text
         return f"{stem}.{suffix}"

@@ -20,8 +20,9 @@ taken; a sender that finds its name taken draws another number. A watcher asks t
 of the listener, and believes those alone that share the arena (arena/trust.py). A sender that cannot listen writes that
 into the arena's error log.
 
-A killed sender leaves its socket behind. The number is written before the socket is made, so the next sender, or
-`Arena.remove`, finds it and takes it away.
+A killed sender leaves its socket behind. The name has the arena's uuid, so the next sender, or `Arena.remove`, takes
+all of them away. A sender that finds the arena's name gone, behind which nobody would do so, keeps no name: watchers
+look by themselves then. A socket that somebody removed or replaced is made anew by the living sender within a second.
 """
 
 from __future__ import annotations
@@ -96,8 +97,11 @@ class Presence:
     """
 
     def __init__(self, arena: Arena) -> None:
+        self._arena = arena
         self._listener = _new_socket()
+        self._former: list[socket.socket] = []
         self.path: str | None = None
+        self._file_id = 0, 0
         _present.add(self)
         try:
             self._remove_former(arena)
@@ -111,11 +115,11 @@ class Presence:
 
     @staticmethod
     def _remove_former(arena: Arena) -> None:
-        """Takes the socket of a sender away that was killed."""
-        path = ArenaFile.parse(arena.name).presence(arena.uuid, arena.native.presence)
-        with contextlib.suppress(OSError):
-            if stat.S_ISSOCK(os.lstat(path).st_mode):
-                os.unlink(path)
+        """Takes the sockets of senders away that were killed: no other sender of this arena lives."""
+        for path in ArenaFile.parse(arena.name).presences(arena.uuid):
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(os.lstat(path).st_mode):
+                    os.unlink(path)
 
     def _listen(self, arena: Arena) -> None:
         for attempt in range(ATTEMPT_COUNT):
@@ -137,11 +141,38 @@ class Presence:
             self._listener.bind(address)
         self.path = path
         try:
+            self._file_id = _file_id(path)
             ArenaFile.parse(arena.name).share(path)
             self._listener.listen(LISTEN_COUNT)
         except OSError:
             self._unlink()
             raise
+        if not arena.is_linked():
+            self._unlink()
+
+    def look(self) -> bool:
+        """Makes the socket anew when somebody removed or replaced it: no new watcher would find the sender.
+
+        True when it was made anew. Watchers of the former socket hear of the sender's death as before.
+
+        Raises:
+            ArenaForbiddenError, OSError: it cannot be made.
+        """
+        if self.path is None or not self._is_lost() or not self._arena.is_linked():
+            return False
+        self._former.append(self._listener)
+        self._listener, self.path = _new_socket(), None
+        self._listen(self._arena)
+        return True
+
+    def _is_lost(self) -> bool:
+        assert self.path is not None
+        try:
+            return _file_id(self.path) != self._file_id
+        except FileNotFoundError:
+            return True
+        except OSError:  # a name that cannot be looked at is no proof
+            return False
 
     def _unlink(self) -> None:
         path, self.path = self.path, None
@@ -150,13 +181,19 @@ class Presence:
                 os.unlink(path)
 
     def let_go(self) -> None:
-        """Closes the descriptor of a child of the sender; the socket is still the sender's."""
-        self._listener.close()
+        """Closes the descriptors of a child of the sender; the socket is still the sender's."""
+        for listener in (self._listener, *self._former):
+            listener.close()
 
     def close(self) -> None:
         """Hangs up on every watcher. Doing it twice does nothing."""
         self._unlink()
-        self._listener.close()
+        self.let_go()
+
+
+def _file_id(path: str) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
 
 
 class GrowingPause:

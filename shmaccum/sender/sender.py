@@ -365,6 +365,7 @@ class Sender:
         if now_ns < self._bell_at_ns or self._doorbell is None or self._rounds is None:
             return
         self._bell_at_ns = now_ns + NS_PER_S
+        self._look_at_presence()
         try:
             if not self._doorbell.look():
                 return
@@ -379,6 +380,20 @@ class Sender:
         logger.warning("%s", sentence)
         self.arena.native.record_error(sentence)
         self._rounds.renew_bell()
+
+    def _look_at_presence(self) -> None:
+        """Without its socket nobody finds the process of a sender: to replace it when it is stopped, or to stop it."""
+        try:
+            if self._presence is None or not self._presence.look():
+                return
+            sentence = "the sender's socket was removed or replaced, and is made anew: keepers find the sender by it"
+        except (OSError, ShmaccumError) as error:
+            sentence = (
+                f"the sender's socket was removed or replaced, and cannot be made anew ({error}): a stopped sender is "
+                "not replaced, so let its user write into that folder, and restart it"
+            )
+        logger.warning("%s", sentence)
+        self.arena.native.record_error(sentence)
 
     def _is_over(self) -> bool:
         self._closing.look()

@@ -242,6 +242,69 @@ def test_the_socket_of_a_killed_sender_is_removed_with_the_arena(arena_name: str
         assert not left.exists()
 
 
+def sockets_of(arena: Arena) -> list[str]:
+    return ArenaFile.parse(arena.name).presences(arena.uuid)
+
+
+def leave_socket(arena: Arena, number: int) -> None:
+    """As a killed sender does. The next one may write another number into the arena, and be killed, too."""
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(ArenaFile.parse(arena.name).presence(arena.uuid, number))
+
+
+def test_the_sockets_of_all_killed_senders_are_removed_by_the_next_one(arena: Arena) -> None:
+    for number in (11, 12):
+        leave_socket(arena, number)
+    present = Presence(arena)
+    assert sockets_of(arena) == [present.path]
+    present.close()
+
+
+def test_the_sockets_of_all_killed_senders_are_removed_with_the_arena(arena_name: str) -> None:
+    with Arena.create(arena_name) as arena, Arena.create(f"{arena_name}-other") as other:
+        for number in (11, 12):
+            leave_socket(arena, number)
+            leave_socket(other, number)
+        Arena.remove(arena_name)
+        assert sockets_of(arena) == []
+        assert len(sockets_of(other)) == 2
+        Arena.remove(other.name)
+        assert sockets_of(other) == []
+
+
+def test_a_sender_of_an_arena_that_was_removed_keeps_no_name(arena_name: str) -> None:
+    with Arena.create(arena_name) as arena:
+        Arena.remove(arena_name)
+        present = Presence(arena)
+        assert sockets_of(arena) == []
+        present.close()
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_socket_that_somebody_takes_away_is_made_anew_and_reported(
+    arena: Arena, watch: SenderWatch, *, is_replaced: bool
+) -> None:
+    sender = Sender(arena, "null:")
+    sender.open()
+    waiting = Waiting(watch)
+    former = socket_of(arena)
+    former.unlink()
+    if is_replaced:
+        former.touch()
+    sender._look_at_bell()
+    assert socket_of(arena) != former
+    assert can_connect(socket_of(arena))
+    assert "socket was removed or replaced, and is made anew" in arena.native.errors()[0]["text"]
+    now = socket_of(arena)
+    sender._bell_at_ns = 0
+    sender._look_at_bell()
+    assert socket_of(arena) == now
+    sender.close()
+    assert waiting.ends()  # the watch of the former socket hears of the end, too
+    former.unlink(missing_ok=True)
+    assert sockets_of(arena) == []
+
+
 def can_connect(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as line, contextlib.suppress(OSError):
         line.connect(str(path))
