@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
+import threading
 from collections.abc import Mapping
 
 from shmaccum.exceptions import InvalidArgumentError
@@ -14,6 +15,9 @@ Size = int | str
 Duration = int | float | str
 
 QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+TIMEOUT_MAX_S = threading.TIMEOUT_MAX / 2
+"""Longer waits overflow in Python, also behind the addition of a clock."""
 
 SIZE_UNITS: Mapping[str, int] = {
     "": 1,
@@ -101,7 +105,7 @@ def parse_duration_ms(duration: Duration) -> int:
 
 
 def parse_timeout_s(timeout: float | None) -> float:
-    """Seconds to wait at most; infinity for None.
+    """Seconds to wait at most; infinity for None, and for more than the waits of Python take (292 years).
 
     Raises:
         InvalidArgumentError: not a number (NaN).
@@ -112,9 +116,16 @@ def parse_timeout_s(timeout: float | None) -> float:
     given: object = timeout  # any type that the caller's type checker has let pass
     if isinstance(given, bool) or not isinstance(given, numbers.Real):
         raise TypeError(f"a timeout is a number of seconds, or None to wait as long as it takes, not {given!r}")
+    if abs(given) > TIMEOUT_MAX_S:
+        return math.inf if given > 0 else -math.inf
     if math.isnan(given):
         raise InvalidArgumentError("a timeout cannot be nan")
     return float(given)
+
+
+def parse_timeout_ms(timeout_ms: float) -> float:
+    """Seconds, of a timeout in milliseconds; raises as `parse_timeout_s`."""
+    return parse_timeout_s(timeout_ms) / 1000
 
 
 def parse_percent(share: int | str) -> int:

@@ -36,6 +36,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.log_batch import LogBatch
+from shmaccum.units import parse_timeout_ms
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -113,13 +114,13 @@ class Consumer(Sharing):
             CorruptLogError: damage in the log; `seek` passes it.
         """
         limit = self._limit(max_records)
-        found = self._wait(lambda: self._take(limit), timeout_ms / 1000)
+        found = self._wait(lambda: self._take(limit), parse_timeout_ms(timeout_ms))
         return self._intercepted(found) if found else {}
 
     def _limit(self, max_records: int | None) -> int:
         limit = self.options.max_poll_records if max_records is None else max_records
-        if limit < 1:
-            raise InvalidArgumentError(f"max_records must be at least 1, got {max_records}")
+        if not isinstance(limit, int) or limit < 1:
+            raise InvalidArgumentError(f"max_records must be a whole number of 1 or more, got {max_records!r}")
         return limit
 
     def _intercepted(self, found: Records) -> Records:
@@ -340,7 +341,7 @@ class Consumer(Sharing):
             CodecMissingError: pyarrow is not installed, or no package for a compression.
             ConsumerClosedError, NoOffsetForPartitionError, CorruptLogError: as `poll`.
         """
-        return self._wait(self._take_runs, timeout_ms / 1000) or arrow.table([])
+        return self._wait(self._take_runs, parse_timeout_ms(timeout_ms)) or arrow.table([])
 
     def _take_runs(self) -> Any:
         """A table of what is there, None when there is nothing; positions move only when the table is made."""
@@ -396,7 +397,7 @@ class Consumer(Sharing):
             NoOffsetForPartitionError, RecordDeserializationError, CorruptLogError: as `poll`.
         """
         limit = self._limit(max_records)
-        found = await self._wait_in_loop(lambda: self._take(limit), timeout_ms / 1000)
+        found = await self._wait_in_loop(lambda: self._take(limit), parse_timeout_ms(timeout_ms))
         return self._intercepted(found) if found else {}
 
     async def _wait_in_loop(self, take: Callable[[], Any], timeout_s: float) -> Any:
@@ -448,7 +449,7 @@ class Consumer(Sharing):
             CodecMissingError: as `poll_arrow`.
             ConsumerClosedError, ConsumerStateError, NoOffsetForPartitionError, CorruptLogError: as `apoll`.
         """
-        return await self._wait_in_loop(self._take_runs, timeout_ms / 1000) or arrow.table([])
+        return await self._wait_in_loop(self._take_runs, parse_timeout_ms(timeout_ms)) or arrow.table([])
 
     async def acommit(self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float = 60_000) -> None:
         """As `commit`, in an event loop, which goes on while another member writes.
@@ -461,7 +462,7 @@ class Consumer(Sharing):
         """
         group = self._in_group()
         wanted = self._positions() if offsets is None else offsets
-        deadline_s, interval_s = time.monotonic() + timeout_ms / 1000, COMMIT_INTERVAL_S_MIN
+        deadline_s, interval_s = time.monotonic() + parse_timeout_ms(timeout_ms), COMMIT_INTERVAL_S_MIN
         while True:
             try:
                 return self.commit(wanted, 0)

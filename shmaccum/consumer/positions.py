@@ -27,7 +27,7 @@ from shmaccum.exceptions import (
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.plan import PARTITION_MAX
 from shmaccum.segment_log.log_batch import Views
-from shmaccum.segment_log.reader import IsolationLevel, LogReader, OffsetAndTimestamp, PartitionReader
+from shmaccum.segment_log.reader import OFFSET_MAX, IsolationLevel, LogReader, OffsetAndTimestamp, PartitionReader
 from shmaccum.segment_log.topic_ids import TopicIds
 
 logger = logging.getLogger(__name__)
@@ -351,8 +351,8 @@ def place_of(partition: Any) -> TopicPartition:
 
 
 def _offset(given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise InvalidArgumentError(f"an offset must be a whole number of 0 or more, got {given!r}")
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= OFFSET_MAX:
+        raise InvalidArgumentError(f"an offset must be a whole number of 0 or more, below 2**63, got {given!r}")
     return given
 
 

@@ -494,6 +494,18 @@ def test_close_in_time_leaves_the_rest_in_the_arena(
     assert future.get(0).offset == -1
 
 
+@pytest.mark.parametrize("timeout", [2**63 - 1, pytest.param(10**400, id="googols"), 1e300])
+def test_close_takes_any_long_timeout(arena: Arena, topic: str, timeout: float) -> None:
+    told = []
+    with Drainer(arena):
+        producer = Producer(arena)
+        producer.send(topic, b"v").add_callback(told.append)
+        producer.flush(timeout)
+        producer.close(timeout)
+    assert len(told) == 1
+    assert producer.closed
+
+
 AT_EXIT = """
 import sys
 from shmaccum import Producer

@@ -3,12 +3,23 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from typing import Any
 
 import pytest
 
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.units import format_count, format_size, parse_duration_ms, parse_duration_ns, parse_size, parse_timeout_s
+from shmaccum.units import (
+    TIMEOUT_MAX_S,
+    format_count,
+    format_size,
+    parse_duration_ms,
+    parse_duration_ns,
+    parse_size,
+    parse_timeout_ms,
+    parse_timeout_s,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +79,19 @@ def test_counts_are_written_as_people_say_them() -> None:
 
 def test_a_timeout_is_seconds_and_none_is_for_ever() -> None:
     assert [parse_timeout_s(given) for given in (0, 1.5, -1, None)] == [0, 1.5, -1, float("inf")]
+
+
+@pytest.mark.parametrize("given", [2**63 - 1, 2**63, pytest.param(10**400, id="googols"), 1e300, float("inf")])
+def test_a_timeout_longer_than_waits_of_python_is_for_ever(given: float) -> None:
+    assert parse_timeout_s(given) == math.inf
+    assert parse_timeout_s(-given) == -math.inf
+    assert parse_timeout_ms(given * 1000) == math.inf
+
+
+def test_a_timeout_that_is_just_short_enough_can_be_waited_for() -> None:
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join(parse_timeout_s(TIMEOUT_MAX_S))
 
 
 @pytest.mark.parametrize("given", ["10", "10s", True, b"1"])

@@ -549,3 +549,33 @@ def test_a_consumer_that_nobody_uses_leaves_its_group(log: LogDirectory) -> None
     with consumer_of(log, TOPIC, group_id="g") as second:
         second.poll()
         assert second.assignment() == {PLACE}
+
+
+@pytest.mark.parametrize("timeout_ms", [2**63 - 1, pytest.param(10**400, id="googols"), 1e300, float("inf")])
+def test_a_poll_takes_any_long_timeout(log: LogDirectory, timeout_ms: float) -> None:
+    append(log, b"0")
+    with consumer_of(log, TOPIC) as consumer:
+        assert values(consumer, timeout_ms=timeout_ms) == [b"0"]
+
+
+def test_a_poll_refuses_a_timeout_that_is_no_number(log: LogDirectory) -> None:
+    with consumer_of(log, TOPIC) as consumer:
+        with pytest.raises(InvalidArgumentError, match="nan"):
+            consumer.poll(timeout_ms=float("nan"))
+        with pytest.raises(TypeError, match="a timeout is a number"):
+            consumer.poll(timeout_ms="1s")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, float("inf"), float("nan"), "1"])
+def test_the_most_records_of_a_poll_are_a_whole_number(log: LogDirectory, count: Any) -> None:
+    append(log, b"0")
+    with consumer_of(log, TOPIC) as consumer, pytest.raises(InvalidArgumentError, match="max_records must be"):
+        consumer.poll(max_records=count)
+
+
+def test_an_offset_beyond_those_of_kafka_is_refused(log: LogDirectory) -> None:
+    with consumer_of(log) as consumer:
+        consumer.assign([PLACE])
+        consumer.seek(PLACE, 2**63 - 1)
+        with pytest.raises(InvalidArgumentError, match="below 2"):
+            consumer.seek(PLACE, 2**63)
