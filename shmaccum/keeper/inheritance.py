@@ -39,7 +39,7 @@ def _safe_entries() -> Iterator[str]:
     root = package_root()
     avoided = set(_folders_of_the_program()) - {root}
     for entry in sys.path:
-        if os.path.isabs(entry):
+        if isinstance(entry, str) and os.path.isabs(entry):
             place = os.path.normpath(entry)
             if place not in avoided and os.path.exists(place) and is_safe(place):
                 yield place

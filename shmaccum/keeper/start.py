@@ -302,11 +302,12 @@ def start(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
 
 def _interpreter() -> str:
     """The program that runs Python. In a server that embeds it, such as uWSGI, ``sys.executable`` is the server."""
-    if Path(sys.executable).name.startswith("py"):
-        return sys.executable
+    program = sys.executable or ""  # a program that embeds Python may have none
+    if Path(program).name.startswith("py"):
+        return program
     names = (f"python{sys.version_info.major}.{sys.version_info.minor}", "python3", "python")
     places = (Path(sys.exec_prefix, "bin", name) for name in names)
-    return next((str(place) for place in places if place.is_file()), sys.executable)
+    return next((str(place) for place in places if place.is_file()), program or "python3")
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ import shmaccum
 from shmaccum.arena import Arena
 from shmaccum.config import KafkaSinkOptions, SenderOptions, ServerOptions
 from shmaccum.exceptions import SenderNotStartedError
-from shmaccum.keeper import Recipe, ensure_sender, inheritance
+from shmaccum.keeper import Recipe, ensure_sender, inheritance, start
 from shmaccum.sender import daemon
 from tests.support import WATCHDOG_S, end_senders, sender_pid, wait_until
 
@@ -216,6 +216,23 @@ def test_a_daemon_gets_neither_empty_nor_relative_entries_nor_the_working_folder
     monkeypatch.setattr(sys, "path", ["", ".", "lib", str(tmp_path), "/nowhere/at/all", str(safe)])
     monkeypatch.setattr(inheritance, "is_safe", lambda _: True)
     assert inheritance.daemon_path() == [str(safe)]
+
+
+def test_a_daemon_gets_no_entry_of_another_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [None, os.fsencode(tmp_path), 3, tmp_path, str(tmp_path)])
+    monkeypatch.setattr(inheritance, "is_safe", lambda _: True)
+    assert inheritance.daemon_path() == [str(tmp_path)]
+
+
+@pytest.mark.parametrize("program", [None, "", "/usr/sbin/uwsgi"])
+def test_a_daemon_of_a_program_that_embeds_python_runs_its_interpreter(
+    monkeypatch: pytest.MonkeyPatch, program: str | None
+) -> None:
+    expected = start._interpreter()
+    monkeypatch.setattr(sys, "executable", program)
+    assert os.path.samefile(start._interpreter(), expected)
+    monkeypatch.setattr(sys, "exec_prefix", "/nowhere/at/all")
+    assert start._interpreter() == (program or "python3")
 
 
 def test_a_folder_is_safe_when_nobody_else_can_plant_a_file_in_it(tmp_path: Path) -> None:
