@@ -225,6 +225,23 @@ def pytest_xdist_make_scheduler(config, log):
 """
 
 
+ID_WITH_ADDRESS = """
+import pytest
+
+@pytest.mark.parametrize("given", [lambda: None], ids=repr)
+def test_given(given):
+    pass
+"""
+ID_OF_PROCESS = """
+import os
+import pytest
+
+@pytest.mark.parametrize("given", [os.getpid()])
+def test_given(given):
+    pass
+"""
+
+
 @dataclass
 class Run:
     """A pytest that has ended.
@@ -374,6 +391,21 @@ def test_workers_import_different_modules_first_and_each_module_once(tmp_path: P
         "gw0": ["test_a", "test_c", "test_b", "test_d"],
         "gw1": ["test_b", "test_d", "test_a", "test_c"],
     }
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_id_with_an_address_is_refused_by_the_name_of_its_test(tmp_path: Path, workers: int) -> None:
+    plugin = "from tests.running.collecting import *\n"
+    run = run_planted(tmp_path, {"conftest": plugin, "test_a": ID_WITH_ADDRESS}, workers=workers)
+    assert run.status == pytest.ExitCode.USAGE_ERROR
+    assert run.shows(r"the id of the test test_a.py::test_given\[.* at 0x.*\] holds the address of an object")
+
+
+def test_an_id_that_differs_between_workers_is_refused_by_the_name_of_its_test(tmp_path: Path) -> None:
+    plugin = "from tests.running.collecting import *\n"
+    run = run_planted(tmp_path, {"conftest": plugin, "test_a": ID_OF_PROCESS}, workers=2)
+    assert run.status == pytest.ExitCode.USAGE_ERROR
+    assert run.shows(r"do not collect the same tests, for example the test test_a.py::test_given\[\d+\]")
 
 
 def test_the_tests_of_a_group_run_in_one_worker(tmp_path: Path) -> None:
