@@ -116,11 +116,11 @@ def parse_timeout_s(timeout: float | None) -> float:
     given: object = timeout  # any type that the caller's type checker has let pass
     if isinstance(given, bool) or not isinstance(given, numbers.Real):
         raise TypeError(f"a timeout is a number of seconds, or None to wait as long as it takes, not {given!r}")
-    if abs(given) > TIMEOUT_MAX_S:
-        return math.inf if given > 0 else -math.inf
-    if math.isnan(given):
+    if abs(timeout) > TIMEOUT_MAX_S:  # a float may have no room for it
+        return math.inf if timeout > 0 else -math.inf
+    if math.isnan(timeout):
         raise InvalidArgumentError("a timeout cannot be nan")
-    return float(given)
+    return float(timeout)
 
 
 def parse_timeout_ms(timeout_ms: float) -> float:

@@ -118,7 +118,8 @@ class Consumer(Sharing):
         return self._intercepted(found) if found else {}
 
     def _limit(self, max_records: int | None) -> int:
-        limit = self.options.max_poll_records if max_records is None else max_records
+        given: object = max_records
+        limit = self.options.max_poll_records if given is None else given
         if not isinstance(limit, int) or limit < 1:
             raise InvalidArgumentError(f"max_records must be a whole number of 1 or more, got {max_records!r}")
         return limit

@@ -38,7 +38,8 @@ def daemon_path() -> list[str]:
 def _safe_entries() -> Iterator[str]:
     root = package_root()
     avoided = set(_folders_of_the_program()) - {root}
-    for entry in sys.path:
+    entries: list[object] = [*sys.path]  # Python ignores those of another type
+    for entry in entries:
         if isinstance(entry, str) and os.path.isabs(entry):
             place = os.path.normpath(entry)
             if place not in avoided and os.path.exists(place) and is_safe(place):

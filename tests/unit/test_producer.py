@@ -496,7 +496,7 @@ def test_close_in_time_leaves_the_rest_in_the_arena(
 
 @pytest.mark.parametrize("timeout", [2**63 - 1, pytest.param(10**400, id="googols"), 1e300])
 def test_close_takes_any_long_timeout(arena: Arena, topic: str, timeout: float) -> None:
-    told = []
+    told: list[object] = []
     with Drainer(arena):
         producer = Producer(arena)
         producer.send(topic, b"v").add_callback(told.append)
