@@ -6,6 +6,7 @@ from __future__ import annotations
 import click
 
 from shmaccum.arena import VerifyDepth
+from shmaccum.cli.drawing import readable
 from shmaccum.cli.group import EXIT_BAD, Command, arena_argument, json_option, looking_at, print_json
 
 DEPTHS = [depth.name.lower() for depth in VerifyDepth]
@@ -37,6 +38,6 @@ def command(ctx: click.Context, arena_name: str, depth: str, is_idle: bool, is_j
         print_json({"name": name, "depth": depth, "is_sound": not findings, "findings": found})
     else:
         for slot_index, text in findings:
-            click.echo(text if slot_index is None else f"slot {slot_index}: {text}")
+            click.echo(readable(text if slot_index is None else f"slot {slot_index}: {text}"))
         click.echo(f"{name} is sound ({depth})" if not findings else f"{name}: {len(findings)} found ({depth})")
     ctx.exit(EXIT_BAD if findings else 0)

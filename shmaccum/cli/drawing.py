@@ -148,7 +148,12 @@ def readable(text: str) -> str:
     """Text without letters that would move the cursor; only a line feed stays."""
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text)
+    return "\n".join(map(readable_line, text.split("\n")))
+
+
+def readable_line(text: str) -> str:
+    """A name that anybody may have chosen, in one line, without letters that would move the cursor."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 class Text:

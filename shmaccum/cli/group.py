@@ -23,6 +23,7 @@ from click.shell_completion import CompletionItem
 from shmaccum import __version__
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import EXIT_CODE
+from shmaccum.cli.drawing import readable
 from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
 
 EXIT_BAD = 1
@@ -72,7 +73,7 @@ class Failure(click.ClickException):
     exit_code = EXIT_IMPOSSIBLE
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"shmaccum: {self.message}", file=file or sys.stderr)
+        click.echo(readable(f"shmaccum: {self.message}"), file=file or sys.stderr)
 
 
 class ArenaRemovedFailure(Failure):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from shmaccum.cli.drawing import Table, numbers, words
+from shmaccum.cli.drawing import Table, numbers, readable_line, words
 from shmaccum.cli.group import Command, Group, json_option, print_json
 from shmaccum.cli.log_place import directory_argument, partitions, place_options
 from shmaccum.cli.server_settings import settings_option
@@ -81,7 +81,8 @@ def list_groups(directory: str, settings: ClientSettings, is_json: bool) -> None
         return
     table = Table(*words("group", "state"), *numbers("members", "partitions", "lag"))
     for facts in found:
-        table.add_row(facts.group_id, facts.state, _member_count(facts), str(len(facts.positions)), f"{_lag(facts):,}")
+        name, count = readable_line(facts.group_id), str(len(facts.positions))
+        table.add_row(name, facts.state, _member_count(facts), count, f"{_lag(facts):,}")
     show(table)
 
 
@@ -96,14 +97,15 @@ def describe(directory: str, group_id: str, settings: ClientSettings, is_json: b
     if is_json:
         print_json(_document(facts))
         return
-    click.echo(f"{group_id}: {facts.state}, {format_count(len(facts.members), 'member')}, lag {_lag(facts):,}")
+    members = format_count(len(facts.members), "member")
+    click.echo(f"{readable_line(group_id)}: {facts.state}, {members}, lag {_lag(facts):,}")
     table = Table(*words("partition"), *numbers("offset", "end", "lag"), *words("metadata"))
     for one in facts.positions:
         end, lag = ("gone", "-") if one.end_offset is None else (f"{one.end_offset:,}", f"{one.lag:,}")
-        table.add_row(str(one.place), f"{one.offset:,}", end, lag, one.metadata)
+        table.add_row(str(one.place), f"{one.offset:,}", end, lag, readable_line(one.metadata))
     show(table)
     for member in facts.members:
-        click.echo(_sentence_on(member))
+        click.echo(readable_line(_sentence_on(member)))
 
 
 def _sentence_on(member: Member) -> str:
@@ -194,7 +196,7 @@ def delete_group(directory: str, group_id: str, settings: ClientSettings) -> Non
     """Delete a group with its offsets."""
     facts = _facts(directory, group_id, settings)
     delete(LogReader(directory).path, group_id, settings)
-    click.echo(f"{group_id} is deleted, with {format_count(len(facts.positions), 'offset')}")
+    click.echo(f"{readable_line(group_id)} is deleted, with {format_count(len(facts.positions), 'offset')}")
 
 
 @command.command("export", cls=Command)

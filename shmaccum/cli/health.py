@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import click
 
+from shmaccum.cli.drawing import readable_line
 from shmaccum.cli.group import EXIT_BAD, Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.observe.health import Question, Trouble, troubles
 from shmaccum.observe.observation import Observer
@@ -40,7 +41,8 @@ def command(ctx: click.Context, arena_name: str, question: str | None, is_json: 
     if is_json:
         print_json(_document(name, asked, found))
     else:
-        click.echo("\n".join(f"{name}: {trouble.sentence}" for trouble in found) or f"{name} is {asked.name.lower()}")
+        sentences = [f"{name}: {readable_line(trouble.sentence)}" for trouble in found]
+        click.echo("\n".join(sentences) or f"{name} is {asked.name.lower()}")
     ctx.exit(EXIT_BAD if found else 0)
 
 

@@ -12,7 +12,7 @@ import click
 
 from shmaccum.arena import Arena
 from shmaccum.arena.slot_word import SLOT_STATES
-from shmaccum.cli.drawing import QUIET, Column, Stack, Table, Text, View
+from shmaccum.cli.drawing import QUIET, Column, Stack, Table, Text, View, readable_line
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.cli.terminal import show
 from shmaccum.exceptions import CorruptArenaError
@@ -45,7 +45,7 @@ def shown(value: bytes | None) -> str:
     if value is None:
         return "-"
     text = value[:BYTES_SHOWN].decode("utf-8", "backslashreplace")
-    readable = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    readable = readable_line(text)
     return readable if len(value) <= BYTES_SHOWN else f"{readable}… ({len(value):,} bytes)"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from shmaccum.cli.drawing import Table, numbers, words
+from shmaccum.cli.drawing import Table, numbers, readable, words
 from shmaccum.cli.fitting import FirstThatFits
 from shmaccum.cli.group import EXIT_BAD, Command, json_option, print_json
 from shmaccum.cli.inspect import when
@@ -147,7 +147,7 @@ def verify(ctx: click.Context, directory: str, is_json: bool) -> None:
         print_json({"path": reader.path, "is_sound": not findings, "is_written": is_written, "findings": found})
     else:
         for finding in findings:
-            click.echo(str(finding))
+            click.echo(readable(str(finding)))
         sound = f"is sound ({format_count(len(reader.topic_partitions()), 'partition')})"
         click.echo(f"{reader.path}: {len(findings)} found" if findings else f"{reader.path} {sound}")
         if findings and is_written:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from shmaccum.cli.drawing import PROBLEM, Column, Stack, Table, Text, numbers, words
+from shmaccum.cli.drawing import PROBLEM, Column, Stack, Table, Text, numbers, readable_line, words
 from shmaccum.cli.group import Command, json_option, looking_at, print_json, sentence_of
 from shmaccum.cli.terminal import show
 from shmaccum.exceptions import ShmaccumError
@@ -57,11 +57,6 @@ def _process_count(seen: Observation) -> int:
     return sum(process.is_alive for process in seen.processes)
 
 
-def _readable(text: str) -> str:
-    """A name or a sentence without letters that would move the cursor."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-
-
 def _sender(seen: Observation) -> Text:
     if not seen.sender.is_alive:
         return Text("none") if seen.is_idle else Text("none", style=PROBLEM)
@@ -70,16 +65,16 @@ def _sender(seen: Observation) -> Text:
 
 def _cells(row: Row) -> list[str | Text]:
     if row.seen is None:
-        return [_readable(row.name), *["-"] * 4, Text("unread", style=PROBLEM), "-"]
+        return [readable_line(row.name), *["-"] * 4, Text("unread", style=PROBLEM), "-"]
     seen = row.seen
     return [
-        _readable(row.name),
+        readable_line(row.name),
         format_size(seen.buffer_memory),
         f"{seen.fill:.1%}",
         f"{seen.queued_record_count:,}",
         str(_process_count(seen)),
         _sender(seen),
-        _readable(seen.sender.sink or "-"),
+        readable_line(seen.sender.sink or "-"),
     ]
 
 
@@ -88,7 +83,7 @@ def _sentences(rows: Iterable[Row]) -> Iterator[Text]:
     for row in rows:
         for sentence in [row.error] if row.error else [trouble.sentence for trouble in row.troubles]:
             told = sentence if sentence.startswith(f"{row.name}: ") else f"{row.name}: {sentence}"
-            yield Text(_readable(told))
+            yield Text(readable_line(told))
 
 
 def _table(rows: Iterable[Row]) -> Table:

@@ -15,6 +15,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.creation import wait_for_others
 from shmaccum.arena.file import ArenaFile, group_number
 from shmaccum.arena.upgrade import copy_to_look_at, upgrade_if_former
+from shmaccum.cli.drawing import readable
 from shmaccum.cli.group import (
     ANY_MODE,
     EXIT_BAD,
@@ -143,7 +144,7 @@ def _recover(arena_name: str, mode: int, group: str | None, *, is_json: bool) ->
         _show(plan)
         click.echo("recovered" if plan["was_recovered"] else "it was left in order: nothing was to be done")
         for finding in plan["findings"]:
-            click.echo(f"still wrong: {finding['text']}")
+            click.echo(readable(f"still wrong: {finding['text']}"))
     return EXIT_BAD if plan["findings"] or plan["quarantined_count"] else 0
 
 

@@ -136,8 +136,8 @@ class DeadLetters:
                     return False
                 else:
                     self._half.complete(batch, int(reason.result))
-            except CorruptArenaError:
-                self._quarantine.take(batch)
+            except CorruptArenaError as error:
+                self._quarantine.take(batch, str(error))
             self._waiting.popleft()
         return True
 
@@ -170,7 +170,7 @@ class DeadLetters:
             record_count: of them from `first_record` on; default: the rest.
 
         Raises:
-            CorruptArenaError: a producer appended what is no record.
+            CorruptArenaError: a producer appended what is no record, or the batch was changed meanwhile.
         """
         if now_ns < self._not_before_ns:
             return False
@@ -192,6 +192,9 @@ class DeadLetters:
             return
         headers = _headers(topic, partition, batch.attempt_count, reason, name)
         letter = _letter(batch, rows, headers)
+        damage = self._damage(batch)  # a letter has a checksum of its own, which would hide it
+        if damage is not None:
+            raise CorruptArenaError(damage)
         (outcome,) = self._directory.partition(topic, partition).append([letter])
         if isinstance(outcome, Refusal):
             raise LogError(outcome.message)

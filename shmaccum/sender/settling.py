@@ -227,8 +227,8 @@ class Settling:
                 self._half.decide(wire.batch, FAILED, ack.error_code)
             reason = Reason(BatchResult.FAILED, ack.error_code, sentence)
             is_written = self._letters.write(wire.batch, wire.first_record, reason, now_ns, wire.record_count)
-        except CorruptArenaError:  # a producer appended what is no record
-            self._lending.quarantine.take(wire.batch)
+        except CorruptArenaError as error:
+            self._lending.quarantine.take(wire.batch, str(error))
             self._splitting.leave(wire.batch)
             return False
         if not is_written:

@@ -45,6 +45,18 @@ def commit(path: Path, offsets: dict[TopicPartition, int]) -> None:
     file.close()
 
 
+def test_a_name_that_a_client_chose_moves_no_cursor_and_begins_no_line(shell: Shell, log: Path) -> None:
+    name, note = "a\x1b[2J\nTWO\r\u202e", "n\x07\x9b1A\nTHREE"
+    file = OffsetsFile(os.fspath(log), name, is_writer=True)
+    file.commit({TopicPartition(TOPIC, 0): Committed(1, 0, note, START_MS)})
+    file.close()
+    for command in ("list", "describe", "delete"):
+        said = shell("groups", command, str(log), *[name] * (command != "list")).stdout
+        assert all(letter.isprintable() or letter == "\n" for letter in said)
+        assert not any(line.startswith(("TWO", "THREE")) for line in said.splitlines())
+    assert "has no group" in shell("groups", "describe", str(log), name, code=2).stderr
+
+
 def offsets(shell: Shell, log: Path) -> dict[int, int]:
     return {one["partition"]: one["offset"] for one in shell.json("groups", "describe", str(log), GROUP)["partitions"]}
 

@@ -25,7 +25,7 @@ from shmaccum.segment_log.log_batch import LogRecord
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
-from shmaccum.sender import Sender
+from shmaccum.sender import Sender, dead_letters
 from shmaccum.sender.dead_letters import PREFIX
 from shmaccum.sinks.memory import MemorySink
 from tests.sending import TOPIC, Sending, refuse, retry, too_large
@@ -188,6 +188,30 @@ def test_a_damaged_batch_stays_in_the_arena_and_is_no_letter(open_sending: Open,
     sending.sleep(TIMEOUT_MS)
     sending.run(2)
     assert letters(tmp_path) == []
+    assert sending.arena.native.state_counts()["BAD"] == 1
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "expired"])
+def test_a_batch_that_is_scribbled_on_while_its_letter_is_made_becomes_none(
+    open_sending: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    sending = open_sending(**EXPIRING)
+    sending.scripted.script = [refuse]
+    sending.scripted.plan_filter = lambda _: is_refused
+    (token,) = sending.append()
+    make_headers = dead_letters._headers
+
+    def strike(*facts: Any) -> Any:
+        scribble(token, sending.arena)
+        monkeypatch.undo()
+        return make_headers(*facts)
+
+    monkeypatch.setattr(dead_letters, "_headers", strike)
+    sending.run()
+    sending.sleep(TIMEOUT_MS)
+    sending.run(3)
+    assert letters(tmp_path) == []
+    assert sending.result(token) is (BatchResult.CORRUPT if is_refused else BatchResult.EXPIRED)
     assert sending.arena.native.state_counts()["BAD"] == 1
 
 
