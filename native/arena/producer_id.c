@@ -29,6 +29,17 @@ void producer_identity_set(struct arena *arena, const struct producer_identity *
     store_release_u64(&globals->producer_id, (uint64_t)identity->producer_id);
 }
 
+void sequences_doubt(struct arena *arena)
+{
+    uint32_t epoch = load_relaxed_u32(&arena->globals->producer_epoch);
+    store_relaxed_u32(&arena->globals->producer_epoch, epoch | SEQUENCES_IN_DOUBT);
+}
+
+bool sequences_are_in_doubt(const struct arena *arena)
+{
+    return (load_relaxed_u32(&arena->globals->producer_epoch) & SEQUENCES_IN_DOUBT) != 0;
+}
+
 /* ---- sequences ---- */
 
 static uint32_t epoch_of_arena(const struct arena *arena)

@@ -12,6 +12,11 @@
  *                the partition is in flight: a broker refuses the older epoch once it has seen the newer one.
  *   resequence   batches that the sink certainly does not have lose their sequences and get new ones, of the new epoch
  *
+ *   doubt        after a crash of the host, sequences that were assigned since the arena was last forced are forgotten,
+ *                and the next batches would get them again. A sink that compares sequences alone would drop these
+ *                batches as duplicates. Cold recovery adds SEQUENCES_IN_DOUBT to the arena's epoch, and the sender of
+ *                such a sink asks for another id, which takes the flag away. Batches that have a sequence keep it.
+ *
  * Cells named producer_epoch hold the epoch with EPOCH_ASSIGNED, so that 0 means: none was ever assigned.
  *
  * DEATHS. The sender may die between any two stores.
@@ -28,6 +33,7 @@
 #include "arena/arena.h"
 
 #define EPOCH_ASSIGNED (UINT32_C(1) << 16)
+#define SEQUENCES_IN_DOUBT (UINT32_C(1) << 17) /* of the arena's epoch alone */
 
 struct producer_identity {
     int64_t producer_id; /* -1: none */
@@ -36,6 +42,10 @@ struct producer_identity {
 };
 
 void producer_identity_read(const struct arena *arena, struct producer_identity *identity);
+
+/* Recovery after a crash of the host, and its question. */
+void sequences_doubt(struct arena *arena);
+bool sequences_are_in_doubt(const struct arena *arena);
 
 /* Sender only. Batches that have no sequence yet get one of these from now on. */
 void producer_identity_set(struct arena *arena, const struct producer_identity *identity);

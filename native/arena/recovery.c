@@ -448,6 +448,7 @@ enum status recovery_run(struct arena *arena, struct recovery_report *report, st
     completion_repair(arena);
     if (!report->is_same_boot) {
         durability_recover(arena);
+        sequences_doubt(arena);
     }
     transaction_recover(arena, report->is_same_boot);
     POINT(recovery_rebuilt);

@@ -5,6 +5,11 @@ The id belongs to the arena, not to a sender: the next sender goes on with it, s
 recognised. It is asked for anew when the arena has none, or when the sink is another one than that which gave it; the
 new sink knows none of our sequences, so nothing keeps one.
 
+After a crash of the host the arena may have forgotten sequences that it assigned, and would assign them again. A broker
+would drop the new batches as duplicates, so the arena asks for another id then; batches that have a sequence keep it.
+A sink that compares records refuses such a batch, and the id stays. So does that of a transactional producer: its sink
+begins a new epoch for each sender.
+
 A batch that is refused as out of sequence, although it was sent as the oldest of its partition, is certainly not in
 the sink. Something before it is missing there (a batch that expired, or was refused for good), and no sequence of this
 epoch will ever be taken. So the partition waits until nothing of it is out, and starts over at 0 in the next epoch.
@@ -30,12 +35,14 @@ class ProducerIdentity:
         lending: Lending,
         *,
         enable_idempotence: bool,
+        is_transactional: bool,
     ) -> None:
         self._half = half
         self._native = native
         self._sink = sink
         self._lending = lending
         self._is_wanted = enable_idempotence
+        self._is_transactional = is_transactional
         self._is_known = False
         self._waiting: set[int] = set()
 
@@ -83,7 +90,8 @@ class ProducerIdentity:
     def _is_still_good(self) -> bool:
         producer_id, _, identity = self._native.producer_identity
         is_ours = producer_id >= 0 and identity == self._sink.identity
-        return self._is_wanted and self._sink.knows_producer_id and is_ours
+        is_sure = self._is_transactional or self._sink.compares_records or not self._native.sequences_are_in_doubt
+        return self._is_wanted and self._sink.knows_producer_id and is_ours and is_sure
 
     def _ask(self) -> bool:
         answer = self._sink.new_producer_id() if self._is_wanted else NO_PRODUCER_ID

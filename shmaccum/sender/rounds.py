@@ -118,7 +118,7 @@ class Rounds:
         self._lending = Lending(half, self._native, self._places)
         self._splitting = Splitting(half, self._lending)
         is_idempotent = options.enable_idempotence and sink.is_idempotent
-        self._identity = ProducerIdentity(half, self._native, sink, self._lending, enable_idempotence=is_idempotent)
+        self._identity = self._new_identity(is_idempotent, host.transactions is not None)
         self._settling = Settling(
             half,
             self._lending,
@@ -144,6 +144,16 @@ class Rounds:
         self._is_dormant = False
         self._tick_at_ns = now_ns
         self._check_at_ns = now_ns
+
+    def _new_identity(self, is_idempotent: bool, is_transactional: bool) -> ProducerIdentity:
+        return ProducerIdentity(
+            self._half,
+            self._native,
+            self._sink,
+            self._lending,
+            enable_idempotence=is_idempotent,
+            is_transactional=is_transactional,
+        )
 
     def _new_pumping(self, options: SenderOptions) -> Pumping:
         return Pumping(

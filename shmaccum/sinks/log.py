@@ -86,6 +86,7 @@ class LogSink(SynchronousSink):
 
     options_type = ServerOptions
     is_idempotent = True
+    compares_records = True
     takes_transactions = True
     in_flight_max = KEPT_COUNT
     request_size_max = REQUEST_SIZE_MAX

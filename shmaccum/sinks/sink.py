@@ -497,6 +497,8 @@ class Sink(abc.ABC):
     """The sender carries ordinary batches itself, in C, by sockets that the sink lends."""
     is_idempotent: bool = False
     """It recognises a batch that is delivered again, and takes sequences only in order."""
+    compares_records: bool = False
+    """It takes a batch for a duplicate only if its records are those that it has, and not by the sequences alone."""
     name: str = ""
     """Where it delivers, for people and to compare: its URL in one spelling (sinks/names.py). Empty where it has none:
     the arena is told its class then."""

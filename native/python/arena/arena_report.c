@@ -272,7 +272,7 @@ PyObject *arena_report_sender(PyObject *self, PyObject *unused)
                          (unsigned long long)load_relaxed_u64(&globals->sender_heartbeat_ns), "is_asleep",
                          PyBool_FromLong(load_relaxed_u32(&globals->sender_sleep) != SENDER_AWAKE), "producer_id",
                          (long long)load_relaxed_u64(&globals->producer_id), "producer_epoch",
-                         load_relaxed_u32(&globals->producer_epoch), "sink_name", sink_name_of(core));
+                         load_relaxed_u32(&globals->producer_epoch) & UINT16_MAX, "sink_name", sink_name_of(core));
 }
 
 /* The delivery clock, and why it stands still if the living sender says so. */

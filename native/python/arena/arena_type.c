@@ -225,6 +225,13 @@ static PyObject *arena_get_producer_identity(PyObject *object, void *unused)
                          PyBytes_FromStringAndSize((const char *)identity.sink, sizeof identity.sink));
 }
 
+static PyObject *arena_get_sequences_are_in_doubt(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyBool_FromLong(sequences_are_in_doubt(core));
+}
+
 static PyObject *arena_get_registered_partition_count(PyObject *object, void *unused)
 {
     (void)unused;
@@ -801,6 +808,7 @@ ALONE_GET(arena_get_permissions, itself)
 ALONE_GET(arena_get_poisoned, itself)
 ALONE_GET(arena_get_presence, itself)
 ALONE_GET(arena_get_producer_identity, itself)
+ALONE_GET(arena_get_sequences_are_in_doubt, itself)
 ALONE_GET(arena_get_registered_partition_count, itself)
 ALONE_GET(arena_get_registered_topic_count, itself)
 ALONE_GET(arena_get_sender_died, itself)
@@ -844,6 +852,8 @@ static PyGetSetDef arena_properties[] = {
     {"registered_partition_count", alone_arena_get_registered_partition_count, NULL,
      "Partitions ever appended to.", NULL},
     {"registered_topic_count", alone_arena_get_registered_topic_count, NULL, "Topics ever named.", NULL},
+    {"sequences_are_in_doubt", alone_arena_get_sequences_are_in_doubt, NULL,
+     "True after a crash of the host, until the arena has another producer id or epoch.", NULL},
     {"sender_died", alone_arena_get_sender_died, NULL, "True when the last sender did not leave in order.", NULL},
     {"sender_is_alive", alone_arena_get_sender_is_alive, NULL, "True while a process holds the sender role.", NULL},
     {"size", alone_arena_get_size, NULL, "Bytes of the whole arena.", NULL},

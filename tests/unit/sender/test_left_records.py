@@ -12,6 +12,7 @@ from shmaccum.arena import Arena
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
 from tests.accumulator import Accumulator
+from tests.log_support import values_of
 from tests.support import boot_again
 
 TOPIC = "flights"
@@ -62,3 +63,73 @@ def test_records_left_before_a_reboot_are_delivered_once(tmp_path: Path, uptime_
     leave(tmp_path / "arena", 100, uptime_ns)
     boot_again(tmp_path / "arena")
     assert delivered(tmp_path / "arena", uptime_ns=None) == expected(100)
+
+
+def deliver(path: Path, sink: MemorySink, *values: bytes) -> None:
+    """These values are appended, and a sender delivers what is there."""
+    with Arena.attach(path) as arena:
+        with Accumulator(arena) as producer:
+            for value in values:
+                producer.append(TOPIC, 0, 1, None, value)
+        with Sender(arena, sink) as sender:
+            sender.open()
+            sender.stop()
+            sender.run()
+
+
+def opened_again(former: MemorySink) -> MemorySink:
+    """A sink of the same place."""
+    sink = MemorySink()
+    sink._partitions, sink._identity, sink._producer_ids = former._partitions, former._identity, former._producer_ids
+    return sink
+
+
+def test_a_sequence_that_a_crash_of_the_host_took_is_not_assigned_again(tmp_path: Path) -> None:
+    """A broker would drop the second batch with it as a duplicate, and acknowledge it."""
+    path = tmp_path / "arena"
+    Arena.create(path, buffer_memory="1MiB", topics={TOPIC: 1}).close()
+    sink = MemorySink()
+    deliver(path, sink, b"0")
+    forced = path.read_bytes()
+    sink = opened_again(sink)
+    deliver(path, sink, b"1")
+    path.write_bytes(forced)  # what the host had forced to disk before it crashed
+    boot_again(path)
+    sink = opened_again(sink)
+    deliver(path, sink, b"2")
+    assert sink.values(TOPIC) == [b"0", b"1", b"2"]
+    with Arena.attach(path) as arena:
+        producer_id = arena.native.producer_identity[0]
+        assert not arena.native.sequences_are_in_doubt
+    sink = opened_again(sink)
+    deliver(path, sink, b"3")
+    assert sink.values(TOPIC)[3:] == [b"3"]
+    with Arena.attach(path) as arena:
+        assert arena.native.producer_identity[0] == producer_id
+
+
+def test_a_log_takes_a_batch_whose_sequence_a_crash_of_the_host_took(tmp_path: Path) -> None:
+    path, log = tmp_path / "arena", tmp_path / "log"
+    Arena.create(path, buffer_memory="1MiB", topics={TOPIC: 1}).close()
+
+    def deliver_to_log(value: bytes) -> None:
+        with Arena.attach(path) as arena:
+            with Accumulator(arena) as producer:
+                producer.append(TOPIC, 0, 1, None, value)
+            with Sender(arena, f"log:{log}") as sender:
+                sender.open()
+                sender.stop()
+                sender.run()
+
+    deliver_to_log(b"0")
+    forced = path.read_bytes()
+    deliver_to_log(b"1")
+    path.write_bytes(forced)
+    boot_again(path)
+    deliver_to_log(b"2")
+    deliver_to_log(b"3")
+    assert values_of(log, TOPIC) == [b"0", b"1", b"2", b"3"]
+    path.write_bytes(forced)  # the same, and the epoch that the log has by now is forgotten, too
+    boot_again(path)
+    deliver_to_log(b"4")
+    assert values_of(log, TOPIC)[4:] == [b"4"]
