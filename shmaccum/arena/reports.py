@@ -47,6 +47,7 @@ class Kind(IntEnum):
     EXPORTED = 4  # no name; the folder with the records that were left in a removed arena
     NOT_KEPT = 5  # no name; why a keeper has no sender
     FAILED_TRANSACTION = 6  # no name; why the sink refuses a transaction
+    IMPAIRED = 7  # no name; something beside the sink that does not work: told each second or so while that lasts
 
 
 class Report(NamedTuple):

@@ -6,7 +6,7 @@
 ``ready``
     Records are delivered, and there is room for more. A balancer sends no work to a program that is not ready.
 ``well``
-    Nobody has to look: no damaged batch is kept, and no process is stopped.
+    Nobody has to look: no damaged batch is kept, no process is stopped, and the sender can write all of its files.
 
 A question includes the ones above it, so an arena that is not live is neither ready nor well. There is one exception:
 an idle arena (`Observation.is_idle`) is well, though it is not ready before a sender begins. A probe decides nothing in
@@ -125,6 +125,12 @@ def _retried(seen: Observation) -> str | None:
     return f"its oldest record has waited for {format_duration_ns(age_ns or 0)}, and {text}{others}"
 
 
+def _impaired(seen: Observation) -> str | None:
+    """What the sender needs beside its sink: overflow, dead letters, wake FIFO. It tells that again while it lasts."""
+    lately = (error.text for error in seen.errors if error.kind == "impaired" and error.age_ns <= SILENCE_NS_MAX)
+    return "; ".join(lately) or None if seen.sender.is_alive else None
+
+
 def _stopped_process(seen: Observation) -> str | None:
     stopped = [each for each in seen.processes if each.is_stopped and each.pid != seen.sender.pid]
     if not stopped:
@@ -147,6 +153,7 @@ TROUBLES: Final[Mapping[str, tuple[Question, Callable[[Observation], str | None]
     "outage": (Question.READY, _outage),
     "exhausted": (Question.READY, _exhausted),
     "retried": (Question.WELL, _retried),
+    "impaired": (Question.WELL, _impaired),
     "damaged": (Question.WELL, _damaged),
     "stopped_process": (Question.WELL, _stopped_process),
 }

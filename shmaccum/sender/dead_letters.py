@@ -31,7 +31,7 @@ from typing import NamedTuple
 from shmaccum._native import Batch, SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.places import Places
-from shmaccum.arena.reports import Reason
+from shmaccum.arena.reports import Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError
@@ -75,7 +75,7 @@ class DeadLetters:
         arena: Arena,
         places: Places,
         directory: str,
-        report: Callable[[str], None],
+        report: Callable[[Report | str], None],
     ) -> None:
         self._half = half
         self._places = places
@@ -147,8 +147,11 @@ class DeadLetters:
         if self._opened_count != self._directory.opened_count:
             self._opened_count = self._directory.opened_count
             self._last_names.clear()
+        if (lost := self._directory.lost) is not None:
+            self._report(Report(Kind.IMPAIRED, f"dead letters: {lost}"))
         for sentence in self._directory.findings:
-            self._report(f"dead letters: {sentence}")
+            if sentence != lost:
+                self._report(f"dead letters: {sentence}")
         self._directory.findings.clear()
 
     @staticmethod
@@ -180,7 +183,8 @@ class DeadLetters:
         except (OSError, LogError) as error:
             self._not_before_ns = now_ns + PAUSE_NS
             self._last_names.clear()  # a failed write may be there all the same
-            self._report(f"dead letters cannot be written, and keep their memory in the arena until they are: {error}")
+            sentence = f"dead letters cannot be written, and keep their memory in the arena until they are: {error}"
+            self._report(Report(Kind.IMPAIRED, sentence))
             return False
         return True
 

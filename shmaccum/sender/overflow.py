@@ -232,7 +232,7 @@ class Overflow:
         try:
             self._open()
         except (OSError, LogError) as error:
-            self._host.report(str(error))
+            self._tell(str(error))
         else:
             self._is_lost, self._opened_count = False, self._directory.opened_count
 
@@ -502,7 +502,11 @@ class Overflow:
 
     def _fail(self, sentence: str, now_ns: int) -> None:
         self._not_before_ns = now_ns + PAUSE_NS
-        self._host.report(f"the overflow cannot be written, and records stay in the arena: {sentence}")
+        self._tell(f"the overflow cannot be written, and records stay in the arena: {sentence}")
+
+    def _tell(self, sentence: str) -> None:
+        """Reports what does not work; each second or so while that lasts."""
+        self._host.report(Report(Kind.IMPAIRED, sentence))
 
     def _count(self, moved: Sequence[tuple[WireBatch, int]]) -> None:
         if moved and not self._size:
@@ -566,7 +570,7 @@ class Overflow:
             action()
         except (OSError, LogError) as error:
             backlog.resume_ns = self._native.now_ns() + PAUSE_NS
-            self._host.report(f"the overflow of {backlog.place} cannot be read or kept now: {error}")
+            self._tell(f"the overflow of {backlog.place} cannot be read or kept now: {error}")
 
     def take(self, partition_indices: Iterable[int], now_ns: int) -> list[WireBatch]:
         """The batches of one delivery, which are in flight then."""
@@ -713,8 +717,11 @@ class Overflow:
         """Now and then: tells observers, looks whether the names lead to the open files, and reports what it found."""
         self._look()
         self._publish()
+        if (lost := self._directory.lost) is not None:
+            self._tell(lost)
         for sentence in self._directory.findings:
-            self._host.report(sentence)
+            if sentence != lost:
+                self._host.report(sentence)
         self._directory.findings.clear()
 
     # --- the end

@@ -24,6 +24,7 @@ from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
 from shmaccum.arena.presence import Presence, SenderWatch
+from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.arena.semaphores import remove_orphans
 from shmaccum.arena.sender_state import readable_name
@@ -113,6 +114,7 @@ class Sender:
         self._half = SenderHalf(self.arena.native)
         self._doorbell: Doorbell | None = None
         self._results_bell = ResultsBell(self.arena)
+        self._host: Host | None = None
         self._rounds: Rounds | None = None
         self._letters: DeadLetters | None = None
         self._overflow: Overflow | None = None
@@ -155,7 +157,7 @@ class Sender:
             self._presence = Presence(self.arena)
             self._doorbell = Doorbell(self.arena)
             places = Places(self.arena.native)
-            host = Host(self._half, self.arena, places, self._doorbell, self.options, self._supervisor)
+            self._host = host = Host(self._half, self.arena, places, self._doorbell, self.options, self._supervisor)
             self._outwait_former_sender(host, lambda: self._open_letters(places, host))
             self._outwait_former_sender(host, lambda: self.sink.open(host))
             check_transactions(host, self.sink)
@@ -362,14 +364,14 @@ class Sender:
     def _look_at_bell(self) -> None:
         """Once a second: without its doorbell a sender comes awake by its ticks alone, which is many times slower."""
         now_ns = self.arena.native.now_ns()
-        if now_ns < self._bell_at_ns or self._doorbell is None or self._rounds is None:
+        if now_ns < self._bell_at_ns or self._doorbell is None or self._rounds is None or self._host is None:
             return
         self._bell_at_ns = now_ns + NS_PER_S
         self._look_at_presence()
         try:
             if not self._doorbell.look():
                 return
-            sentence = (
+            self._host.report(
                 f"{self._doorbell.path} was removed or replaced, and is made anew: producers wake the sender by it"
             )
         except (OSError, ShmaccumError) as error:
@@ -377,8 +379,7 @@ class Sender:
                 f"{self._doorbell.path} was removed or replaced, and cannot be made anew ({error}): the sender is slow "
                 "until it is there, so let its user write into that folder, or restart it"
             )
-        logger.warning("%s", sentence)
-        self.arena.native.record_error(sentence)
+            self._host.report(Report(Kind.IMPAIRED, sentence))
         self._rounds.renew_bell()
 
     def _look_at_presence(self) -> None:

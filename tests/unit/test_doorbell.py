@@ -20,6 +20,8 @@ from shmaccum.arena.reports import read_reports
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.results_bell import ResultsBell, ResultsListener
 from shmaccum.exceptions import ArenaForbiddenError, BufferExhaustedError, FlushTimeoutError
+from shmaccum.observe.health import troubles
+from shmaccum.observe.observation import Observer
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from tests.accumulator import Accumulator
@@ -282,6 +284,21 @@ def test_a_living_sender_makes_its_doorbell_anew(arena: Arena, accumulator: Accu
     button.close()
     sender.close()
     path.with_name(path.name + ".away").unlink(missing_ok=True)
+
+
+def test_health_tells_of_a_doorbell_that_cannot_be_made_anew(arena: Arena, accumulator: Accumulator) -> None:
+    sender = Sender(arena, "null:")
+    sender.open()
+    assert sender._doorbell is not None
+    path = Path(sender._doorbell.path)
+    path.unlink()
+    path.mkdir()
+    sender._look_at_bell()
+    (trouble,) = troubles(Observer(arena).observe())
+    path.rmdir()
+    assert trouble.kind == "impaired"
+    assert f"{path} was removed or replaced, and cannot be made anew" in trouble.sentence
+    sender.close()
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])

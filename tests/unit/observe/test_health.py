@@ -70,6 +70,10 @@ ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
         ),
         "its oldest record has waited for 31 s, and flights-3 is tried again: it has no leader",
     ),
+    "impaired": (
+        lambda seen: changed(seen, errors=(ErrorFacts("OS", "the overflow cannot be written", 9, 10**9, "impaired"),)),
+        "the overflow cannot be written",
+    ),
     "damaged": (
         lambda seen: changed(seen, slots=with_slots(seen, FREE=14, BAD=2), damaged={"flights": 3}),
         "2 damaged batches are kept (flights 3 records)",
@@ -105,8 +109,16 @@ def test_a_trouble_is_told_and_answers_its_question_and_later_ones_with_no(seen:
         lambda seen: changed(seen, slots=with_slots(seen, READY=16)),
         lambda seen: changed(seen, slots=with_slots(seen, FREE=1, READY=15), waiting_count=1),
         lambda seen: with_clock(seen, outage="no sender runs"),
+        lambda seen: changed(seen, errors=(ErrorFacts("OS", "a disk is full", 9, SILENCE_NS_MAX + 1, "impaired"),)),
     ],
-    ids=["30 s of silence", "before the first sign of life", "full", "a wait that is about to end", "no outage yet"],
+    ids=[
+        "30 s of silence",
+        "before the first sign of life",
+        "full",
+        "a wait that is about to end",
+        "no outage yet",
+        "a disk that was full",
+    ],
 )
 def test_a_state_that_passes_by_itself_is_no_trouble(
     seen: Observation, well: Callable[[Observation], Observation]

@@ -20,6 +20,8 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.cli import main
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, NotALogError
+from shmaccum.observe.health import troubles
+from shmaccum.observe.observation import Observer
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.log_batch import LogRecord
 from shmaccum.segment_log.partition_log import PartitionLog
@@ -255,7 +257,9 @@ def test_a_full_disk_keeps_refused_batches_until_there_is_room(
     sending.run(3)
     assert sending.result(token) is None
     assert sending.values(2) == [1]  # nobody else waits
-    assert any("dead letters cannot be written" in text and "No space left" in text for text in sending.errors())
+    (told,) = [each.sentence for each in troubles(Observer(sending.arena).observe()) if each.kind == "impaired"]
+    assert told.startswith("dead letters cannot be written, and keep their memory")
+    assert "No space left" in told
     disk.is_full = False
     sending.sleep(DISK_PAUSE_MS)
     sending.run(3)

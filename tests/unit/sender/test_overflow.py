@@ -21,6 +21,8 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import InvalidArgumentError, LogError, NotALogError, ResultExpiredError, SenderBusyError
 from shmaccum.format.batch_header import HEADER_SIZE, read_header
+from shmaccum.observe.health import SILENCE_NS_MAX, Trouble, troubles
+from shmaccum.observe.observation import Observer
 from shmaccum.segment_log import LogDirectory
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.partition_log import PartitionLog
@@ -404,6 +406,11 @@ def test_a_death_at_each_system_call_of_a_new_file_leaves_one_that_can_be_opened
 # --- the disk
 
 
+def impairments(arena: Arena) -> list[Trouble]:
+    """The sentences of ``shmaccum health`` on what the sender needs beside its sink."""
+    return [trouble for trouble in troubles(Observer(arena).observe()) if trouble.kind == "impaired"]
+
+
 def test_a_disk_that_is_full_leaves_the_batches_in_the_arena(
     open_sending: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,7 +422,8 @@ def test_a_disk_that_is_full_leaves_the_batches_in_the_arena(
             sending.append()
         settle(sending)
         assert sending.arena.native.state_counts()["READY"] == SLOT_COUNT
-        assert any("No space left on device" in sentence for sentence in sending.errors())
+        (told,) = [trouble.sentence for trouble in impairments(sending.arena)]
+        assert told.startswith("the overflow cannot be written, and records stay in the arena: No space left on device")
     sending.sleep(1000)
     settle(sending)
     assert sending.arena.native.state_counts()["READY"] <= SLOT_COUNT // 2
@@ -723,6 +731,7 @@ def test_an_overflow_that_is_away_holds_its_partitions_alone(
         return overflow.is_lost
 
     wait_until(is_lost, "the loss")
+    assert len(impairments(sending.arena)) == 1
     spilled = sending.arena.native.spilled()
     away(sending).is_away = False
     (other,) = sending.append(1)
@@ -742,3 +751,5 @@ def test_an_overflow_that_is_away_holds_its_partitions_alone(
     assert sending.values() == list(range(SLOT_COUNT))
     assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
     assert not overflow.is_lost
+    sending.sleep(SILENCE_NS_MAX // 10**6 + 1)
+    assert impairments(sending.arena) == []
