@@ -80,6 +80,10 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
         lambda seen: (seen.transaction.age_ns or 0) / NS_PER_S if seen.transaction else 0,
     ),
     "sender_alive": ("1 while a process has the role of the sender", lambda seen: seen.sender.is_alive),
+    "idle": (
+        "1 while no sender lives and none is needed: nothing waits, and the last one left in order",
+        lambda seen: seen.is_idle,
+    ),
     "sender_heartbeat_age_seconds": (
         "Since the sender gave its last sign of life, 0 before the first",
         lambda seen: (seen.sender.heartbeat_age_ns or 0) / NS_PER_S,

@@ -59,14 +59,25 @@ def test_an_arena_tells_what_lies_in_it(arena: Arena) -> None:
         assert told["shmaccum_sender_alive", ()] == 0
         assert told["shmaccum_oldest_batch_age_seconds", ()] > 0
         assert told["shmaccum_events_total", (("event", "batches_opened"),)] == 1
+        assert told["shmaccum_idle", ()] == 0
         accumulator.become_sender()
         deliver_all(accumulator)
         told = samples(exposition(collector))
+        assert told["shmaccum_idle", ()] == 0
         assert told["shmaccum_queued_records", ()] == 0
         assert told["shmaccum_oldest_batch_age_seconds", ()] == 0
         assert told["shmaccum_sender_alive", ()] == 1
         assert told["shmaccum_events_total", (("event", "records_completed"),)] == 3
     assert arenas_named(exposition(collector)) == {arena.name}
+
+
+def test_an_arena_is_idle_while_nothing_waits_and_no_sender_died(arena: Arena) -> None:
+    collector = ArenaCollector(arena)
+    assert samples(exposition(collector))["shmaccum_idle", ()] == 1
+    with Sender(arena, "null:") as sender:
+        sender.open()
+        assert samples(exposition(collector))["shmaccum_idle", ()] == 0
+    assert samples(exposition(collector))["shmaccum_idle", ()] == 1
 
 
 def test_the_senders_numbers_keep_kafkas_names() -> None:
