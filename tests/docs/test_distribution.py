@@ -163,3 +163,18 @@ def test_a_source_distribution_meets_unknown_warnings_and_a_checkout_none(tmp_pa
     assert "-Werror" not in warning_flags(tmp_path)
     (tmp_path / ".git").touch()
     assert "-Werror" in warning_flags(tmp_path)
+
+
+def test_a_page_installs_the_package_from_its_clone() -> None:
+    """The package is on no index yet, where another one could have its name. CONTRIBUTING tells how it gets there."""
+    pages = [ROOT / "README.rst", *(ROOT / "docs").rglob("*.rst")]
+    code = [path for folder in ("shmaccum", "tests") for path in (ROOT / folder).rglob("*.py")]
+    asked = re.compile(r"""pip install (-\S+ )*['"]?shmaccum\b|"package": "shmaccum""")
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in (*pages, *code)
+        if path != Path(__file__)
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if asked.search(line)
+    ]
+    assert found == []

@@ -58,7 +58,7 @@ needs_read_limits = pytest.mark.skipif(
 def reason_to_skip() -> str | None:
     """Why there can be no session here."""
     if importlib.util.find_spec("pyspark") is None:
-        return "pyspark is not installed: make spark, or pip install 'shmaccum[spark]'"
+        return "pyspark is not installed: make spark, or pip install '.[spark]'"
     if shutil.which("java") is None:
         return "java is not installed: make spark as root, or apt-get install openjdk-17-jre-headless"
     return None

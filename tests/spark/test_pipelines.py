@@ -68,7 +68,7 @@ def test_a_declarative_pipeline(project: Path) -> None:
     if (reason := reason_to_skip()) is not None:
         pytest.skip(reason)
     if importlib.util.find_spec("pyspark.pipelines") is None or importlib.util.find_spec("grpc") is None:
-        pytest.skip("there are no pipelines: pip install 'shmaccum[pipelines]' (Spark 4.1 or newer)")
+        pytest.skip("there are no pipelines: pip install '.[pipelines]' (Spark 4.1 or newer)")
     import pyspark
 
     append(project / "log", 10)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install '.[spark]'")
 
 from pyspark.sql.datasource import InputPartition
 

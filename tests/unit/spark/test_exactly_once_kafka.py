@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install '.[spark]'")
 
 from shmaccum.exceptions import (
     InvalidArgumentError,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install '.[spark]'")
 
 from pyspark.sql.types import (
     BinaryType,

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
+pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install '.[spark]'")
 
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter
