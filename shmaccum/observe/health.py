@@ -126,7 +126,7 @@ def _retried(seen: Observation) -> str | None:
 
 
 def _impaired(seen: Observation) -> str | None:
-    """What the sender needs beside its sink: overflow, dead letters, wake FIFO. It tells that again while it lasts."""
+    """The overflow, the dead letters or the wake FIFO does not work. The sender tells that again while it lasts."""
     lately = (error.text for error in seen.errors if error.kind == "impaired" and error.age_ns <= SILENCE_NS_MAX)
     return "; ".join(lately) or None if seen.sender.is_alive else None
 
