@@ -23,6 +23,10 @@ into the arena's error log.
 A killed sender leaves its socket behind. The name has the arena's uuid, so the next sender, or `Arena.remove`, takes
 all of them away. A sender that finds the arena's name gone, behind which nobody would do so, keeps no name: watchers
 look by themselves then. A socket that somebody removed or replaced is made anew by the living sender within a second.
+
+The queue of a socket has room for `LISTEN_COUNT` watchers, and keeps those that have ended. A watcher that finds it
+full sets the number to 0. The sender then makes another socket within a second, to which living watchers go over. It
+closes a former socket when the next one is replaced.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ from shmaccum.arena.arena import Arena
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.trust import is_insider
+from shmaccum.exceptions import ShmaccumError
 
 LOOK_S = 1.0
 BLIND_LOOK_S = 0.01
@@ -49,7 +54,7 @@ NUMBER_BITS = 64
 BLIND_LOOK_MAX_S = 1.0
 ATTEMPT_COUNT = 8
 LISTEN_COUNT = 4096
-"""Watchers that can be connected; nobody accepts them."""
+"""Watchers that can be connected to a socket; nobody accepts them."""
 PEER_CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group of the listener."""
 GROUPS_SIZE_MAX = 1024
@@ -99,7 +104,8 @@ class Presence:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._listener = _new_socket()
-        self._former: list[socket.socket] = []
+        self._former: socket.socket | None = None
+        self._number = 0
         self.path: str | None = None
         self._file_id = 0, 0
         _present.add(self)
@@ -126,6 +132,7 @@ class Presence:
             number = secrets.randbits(NUMBER_BITS) or 1
             path = ArenaFile.parse(arena.name).presence(arena.uuid, number)
             arena.native.set_presence(number)
+            self._number = number
             try:
                 self._bind(arena, path)
             except OSError as error:
@@ -151,19 +158,24 @@ class Presence:
             self._unlink()
 
     def look(self) -> bool:
-        """Makes the socket anew when somebody removed or replaced it: no new watcher would find the sender.
+        """Makes the socket anew when its queue is full, or when somebody removed or replaced it.
 
-        True when it was made anew. Watchers of the former socket hear of the sender's death as before.
+        True when it was removed or replaced. Watchers of the former socket hear of the sender's death as before.
 
         Raises:
             ArenaForbiddenError, OSError: it cannot be made.
         """
-        if self.path is None or not self._is_lost() or not self._arena.is_linked():
+        if self.path is None:
             return False
-        self._former.append(self._listener)
-        self._listener, self.path = _new_socket(), None
+        is_lost, is_full = self._is_lost(), self._arena.native.presence != self._number
+        if not (is_lost or is_full) or not self._arena.is_linked():
+            return False
+        self._unlink()
+        if self._former is not None:
+            self._former.close()
+        self._former, self._listener = self._listener, _new_socket()
         self._listen(self._arena)
-        return True
+        return is_lost
 
     def _is_lost(self) -> bool:
         assert self.path is not None
@@ -182,8 +194,9 @@ class Presence:
 
     def let_go(self) -> None:
         """Closes the descriptors of a child of the sender; the socket is still the sender's."""
-        for listener in (self._listener, *self._former):
-            listener.close()
+        self._listener.close()
+        if self._former is not None:
+            self._former.close()
 
     def close(self) -> None:
         """Hangs up on every watcher. Doing it twice does nothing."""
@@ -295,10 +308,23 @@ class SenderWatch:
                 line.connect(address)
             if self._is_trusted(line):
                 return line
+        except BlockingIOError:
+            self._ask_for_another_socket(number)
         except OSError:
             pass
         line.close()
         return None
+
+    def _ask_for_another_socket(self, number: int) -> None:
+        """The queue of the socket is full."""
+        native = self._arena.native
+        with contextlib.suppress(ShmaccumError, OSError):
+            if native.is_read_only:
+                with Arena.attach(self._arena.name, mode=self._arena.mode) as arena:
+                    if arena.native.presence == number:
+                        arena.native.set_presence(0)
+            elif native.presence == number:
+                native.set_presence(0)
 
     def _is_trusted(self, line: socket.socket) -> bool:
         """True for a listener that shares the arena, as the kernel names its user and its groups."""

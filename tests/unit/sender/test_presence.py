@@ -305,8 +305,33 @@ def test_a_socket_that_somebody_takes_away_is_made_anew_and_reported(
     assert sockets_of(arena) == []
 
 
+@pytest.mark.parametrize("is_read_only", [False, True])
+def test_a_socket_whose_queue_is_full_of_watchers_that_have_ended_is_made_anew(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, *, is_read_only: bool
+) -> None:
+    monkeypatch.setattr(presence, "LISTEN_COUNT", 2)
+    opened = Arena.open_read_only(arena.name) if is_read_only else Arena.attach(arena.name)
+    sender = Sender(arena, "null:")
+    sender.open()
+    with opened, contextlib.closing(SenderWatch(opened)) as watch, contextlib.closing(SenderWatch(arena)) as first:
+        assert connect_until(first)
+        for _ in range(3):  # times that it is full
+            wait_until(lambda: not can_connect(socket_of(arena)), "the queue is full")
+            assert not connect_until(watch)
+            assert arena.native.presence == 0
+            sender._bell_at_ns = 0
+            sender._look_at_bell()
+            assert sockets_of(arena) == [str(socket_of(arena))]
+            assert connect_until(watch)
+        assert arena.native.errors() == []
+        first.wake()
+        first.wait()
+        assert first.is_connected()
+    sender.close()
+
+
 def can_connect(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as line, contextlib.suppress(OSError):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as line, contextlib.suppress(OSError):
         line.connect(str(path))
         return True
     return False
