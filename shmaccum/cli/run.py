@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from types import FrameType
 
 import click
 
@@ -13,6 +15,8 @@ from shmaccum.example.flights import FLIGHT_COUNT, data_folder
 
 DIRECTORY = Path("out/log")
 DIRECTORY_OF_SPARK = Path("out/spark")
+SIGNALLED = 128
+"""The exit code of a shell's command that a signal ended is this and the number of the signal."""
 
 
 @click.command("run", cls=Command)
@@ -65,6 +69,7 @@ def command(
 
     Two readers verify the log at the end, and four consumers on this host, of which one is killed.
     """
+    _end_on_signals()
     if has_spark or has_cluster:
         if is_killing or is_serving or is_watched:
             raise click.UsageError("--kill, --serve and --watch are of the example without Spark: leave them out")
@@ -82,6 +87,18 @@ def command(
         has_peer=peer,
     )
     ctx.exit(report.run(console, plan))
+
+
+def _end_on_signals() -> None:
+    """A signal ends the processes of the run and removes its arena, as Ctrl-C does."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one would interrupt that
+        raise SystemExit(SIGNALLED + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, end)
 
 
 def _run_spark(directory: Path, flight_count: int, *, has_cluster: bool) -> int:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +16,12 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.example import flights
+from shmaccum.exceptions import ShmaccumError
 from shmaccum.segment_log import LogDirectory, LogReader
 from tests.kafka.distribution import require
 from tests.kafka.dumping import dump_each
 from tests.log_support import make_batch
+from tests.support import WATCHDOG_S, wait_until
 
 FLIGHT_COUNT = 5_000
 FEW_FLIGHTS = 500
@@ -39,6 +44,34 @@ def run(directory: Path, *arguments: str, count: int = FLIGHT_COUNT) -> subproce
         output, errors = process.communicate()
     assert not Arena.exists(f"shmaccum-flights-{process.pid}")
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def is_sending(arena: str) -> bool:
+    """True while the arena has a sender."""
+    if not Arena.exists(arena):
+        return False
+    with contextlib.suppress(ShmaccumError), Arena.open_read_only(arena) as attached:
+        return attached.native.sender_is_alive
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_a_signal_ends_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    directory = tmp_path / "log"
+    command = [sys.executable, "-m", "shmaccum", "run", "--no-peer", "--directory", str(directory)]
+    with (tmp_path / "told").open("wb") as told:
+        process = subprocess.Popen(command, stdout=told, stderr=told, start_new_session=True)
+    arena = f"shmaccum-flights-{process.pid}"
+    try:
+        wait_until(lambda: is_sending(arena) or process.poll() is not None, "the sender works")
+        process.send_signal(number)
+        assert process.wait(WATCHDOG_S) == 128 + number, (tmp_path / "told").read_text()
+        assert not Arena.exists(arena)
+        LogDirectory(directory).close()  # no sender writes it any more
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def record_count(directory: Path) -> int:
