@@ -370,6 +370,8 @@ class Shipper(ClosedOnExit):
                 while not self._is_over:
                     self.run_once()
                 self._finish()
+            else:
+                logger.info("the shipper was asked to stop before %s answered: it has sent nothing", self.sink.name)
             return self.progress()
         finally:
             self.close()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from pathlib import Path
@@ -60,10 +61,33 @@ def test_positions_are_forgotten_when_asked(shell: Shell, log: Path, tmp_path: P
 
 
 def test_a_signal_ends_a_shipper_that_follows(
-    shell: Shell, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(Shipper, "run_once", lambda _self: os.kill(os.getpid(), signal.SIGTERM))
-    shell("ship", str(log), "--to", f"log:{tmp_path / 'copy'}", "--quiet")
+    with caplog.at_level(logging.INFO):
+        shell("ship", str(log), "--to", f"log:{tmp_path / 'copy'}")
+    assert "the shipper was asked to stop, and 0 partitions have batches in flight" in caplog.text
+
+
+def test_a_signal_ends_a_shipper_that_waits_for_its_sink(
+    shell: Shell, log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Shipper, "_poll", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    with caplog.at_level(logging.INFO):
+        shell("ship", str(log), "--to", "kafka:127.0.0.1:9")
+    assert "the shipper was asked to stop before kafka:127.0.0.1:9 answered: it has sent nothing" in caplog.text
+
+
+def test_a_signal_ends_a_server(
+    shell: Shell, log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("kafka")
+    from shmaccum.serving import LogServer
+
+    monkeypatch.setattr(LogServer, "run", lambda _self: os.kill(os.getpid(), signal.SIGTERM))
+    with caplog.at_level(logging.INFO):
+        shell("serve", str(log), "--listen", "127.0.0.1:0")
+    assert "asked to stop: the server closes its connections and the log" in caplog.text
 
 
 @pytest.mark.parametrize(
