@@ -77,7 +77,7 @@ def parse_size(size: Size) -> int:
 
 
 def parse_duration_ns(duration: str) -> int:
-    """Nanoseconds of a duration such as ``"500ms"``, ``"2s"``, ``"1.5h"``; the unit must be given.
+    """Nanoseconds of a duration such as ``"500ms"``, ``"2s"``, ``"1.5h"``; the unit must be given, but for ``"0"``.
 
     Raises:
         InvalidArgumentError: no duration.
@@ -85,7 +85,7 @@ def parse_duration_ns(duration: str) -> int:
     """
     if not isinstance(duration, str):
         raise TypeError(f"a duration is a str such as '500ms', not {type(duration).__name__}")
-    return _parse(duration, NS_UNITS, "duration", "500ms")
+    return 0 if duration == "0" else _parse(duration, NS_UNITS, "duration", "500ms")
 
 
 def parse_duration_ms(duration: Duration) -> int:

@@ -88,9 +88,10 @@ class Outcome:
             return f"no sender of {name} could be asked within {after}, because one is about to begin; {left}"
         if is_stopped(self.pid):
             return f"the sender of {name} is stopped: continue it (kill -CONT {self.pid}); {left}"
+        again = f"send it SIGTERM (kill {self.pid})" if self.seen.is_removed else "run this command again"
         return (
             f"the sender of {name} (process {self.pid}) has not left after {after} and goes on delivering; {left}. To "
-            "make it leave at once, run this command again"
+            f"make it leave at once, {again}"
         )
 
 

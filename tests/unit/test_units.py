@@ -43,7 +43,7 @@ def test_a_size_of_another_type_is_a_type_error(size: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ns"), [("500ms", 5 * 10**8), ("2s", 2 * 10**9), ("1.5h", 5400 * 10**9), ("1us", 1000)]
+    ("text", "ns"), [("500ms", 5 * 10**8), ("2s", 2 * 10**9), ("1.5h", 5400 * 10**9), ("1us", 1000), ("0", 0)]
 )
 def test_a_duration_is_nanoseconds(text: str, ns: int) -> None:
     assert parse_duration_ns(text) == ns
