@@ -187,6 +187,8 @@ def _environ(head: bytes) -> Environ:
         raise ValueError(f"{protocol} is no version that this server knows")
     path, _, query = target.partition("?")
     headers = parse_headers(io.BytesIO(rest))
+    if len(headers.get_all("Host", ())) > 1:
+        raise ValueError("a request has one Host")
     named = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
     return {**named, "REQUEST_METHOD": method, "PATH_INFO": unquote(path), "QUERY_STRING": query}
 

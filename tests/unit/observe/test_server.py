@@ -93,6 +93,11 @@ def test_a_name_of_this_host_is_answered(server: MetricsServer, host: str | None
     assert 421 not in {code_of(server, path, host) for path in PATHS}
 
 
+@pytest.mark.parametrize("hosts", ["localhost\r\nHost: evil.example", "evil.example\r\nhOST: localhost"])
+def test_a_request_of_two_hosts_is_refused(server: MetricsServer, hosts: str) -> None:
+    assert {code_of(server, path, hosts) for path in PATHS} == {400}
+
+
 def test_a_server_that_other_hosts_reach_answers_to_each_of_their_names_for_it(arena: Arena) -> None:
     with closing(MetricsServer("0.0.0.0:0", ArenaCollector(arena))) as server:
         assert code_of(server, "/healthz", "metrics.example:9308") == 200
