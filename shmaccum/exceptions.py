@@ -450,7 +450,7 @@ class DeliveryTimeoutError(DeliveryError, TimeoutError):
 
 
 class DeliveryFailedError(DeliveryError):
-    """The sink refused the record.
+    """The sink refused the record, or a user gave it up with the overflow that it lay in.
 
     Attributes:
         error_code: the sink's own number (Kafka's error code); 0 none.

@@ -48,6 +48,7 @@ class Kind(IntEnum):
     NOT_KEPT = 5  # no name; why a keeper has no sender
     FAILED_TRANSACTION = 6  # no name; why the sink refuses a transaction
     IMPAIRED = 7  # no name; something beside the sink that does not work: told each second or so while that lasts
+    GIVEN_UP = 8  # the topic-partition whose batches in an overflow were given up; their first number, blank, the end
 
 
 class Report(NamedTuple):
@@ -79,6 +80,8 @@ class Report(NamedTuple):
             return f"no sender is kept: {self.detail}"
         if self.kind is Kind.FAILED_TRANSACTION:
             return f"a transaction failed: {self.detail}"
+        if self.kind is Kind.GIVEN_UP:
+            return f"the records of {self.name} in the overflow were given up: they are lost"
         return self.detail
 
     def record(self, native: _native.Arena) -> None:
@@ -149,6 +152,24 @@ def reason_of_failed_transaction(entries: Iterable[Entry], since_ns: int) -> str
 def reason_of_abortion(reports: Iterable[Report]) -> str:
     """Where the records of a removed arena are; empty: no report tells."""
     return next((report.sentence for report in reports if report.kind is Kind.EXPORTED), "")
+
+
+def reason_of_giving_up(reports: Iterable[Report], place: str, seq: int) -> str:
+    """Why a batch of that topic-partition is lost; empty: no report tells that it was given up.
+
+    Args:
+        reports: of the error log.
+        place: the topic-partition.
+        seq: the number of the batch.
+    """
+    given_up = [report for report in reports if (report.kind, report.name) == (Kind.GIVEN_UP, place)]
+    return next((report.sentence for report in given_up if _has(report.detail, seq)), "")
+
+
+def _has(numbers: str, seq: int) -> bool:
+    """True for a number between the two of a text."""
+    first, _, end = numbers.partition(" ")
+    return first.isdecimal() and end.isdecimal() and int(first) <= seq < int(end)
 
 
 def reason_of_expiry(reports: Iterable[Report], place: str) -> str:

@@ -30,7 +30,14 @@ from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import NS_PER_MS, DeliveryClock, record_left
 from shmaccum.arena.places import Places
 from shmaccum.arena.removal import RemovalWatch, removed_error
-from shmaccum.arena.reports import Report, read_reports, reason_of_abortion, reason_of_expiry, reason_of_refusal
+from shmaccum.arena.reports import (
+    Report,
+    read_reports,
+    reason_of_abortion,
+    reason_of_expiry,
+    reason_of_giving_up,
+    reason_of_refusal,
+)
 from shmaccum.background import RETRY_S, listed, log_exception, started_thread
 from shmaccum.exceptions import (
     ArenaClosedError,
@@ -413,6 +420,9 @@ class DeliveryTracker:
             )
         if result == _native.RESULT_CORRUPT:
             return RecordCorruptError(f"the batch of the record for {where} was damaged in memory and was not sent")
+        (given_up,) = self._explain(future, lambda reports: (reason_of_giving_up(reports, where, future.seq),))
+        if given_up:
+            return DeliveryFailedError(given_up)
         return ResultExpiredError(
             f"the result of the record for {where} was overwritten before it was read: ask sooner, or create the arena "
             "with a larger completion_count"

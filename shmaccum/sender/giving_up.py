@@ -2,15 +2,25 @@
 """Giving up the records of an arena that lie in an overflow which is lost.
 
 Only a user decides that, by ``shmaccum recover ARENA --give-up-overflow``. The arena counts no record on disk any more,
-and the next sender goes on with the records of the arena. The futures of the others raise `ResultExpiredError`.
+and the next sender goes on with the records of the arena. The futures of the others raise `DeliveryFailedError`.
+
+A keeper starts a sender again and again, which refuses the arena and ends. So the role is waited for a while.
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
+
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
+from shmaccum.exceptions import SenderBusyError
 from shmaccum.units import format_count
+
+ROLE_TIMEOUT_S = 5.0
+"""A sender that lives longer than that has not refused the arena."""
+LOOK_S = 0.01
 
 
 def give_up_overflow(arena: Arena) -> str:
@@ -24,7 +34,7 @@ def give_up_overflow(arena: Arena) -> str:
     """
     half = SenderHalf(arena.native)
     try:
-        half.become_sender()
+        _become_sender(half)
         spilled = arena.native.spilled()
         if not spilled["partitions"]:
             return ""
@@ -33,10 +43,21 @@ def give_up_overflow(arena: Arena) -> str:
         records = format_count(spilled["record_count"], "record")
         sentence = f"{records} of {arena.name} in its overflow ({places}) were given up: they are lost"
         Report(Kind.SENTENCE, sentence).record(arena.native)
-        for index in spilled["partitions"]:
+        for index, numbers in zip(spilled["partitions"], spilled["ranges"], strict=True):
+            Report(Kind.GIVEN_UP, " ".join(map(str, numbers)), "-".join(map(str, names[index]))).record(arena.native)
             half.set_spilled(index, 0, 0)
         half.publish_spilled(0, 0, 0, 0)
         half.resign()
         return sentence
     finally:
         half.close()
+
+
+def _become_sender(half: SenderHalf) -> None:
+    deadline_s = time.monotonic() + ROLE_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        with contextlib.suppress(SenderBusyError):
+            half.become_sender()
+            return
+        time.sleep(LOOK_S)
+    half.become_sender()

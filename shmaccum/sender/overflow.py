@@ -151,11 +151,7 @@ class Overflow:
     def _open(self) -> None:
         self._folder = os.path.join(self._directory.path, OVERFLOW_FOLDER)
         self._confirm()
-        make_folder(self._folder)
-        os.close(open_regular(self._mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
-        if self._is_synced:
-            sync_folder(self._folder)
-            sync_folder(self._directory.path)
+        self._make_mark()
         self._reader = LogReader(self._directory.path, on_corrupt="skip")
         for topic in self._directory.topics():
             for number in range(self._directory.partition_count(topic)):
@@ -171,6 +167,13 @@ class Overflow:
         self._since_ns = since_ns if 0 < since_ns <= now_ns else now_ns
         self._size = self._size_on_disk()
         self._publish()
+
+    def _make_mark(self) -> None:
+        make_folder(self._folder)
+        os.close(open_regular(self._mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
+        if self._is_synced:
+            sync_folder(self._folder)
+            sync_folder(self._directory.path)
 
     # --- identity
 
@@ -224,6 +227,8 @@ class Overflow:
         """Notices that the folder is away. When it is back, and nothing is in flight, all of it is taken up anew."""
         self._directory.look()
         self._is_lost |= self._directory.lost is not None or self._opened_count != self._directory.opened_count
+        if not self._is_lost:
+            self._keep_names()
         if not self._is_lost or self._directory.lost is not None:
             return
         if any(backlog.is_out for backlog in self._backlogs.values()):
@@ -235,6 +240,19 @@ class Overflow:
             self._tell(str(error))
         else:
             self._is_lost, self._opened_count = False, self._directory.opened_count
+
+    def _keep_names(self) -> None:
+        """Writes the mark and the spill files anew where they were removed, moved or replaced."""
+        try:
+            if not os.path.exists(self._mark):
+                self._make_mark()
+            kept = [backlog.place for backlog in self._backlogs.values() if backlog.file.keep_name()]
+        except OSError as error:
+            self._host.report(f"{self._folder} was removed or replaced, and cannot be written: {error}")
+            return
+        if kept:
+            places = ", ".join(map(str, kept[:3]))
+            self._host.report(f"files in {self._folder} were removed or replaced ({places}). They are written anew")
 
     def _take_up(self, place: TopicPartition) -> None:
         self._directory.partition(*place)  # made here where a sender died before it

@@ -24,6 +24,8 @@ Why it is safe
     leaves the arena. A death in a write leaves a part of a row at the end, which the next sender cuts.
     The head is allocated with the file, so a position needs no space on a disk that is full. It is written at once with
     its first position: a file that a death left shorter than a head has no rows, and is begun anew.
+    Once a second the sender looks whether the path leads to its file. A file that was removed, moved or replaced is
+    written anew, so the next sender knows what was delivered.
     Hostile bytes: a row that fits no batch is passed over, and the arena checks every number of it.
 """
 
@@ -39,8 +41,8 @@ from shmaccum._native import crc32c
 from shmaccum.durability import sync_folder
 from shmaccum.exceptions import LogError
 from shmaccum.segment_log.producer_state import SEQUENCE_MASK
-from shmaccum.segment_log.regular_files import open_regular
-from shmaccum.segment_log.small_files import write_all
+from shmaccum.segment_log.regular_files import is_file_at, open_regular
+from shmaccum.segment_log.small_files import replace_file_synced, write_all
 
 HEAD_SIZE = 4096
 POSITION_SIZE = 64
@@ -164,6 +166,20 @@ class SpillFile:
         os.pwrite(self._descriptor, _packed(number, position), _place_of(number))
         self._force()
         self._number, self.position = number, position
+
+    def keep_name(self) -> bool:
+        """Writes the file anew where it was removed, moved or replaced; True when that was so.
+
+        Raises:
+            OSError: it has no name yet.
+        """
+        if is_file_at(self._path, self._descriptor):
+            return False
+        content = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
+        replace_file_synced(self._path, content)
+        self.close()
+        self._descriptor = open_regular(self._path, os.O_RDWR | os.O_NOFOLLOW)
+        return True
 
     @property
     def descriptor(self) -> int:

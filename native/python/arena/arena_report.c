@@ -305,6 +305,21 @@ static PyObject *spilled_partitions(const struct arena *core)
     return list;
 }
 
+/* The first seq and the end seq of the batches of each of them. */
+static PyObject *spilled_ranges(const struct arena *core)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; i < registry_partition_count(core) && list != NULL; i++) {
+        if (spilled_has_up_to(core, i, UINT64_MAX)) {
+            const struct partition_entry *partition = &core->partitions[i];
+            list = list_add(list, Py_BuildValue("(KK)",
+                                                (unsigned long long)load_relaxed_u64(&partition->spilled_first_seq),
+                                                (unsigned long long)load_relaxed_u64(&partition->spilled_end_seq)));
+        }
+    }
+    return list;
+}
+
 PyObject *arena_report_spilled(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -314,10 +329,10 @@ PyObject *arena_report_spilled(PyObject *self, PyObject *unused)
         return NULL;
     }
     spilled_read(core, &totals);
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:N}", "batch_count", (unsigned long long)totals.batch_count,
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:N,s:N}", "batch_count", (unsigned long long)totals.batch_count,
                          "record_count", (unsigned long long)totals.record_count, "size",
                          (unsigned long long)totals.size, "since_ns", (unsigned long long)totals.since_ns,
-                         "partitions", spilled_partitions(core));
+                         "partitions", spilled_partitions(core), "ranges", spilled_ranges(core));
 }
 
 static PyObject *topic_name(const struct arena *core, uint32_t topic_index)

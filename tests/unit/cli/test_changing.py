@@ -19,6 +19,7 @@ from shmaccum.arena.reports import read_reports
 from shmaccum.cli.group import COMMANDS, sentence_of
 from shmaccum.config import ArenaOptions
 from shmaccum.example import flights
+from shmaccum.sender import giving_up
 from tests.unit.cli.conftest import Shell
 
 # --- create
@@ -147,7 +148,8 @@ def test_recovery_seals_what_the_dead_left_open(shell: Shell, make_file: Callabl
     assert "0 open batches to seal" in shell("recover", str(path)).stdout
 
 
-def test_an_overflow_is_given_up_by_a_command(shell: Shell, arena_name: str) -> None:
+def test_an_overflow_is_given_up_by_a_command(shell: Shell, arena_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(giving_up, "ROLE_TIMEOUT_S", 0.0)
     with Arena.create(arena_name, topics={"flights": 1}) as arena:
         half = SenderHalf(arena.native)
         half.become_sender()

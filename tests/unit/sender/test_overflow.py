@@ -15,11 +15,21 @@ from typing import Any
 
 import pytest
 
-from shmaccum._native import Token
+from shmaccum import Producer
+from shmaccum._native import SenderHalf, Token
 from shmaccum.arena import Arena
+from shmaccum.arena.reports import read_reports, reason_of_giving_up
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
-from shmaccum.exceptions import InvalidArgumentError, LogError, NotALogError, ResultExpiredError, SenderBusyError
+from shmaccum.exceptions import (
+    DeliveryFailedError,
+    FlushTimeoutError,
+    InvalidArgumentError,
+    LogError,
+    NotALogError,
+    ResultExpiredError,
+    SenderBusyError,
+)
 from shmaccum.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.observe.health import SILENCE_NS_MAX, Trouble, troubles
 from shmaccum.observe.observation import Observer
@@ -28,7 +38,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
-from shmaccum.sender import Sender
+from shmaccum.sender import Sender, giving_up
 from shmaccum.sender.giving_up import give_up_overflow
 from shmaccum.sender.overflow import Overflow
 from shmaccum.sender.spill_file import HEAD_SIZE, Position, Row, SpillFile
@@ -39,7 +49,7 @@ from tests.accumulator import Accumulator
 from tests.dying import dies_at_system_call
 from tests.log_support import make_batch
 from tests.sending import TOPIC, ScriptedSink, Sending, refuse, retry
-from tests.support import wait_until
+from tests.support import WATCHDOG_S, wait_until
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 1}
 SLOT_COUNT = 16
@@ -694,7 +704,10 @@ def test_a_sender_begins_only_with_what_the_arena_counts(
     assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
 
 
-def test_a_lost_overflow_is_given_up_by_a_user_alone(open_sending: Open, tmp_path: Path) -> None:
+def test_a_lost_overflow_is_given_up_by_a_user_alone(
+    open_sending: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(giving_up, "ROLE_TIMEOUT_S", 0.0)
     sending, tokens = filled(open_sending)
     with Arena.attach(sending.arena.name) as other, pytest.raises(SenderBusyError):
         give_up_overflow(other)
@@ -709,12 +722,57 @@ def test_a_lost_overflow_is_given_up_by_a_user_alone(open_sending: Open, tmp_pat
     sending = open_sending()
     settle(sending, 30)
     assert sending.values() == list(range(count, SLOT_COUNT))
+    reports = read_reports(sending.arena.native)
+    for number, token in enumerate(tokens):
+        assert bool(reason_of_giving_up(reports, f"{TOPIC}-0", token.seq)) is (number < count)
     for token in tokens[:count]:
         with pytest.raises(ResultExpiredError):
             sending.producer.find(token)
     (late,) = sending.append()
     settle(sending)
     assert sending.result(late) is BatchResult.SUCCEEDED
+
+
+def test_the_future_of_a_record_that_was_given_up_says_that_it_is_lost(arena_name: str) -> None:
+    with Arena.create(arena_name, topics={TOPIC: 2}) as arena, Producer(arena_name) as producer:
+        future, late = (producer.send(TOPIC, b"x", partition=number) for number in range(2))
+        with pytest.raises(FlushTimeoutError):
+            producer.flush(0)
+        half = SenderHalf(arena.native)
+        half.become_sender()
+        half.ready(0, True)
+        (batch,) = half.drain([half.partition_index(TOPIC, 0)], 1 << 20)[0]
+        half.spill(batch)
+        half.resign()
+        half.close()
+        assert not future.done()
+        give_up_overflow(arena)
+        with pytest.raises(DeliveryFailedError, match="in the overflow were given up: they are lost"):
+            future.get(timeout=WATCHDOG_S)
+        assert not late.done()
+        producer.close(0)
+
+
+@pytest.mark.parametrize("loss", ["file", "folder", "mark"])
+def test_the_files_beside_an_overflow_are_written_anew_when_they_are_gone(
+    open_sending: Open, tmp_path: Path, loss: str
+) -> None:
+    sending, tokens = filled(open_sending)
+    folder = tmp_path / "overflow" / ".overflow"
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert len(before) == 2
+    if loss == "folder":
+        shutil.rmtree(folder)
+    else:
+        next(one for one in folder.iterdir() if one.name.endswith(".arena") is (loss == "mark")).unlink()
+    sending.sleep(2000)
+    settle(sending, 1)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    die(sending)
+    sending = open_sending()
+    settle(sending, 30)
+    assert sending.values() == list(range(SLOT_COUNT))
+    assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
 
 
 @pytest.mark.parametrize("lose", [move_overflow, put_an_empty_one, put_that_of_nobody])
