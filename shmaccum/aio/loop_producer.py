@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
-from shmaccum import _native, kept_producer
+from shmaccum import _native, clock, kept_producer
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena.removal import RemovalWatch, check_takes_records
 from shmaccum.exceptions import ArenaRemovedError, BufferExhaustedError, FlushTimeoutError, ProcessShareUsedError
@@ -78,7 +77,7 @@ class LoopBufferPool(BufferPool):
         Raises:
             Exception: as `BufferPool.wait`.
         """
-        started_ns = time.monotonic_ns()
+        started_ns = clock.monotonic_ns()
         is_granted = False
         with Rings(results) as rings:
             place = await self._join_in_loop(rings, need, deadline_ns)
@@ -91,7 +90,7 @@ class LoopBufferPool(BufferPool):
             finally:
                 if not is_granted:
                     place.cancel()
-                self._arena.native.count_wait(time.monotonic_ns() - started_ns, not is_granted)
+                self._arena.native.count_wait(clock.monotonic_ns() - started_ns, not is_granted)
         self._granted = place
 
     async def _join_in_loop(self, rings: Rings, need: int, deadline_ns: int) -> _native.BufferWait:
@@ -191,7 +190,7 @@ class LoopProducer(kept_producer.Producer):
 
     def deadline_ns(self) -> int:
         """When a send that begins now has waited for max_block_ms."""
-        return time.monotonic_ns() + self.options.max_block_ms * 10**6
+        return clock.monotonic_ns() + self.options.max_block_ms * 10**6
 
     def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int, least: int = 1) -> int:
         if threading.get_ident() != self._pool.loop_thread:
@@ -208,12 +207,12 @@ class LoopProducer(kept_producer.Producer):
             Exception: as `Producer.partitions_for`.
         """
         native = self.arena.native
-        started_ns = time.monotonic_ns()
+        started_ns = clock.monotonic_ns()
         while (count := native.topic_partition_count(topic)) < least:
             self._ask_for_partitions(topic, least)
             self._check_may_wait(topic, self.options.max_block_ms, deadline_ns, least)
             await asyncio.sleep(PARTITIONS_SLICE_S)
-        self._metrics.metadata_wait_ns += time.monotonic_ns() - started_ns
+        self._metrics.metadata_wait_ns += clock.monotonic_ns() - started_ns
         return count
 
     async def wait_for_buffers(self, need: int, deadline_ns: int) -> None:
@@ -228,12 +227,12 @@ class LoopProducer(kept_producer.Producer):
             FlushTimeoutError, ArenaRemovedError: as `flush`.
         """
         self._look()
-        deadline_s = time.monotonic() + parse_timeout_s(timeout)
+        deadline_s = clock.monotonic() + parse_timeout_s(timeout)
         ticket = self._appender.begin_flush()
         watch = RemovalWatch(self.arena)
         with Rings(LoopResults.of(self._tracker)) as rings:
             while ticket.remaining() > 0:
-                left_s = deadline_s - time.monotonic()
+                left_s = deadline_s - clock.monotonic()
                 if left_s <= 0:
                     raise FlushTimeoutError(f"after {timeout} s {self._left_over(ticket.record_count())}")
                 if watch.is_abandoned():
@@ -301,7 +300,7 @@ class LoopProducer(kept_producer.Producer):
 
     async def close_in_loop(self, timeout: float | None) -> None:
         """Closes as `close` does; the flush is a task's, and the rest is another thread's."""
-        deadline_s = time.monotonic() + parse_timeout_s(timeout)  # a wrong timeout must not close the producer
+        deadline_s = clock.monotonic() + parse_timeout_s(timeout)  # a wrong timeout must not close the producer
         if not self.is_open:
             await asyncio.to_thread(self.close, timeout)
             return
@@ -319,10 +318,10 @@ class LoopProducer(kept_producer.Producer):
             with contextlib.suppress(FlushTimeoutError, ArenaRemovedError):  # the rest tells of it
                 await self.flush_in_loop(timeout)
         except BaseException:
-            self._finish(time.monotonic())
+            self._finish(clock.monotonic())
             raise
         await asyncio.to_thread(self._finish, deadline_s)
 
 
 def _left_s(deadline_ns: int) -> float:
-    return (deadline_ns - time.monotonic_ns()) / 1e9
+    return (deadline_ns - clock.monotonic_ns()) / 1e9

@@ -37,6 +37,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
+from shmaccum import clock
 from shmaccum._native import rename_new
 from shmaccum.arena.trust import check_arena
 from shmaccum.exceptions import ArenaBusyError, ArenaExistsError, ArenaForbiddenError
@@ -127,12 +128,12 @@ def wait_for_others(name: str, attempt: Callable[[], Result]) -> Result:
         name: of the arena.
         attempt: opens, or upgrades, the arena.
     """
-    told_s = time.monotonic() + TOLD_S
+    told_s = clock.monotonic() + TOLD_S
     while True:
         try:
             return attempt()
         except ArenaBusyError as error:
-            if time.monotonic() >= told_s:
+            if clock.monotonic() >= told_s:
                 _warn("waiting for %s: %s", name, error)
                 told_s = float("inf")
         time.sleep(LOOK_S)
@@ -153,7 +154,7 @@ class Creation:
         self._group = group
         self._private = private_name(file.path)
         self._forbidden_count = 0
-        self._told_s = time.monotonic() + TOLD_S
+        self._told_s = clock.monotonic() + TOLD_S
 
     def begin(self) -> Descriptors | None:
         """Steps 1 to 5: the private file, locked; None: not yet.
@@ -233,7 +234,7 @@ class Creation:
         return True
 
     def _tell_wait(self) -> None:
-        if time.monotonic() >= self._told_s:
+        if clock.monotonic() >= self._told_s:
             _warn("waiting for %s: another process is creating it", self._file.text)
             self._told_s = float("inf")
 

@@ -35,6 +35,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from shmaccum import clock
 from shmaccum.arena.fifo import FifoEnd, clear_fifo, is_fifo_at, make_fifo, open_fifo, unlink_orphan
 from shmaccum.arena.file import ArenaFile
 from shmaccum.cooperative import patched_by
@@ -187,9 +188,9 @@ def _ready_beside_greenlets(descriptors: Sequence[int], timeout_s: float) -> set
     """Looks again and again: a wait of gevent misses the end of a pipe whose number was another pipe's before."""
     if timeout_s < 0:
         raise ValueError("timeout must be non-negative")
-    begun_s = time.monotonic()
+    begun_s = clock.monotonic()
     while True:
-        waited_s = time.monotonic() - begun_s
+        waited_s = clock.monotonic() - begun_s
         ready = _ready(descriptors, 0)
         if ready or waited_s >= timeout_s:
             return ready

@@ -19,7 +19,7 @@ import time
 import weakref
 from queue import Empty, SimpleQueue
 
-from shmaccum import _native, cooperative
+from shmaccum import _native, clock, cooperative
 from shmaccum.background import RETRY_S, listed, log_exception, started_thread
 from shmaccum.exceptions import ShmaccumError
 
@@ -77,8 +77,8 @@ class Flusher:
     def _is_told_to_stop(self, stop: SimpleQueue[None]) -> bool:
         """Waits for half of the interval."""
         if cooperative.patched_by() is not None:
-            end_s = time.monotonic() + self._half_ns / 1e9
-            while stop.empty() and (left_s := end_s - time.monotonic()) > 0:
+            end_s = clock.monotonic() + self._half_ns / 1e9
+            while stop.empty() and (left_s := end_s - clock.monotonic()) > 0:
                 time.sleep(min(left_s, STOP_PATIENCE_S / 2))
             return not stop.empty()
         with contextlib.suppress(Empty):

@@ -8,9 +8,9 @@ The memory of such an arena lives as long as a process is attached, and no new p
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
+from shmaccum import clock
 from shmaccum.exceptions import ArenaRemovedError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class RemovalWatch:
 
     def is_abandoned(self) -> bool:
         """True when no result comes any more. Looks at most once a second; False between two looks."""
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         if now_s < self._look_at_s:
             return False
         self._look_at_s = now_s + LOOK_S

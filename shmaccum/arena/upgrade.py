@@ -47,7 +47,7 @@ from typing import Any
 import crc32c
 import numpy as np
 
-from shmaccum import _native
+from shmaccum import _native, clock
 from shmaccum.arena.creation import FLOCK, Descriptors, set_lock
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.former_layout import (
@@ -207,10 +207,10 @@ def _lock_alone(file: ArenaFile, descriptor: int) -> None:
         ArenaBusyError: it is not done within a second. The caller opens the name again, which may lead elsewhere then.
         LayoutMismatchError: a process of the former build is attached.
     """
-    deadline_s = time.monotonic() + BUSY_S
+    deadline_s = clock.monotonic() + BUSY_S
     while not set_lock(descriptor, fcntl.F_WRLCK, ATTACH_LOCK_BYTE):
         refuse_the_living(file, FormerArena(descriptor), descriptor)
-        if time.monotonic() >= deadline_s:
+        if clock.monotonic() >= deadline_s:
             raise ArenaBusyError(
                 f"another process upgrades or recovers {file.text}: wait for it, and continue it if it is stopped"
             )

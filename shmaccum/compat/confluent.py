@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
-from shmaccum import kept_producer
+from shmaccum import clock, kept_producer
 from shmaccum._native import BufferWait, ConfluentProducer, DeliveryFuture
 from shmaccum.arena.reports import Kind, Report, read_reports
 from shmaccum.background import log_exception
@@ -187,7 +187,7 @@ class _PatientPool(BufferPool):
     @contextlib.contextmanager
     def patient(self, timeout_s: float) -> Iterator[None]:
         """Appends of this thread wait in the block, for so long together."""
-        self._own.limit = int(timeout_s * 1000), time.monotonic_ns() + int(timeout_s * 1e9)
+        self._own.limit = int(timeout_s * 1000), clock.monotonic_ns() + int(timeout_s * 1e9)
         try:
             yield
         finally:
@@ -213,7 +213,7 @@ class _Producer(kept_producer.Producer):
     def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int, least: int = 1) -> int:
         # librdkafka refuses a record for a partition that a known topic lacks at once. The sink is asked anyway.
         patience_ms = self.patience_ms if least == 1 else 0
-        deadline_ns = time.monotonic_ns() + patience_ms * 10**6
+        deadline_ns = clock.monotonic_ns() + patience_ms * 10**6
         return super()._wait_for_partitions(topic, patience_ms, deadline_ns, least)
 
     @property
@@ -343,7 +343,7 @@ class _Looks:
         self._logger = own.logger
         self._told = set(read_reports(producer.arena.native))
         self._next_look_s = 0.0
-        self._next_statistics_s = time.monotonic() + self._interval_s
+        self._next_statistics_s = clock.monotonic() + self._interval_s
 
     def look(self, count_waiting: Callable[[], int]) -> int:
         """Calls the callbacks that are due; their number.
@@ -354,9 +354,9 @@ class _Looks:
         return self._look_for_errors() + self._look_at_statistics(count_waiting)
 
     def _look_for_errors(self) -> int:
-        if time.monotonic() < self._next_look_s or (self._on_error is None and self._logger is None):
+        if clock.monotonic() < self._next_look_s or (self._on_error is None and self._logger is None):
             return 0
-        self._next_look_s = time.monotonic() + LOOK_S
+        self._next_look_s = clock.monotonic() + LOOK_S
         news = [report for report in read_reports(self._producer.arena.native) if report not in self._told]
         for report in news:
             self._told.add(report)  # an exception of a callback leaves the others to the next look
@@ -367,9 +367,9 @@ class _Looks:
         return len(news)
 
     def _look_at_statistics(self, count_waiting: Callable[[], int]) -> int:
-        if self._on_statistics is None or self._interval_s == 0 or time.monotonic() < self._next_statistics_s:
+        if self._on_statistics is None or self._interval_s == 0 or clock.monotonic() < self._next_statistics_s:
             return 0
-        self._next_statistics_s = time.monotonic() + self._interval_s
+        self._next_statistics_s = clock.monotonic() + self._interval_s
         self._on_statistics(json.dumps(self._statistics(count_waiting())))
         return 1
 
@@ -380,7 +380,7 @@ class _Looks:
             "name": self._producer.client_id,
             "client_id": self._producer.client_id,
             "type": "producer",
-            "ts": time.monotonic_ns() // 1000,
+            "ts": clock.monotonic_ns() // 1000,
             "time": int(time.time()),
             "msg_cnt": waiting_count,
             "txmsgs": numbers["record-send-total"],
@@ -615,7 +615,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         if served or timeout == 0:
             return served
         end_s = _end_s(timeout)
-        while not served and (left_s := end_s - time.monotonic()) > 0:
+        while not served and (left_s := end_s - clock.monotonic()) > 0:
             with translating(translated):
                 self._deliveries.wait_until(self._has_reports, min(left_s, LOOK_S))
             served = self._serve()
@@ -651,9 +651,9 @@ class Producer(ConfluentProducer, ClosedOnExit):
         end_s = _end_s(self._flush_s if timeout is None or timeout < 0 else timeout)
         while True:
             with translating(translated), contextlib.suppress(FlushTimeoutError):
-                producer.flush(min(max(end_s - time.monotonic(), 0), self._slice_s))
+                producer.flush(min(max(end_s - clock.monotonic(), 0), self._slice_s))
             self._serve()
-            if len(self) == 0 or time.monotonic() >= end_s:
+            if len(self) == 0 or clock.monotonic() >= end_s:
                 return len(self)
 
     @property
@@ -846,7 +846,7 @@ def _check_message(index: int, message: Any) -> None:
 
 
 def _end_s(timeout: float | None) -> float:
-    return float("inf") if timeout is None or timeout < 0 else time.monotonic() + timeout
+    return float("inf") if timeout is None or timeout < 0 else clock.monotonic() + timeout
 
 
 def _refusal(reason: str) -> KafkaException:

@@ -12,11 +12,11 @@ import asyncio
 import logging
 import os
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from shmaccum import clock
 from shmaccum.config.consumer import ConsumerOptions
 from shmaccum.consumer import arrow
 from shmaccum.consumer.deserializers import Deserializers
@@ -132,13 +132,13 @@ class Consumer(Sharing):
 
     def _wait(self, take: Callable[[], Any], timeout_s: float) -> Any:
         """The first find of `take`; None when the time is over, or `wakeup` was called."""
-        news, deadline_s = self._begin_wait(), time.monotonic() + timeout_s
+        news, deadline_s = self._begin_wait(), clock.monotonic() + timeout_s
         self._waiting_thread = threading.get_ident()
         try:
             while True:
                 self._hear(news)
                 found = take()
-                if found or news.take_ring() or time.monotonic() >= deadline_s or news.wait(deadline_s):
+                if found or news.take_ring() or clock.monotonic() >= deadline_s or news.wait(deadline_s):
                     break
         finally:
             self._waiting_thread = 0
@@ -238,13 +238,13 @@ class Consumer(Sharing):
         """
         end_s = self._iteration_end_s()
         while (found := self._next_of_batch() or self._iterate(self.poll(_left_ms(end_s), 1))) is None:
-            if time.monotonic() >= end_s:
+            if clock.monotonic() >= end_s:
                 raise StopIteration
         return found
 
     def _iteration_end_s(self) -> float:
         """The time at which an iteration ends that finds nothing."""
-        return time.monotonic() + self._silence_s()
+        return clock.monotonic() + self._silence_s()
 
     def _iterate(self, polled: Records) -> ConsumerRecord | None:
         """The record of a poll for one; remembers its partition."""
@@ -278,10 +278,10 @@ class Consumer(Sharing):
         """
         if num_messages < 1:
             raise InvalidArgumentError(f"num_messages must be at least 1, got {num_messages}")
-        deadline_s = float("inf") if timeout < 0 else time.monotonic() + timeout
+        deadline_s = float("inf") if timeout < 0 else clock.monotonic() + timeout
         found: list[ConsumerRecord] = []
         while len(found) < num_messages:
-            left_ms = max(deadline_s - time.monotonic(), 0) * 1000
+            left_ms = max(deadline_s - clock.monotonic(), 0) * 1000
             try:
                 polled = self.poll(left_ms, num_messages - len(found))
             except Exception:
@@ -290,7 +290,7 @@ class Consumer(Sharing):
                 break  # records that came are handed out first; the next call raises
             for records in polled.values():
                 found += records
-            if time.monotonic() >= deadline_s:
+            if clock.monotonic() >= deadline_s:
                 break
         return found
 
@@ -403,14 +403,14 @@ class Consumer(Sharing):
 
     async def _wait_in_loop(self, take: Callable[[], Any], timeout_s: float) -> Any:
         """As `_wait`, in an event loop. Nothing is awaited between the find and the return."""
-        news, deadline_s = self._begin_wait(), time.monotonic() + timeout_s
+        news, deadline_s = self._begin_wait(), clock.monotonic() + timeout_s
         found, is_over = None, False
         while not (found or is_over):
             await asyncio.sleep(0)  # other tasks have their turn, also when every call finds records
             self._living()
             self._hear(news)
             found = take()
-            is_over = news.take_ring() or time.monotonic() >= deadline_s
+            is_over = news.take_ring() or clock.monotonic() >= deadline_s
             if not (found or is_over):
                 is_over = await news.wait_in_loop(deadline_s)
         self._living()
@@ -423,7 +423,7 @@ class Consumer(Sharing):
         """The next record, as `__next__` returns it."""
         end_s = self._iteration_end_s()
         while (found := self._next_of_batch() or self._iterate(await self.apoll(_left_ms(end_s), 1))) is None:
-            if time.monotonic() >= end_s:
+            if clock.monotonic() >= end_s:
                 raise StopAsyncIteration
         return found
 
@@ -463,12 +463,12 @@ class Consumer(Sharing):
         """
         group = self._in_group()
         wanted = self._positions() if offsets is None else offsets
-        deadline_s, interval_s = time.monotonic() + parse_timeout_ms(timeout_ms), COMMIT_INTERVAL_S_MIN
+        deadline_s, interval_s = clock.monotonic() + parse_timeout_ms(timeout_ms), COMMIT_INTERVAL_S_MIN
         while True:
             try:
                 return self.commit(wanted, 0)
             except GroupBusyError as error:
-                if time.monotonic() >= deadline_s:
+                if clock.monotonic() >= deadline_s:
                     raise GroupBusyError(f"{error}{group.membership.stopped()}") from None
             await asyncio.sleep(interval_s)
             interval_s = min(2 * interval_s, COMMIT_INTERVAL_S_MAX)
@@ -531,7 +531,7 @@ class Consumer(Sharing):
 
 def _left_ms(end_s: float) -> float:
     """The time until this one, which lies on the monotonic clock."""
-    return max(end_s - time.monotonic(), 0) * 1000
+    return max(end_s - clock.monotonic(), 0) * 1000
 
 
 def _result_of(interceptor: Any, records: Records) -> Records:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from shmaccum import clock
 from shmaccum.config.consumer import ConsumerOptions
 from shmaccum.exceptions import ConsumerError, GroupBusyError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
@@ -66,9 +67,9 @@ class ConsumerGroup:
         self._options = options
         self.pause_s = math.inf
         self._busy_s = 0.0
-        self._current_s = time.monotonic()
+        self._current_s = clock.monotonic()
         self.commit_count = 0
-        self._commit_s = time.monotonic() + options.auto_commit_interval_ms / 1000
+        self._commit_s = clock.monotonic() + options.auto_commit_interval_ms / 1000
         self._uncommitted_s = math.inf
         self._committed: dict[TopicPartition, int] = {}
         self.membership = Membership(
@@ -95,10 +96,10 @@ class ConsumerGroup:
             self._busy_s = 0.0
             return True
         if not self._busy_s:
-            self._current_s = time.monotonic()
+            self._current_s = clock.monotonic()
         self._busy_s = min(2 * self._busy_s, BUSY_PAUSE_S_MAX) or BUSY_PAUSE_S_MIN
         self.pause_s = min(self.pause_s, max(self._busy_s, self.membership.pause_s))
-        self._tell_of_outdated(time.monotonic())
+        self._tell_of_outdated(clock.monotonic())
         return False
 
     def _tell_of_outdated(self, now_s: float) -> None:
@@ -139,7 +140,7 @@ class ConsumerGroup:
 
     def is_commit_due(self) -> bool:
         """True when the interval of automatic commits is over."""
-        return self._options.enable_auto_commit and time.monotonic() >= self._commit_s
+        return self._options.enable_auto_commit and clock.monotonic() >= self._commit_s
 
     def commit_by_itself(self, positions: Mapping[TopicPartition, int], timeout_s: float = 0.0) -> None:
         """Commits the positions that changed since the last commit, with enable_auto_commit; errors are logged.
@@ -161,12 +162,12 @@ class ConsumerGroup:
             return
         except (ConsumerError, OSError) as error:
             logger.warning("an automatic commit of the group %r failed: %s", self._options.group_id, error)
-        self._commit_s = time.monotonic() + self._options.auto_commit_interval_ms / 1000
+        self._commit_s = clock.monotonic() + self._options.auto_commit_interval_ms / 1000
         self._uncommitted_s = math.inf
 
     def _tell_of_uncommitted(self, error: GroupBusyError, timeout_s: float) -> None:
         """Warns when a commit was given up, and once a minute while one is due."""
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         self._uncommitted_s = min(self._uncommitted_s, now_s)
         if timeout_s > 0 or now_s - self._uncommitted_s >= OUTDATED_S:
             self._uncommitted_s = now_s

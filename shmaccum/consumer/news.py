@@ -14,11 +14,11 @@ import contextlib
 import functools
 import os
 import selectors
-import time
 import weakref
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 
+from shmaccum import clock
 from shmaccum.consumer.shared_watch import TOLD, shared_watch
 from shmaccum.exceptions import ConsumerStateError
 from shmaccum.groups.membership import Membership
@@ -72,7 +72,7 @@ class News:
         self.box: set[str] = set()
         self._is_rung = False
         self._interval_s = POLL_INTERVAL_S_MIN
-        self._look_s = time.monotonic() + LOOK_INTERVAL_S
+        self._look_s = clock.monotonic() + LOOK_INTERVAL_S
         self._watched: set[str] = set()
         self._member: weakref.ref[Membership] | None = None
         self._bell_path: str | None = None
@@ -102,7 +102,7 @@ class News:
         self.is_told = TOLD in found
         if found:
             self._interval_s = POLL_INTERVAL_S_MIN
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         if self.has_watch and now_s < self._look_s:
             return found
         self._look_s = now_s + LOOK_INTERVAL_S
@@ -165,7 +165,7 @@ class News:
 
     def _timeout_s(self, deadline_s: float) -> float:
         """The longest sleep before the next look."""
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         longest_s = self._look_s - now_s if self.has_watch else self._interval_s
         return max(min(deadline_s - now_s, longest_s), 0)
 

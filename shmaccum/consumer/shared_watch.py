@@ -26,9 +26,9 @@ import math
 import os
 import selectors
 import threading
-import time
 from typing import Protocol, final
 
+from shmaccum import clock
 from shmaccum.consumer.bell import Bell
 from shmaccum.consumer.timer import Timer
 from shmaccum.groups.plan import Plan
@@ -162,7 +162,7 @@ class SharedWatch:
         """Strikes the bells whose time has come."""
         if not self._bells:
             return
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         for path, bell in self._bells.items():
             hearer = bell.strike(now_s, user, self._waiting)
             if hearer is not None:
@@ -185,7 +185,7 @@ class SharedWatch:
         with self._lock:
             path = self._bell_of.get(user)
             if path is not None:
-                for other in self._bells[path].looked(user, plan, time.monotonic() + pause_s):
+                for other in self._bells[path].looked(user, plan, clock.monotonic() + pause_s):
                     self._tell(other, TOLD, user)
                 self._set_timer()
 

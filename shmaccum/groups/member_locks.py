@@ -51,6 +51,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import final
 
+from shmaccum import clock
 from shmaccum.exceptions import (
     ConsumerStateError,
     GroupBusyError,
@@ -276,9 +277,9 @@ class MemberLocks:
         return True
 
     def _wait_for_pen(self, timeout_s: float, hint: Callable[[], str]) -> None:
-        deadline_s, interval_s = time.monotonic() + timeout_s, PEN_INTERVAL_S_MIN
+        deadline_s, interval_s = clock.monotonic() + timeout_s, PEN_INTERVAL_S_MIN
         while not self._try_pen():
-            if time.monotonic() >= deadline_s:
+            if clock.monotonic() >= deadline_s:
                 raise GroupBusyError(self._busy_sentence(timeout_s, hint))
             time.sleep(interval_s)
             interval_s = min(2 * interval_s, PEN_INTERVAL_S_MAX)
@@ -298,7 +299,7 @@ class MemberLocks:
 
     def ring(self) -> None:
         """Tells every member that something changed."""
-        os.pwrite(self._descriptor.number, time.monotonic_ns().to_bytes(BELL_SIZE, "big"), 0)
+        os.pwrite(self._descriptor.number, clock.monotonic_ns().to_bytes(BELL_SIZE, "big"), 0)
 
     def leave(self) -> None:
         """Frees every lock at once, and tells the others. Doing it twice does nothing.

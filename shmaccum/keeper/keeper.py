@@ -35,6 +35,7 @@ import threading
 import time
 from typing import final
 
+from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.arena.presence import GrowingPause, SenderWatch
 from shmaccum.arena.removal import has_lost_its_name, tell_removal
@@ -109,7 +110,7 @@ class SenderKeeper:
             OtherSinkError: the living sender delivers to another sink.
         """
         if not arena.has_external_sender or arena.native.sender_is_alive:
-            ensure(arena, recipe, time.monotonic() + timeout_s)
+            ensure(arena, recipe, clock.monotonic() + timeout_s)
         for keeper in list(_keepers):
             if keeper.uuid == arena.uuid and keeper.join(arena):
                 return keeper
@@ -161,7 +162,7 @@ class SenderKeeper:
 
     def ensure_thread(self) -> None:
         """Starts the thread where it could not start, or was ended from outside: once in `RETRY_S` at most."""
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         if not self._is_over and not self.is_running and now_s >= self._start_at_s:
             self._start_at_s = now_s + RETRY_S
             self._thread = started_thread(self._run, "shmaccum-keeper", logger)
@@ -259,7 +260,7 @@ class SenderKeeper:
         if self._is_absent:
             logger.info("%s again", living_sender(arena))
         self._in_vain.reset()
-        self.failure, self._is_absent, self._epoch, self._met_s = None, False, epoch, time.monotonic()
+        self.failure, self._is_absent, self._epoch, self._met_s = None, False, epoch, clock.monotonic()
         if self._stalls is None and (limit_ms := self.recipe.replace_stalled_ms) is not None:
             self._stalls = StallWatch(arena, self.watch, limit_ms)
             self.watch.look_s = min(LOOK_S, self._stalls.look_s)
@@ -282,7 +283,7 @@ class SenderKeeper:
             self._start_another(arena)
 
     def _note_absence(self, arena: Arena, died: bool) -> None:
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         self._is_absent, self._absent_s = True, now_s
         if died and self._met_s is not None:
             self._restarts.count(now_s - self._met_s)
@@ -299,7 +300,7 @@ class SenderKeeper:
 
     def _is_left_to_a_standby(self, arena: Arena) -> bool:
         """True for the moment that a standby needs; one that is stopped takes no longer than that."""
-        if time.monotonic() - self._absent_s >= STANDBY_PATIENCE_S:
+        if clock.monotonic() - self._absent_s >= STANDBY_PATIENCE_S:
             return False
         return any(row["alive"] and row["role"] == "standby" for row in arena.native.processes())
 
@@ -319,8 +320,8 @@ class SenderKeeper:
                 f"{self._restarts.failure_count} in a row failed or died early; the next start is in {pause_s:g} s",
                 "senders fail or die soon after their start, again and again: there is a pause before each start",
             )
-        end_s = time.monotonic() + pause_s
-        while (left_s := end_s - time.monotonic()) > 0 and self._is_wanted(arena):
+        end_s = clock.monotonic() + pause_s
+        while (left_s := end_s - clock.monotonic()) > 0 and self._is_wanted(arena):
             self.watch.pause(min(left_s, BLIND_LOOK_S))
         return self._is_wanted(arena)
 
@@ -329,7 +330,7 @@ class SenderKeeper:
 
     def _start(self, arena: Arena) -> None:
         try:
-            start(arena, self.recipe, time.monotonic() + START_TIMEOUT_S)
+            start(arena, self.recipe, clock.monotonic() + START_TIMEOUT_S)
         except SenderNotStartedError as error:
             self._restarts.count(0)
             self._fail(arena, error)

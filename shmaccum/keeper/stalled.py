@@ -28,10 +28,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import final
 
+from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.arena.presence import SenderWatch
 from shmaccum.victim import STOPPED, NotToBeKilledError, Victim, check_namespace, is_stopped
@@ -108,7 +108,7 @@ class StallWatch:
         watch: SenderWatch,
         replace_stalled_ms: int,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._arena = arena
         self._watch = watch

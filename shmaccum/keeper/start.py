@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from shmaccum import clock
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.arena.file import ArenaFile
@@ -160,7 +161,7 @@ def ensure_sender(
     is_told = idle_exit is None or "idle_exit_ms" in {name.replace(".", "_") for name in options}
     given = {**options} if is_told else {**options, "idle_exit_ms": idle_exit}
     recipe = Recipe(sink, given, sink_options or {}, log_path)
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s = clock.monotonic() + timeout_s
     with _attached(arena, mode) as attached:
         return ensure(attached, recipe, deadline_s)
 
@@ -241,7 +242,7 @@ def _wait_for_election(arena: Arena, descriptor: int, deadline_s: float) -> bool
     while not arena.native.sender_is_alive:
         if _try_lock(descriptor):
             return not arena.native.sender_is_alive
-        if time.monotonic() >= deadline_s:
+        if clock.monotonic() >= deadline_s:
             raise SenderNotStartedError(
                 f"another process is starting a sender of {arena.name} and does not finish. {sender_state(arena)}"
             )
@@ -272,7 +273,7 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 def _wait_for_sink(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
     """The sender that has the role now has to name its sink: the one that was started may have come second."""
     while not expect_sink(arena, recipe.sink_name) and arena.native.sender_is_alive:
-        if time.monotonic() >= deadline_s:
+        if clock.monotonic() >= deadline_s:
             raise SenderNotStartedError(f"the sender of {arena.name} did not say in time where it delivers")
         time.sleep(ELECTION_SLICE_S)
 
@@ -344,7 +345,7 @@ def _spawn(arena: Arena, recipe: Recipe, log: IO[bytes], deadline_s: float) -> i
             stderr=log,
             cwd="/",
             start_new_session=True,
-            timeout=max(deadline_s - time.monotonic(), SPAWN_TIMEOUT_MIN_S),
+            timeout=max(deadline_s - clock.monotonic(), SPAWN_TIMEOUT_MIN_S),
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
@@ -364,7 +365,7 @@ def _spawn(arena: Arena, recipe: Recipe, log: IO[bytes], deadline_s: float) -> i
 
 def _wait_for_end(reader: int, deadline_s: float) -> bool:
     """True when the other end was closed."""
-    return bool(wait_readable([reader], max(deadline_s - time.monotonic(), 0)))
+    return bool(wait_readable([reader], max(deadline_s - clock.monotonic(), 0)))
 
 
 def _reason(log: IO[bytes], begins_at: int) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import final
 
-from shmaccum import _native, cooperative
+from shmaccum import _native, clock, cooperative
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import RemovalWatch, tell_removal
@@ -96,12 +96,12 @@ class Appender:
         watch = RemovalWatch(self.arena)
         timeout_s = parse_timeout_s(timeout)
         ticket = self.begin_flush()
-        begin = time.monotonic()
+        begin = clock.monotonic()
         end = begin + timeout_s
         count = ticket.remaining()
         tail = self.arena.native.completion_tail
         while (left := ticket.remaining()) > 0:
-            now = time.monotonic()
+            now = clock.monotonic()
             if now >= end:
                 return False
             if watch.is_abandoned():

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 
-from shmaccum import _native, cooperative
+from shmaccum import _native, clock, cooperative
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, tell_removal
@@ -100,7 +99,7 @@ class BufferPool:
     def _wait(
         self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None
     ) -> _native.BufferWait:
-        started_ns = time.monotonic_ns() if place is None else place.joined_ns
+        started_ns = clock.monotonic_ns() if place is None else place.joined_ns
         if place is None:
             place = self._join(need, deadline_ns, started_ns)
         is_taken = False
@@ -112,7 +111,7 @@ class BufferPool:
         finally:
             if not is_taken:
                 place.cancel()
-            self._arena.native.count_wait(time.monotonic_ns() - started_ns, not is_taken)
+            self._arena.native.count_wait(clock.monotonic_ns() - started_ns, not is_taken)
         raise BufferExhaustedError(self._exhausted(need, max_block_ms))
 
     def _join(self, need: int, deadline_ns: int, started_ns: int) -> _native.BufferWait:
@@ -132,9 +131,9 @@ class BufferPool:
                 return place
             self.check_not_refused()
             self._on_wait()
-            left_ns = deadline_ns - time.monotonic_ns()
+            left_ns = deadline_ns - clock.monotonic_ns()
             if left_ns <= 0:
-                native.count_wait(time.monotonic_ns() - started_ns, True)
+                native.count_wait(clock.monotonic_ns() - started_ns, True)
                 raise ProcessShareUsedError(self._share_used())
             tail = cooperative.wait_completion(native, tail, min(left_ns, SHARE_SLICE_NS))
 
@@ -146,7 +145,7 @@ class BufferPool:
             self.check_not_refused()
             check_takes_records(self._arena)
             place.help()
-            if (left_ns := deadline_ns - time.monotonic_ns()) <= 0:
+            if (left_ns := deadline_ns - clock.monotonic_ns()) <= 0:
                 return place.poll()
             self._on_wait()
             self._sleep_once(place, min(left_ns, _native.WAITER_SLICE_NS))

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from shmaccum import _native, cooperative
+from shmaccum import _native, clock, cooperative
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import NS_PER_MS, DeliveryClock, record_left
@@ -292,12 +292,12 @@ class DeliveryTracker:
         tail = self.result_count
         if is_known():
             return True
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = clock.monotonic() + timeout_s
         if timeout_s > 0:
             self.hurry(future)
         watch: RemovalWatch | None = None  # most results come before the first look
         slice_ns = FIRST_SLICE_NS
-        while (left_s := deadline_s - time.monotonic()) > 0:
+        while (left_s := deadline_s - clock.monotonic()) > 0:
             try:
                 tail = wait_for_results(self._native(), tail, int(min(left_s * 10**9, slice_ns)))
             except ArenaClosedError:  # the producer was closed meanwhile: is_known looks elsewhere
@@ -515,9 +515,9 @@ class DeliveryTracker:
         """False when nothing came for a while."""
         if self._waiters:
             return True
-        deadline_s = time.monotonic() + TRACKER_IDLE_S
+        deadline_s = clock.monotonic() + TRACKER_IDLE_S
         if cooperative.patched_by() is not None:
-            while self._added.empty() and time.monotonic() < deadline_s:
+            while self._added.empty() and clock.monotonic() < deadline_s:
                 cooperative.sleep(LOOK_S)
         else:
             with contextlib.suppress(Empty):

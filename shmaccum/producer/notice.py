@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import final
 
+from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.exceptions import ShmaccumError
 
@@ -34,7 +34,7 @@ class SenderNotice:
 
     def look(self) -> None:
         """Looks, once a second at most."""
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         if self._is_kept or now_s < self._look_at_s:
             return
         self._look_at_s = now_s + LOOK_INTERVAL_S

@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shmaccum import _native
+from shmaccum import _native, clock
 from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import DoorbellButton
@@ -342,7 +342,7 @@ class Producer(_native.Producer):
             least: the partitions that the topic must have. More than one: the sink may have to be asked again.
         """
         native = self.arena.native
-        started_ns = time.monotonic_ns()
+        started_ns = clock.monotonic_ns()
         try:
             with self._until_closed(), self._appender.buffer_pool.waiting_here():
                 while (count := native.topic_partition_count(topic)) < least:
@@ -350,7 +350,7 @@ class Producer(_native.Producer):
                     self._check_may_wait(topic, max_block_ms, deadline_ns, least)
                     time.sleep(PARTITIONS_SLICE_S)
         finally:
-            self._metrics.metadata_wait_ns += time.monotonic_ns() - started_ns
+            self._metrics.metadata_wait_ns += clock.monotonic_ns() - started_ns
         return count
 
     def _ask_for_partitions(self, topic: str, least: int) -> None:
@@ -372,7 +372,7 @@ class Producer(_native.Producer):
         count = self.arena.native.topic_partition_count(topic)
         if count and least > PARTITION_COUNT_MAX:
             raise UnknownPartitionError(f"no topic has a partition {least - 1}: {topic!r} has {count}, from 0 on")
-        if time.monotonic_ns() >= deadline_ns:
+        if clock.monotonic_ns() >= deadline_ns:
             if count:
                 raise UnknownPartitionError(
                     f"topic {topic!r} has no partition {least - 1}: its partition count is {count}, from 0 on, and it "
@@ -395,7 +395,7 @@ class Producer(_native.Producer):
             PartitionCountUnknownError: nobody told within ``max_block_ms``.
         """
         max_block_ms = self._options.max_block_ms
-        deadline_ns = time.monotonic_ns() + max_block_ms * 10**6
+        deadline_ns = clock.monotonic_ns() + max_block_ms * 10**6
         return set(range(self._wait_for_partitions(topic, max_block_ms, deadline_ns)))
 
     def partitions_to_choose_from(self, topic: str) -> tuple[Sequence[int], Sequence[int]]:
@@ -592,12 +592,12 @@ class Producer(_native.Producer):
         """
         if self._appender.closed:
             raise ProducerClosedError("the producer is closed: close() has flushed all records")
-        started_ns = time.monotonic_ns()
+        started_ns = clock.monotonic_ns()
         try:
             with self._until_closed():
                 left = self._flush(timeout)
         finally:
-            self._metrics.flush_ns += time.monotonic_ns() - started_ns
+            self._metrics.flush_ns += clock.monotonic_ns() - started_ns
         if left:
             raise FlushTimeoutError(f"after {timeout} s {self._left_over(left)}")
 
@@ -663,7 +663,7 @@ class Producer(_native.Producer):
             ArenaRemovedError: the arena was removed, and no sender is left. The producer is closed, and the message
                 says how many of its records are lost.
         """
-        deadline_s = time.monotonic() + parse_timeout_s(timeout)  # a wrong timeout must not close the producer
+        deadline_s = clock.monotonic() + parse_timeout_s(timeout)  # a wrong timeout must not close the producer
         if self._is_left or self._is_being_closed:
             return
         self._is_being_closed = True
@@ -708,7 +708,7 @@ class Producer(_native.Producer):
                 started_thread(self._leave_later, "shmaccum-closing", logger)
 
     def _end_callbacks(self, warning: str, deadline_s: float) -> None:
-        untold = self._tracker.stop(min(max(deadline_s - time.monotonic(), 0.0), self._callbacks_patience_s))
+        untold = self._tracker.stop(min(max(deadline_s - clock.monotonic(), 0.0), self._callbacks_patience_s))
         if warning:
             logger.warning("%s: %s", self.client_id, warning)
         if untold:
@@ -724,9 +724,9 @@ class Producer(_native.Producer):
     def _wait_for_calls(self) -> bool:
         """Threads that were in a call when it was refused are on their way out. False when one stays: it is stopped, or
         it is the call that a signal handler in this thread interrupted."""
-        deadline_s = time.monotonic() + CALLS_END_S
+        deadline_s = clock.monotonic() + CALLS_END_S
         while not self._has_closed_appender():
-            if self._appender.buffer_pool.is_waiting_here() or time.monotonic() >= deadline_s:
+            if self._appender.buffer_pool.is_waiting_here() or clock.monotonic() >= deadline_s:
                 return False
             time.sleep(CLOSE_SLICE_S)
         return True
@@ -749,7 +749,7 @@ class Producer(_native.Producer):
                 deliveries.read()
             self._tracker.let_go()
             with contextlib.suppress(ArenaInUseError):
-                self.arena.close_within(max(deadline_s - time.monotonic(), 0.0))
+                self.arena.close_within(max(deadline_s - clock.monotonic(), 0.0))
             self._is_left = self.arena.closed
         else:
             self._is_left = True
@@ -757,8 +757,8 @@ class Producer(_native.Producer):
 
     def _leave_later(self) -> None:
         """The thread that leaves the arena after the last call."""
-        pause_s, end_s = CLOSE_SLICE_S, time.monotonic() + VIEWS_END_S
-        while not self._is_left and time.monotonic() < end_s:
+        pause_s, end_s = CLOSE_SLICE_S, clock.monotonic() + VIEWS_END_S
+        while not self._is_left and clock.monotonic() < end_s:
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, CLOSE_SLICE_MAX_S)
             with contextlib.suppress(ShmaccumError, OSError):
@@ -863,11 +863,11 @@ class _Times:
     @contextlib.contextmanager
     def timed(self, step: str) -> Iterator[None]:
         """Adds the time of the block to that of a step of transactions, here and in the counters of the arena."""
-        started_ns = time.monotonic_ns()
+        started_ns = clock.monotonic_ns()
         try:
             yield
         finally:
-            time_ns = time.monotonic_ns() - started_ns
+            time_ns = clock.monotonic_ns() - started_ns
             self.transactions_ns[step] += time_ns
             with contextlib.suppress(ShmaccumError):  # the block raises what is wrong with the arena
                 self._native.count_transaction_time(TRANSACTION_STEPS.index(step), time_ns)
@@ -887,7 +887,7 @@ def _producer_from(arena: Arena, options: Mapping[str, Any]) -> Producer:
 
 def _left_s(deadline_s: float) -> float | None:
     """The time until a deadline as a timeout; None when it is infinite."""
-    return None if deadline_s == float("inf") else max(deadline_s - time.monotonic(), 0.0)
+    return None if deadline_s == float("inf") else max(deadline_s - clock.monotonic(), 0.0)
 
 
 def _close_at_exit() -> None:
@@ -895,12 +895,12 @@ def _close_at_exit() -> None:
 
     Where no sender runs there is nothing to wait for: the records stay in the arena for the next one.
     """
-    begun_s = time.monotonic()
+    begun_s = clock.monotonic()
     failure: BaseException | None = None
     for producer in listed(_producers):
         try:
             wait_s = producer.options.close_timeout_ms / 1000 if producer.will_be_delivered() else 0.0
-            left_s = 0.0 if failure is not None else begun_s + wait_s - time.monotonic()
+            left_s = 0.0 if failure is not None else begun_s + wait_s - clock.monotonic()
             producer.close(max(left_s, 0.0))
         except Exception:  # noqa: PERF203 - the process ends: its records are in the arena
             logger.debug("%r was not closed in order", producer, exc_info=True)

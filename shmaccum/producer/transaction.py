@@ -21,14 +21,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, final
 
-from shmaccum import cooperative
+from shmaccum import clock, cooperative
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import RemovalWatch, check_takes_records, removed_error
 from shmaccum.arena.reports import read_entries, reason_of_failed_transaction
@@ -88,7 +87,7 @@ def unfence_waits(arena: Arena, ring: Callable[[], object], timeout_s: float) ->
         ArenaBusyError: the last transaction is not over, and this process has to abort it, or it did not end in time.
         ArenaRemovedError: the arena was removed.
     """
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s = clock.monotonic() + timeout_s
     while not arena.native.unfence_transactions():
         check_takes_records(arena)
         if arena in _coordinated:
@@ -96,7 +95,7 @@ def unfence_waits(arena: Arena, ring: Callable[[], object], timeout_s: float) ->
                 f"the transactional_id of {arena.name} cannot be taken back while the transaction of this process is "
                 "open: abort that one first"
             )
-        if time.monotonic() >= deadline_s:
+        if clock.monotonic() >= deadline_s:
             raise ArenaBusyError(
                 f"the last transaction of {arena.name} is not over, so its transactional_id cannot be taken back. "
                 f"{sender_state(arena)}"
@@ -171,7 +170,7 @@ class Transaction:
             )
         try:
             with self._timed("txn-begin"):
-                yield from self._begin(time.monotonic() + timeout_s)
+                yield from self._begin(clock.monotonic() + timeout_s)
         except BaseException:
             self._leave()
             raise
@@ -179,7 +178,7 @@ class Transaction:
     def _begin(self, deadline_s: float) -> Waits:
         while (number := self._native.begin_transaction()) is None:
             check_takes_records(self._arena)
-            if time.monotonic() >= deadline_s:
+            if clock.monotonic() >= deadline_s:
                 raise ArenaBusyError(
                     f"the last transaction of {self._arena.name} is not over, so none can begin. "
                     f"{sender_state(self._arena)}"
@@ -242,7 +241,7 @@ class Transaction:
                 self._is_committed()  # by a former call; else this raises
             if not self._is_committed():
                 self._ring()
-                yield from self._outcome(time.monotonic() + timeout_s)
+                yield from self._outcome(clock.monotonic() + timeout_s)
             self._leave()
 
     def _outcome(self, deadline_s: float) -> Waits:
@@ -251,7 +250,7 @@ class Transaction:
         while not self._is_committed():
             if watch.is_abandoned():
                 raise TransactionOutcomeUnknownError(f"{self._name}: {removed_error(self._arena)}")
-            if time.monotonic() >= deadline_s:
+            if clock.monotonic() >= deadline_s:
                 raise TransactionOutcomeUnknownError(
                     f"{self._name} is being committed, and its outcome is not known in time: call commit_transaction() "
                     f"again. {sender_state(self._arena)}"

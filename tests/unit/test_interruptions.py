@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from shmaccum import Producer, Sender
+from shmaccum import Producer, Sender, clock
 from shmaccum.arena import Arena, flusher
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import ArenaInUseError, SenderNotStartedError
@@ -541,7 +541,7 @@ def test_the_end_of_a_process_has_one_deadline_for_all_producers(monkeypatch: py
             now_s[0] += timeout
 
     monkeypatch.setattr(producer_module, "_producers", [Patient(3000), Patient(10_000), Patient(10_000)])
-    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
     producer_module._close_at_exit()
     assert given == [3.0, 7.0, 0.0]
 

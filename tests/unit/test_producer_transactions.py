@@ -503,7 +503,7 @@ def test_a_commit_sleeps_until_the_transaction_changes(transactional: Arena, mon
     with Producer(transactional) as producer:
         transaction = producer.transaction()
         producer.send(TOPIC, b"one", partition=0)
-        monkeypatch.setattr(transaction_module, "time", Clock())
+        monkeypatch.setattr(transaction_module, "clock", Clock())
         monkeypatch.setattr(transaction, "_native", Native())
         open_word = transactional.native.transaction_word
         with pytest.raises(TransactionOutcomeUnknownError):

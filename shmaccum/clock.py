@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The monotonic clock by which waits end.
+
+The packages that give tests a clock which stands still (freezegun) replace the functions of `time`. A wait beside
+memory that other processes share goes on in real time, so it reads the clock of the system by a function that they
+leave alone.
+"""
+
+from __future__ import annotations
+
+import time
+
+
+def monotonic() -> float:
+    """Seconds, on the clock of time.monotonic()."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def monotonic_ns() -> int:
+    """Nanoseconds, on the clock of time.monotonic_ns()."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
