@@ -7,9 +7,12 @@ other user, and has imported all that it needs, because another user may be unab
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import os
 import pickle
+import pkgutil
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,7 +55,17 @@ def as_user(user: int, groups: tuple[int, ...], function: Callable[[], Any]) -> 
         become(user, *groups)
         return function()
 
+    import_at_once()
     return Child(run).join()
+
+
+@functools.cache
+def import_at_once() -> None:
+    """Imports the modules that the package leaves to their first use, which another user may be unable to read."""
+    for found in pkgutil.walk_packages(shmaccum.__path__, "shmaccum."):
+        if found.name.split(".")[1] in {"arena", "cli", "config", "keeper", "observe", "producer", "sender", "sinks"}:
+            with contextlib.suppress(ImportError):  # an optional package is missing
+                importlib.import_module(found.name)
 
 
 @pytest.fixture
