@@ -482,6 +482,7 @@ class OffsetsFile:
             self._rewrite()
         elif not self._size:
             self._append(["group", self.group_id])
+        self._name_topics(place for place in self._offsets if place.topic not in self._topic_ids)  # of a former version
         if self._is_synced:
             sync_folder(self._folder)
             sync_folder(os.path.dirname(self._folder))

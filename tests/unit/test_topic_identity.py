@@ -122,11 +122,23 @@ def test_offsets_are_there_again_with_a_folder_that_was_away(log: LogDirectory, 
     file.close()
 
 
-def test_offsets_without_an_id_hold_as_before(log: LogDirectory) -> None:
-    """Those of the former version: the first commit tells the id."""
+def offsets_of_the_former_version(log: LogDirectory) -> None:
     file = offsets_of(log, is_writer=True)
     file._append(["commit", 1_700_000_000_000, [[TOPIC, 0, 3, -1, ""]]])
     file.close()
+
+
+def test_offsets_without_an_id_end_with_the_topic_once_a_writer_has_opened_them(log: LogDirectory) -> None:
+    offsets_of_the_former_version(log)
+    offsets_of(log, is_writer=True).close()
+    delete(log)
+    append(log, b"new 0")
+    assert dict(offsets_of(log, is_writer=False).offsets) == {}
+
+
+def test_offsets_without_an_id_hold_as_before(log: LogDirectory) -> None:
+    """Those of the former version: the next writer, or the first commit, tells the id."""
+    offsets_of_the_former_version(log)
     file = offsets_of(log, is_writer=True)
     assert dict(file.offsets) == {PLACE: committed(3)}
     file.commit({PLACES[1]: committed(1)})
