@@ -47,7 +47,6 @@ def give_up_overflow(arena: Arena) -> str:
             Report(Kind.GIVEN_UP, " ".join(map(str, numbers)), "-".join(map(str, names[index]))).record(arena.native)
             half.set_spilled(index, 0, 0)
         half.publish_spilled(0, 0, 0, 0)
-        half.resign()
         return sentence
     finally:
         half.close()
