@@ -30,7 +30,7 @@ COMPARED_SIZE_MAX = 32 << 20
 
 
 def is_appended_batch(batch: Appendable, folder: str, segments: Sequence[int], offset: int) -> bool:
-    """True when the log has this batch at an offset; also where that cannot be read, as in a damaged segment.
+    """True when the log has this batch at an offset; also where that cannot be read: a segment is damaged or gone.
 
     Args:
         batch: a batch with the sequences of the one at `offset`.
@@ -38,7 +38,10 @@ def is_appended_batch(batch: Appendable, folder: str, segments: Sequence[int], o
         segments: base offsets of its segments, ascending.
         offset: base offset of the batch that was appended.
     """
-    found = _batch_at(folder, segments, offset)
+    try:
+        found = _batch_at(folder, segments, offset)
+    except OSError:
+        return True
     content = memoryview(b"".join(batch.buffers))
     if found is None or len(content) < batch.size:
         return True

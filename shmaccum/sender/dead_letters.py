@@ -155,7 +155,10 @@ class DeadLetters:
         self._directory.findings.clear()
 
     @staticmethod
-    def _damage(batch: Batch) -> str | None:
+    def _damage(batch: object) -> str | None:
+        """The reason why a batch in shared memory is not what was appended. One of the overflow is not there."""
+        if not isinstance(batch, Batch):
+            return None
         buffers = batch.buffers
         try:
             return damage_of(batch, buffers)
