@@ -66,16 +66,26 @@ PyObject *arena_end_closing(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* The arena's file as it is now; false with an exception. */
+static bool file_found(PyObject *object, struct stat *found)
+{
+    const struct arena *core = core_of(object);
+    if (core == NULL) {
+        return false;
+    }
+    if (fstat(core->map_descriptor, found) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return false;
+    }
+    return true;
+}
+
 PyObject *arena_get_file_id(PyObject *object, void *unused)
 {
     (void)unused;
-    const struct arena *core = core_of(object);
     struct stat found;
-    if (core == NULL) {
+    if (!file_found(object, &found)) {
         return NULL;
-    }
-    if (fstat(core->map_descriptor, &found) < 0) {
-        return PyErr_SetFromErrno(PyExc_OSError);
     }
     return Py_BuildValue("(KK)", (unsigned long long)found.st_dev, (unsigned long long)found.st_ino);
 }
@@ -83,13 +93,9 @@ PyObject *arena_get_file_id(PyObject *object, void *unused)
 PyObject *arena_get_permissions(PyObject *object, void *unused)
 {
     (void)unused;
-    const struct arena *core = core_of(object);
     struct stat found;
-    if (core == NULL) {
+    if (!file_found(object, &found)) {
         return NULL;
-    }
-    if (fstat(core->map_descriptor, &found) < 0) {
-        return PyErr_SetFromErrno(PyExc_OSError);
     }
     return Py_BuildValue("(III)", (unsigned)found.st_uid, (unsigned)found.st_gid, (unsigned)(found.st_mode & 07777));
 }
