@@ -14,7 +14,7 @@ from bench.harness.belongings import new_name
 from bench.harness.question import Guarantees
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 TOPIC = "flights"
 PARTITION_COUNT = 6

@@ -16,7 +16,7 @@ from bench.stopwatch import Stopwatch
 from shmaccum._native import ProduceRequest
 from shmaccum.arena import Arena
 from shmaccum.format.batch_header import HEADER_SIZE
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 IN_FLIGHT_MAX = 5
 """Requests without an answer."""

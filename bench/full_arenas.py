@@ -15,7 +15,7 @@ from shmaccum.arena import Arena
 from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.sender import Sender
 from shmaccum.sinks.sink import Sink
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 BUFFER_MEMORY = 64 << 20
 VALUE_SIZE = 100

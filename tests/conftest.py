@@ -19,12 +19,12 @@ from hypothesis import HealthCheck, settings, strategies
 from shmaccum.arena import Arena
 from shmaccum.arena.file import ArenaFile
 from shmaccum.exceptions import NotAnArenaError
-from tests.accumulator import Accumulator
-from tests.sending import process_exists
-from tests.support import check_idle, each_semaphore, left_in_shared_memory
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import check_idle, each_semaphore, left_in_shared_memory
+from tests.support.processes import process_exists
 
 pytest_plugins = [
-    "tests.other_users",
+    "tests.support.other_users",
     "tests.running.collecting",
     "tests.running.leftovers",
     "tests.running.minutes",

@@ -31,7 +31,7 @@ from shmaccum._native import Batch, crc32c
 from shmaccum.arena import Arena
 from shmaccum.segment_log.producer_state import KEPT_COUNT
 from shmaccum.sinks import open_sink
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 OURS, PEER, FLOOR = "segment log, 32 a call", "bare writev, 32 a call", "a checksum and bare writev, 32 a call"
 ZEROING_FLOOR = "a checksum, bare writev and zeroing, 32 a call"

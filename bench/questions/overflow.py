@@ -28,7 +28,7 @@ from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.sender import Sender
 from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.log import LogSink
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 SPILLED, DELIVERED = "spilling to the overflow", "delivering to a log"
 SHIPPED, BROUGHT = "delivering the overflow to a broker", "delivering the arena to a broker"

@@ -13,7 +13,7 @@ from bench.harness.question import Contender, Figure, Goal, Measurement, Questio
 from bench.stopwatch import Stopwatch
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 OURS, PEER = "until everything is delivered", "until the role is taken"
 LEFT = 500

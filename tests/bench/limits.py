@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 
 def limit_counts_from(sign: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from bench.harness import asking, belongings
 from bench.harness.asking import Allowed
 from setup import ROOT
 from tests.bench.limits import limit_counts_from
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
 
 MAKES_EVERYTHING = """
 import os, subprocess, sys, tempfile, time

@@ -28,8 +28,7 @@ from bench.harness.results import Answer, answer, from_json, lines, load, save, 
 from bench.harness.table import render, spell
 from bench.harness.verdict import Interval, Verdict, interval, judge, ratios, spread
 from tests.bench.limits import limit_counts_from
-from tests.sending import process_exists
-from tests.support import WATCHDOG_S
+from tests.support.processes import WATCHDOG_S, process_exists
 
 NS = Figure("ns", "µs", 1e-3, "lower")
 RATE = Figure("rate", "M/s", 1e-6, "higher", "records")

@@ -15,7 +15,7 @@ import pytest
 from bench.harness.hold import Hold
 from bench.harness.measuring import measure
 from bench.harness.question import Contender, Measurement
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 COUNTING_WITH_A_CHILD = "while :; do :; done & echo $!; wait"
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench.harness.form import VARIABLE, job_seconds
 from bench.kafka_fleet import KEYS, Job, serve_jobs
-from tests.support import WATCHDOG_S
+from tests.support.processes import WATCHDOG_S
 
 
 def served(job: Job) -> tuple[list[bytes], int]:

@@ -34,7 +34,8 @@ from tests.chaos.ledger import (
 from tests.chaos.outcome import Outcome, Plan, Tally
 from tests.chaos.zygote import Zygote
 from tests.kafka.broker import LOOPBACK, held_port
-from tests.support import sender_pid, wait_until
+from tests.support.arenas import sender_pid
+from tests.support.processes import wait_until
 
 PAUSE_S = (0.002, 0.06)
 """Between two injuries, in the mean 32 a second; a director that is late makes no pause."""

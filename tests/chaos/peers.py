@@ -33,7 +33,7 @@ from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from tests.chaos.ledger import VALUE
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 PRODUCERS = 3
 HANG_S = 2.0

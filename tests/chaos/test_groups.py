@@ -23,7 +23,7 @@ from kafka import KafkaProducer
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.offsets_file import OffsetsFile
 from tests.chaos.group_member import HEARTBEAT_MS, SESSION_MS
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 TOPIC = "flights"
 GROUP = "g"

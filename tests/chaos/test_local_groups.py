@@ -28,7 +28,7 @@ from shmaccum.producer import Producer
 from shmaccum.relay import Relay
 from shmaccum.segment_log import LogDirectory, LogReader
 from shmaccum.sender import Sender
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 INPUT, OUTPUT = "flights", "squares"
 READERS, RELAYS = "readers", "relays"

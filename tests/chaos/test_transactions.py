@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.transactions import TOPIC, Trial, judge, make, wanted_count
-from tests.log_support import values_of
+from tests.support.segment_log import values_of
 
 
 @pytest.mark.chaos

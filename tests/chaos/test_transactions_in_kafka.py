@@ -16,7 +16,7 @@ import pytest
 from tests.chaos.transactions import LAST, PARTITIONS, TOPIC, Trial, judge, make, wanted_count
 from tests.kafka.broker import Broker, Cluster, running_cluster
 from tests.kafka.distribution import require, run_tool
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
 
 TIMEOUT_MS = 6_000
 """Of a transaction, at the brokers and in the arena. A start of a broker often takes longer."""

@@ -29,7 +29,7 @@ from shmaccum.exceptions import (
     TransactionOutcomeUnknownError,
 )
 from shmaccum.producer.transaction import Transaction
-from tests.support import WATCHDOG_S, Child, wait_until
+from tests.support.processes import WATCHDOG_S, Child, wait_until
 
 TOPIC = "t"
 PARTITIONS = 4

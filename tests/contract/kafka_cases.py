@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from shmaccum import _native
 from shmaccum.arena import Arena, VerifyDepth
 from shmaccum.arena.results import BatchResult
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 TOPIC = "test"
 KEY = b"key"

@@ -25,8 +25,8 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import BufferExhaustedError, RecordTooLargeError
-from tests.accumulator import Accumulator
 from tests.contract.kafka_cases import KEY, TOPIC, Case
+from tests.support.accumulator import Accumulator
 
 NewCase = Callable[..., Case]
 SIZE = 1024

@@ -22,7 +22,6 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BatchCompletedError, BatchInUseError
-from tests.accumulator import Accumulator
 from tests.contract.kafka_cases import (
     BATCH_OF_1024,
     FOREVER_NS,
@@ -35,6 +34,7 @@ from tests.contract.kafka_cases import (
     VALUE,
     Case,
 )
+from tests.support.accumulator import Accumulator
 
 NewCase = Callable[..., Case]
 LINGER_MS = 10

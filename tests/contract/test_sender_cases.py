@@ -23,7 +23,7 @@ from shmaccum.arena.reports import INNOCENT
 from shmaccum.arena.results import BatchResult
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
-from tests.sending import ScriptedSink, Sending, refuse, rests_of, retry, too_large
+from tests.support.sender import ScriptedSink, Sending, refuse, rests_of, retry, too_large
 
 DELIVERY_TIMEOUT_MS = 1500
 OPTIONS = {

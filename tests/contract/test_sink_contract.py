@@ -40,10 +40,11 @@ from shmaccum.sinks.sink import (
     Unanswered,
     each_ack,
 )
-from tests.accumulator import Accumulator
 from tests.kafka.fake_broker import Arrived, Reply, fake_cluster
-from tests.sending import ScriptedSink
-from tests.support import WATCHDOG_S, drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import drain
+from tests.support.processes import WATCHDOG_S
+from tests.support.sender import ScriptedSink
 
 TOPIC = "topic"
 PARTITIONS = 3

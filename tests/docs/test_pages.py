@@ -23,7 +23,7 @@ from setup import ROOT
 from shmaccum.arena import Arena
 from tests.docs.blocks import Block, Page, PageError, read_page
 from tests.running.overrun import STRETCH_MAX
-from tests.support import left_in_shared_memory
+from tests.support.arenas import left_in_shared_memory
 
 PATHS = sorted([*ROOT.glob("*.rst"), *(ROOT / "docs").rglob("*.rst")])
 PAGE_S, SLOW_PAGE_S = 100.0, 400.0

@@ -31,10 +31,10 @@ from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.sender.rounds import Rounds
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.memory import MemorySink
-from tests.accumulator import Accumulator
 from tests.faults.broker import BrokerProcess
-from tests.log_support import TOPIC, make_batches, open_log, partition_folder
-from tests.support import check_idle, deliver_all
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import check_idle, deliver_all
+from tests.support.segment_log import TOPIC, make_batches, open_log, partition_folder
 
 SMALL: dict[str, Any] = {
     "buffer_memory": "32KiB",

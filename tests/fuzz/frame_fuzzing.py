@@ -40,7 +40,7 @@ from shmaccum.serving.steps import take_all
 from shmaccum.serving.transport import PlainTransport
 from shmaccum.serving.users import User, UsersFile, Verifier, changed_users, parse_grant
 from tests.fuzz.frames import TOPICS, Frames, faulty, pick
-from tests.log_support import make_batches
+from tests.support.segment_log import make_batches
 
 FRAME_CPU_S = 3.0
 GROWTH_MAX = 64 << 20

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, final
 
 from shmaccum.serving import messages
-from tests.log_support import batch_of, make_batch
+from tests.support.segment_log import batch_of, make_batch
 
 TOPICS = ("fuzz-0", "fuzz-1", "hidden", "missing", "")
 GROUPS = ("group-0", "group-1", "secret", "")

@@ -30,9 +30,9 @@ from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.small_files import read_offsets_checkpoint
 from shmaccum.units import parse_duration_ms, parse_percent, parse_size
-from tests.accumulator import Accumulator
-from tests.log_support import TOPIC, make_batch, make_batches, open_log, partition_folder
-from tests.support import deliver_all
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all
+from tests.support.segment_log import TOPIC, make_batch, make_batches, open_log, partition_folder
 
 some = settings(max_examples=60)
 few = settings(some, max_examples=25)

@@ -24,8 +24,8 @@ import pytest
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.segment_log.inspection import check_log
 from shmaccum.segment_log.reader import LogReader
-from tests.log_support import START_MS, TOPIC, make_batch, make_batches, open_log, partition_folder
 from tests.running.overrun import Overrun
+from tests.support.segment_log import START_MS, TOPIC, make_batch, make_batches, open_log, partition_folder
 
 SHORT_SECONDS = 1
 LONG_SECONDS = int(os.environ.get("SHMACCUM_FUZZ_SECONDS", "600"))

@@ -34,13 +34,13 @@ from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.kafka.transaction.fates import INVALID_PRODUCER_EPOCH
 from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
 from shmaccum.sinks.sink import Ack, Acks, Unanswered
-from tests.dying import dies_at_system_call
 from tests.kafka.broker import LOOPBACK, held_port
 from tests.kafka.proxy import RequestProxy
-from tests.log_support import values_of
-from tests.serving_support import DEADLINE_S, address_of, running
-from tests.support import WATCHDOG_S, wait_until
-from tests.transacting import (
+from tests.support.log_server import DEADLINE_S, address_of, running
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import values_of
+from tests.support.system_calls import dies_at_system_call
+from tests.support.transactions import (
     API_KEYS,
     DEATHS,
     INJURIES,

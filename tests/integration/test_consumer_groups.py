@@ -22,9 +22,9 @@ from kafka.structs import TopicPartition as KafkaPythonTopicPartition
 
 from shmaccum import Consumer, GroupModeError, TopicPartition
 from shmaccum.segment_log.directory import LogDirectory
-from tests.log_support import TOPIC
-from tests.serving_support import running
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.log_server import running
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import TOPIC
 
 GROUP = "workers"
 PARTITIONS = 3

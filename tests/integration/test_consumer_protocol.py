@@ -18,9 +18,9 @@ from shmaccum.groups.offsets_file import OffsetsFile
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving import LogServer
 from shmaccum.serving.asking import Asking
-from tests.log_support import TOPIC
-from tests.serving_support import DEADLINE_S, PARTITION_COUNT, produce, served
-from tests.support import wait_until
+from tests.support.log_server import DEADLINE_S, PARTITION_COUNT, produce, served
+from tests.support.processes import wait_until
+from tests.support.segment_log import TOPIC
 
 GROUP = "g"
 HEARTBEAT_MS = 100

@@ -20,8 +20,8 @@ from shmaccum.exceptions import ShmaccumError
 from shmaccum.segment_log import LogDirectory, LogReader
 from tests.kafka.distribution import require
 from tests.kafka.dumping import dump_each
-from tests.log_support import make_batch
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import make_batch
 
 FLIGHT_COUNT = 5_000
 FEW_FLIGHTS = 500

@@ -21,8 +21,9 @@ from kafka.record import MemoryRecords
 
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from tests.accumulator import Accumulator
-from tests.support import WATCHDOG_S, drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import drain
+from tests.support.processes import WATCHDOG_S
 
 Headers = list[tuple[str, bytes | None]]
 TOPIC = "flights"

@@ -17,7 +17,7 @@ from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, transactions
 from tests.kafka.distribution import require
 from tests.kafka.dumping import dump, dump_each
-from tests.log_support import (
+from tests.support.segment_log import (
     TOPIC,
     A,
     B,

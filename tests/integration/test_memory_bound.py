@@ -17,9 +17,10 @@ from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from shmaccum.sinks.sink import Ack, Acks, WireBatch
-from tests.accumulator import Accumulator
-from tests.sending import TOPIC, ScriptedSink
-from tests.support import Child, drain, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import drain
+from tests.support.processes import Child, wait_until
+from tests.support.sender import TOPIC, ScriptedSink
 
 PARTITIONS = 16
 IN_FLIGHT_MAX = 5

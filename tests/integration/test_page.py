@@ -19,8 +19,8 @@ from setup import ROOT
 from shmaccum.arena import Arena
 from shmaccum.observe.prometheus import ArenaCollector
 from shmaccum.observe.server import MetricsServer
-from tests.accumulator import Accumulator
-from tests.support import deliver_all
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all
 
 TIMEOUT_S = 600
 HOSTILE = "<img src=x onerror=\"document.title='taken over'\"><script>document.title='taken over'</script>"

@@ -21,9 +21,9 @@ from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, OtherSinkError, SenderNotStartedError
 from shmaccum.keeper import ensure_sender
 from shmaccum.sender import Sender
-from tests.accumulator import Accumulator
-from tests.sending import process_exists
-from tests.support import WATCHDOG_S, Child, end_senders, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import end_senders
+from tests.support.processes import WATCHDOG_S, Child, process_exists, wait_until
 
 TOPIC = "topic"
 KILLS = 8

@@ -26,7 +26,8 @@ from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.serving.server import LogServer
 from shmaccum.sinks.log import LogSink
-from tests.support import WATCHDOG_S, end_senders, sender_pid, wait_until
+from tests.support.arenas import end_senders, sender_pid
+from tests.support.processes import WATCHDOG_S, wait_until
 
 TOPIC = "flights"
 PROMPT_S = 2.0

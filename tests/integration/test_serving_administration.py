@@ -20,8 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shmaccum.segment_log.reader import LogReader
-from tests.log_support import TOPIC, log_files, make_batch, make_batches, open_log
-from tests.serving_support import DEADLINE_S, confluent_consumer, consume_with_confluent, produce, served
+from tests.support.log_server import DEADLINE_S, confluent_consumer, consume_with_confluent, produce, served
+from tests.support.segment_log import TOPIC, log_files, make_batch, make_batches, open_log
 
 Error = confluent_kafka.KafkaError
 

@@ -16,8 +16,7 @@ from kafka import KafkaAdminClient
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.serving import LogServer
-from tests.log_support import TOPIC, make_batches, open_log
-from tests.serving_support import (
+from tests.support.log_server import (
     DEADLINE_S,
     PARTITION_COUNT,
     confluent_consumer,
@@ -26,6 +25,7 @@ from tests.serving_support import (
     produce,
     served,
 )
+from tests.support.segment_log import TOPIC, make_batches, open_log
 
 
 def test_what_kafka_python_produces_each_client_and_our_reader_consume_once(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.messages import decode_answer, encode_request
-from tests.log_support import make_batch
-from tests.serving_support import answer_of, served, stranger
+from tests.support.log_server import answer_of, served, stranger
+from tests.support.segment_log import make_batch
 
 TOPIC = "words"
 NO_ID = uuid.UUID(int=0)

@@ -20,9 +20,9 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.asking import Asking
 from shmaccum.serving.log_heads import LogHead
 from shmaccum.serving.messages import decode_answer, encode_request
-from tests.log_support import TOPIC, A, B, batch_of, log_files, make_batch, make_batches, open_log
-from tests.serving_support import DEADLINE_S, address_of, answer_of, running, served, stranger
-from tests.support import wait_until
+from tests.support.log_server import DEADLINE_S, address_of, answer_of, running, served, stranger
+from tests.support.processes import wait_until
+from tests.support.segment_log import TOPIC, A, B, batch_of, log_files, make_batch, make_batches, open_log
 
 FETCH, VERSION = 1, 11
 LARGE = 1 << 20

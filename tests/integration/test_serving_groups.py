@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving_support import PARTITION_COUNT, produce, served
+from tests.support.log_server import PARTITION_COUNT, produce, served
 
 CLIENTS = ("kafka-python", "confluent", "aiokafka")
 DEADLINE_S = 600.0
@@ -31,7 +31,7 @@ class Member:
     """
 
     def __init__(self, client: str, address: str) -> None:
-        command = [sys.executable, "-m", "tests.serving_member", client, address]
+        command = [sys.executable, "-m", "tests.support.group_member", client, address]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self.process.stdout is not None
         self.output = self.process.stdout

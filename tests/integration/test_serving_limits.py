@@ -23,8 +23,7 @@ from shmaccum.serving import LogServer, produced, writing
 from shmaccum.serving import server as served_log
 from shmaccum.serving.asking import Asking
 from shmaccum.serving.connection import READ_SIZE
-from tests.log_support import TOPIC, make_batch
-from tests.serving_support import (
+from tests.support.log_server import (
     DEADLINE_S,
     address_of,
     answer_of,
@@ -37,6 +36,7 @@ from tests.serving_support import (
     stranger,
     string,
 )
+from tests.support.segment_log import TOPIC, make_batch
 
 NAME = TOPIC.encode()
 

@@ -17,8 +17,8 @@ from shmaccum import Consumer, TopicPartition
 from shmaccum.groups.plan import plan_path
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.asking import Asking
-from tests.log_support import TOPIC, make_batch, open_log
-from tests.serving_support import DEADLINE_S, confluent_consumer, served
+from tests.support.log_server import DEADLINE_S, confluent_consumer, served
+from tests.support.segment_log import TOPIC, make_batch, open_log
 
 GROUP = "workers"
 DESCRIBE_GROUPS, CONSUMER_GROUP_HEARTBEAT = 15, 68

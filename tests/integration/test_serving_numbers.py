@@ -22,9 +22,9 @@ from shmaccum.observe.server import MetricsServer
 from shmaccum.sender import Sender
 from shmaccum.serving import LogServer
 from shmaccum.sinks.log import LogSink
-from tests.log_support import TOPIC
-from tests.serving_support import confluent_consumer, consume_with_confluent, produce
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.log_server import confluent_consumer, consume_with_confluent, produce
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import TOPIC
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.rst"
 RECORD_COUNT = 300

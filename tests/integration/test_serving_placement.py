@@ -16,8 +16,8 @@ from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.serving import LogServer
 from shmaccum.serving.server import listener_name, parse_advertised
-from tests.log_support import TOPIC
-from tests.serving_support import PARTITION_COUNT, produce, running, served
+from tests.support.log_server import PARTITION_COUNT, produce, running, served
+from tests.support.segment_log import TOPIC
 
 NODE = 1
 NO_ELECTION, NO_PARTITION, NO_DIRECTORY, NO_SUCH_REPLICA, NO_MOVE = 84, 3, 57, 39, 85

@@ -17,7 +17,7 @@ from shmaccum.segment_log.file_names import GROUPS_FOLDER
 from shmaccum.serving import coordinator
 from shmaccum.serving.asking import Asking
 from shmaccum.serving.client_settings import PLAIN_CONNECTION
-from tests.serving_support import served
+from tests.support.log_server import served
 
 TOPIC = "t"
 GROUP = "g"

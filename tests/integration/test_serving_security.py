@@ -25,8 +25,8 @@ from shmaccum.compat.kafka_python import KafkaProducer
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.serving import LogServer
 from shmaccum.serving.users import User, Verifier, changed_users, parse_grant
-from tests.log_support import TOPIC
-from tests.serving_support import (
+from tests.support.arenas import end_senders, sender_pid
+from tests.support.log_server import (
     DEADLINE_S,
     answer_of,
     api,
@@ -38,7 +38,7 @@ from tests.serving_support import (
     served,
     stranger,
 )
-from tests.support import end_senders, sender_pid
+from tests.support.segment_log import TOPIC
 
 LOOPBACK = "127.0.0.1"
 

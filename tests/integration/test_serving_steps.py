@@ -18,7 +18,7 @@ from shmaccum.serving import server as served_log
 from shmaccum.serving.asking import Asking
 from shmaccum.serving.messages import decode_answer, encode_request
 from shmaccum.serving.transactional_id import TransactionState
-from tests.serving_support import address_of, answer_of, api, served, stranger
+from tests.support.log_server import address_of, answer_of, api, served, stranger
 
 PARTITION_COUNT = 20
 ROUNDS_MAX = 1000

@@ -21,8 +21,8 @@ from shmaccum.segment_log import LogReader, check_log
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving import LogServer
 from shmaccum.serving.asking import Asking
-from tests.log_support import TOPIC, values_of
-from tests.serving_support import DEADLINE_S, address_of, running, served, transactional
+from tests.support.log_server import DEADLINE_S, address_of, running, served, transactional
+from tests.support.segment_log import TOPIC, values_of
 
 OTHER = "others"
 
@@ -240,7 +240,7 @@ def test_a_death_of_the_server_leaves_all_of_a_transaction_or_nothing(tmp_path: 
     with LogServer(tmp_path, "127.0.0.1:0", is_writable=True, partitions=3) as reserved:
         address = address_of(reserved)
     serve = ["shmaccum", "serve", str(tmp_path), "--listen", address, "--writable", "-X", "partitions=3"]
-    with program("tests.serving_producer", address) as life, program(*serve):
+    with program("tests.support.transactional_producer", address) as life, program(*serve):
         assert life.stdout is not None
         last = [int(life.stdout.readline()) for _ in range(3)][-1]
         # The end of the block kills the server, then the producer.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.conftest import reason_to_skip
-from tests.support import left_in_shared_memory
+from tests.support.arenas import left_in_shared_memory
 
 FLIGHT_COUNT = 12_000
 

@@ -15,10 +15,11 @@ import confluent_kafka
 import pytest
 
 from shmaccum.arena import Arena
-from tests.log_support import values_of
-from tests.serving_support import address_of, running
-from tests.support import WATCHDOG_S, end_senders, sender_pid, wait_until
-from tests.transacting import make
+from tests.support.arenas import end_senders, sender_pid
+from tests.support.log_server import address_of, running
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import values_of
+from tests.support.transactions import make
 
 PROGRAM = Path(__file__).parents[2] / "examples/kafka/totals.py"
 ORDER_COUNT = 40

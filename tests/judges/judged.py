@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shmaccum.serving.users import User, Verifier, changed_users
 from tests.judges.guard import guarded
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 LISTENING = re.compile(r" at (\S+:\d+), to read")
 """The server's first sentence, which may come in pieces and behind warnings."""

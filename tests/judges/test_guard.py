@@ -15,7 +15,7 @@ import pytest
 
 from setup import ROOT
 from tests.judges.guard import guarded
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 FAMILY = "sleep 1000 & echo $! $$ > pids.new; mv pids.new pids; "
 """A command of a shell that has a child, and tells both."""

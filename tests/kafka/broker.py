@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.kafka.distribution import TEST_JVM, java_command, run_tool
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 120.0

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.broker import LOOPBACK, free_port
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 REALM = "SHMACCUM.TEST"
 TOOL_TIMEOUT_S = 300.0

@@ -14,8 +14,8 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch, each_ack
-from tests.accumulator import Accumulator
-from tests.support import WATCHDOG_S
+from tests.support.accumulator import Accumulator
+from tests.support.processes import WATCHDOG_S
 
 if sys.version_info >= (3, 11):
     from typing import Self

@@ -7,7 +7,7 @@ import time
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support import WATCHDOG_S
+from tests.support.processes import WATCHDOG_S
 
 
 def consume(

@@ -18,14 +18,14 @@ from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Verdict
-from tests.accumulator import Accumulator
 from tests.kafka.broker import Cluster
 from tests.kafka.conftest import OpenLoop
 from tests.kafka.distribution import run_tool
 from tests.kafka.dumping import dump
 from tests.kafka.loop import Loop
 from tests.kafka.reading import consume, consume_records
-from tests.support import wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.processes import wait_until
 
 RECORD_COUNT = 600
 HOUR_MS = 3_600_000

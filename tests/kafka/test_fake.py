@@ -26,13 +26,13 @@ from shmaccum.sinks.compression import Compressor, Form
 from shmaccum.sinks.kafka.errors import TREATMENTS, Action
 from shmaccum.sinks.kafka.library import connections
 from shmaccum.sinks.sink import Verdict
-from tests.accumulator import Accumulator
 from tests.kafka.broker import LOOPBACK
 from tests.kafka.conftest import OpenFake, OpenLoop
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply, Silence, bound_socket
 from tests.kafka.loop import Loop, wire_of
 from tests.kafka.scripting import HOSTILE, RawAnswer, Script, values_of
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.processes import WATCHDOG_S, wait_until
 
 TOPIC = "flights"
 CORRUPT_MESSAGE = 2

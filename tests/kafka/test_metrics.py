@@ -21,14 +21,14 @@ from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.compression import Compressor, Form
 from shmaccum.sinks.kafka.library import client
-from tests.accumulator import Accumulator
 from tests.kafka.broker import LOOPBACK
 from tests.kafka.conftest import OpenFake, OpenLoop
 from tests.kafka.fake_broker import FakeBroker, FakeCluster, Reply
 from tests.kafka.kafkas_metrics import KAFKAS, LEFT_OUT, OURS
 from tests.kafka.loop import Loop, append
-from tests.sending import MS
-from tests.support import wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.processes import wait_until
+from tests.support.sender import MS
 
 GROUPS = {"": "producer-metrics", "node": "producer-node-metrics", "topic": "producer-topic-metrics"}
 NOT_LEADER = 6

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from shmaccum.arena import Arena
-from tests.accumulator import Accumulator
 from tests.kafka.conftest import OpenLoop
 from tests.kafka.reading import consume
+from tests.support.accumulator import Accumulator
 
 TOPIC = "flights"
 

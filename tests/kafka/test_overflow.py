@@ -22,13 +22,13 @@ from shmaccum.sender.convoy import Convoy
 from shmaccum.sender.overflow import Overflow
 from shmaccum.sinks.convoy import LaneReport
 from shmaccum.sinks.kafka.sink import KafkaSink
-from tests.accumulator import Accumulator
-from tests.dying import dies_at_system_call
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply
 from tests.kafka.test_shipping import CORRUPT_MESSAGE, SINK_OPTIONS, Broker
-from tests.sending import TOPIC
-from tests.support import WATCHDOG_S
+from tests.support.accumulator import Accumulator
+from tests.support.processes import WATCHDOG_S
+from tests.support.sender import TOPIC
+from tests.support.system_calls import dies_at_system_call
 
 SLOT_COUNT = 32
 OPTIONS: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 10, "overflow_at": 1}

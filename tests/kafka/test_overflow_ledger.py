@@ -24,9 +24,9 @@ from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply
 from tests.kafka.test_overflow import OPTIONS, AwayKafka
 from tests.kafka.test_shipping import SINK_OPTIONS
 from tests.kafka.test_shipping_ledger import CUT_CHANCE, Ledger, Page
-from tests.log_support import START_MS
-from tests.sending import TOPIC
-from tests.support import wait_until
+from tests.support.processes import wait_until
+from tests.support.segment_log import START_MS
+from tests.support.sender import TOPIC
 
 PARTITION_COUNT = 2
 RUN_COUNT = 500

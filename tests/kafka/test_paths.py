@@ -23,11 +23,11 @@ from shmaccum.sender.rounds import Rounds
 from shmaccum.sinks.kafka.errors import TREATMENTS, Action
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Verdict
-from tests.accumulator import Accumulator, Completion
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply, Silence
 from tests.kafka.scripting import HOSTILE, RawAnswer, Script, values_of
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.accumulator import Accumulator, Completion
+from tests.support.processes import WATCHDOG_S, wait_until
 
 TOPIC = "flights"
 PARTITIONS = 2

@@ -25,11 +25,11 @@ from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.sink import Loan, Repayment, Sink
-from tests.accumulator import Accumulator
-from tests.dying import dies_at_system_call
 from tests.kafka.conftest import Calls, OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.system_calls import dies_at_system_call
 
 TOPIC = "flights"
 PARTITIONS = 3

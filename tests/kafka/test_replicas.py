@@ -28,7 +28,7 @@ from shmaccum.sender import Sender
 from tests.kafka.broker import Broker, Cluster, running_cluster
 from tests.kafka.distribution import require
 from tests.kafka.reading import consume
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
 
 REPLICA_COUNT = 3
 REQUEST_TIMEOUT_MS = 1_000

@@ -13,7 +13,7 @@ from shmaccum.segment_log import LogReader, check_log
 from shmaccum.segment_log.partition_log import PartitionLog
 from tests.kafka.broker import Cluster, running_cluster
 from tests.kafka.distribution import require
-from tests.log_support import (
+from tests.support.segment_log import (
     START_MS,
     TOPIC,
     A,

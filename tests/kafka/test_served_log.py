@@ -17,9 +17,9 @@ import pytest
 
 from shmaccum import Consumer
 from tests.kafka.distribution import java_command, require, run_tool
-from tests.log_support import make_batch, open_log
-from tests.serving_support import PARTITION_COUNT, produce, served
-from tests.support import wait_until
+from tests.support.log_server import PARTITION_COUNT, produce, served
+from tests.support.processes import wait_until
+from tests.support.segment_log import make_batch, open_log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

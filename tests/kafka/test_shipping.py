@@ -28,14 +28,14 @@ from shmaccum.shipping import Shipper
 from shmaccum.shipping.lane import Lane
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Verdict, WireBatch
-from tests.dying import dies_at_system_call
 from tests.kafka.broker import Cluster
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import LOOPBACK, Arrived, Cut, FakeCluster, Reply
 from tests.kafka.proxy import Proxy, proxied_broker
 from tests.kafka.reading import consume
-from tests.log_support import TOPIC, log_files, make_batch, make_batches, offsets
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import TOPIC, log_files, make_batch, make_batches, offsets
+from tests.support.system_calls import dies_at_system_call
 
 BATCH_COUNT = 30
 WINDOW = 5

@@ -19,8 +19,8 @@ from shmaccum.sinks.sink import IN_FLIGHT_MAX
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply
 from tests.kafka.test_shipping import OUT_OF_ORDER, ship, shipping_child
-from tests.log_support import START_MS, TOPIC, MadeBatch, make_batch, offsets
-from tests.support import wait_until
+from tests.support.processes import wait_until
+from tests.support.segment_log import START_MS, TOPIC, MadeBatch, make_batch, offsets
 
 RECORD_COUNT = 1_000
 PARTITION_COUNT = 4

@@ -16,8 +16,8 @@ from shmaccum.arena import Arena
 from shmaccum.exceptions import ProducerFencedError, TransactionEndedError
 from tests.kafka.broker import LOOPBACK, Cluster
 from tests.kafka.proxy import RequestProxy
-from tests.support import WATCHDOG_S, wait_until
-from tests.transacting import (
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.transactions import (
     API_KEYS,
     DEATHS,
     INJURIES,

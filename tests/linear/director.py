@@ -35,7 +35,7 @@ from tests.linear import roles
 from tests.linear.history import History, read_consumer, read_log, read_producer
 from tests.linear.judge import KINDS, Verdict, judge
 from tests.linear.roles import CONSUMERS_LEAVE, PRODUCERS_LEAVE, Places, Words
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 KINDS_OF_ROUNDS = ("beside", "inside", "behind")
 PRODUCERS, READERS, MEMBERS, KAFKA_MEMBERS = 8, 2, 3, 2

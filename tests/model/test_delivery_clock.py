@@ -17,7 +17,7 @@ from shmaccum._native import Token
 from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.arena.results import BatchResult
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 TOPIC = "t"
 MS = 1_000_000

@@ -20,7 +20,7 @@ from shmaccum._native import Batch, Token
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BufferExhaustedError, ResultExpiredError
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 TOPIC = "t"
 PARTITION_COUNT = 3

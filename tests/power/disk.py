@@ -28,7 +28,7 @@ from typing import IO
 
 from typing_extensions import Self
 
-from tests.support import WATCHDOG_S
+from tests.support.processes import WATCHDOG_S
 
 SHUTDOWN = 0x8004587D
 """EXT4_IOC_SHUTDOWN."""

@@ -25,7 +25,7 @@ from shmaccum.segment_log import LogReader
 from tests.power.disk import SHMACCUM, Disk, worker
 from tests.power.ledger import Entry, read_ledgers
 from tests.power.worker import PARTITIONS, TOPIC
-from tests.support import WATCHDOG_S
+from tests.support.processes import WATCHDOG_S
 
 WORKERS = 3
 INTERVAL_MS = 200

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from setup import ROOT
-from tests.sending import process_exists
-from tests.support import wait_until
+from tests.support.processes import process_exists, wait_until
 
 pytestmark = pytest.mark.xdist_group("planted")
 

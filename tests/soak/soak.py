@@ -33,7 +33,7 @@ from shmaccum.arena import Arena, VerifyDepth
 from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
 from tests.kafka.broker import LOOPBACK, held_port
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
 
 TOPIC = "soak"
 PARTITIONS = 6

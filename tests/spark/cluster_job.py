@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from setup import ROOT
 from tests.spark.conftest import SETTINGS
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 ROWS_PER_RECORD_BATCH = 500
 

@@ -16,7 +16,7 @@ import pytest
 
 from setup import ROOT
 from shmaccum.arena import Arena
-from tests.support import end_senders
+from tests.support.arenas import end_senders
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a Java that lives for minutes, which is too short for its better compiler and collector."""

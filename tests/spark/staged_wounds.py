@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from shmaccum.spark.data_source import ShmaccumDataSource
 from shmaccum.spark.exactly_once import ExactlyOnceBatchWriter, ExactlyOnceStreamWriter, StagedCommit
 from shmaccum.spark.writers import SinkPlan
-from tests.log_support import Interruption
+from tests.support.system_calls import Interruption
 
 
 def kill_worker() -> None:

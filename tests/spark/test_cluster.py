@@ -30,7 +30,8 @@ from shmaccum.arena import Arena
 from shmaccum.example.spark.cluster import Cluster, open_cluster
 from shmaccum.segment_log import LogReader
 from tests.spark.cluster_job import ROWS_PER_RECORD_BATCH
-from tests.support import check_idle, wait_until
+from tests.support.arenas import check_idle
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark_cluster, pytest.mark.timeout(900)]
 

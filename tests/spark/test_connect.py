@@ -14,7 +14,7 @@ import pytest
 from setup import ROOT
 from shmaccum.arena import Arena
 from tests.spark.conftest import reason_to_skip
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

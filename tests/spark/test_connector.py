@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from setup import ROOT
-from tests.serving_support import PARTITION_COUNT, served
 from tests.spark import connector_jars
 from tests.spark.conftest import reason_to_skip
+from tests.support.log_server import PARTITION_COUNT, served
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

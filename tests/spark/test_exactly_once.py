@@ -17,9 +17,9 @@ import pytest
 from setup import ROOT
 from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory, LogReader, check_log
-from tests.log_support import make_batch
 from tests.spark.conftest import needs_read_limits
-from tests.support import wait_until
+from tests.support.processes import wait_until
+from tests.support.segment_log import make_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -14,7 +14,8 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.segment_log import LogReader
-from tests.support import sender_pid, wait_until
+from tests.support.arenas import sender_pid
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -17,7 +17,7 @@ from shmaccum.arena import Arena
 from shmaccum.segment_log import LogReader
 from tests.spark.conftest import reason_to_skip
 from tests.spark.test_source import append
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

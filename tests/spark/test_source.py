@@ -15,9 +15,9 @@ from shmaccum.config import LogSinkOptions
 from shmaccum.consumer import Consumer
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogDirectory
-from tests.accumulator import Accumulator
-from tests.log_support import START_MS, make_batch
 from tests.spark.conftest import needs_read_limits, run_to_its_end
+from tests.support.accumulator import Accumulator
+from tests.support.segment_log import START_MS, make_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

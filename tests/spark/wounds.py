@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 from shmaccum.spark.data_source import ShmaccumDataSource
 from shmaccum.spark.node import node_producer
 from shmaccum.spark.writers import BatchWriter, TaskCommit
-from tests.support import sender_pid, wait_until
+from tests.support.arenas import sender_pid
+from tests.support.processes import wait_until
 
 
 def kill_worker(_writer: WoundedWriter) -> None:

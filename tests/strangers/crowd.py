@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tests.serving_support import api, string
+from tests.support.log_server import api, string
 
 STRANGER_COUNT = 4096
 DESCRIPTORS = STRANGER_COUNT + 1024

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from shmaccum._native import crc32c
 from shmaccum.serving.messages import encode_request
-from tests.log_support import make_batch
-from tests.serving_support import answer_of
 from tests.strangers.check import MEMORY_GROWTH_MAX, WAIT_GROWTH_MAX_S, memory_of
 from tests.strangers.listeners import MATCHED, _connected, kafka_client, serve_writable
+from tests.support.log_server import answer_of
+from tests.support.segment_log import make_batch
 
 TOPIC_COUNT, PARTITION_COUNT = 3, 100
 TOPICS = [f"large-{number}" for number in range(TOPIC_COUNT)]

@@ -30,9 +30,9 @@ import trustme
 
 import shmaccum
 from shmaccum.serving.users import User, Verifier, changed_users
-from tests.serving_support import answer_of, api
 from tests.strangers.crowd import HTTP, KAFKA, LOGIN, TLS, Address, Opening
-from tests.support import wait_until
+from tests.support.log_server import answer_of, api
+from tests.support.processes import wait_until
 
 CLIENT_HOST = "127.0.0.9"
 """The address of the client that is no stranger."""

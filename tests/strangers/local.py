@@ -19,7 +19,7 @@ from shmaccum.arena.file import ArenaFile
 from tests.strangers.check import VALUE, waits_of
 from tests.strangers.crowd import NONE, STRANGER_COUNT, Crowd, many_descriptors
 from tests.strangers.listeners import MATCHED, TIMEOUT_S, sender, started
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 TICK_S = 1.0
 """The longest time for which a sender sleeps without a ring."""

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from kafka.partitioner.default import murmur2
 
 from shmaccum.arena.results import BatchResult
-from tests.accumulator import Accumulator
-from tests.support import drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import drain
 
 PARTITION_COUNTS = {"flights": 7, "weather": 3, "planes": 1}
 

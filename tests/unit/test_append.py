@@ -25,8 +25,9 @@ from shmaccum.exceptions import (
     RecordTooLargeError,
 )
 from shmaccum.producer.appender import Appender, flush_rest
-from tests.accumulator import Accumulator
-from tests.support import HAS_NO_GIL, deliver_all, drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all, drain
+from tests.support.processes import HAS_NO_GIL
 
 
 def delivered(sender: Accumulator) -> list[Any]:

@@ -21,8 +21,8 @@ from shmaccum.exceptions import (
 )
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries
-from tests.accumulator import Accumulator
-from tests.support import Drainer
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import Drainer
 from tests.unit.many import PARTITION_COUNTS, Sent, check_places, deliver
 
 NOW_MS = 1_600_000_000_000

@@ -15,7 +15,7 @@ from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.inspection import check_log
 from shmaccum.segment_log.partition_log import OWN_TIME, PartitionLog
 from shmaccum.segment_log.reader import LogReader, PartitionReader
-from tests.log_support import START_MS, TOPIC, MadeBatch, make_batch, make_batches, offsets, wire_in_files
+from tests.support.segment_log import START_MS, TOPIC, MadeBatch, make_batch, make_batches, offsets, wire_in_files
 
 NOW_MS = START_MS + 5_000_000
 SETTING = {"message.timestamp.type": "LogAppendTime"}

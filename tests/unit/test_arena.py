@@ -37,8 +37,9 @@ from shmaccum.exceptions import (
     UnfinishedArenaError,
 )
 from shmaccum.producer import Producer
-from tests.accumulator import Accumulator
-from tests.support import SHARED_MEMORY, deliver_all, descriptor_limit, run_in_child
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import SHARED_MEMORY, deliver_all
+from tests.support.processes import descriptor_limit, run_in_child
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 8}
 

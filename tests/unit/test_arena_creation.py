@@ -31,9 +31,10 @@ from shmaccum.exceptions import (
     UnfinishedArenaError,
 )
 from shmaccum.observe.host import arena_names
-from tests.dying import dies_at_system_call
-from tests.other_users import needs_root
-from tests.support import SHARED_MEMORY, Child, left_in_shared_memory, wait_until
+from tests.support.arenas import SHARED_MEMORY, left_in_shared_memory
+from tests.support.other_users import needs_root
+from tests.support.processes import Child, wait_until
+from tests.support.system_calls import dies_at_system_call
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB"}
 TOPICS = {"words": 3, "lines": 2}

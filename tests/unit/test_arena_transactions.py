@@ -11,7 +11,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena import arena as arena_module
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import ArenaBusyError, InvalidArgumentError, NoTransactionError, TransactionEndedError
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 TOPIC = "t"
 TIMEOUT_NS = 60 * 10**9

@@ -24,8 +24,8 @@ from shmaccum.exceptions import (
     ResultExpiredError,
     SenderBusyError,
 )
-from tests.accumulator import Accumulator
-from tests.support import deliver_all, drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all, drain
 
 MS = 10**6
 

@@ -14,8 +14,8 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError
 from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.sinks.compression import CODECS, Compressor
-from tests.accumulator import Accumulator
-from tests.support import drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import drain
 
 each_codec = pytest.mark.parametrize("name", CODECS)
 VALUES = [b"value %d " % number * 20 for number in range(12)]

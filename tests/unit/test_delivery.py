@@ -32,8 +32,9 @@ from shmaccum.exceptions import (
     ResultPendingError,
 )
 from shmaccum.producer.delivery import DeliveryTracker
-from tests.accumulator import Accumulator
-from tests.support import Child, Drainer, deliver_all, drain, run_in_child, run_in_process, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import Drainer, deliver_all, drain
+from tests.support.processes import Child, run_in_child, run_in_process, wait_until
 
 TOPIC = "flights"
 

@@ -13,7 +13,7 @@ from shmaccum.arena.delivery_span import NO_SENDER, DeliveryClock
 from shmaccum.exceptions import FlushTimeoutError, ResultPendingError
 from shmaccum.observe.inspection import Inspector
 from shmaccum.observe.observation import Observer
-from tests.sending import MS, TOPIC, ScriptedSink, Sending
+from tests.support.sender import MS, TOPIC, ScriptedSink, Sending
 
 TIMEOUT_MS = 120_000
 

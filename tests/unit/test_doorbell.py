@@ -24,8 +24,9 @@ from shmaccum.observe.health import troubles
 from shmaccum.observe.observation import Observer
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
-from tests.accumulator import Accumulator
-from tests.support import deliver_all, drain, run_in_child
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all, drain
+from tests.support.processes import run_in_child
 
 
 def has_rung(doorbell: Doorbell) -> bool:

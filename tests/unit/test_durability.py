@@ -18,8 +18,9 @@ from shmaccum.arena import Arena
 from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import ArenaInUseError, InvalidArgumentError, SyncTimeoutError
 from shmaccum.producer import Producer
-from tests.accumulator import Accumulator
-from tests.support import Child, boot_again, deliver_all, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import boot_again, deliver_all
+from tests.support.processes import Child, wait_until
 from tests.unit.cli.conftest import Shell
 
 Level: TypeAlias = Literal["interval", "sync"]

@@ -14,7 +14,7 @@ from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.offsets_file import GroupLock, OffsetsFile
 from shmaccum.segment_log.lock_file import LockFile
 from shmaccum.segment_log.log_watch import LogWatch
-from tests.support import run_in_child
+from tests.support.processes import run_in_child
 
 HOLDERS: dict[str, Callable[[str], Callable[[], None]]] = {
     "log": lambda folder: LockFile(os.path.join(folder, ".lock")).release,

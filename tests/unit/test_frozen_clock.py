@@ -12,7 +12,7 @@ import pytest
 from shmaccum import BufferExhaustedError, Consumer, FlushTimeoutError, Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import PartitionCountUnknownError, ResultPendingError, UnknownPartitionError
-from tests.log_support import TOPIC, open_log
+from tests.support.segment_log import TOPIC, open_log
 
 BLOCK_MS = 200
 

@@ -12,7 +12,7 @@ from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import InvalidArgumentError, NoPartitionEntryError, PartitionCountUnknownError
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
-from tests.sending import ScriptedSink
+from tests.support.sender import ScriptedSink
 
 ROOM = 8
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from shmaccum.arena import Arena
-from tests.support import WATCHDOG_S, end_senders
+from tests.support.arenas import end_senders
+from tests.support.processes import WATCHDOG_S
 
 PATCHES = {
     "gevent": "from gevent import monkey; monkey.patch_all()",

@@ -37,7 +37,8 @@ from shmaccum.serving import server_thread
 from shmaccum.serving.server import LogServer
 from shmaccum.serving.worker import Worker
 from shmaccum.sinks.null import NullSink
-from tests.support import WATCHDOG_S, Drainer, end_senders, wait_until
+from tests.support.arenas import Drainer, end_senders
+from tests.support.processes import WATCHDOG_S, wait_until
 
 TOPIC = "t"
 INTERVAL: dict[str, Any] = {"durability": "interval", "sync_interval_ms": 1000}

@@ -21,7 +21,7 @@ from shmaccum.sinks.kafka.transaction.kept import Kept, pack
 from shmaccum.sinks.kafka.transaction.protocol import Outcome, Standing, State, TransactionProtocol
 from shmaccum.sinks.kafka.transaction.requests import Answer, CommitOffsets, InitProducerId, Request
 from shmaccum.sinks.sink import Ack, Verdict
-from tests.log_support import batch_of
+from tests.support.segment_log import batch_of
 from tests.unit.simulated_coordinator import SimulatedCluster
 
 PLACE = TopicPartition("t", 0)

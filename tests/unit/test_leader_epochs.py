@@ -16,7 +16,8 @@ from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.file_names import LOCK_FILE
 from shmaccum.segment_log.leader_epochs import LeaderEpochs
 from shmaccum.segment_log.lock_file import boot_id
-from tests.log_support import TOPIC, Interruption, log_files, make_batches, open_log, partition_folder
+from tests.support.segment_log import TOPIC, log_files, make_batches, open_log, partition_folder
+from tests.support.system_calls import Interruption
 
 CHECKPOINT = "leader-epoch-checkpoint"
 

@@ -25,8 +25,9 @@ from shmaccum.exceptions import (
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
-from tests.sending import Sending
-from tests.support import Drainer, wait_until
+from tests.support.arenas import Drainer
+from tests.support.processes import wait_until
+from tests.support.sender import Sending
 
 TOPIC = "flights"
 

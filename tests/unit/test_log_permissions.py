@@ -20,8 +20,8 @@ from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.shipping import Shipper
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
-from tests.other_users import needs_root
-from tests.support import wait_until
+from tests.support.other_users import needs_root
+from tests.support.processes import wait_until
 
 GROUP = 23491
 PLACES = ("log", "overflow", "letters")

@@ -21,8 +21,8 @@ from shmaccum.sinks import Ack, Verdict, WireBatch, open_sink
 from shmaccum.sinks.compression import CODECS, Codec, Compressor
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.sink import HostTransactions
-from tests.accumulator import Accumulator
-from tests.support import WATCHDOG_S
+from tests.support.accumulator import Accumulator
+from tests.support.processes import WATCHDOG_S
 
 PADDING = b"." * 80
 

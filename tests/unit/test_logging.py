@@ -21,7 +21,8 @@ from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.logging import ArenaHandler, JsonFormatter, _Drops
 from shmaccum.segment_log import LogReader
-from tests.support import WATCHDOG_S, Drainer, run_in_child, wait_until
+from tests.support.arenas import Drainer
+from tests.support.processes import WATCHDOG_S, run_in_child, wait_until
 
 TOPIC = "logs"
 LONG = "x" * 1000

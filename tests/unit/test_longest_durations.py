@@ -19,7 +19,7 @@ from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from shmaccum.shipping import Shipper
 from shmaccum.sinks import open_sink
-from tests.serving_support import served
+from tests.support.log_server import served
 
 WATCHDOG_S = 60
 

@@ -16,8 +16,8 @@ from shmaccum.exceptions import DeliveryTimeoutError
 from shmaccum.producer import Producer
 from shmaccum.segment_log import LogReader
 from shmaccum.sender import Sender
-from tests.serving_support import served
-from tests.support import WATCHDOG_S
+from tests.support.log_server import served
+from tests.support.processes import WATCHDOG_S
 from tests.unit.test_new_partitions import running
 
 TOPIC = "words"

@@ -13,7 +13,7 @@ from shmaccum.format.batch_header import HEADER_SIZE, changed_header, read_heade
 from shmaccum.segment_log import LogReader, check_log
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_batch import LogBatch
-from tests.log_support import START_MS, TOPIC, make_batch
+from tests.support.segment_log import START_MS, TOPIC, make_batch
 
 HOUR_MS = 3_600_000
 

@@ -14,8 +14,8 @@ import pytest
 
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture
-from tests.accumulator import Accumulator
-from tests.support import HAS_NO_GIL
+from tests.support.accumulator import Accumulator
+from tests.support.processes import HAS_NO_GIL
 
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 RECORD_COUNT = 1000

@@ -20,9 +20,9 @@ from shmaccum.arena import Arena
 from shmaccum.exceptions import PartitionCountUnknownError, ProducerClosedError, UnknownPartitionError
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
-from tests.sending import ScriptedSink
-from tests.serving_support import served
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.log_server import served
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.sender import ScriptedSink
 
 TOPIC = "words"
 MAX_BLOCK_MS = 60_000

@@ -13,8 +13,8 @@ from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, UnknownPartitionError
 from shmaccum.producer.partitioners import Choice, TopicView, murmur2_partition, resolve
-from tests.accumulator import Accumulator
-from tests.support import Drainer
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import Drainer
 
 TOPIC = "flights"
 

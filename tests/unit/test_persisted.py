@@ -17,8 +17,9 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.exceptions import LayoutMismatchError
 from shmaccum.segment_log.reader import LogReader
-from tests.accumulator import Accumulator
-from tests.support import Child, check_idle, deliver_all, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import check_idle, deliver_all
+from tests.support.processes import Child, wait_until
 from tests.unit.cli.conftest import Shell
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 8}

@@ -34,10 +34,10 @@ from shmaccum.sinks import open_sink
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Ack, Ended, Verdict
-from tests.accumulator import Accumulator
-from tests.forced import Forced
-from tests.log_support import TOPIC, batch_of, log_files, make_batch, make_batches, open_log, partition_folder
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import TOPIC, batch_of, log_files, make_batch, make_batches, open_log, partition_folder
+from tests.support.system_calls import Forced
 from tests.unit.test_log_sink import Host, wires
 
 PLACE = TopicPartition(TOPIC, 0)

@@ -21,8 +21,9 @@ from shmaccum.exceptions import (
     RecordTooLargeError,
 )
 from shmaccum.producer import Producer
-from tests.accumulator import Accumulator
-from tests.support import Child, Drainer, deliver_all, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import Drainer, deliver_all
+from tests.support.processes import Child, wait_until
 
 SHARE = 4
 LONG_MS = 60_000

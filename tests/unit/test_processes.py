@@ -17,18 +17,9 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import ArenaRemovedError, BatchCompletedError, LayoutMismatchError, NotSenderError
-from tests.accumulator import Accumulator
-from tests.support import (
-    SHARED_MEMORY,
-    WATCHDOG_S,
-    Child,
-    check_idle,
-    deliver_all,
-    drain,
-    run_in_child,
-    run_in_process,
-    wait_until,
-)
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import SHARED_MEMORY, check_idle, deliver_all, drain
+from tests.support.processes import WATCHDOG_S, Child, run_in_child, run_in_process, wait_until
 
 LAYOUT_VERSION_AT = 8
 

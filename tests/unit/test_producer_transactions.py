@@ -49,9 +49,10 @@ from shmaccum.sinks import log_transactions
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
-from tests.log_support import values_of
-from tests.support import WATCHDOG_S, Child, boot_again, run_in_child, wait_until
-from tests.transacting import fence
+from tests.support.arenas import boot_again
+from tests.support.processes import WATCHDOG_S, Child, run_in_child, wait_until
+from tests.support.segment_log import values_of
+from tests.support.transactions import fence
 from tests.unit.test_prometheus import samples
 
 TOPIC = "t"

@@ -17,8 +17,9 @@ from shmaccum.exceptions import InvalidArgumentError, NotSenderError
 from shmaccum.observe.prometheus import ArenaCollector, SenderCollector, exposition
 from shmaccum.observe.server import MetricsServer, split_address
 from shmaccum.sender import Sender
-from tests.accumulator import Accumulator
-from tests.support import deliver_all, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all
+from tests.support.processes import wait_until
 
 WATCHDOG_S = 30
 

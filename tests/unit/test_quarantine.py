@@ -23,8 +23,8 @@ from shmaccum.observe.observation import Observer, Rates
 from shmaccum.observe.prometheus import ArenaCollector, exposition
 from shmaccum.sender import Sender
 from shmaccum.sinks.log import LogSink
-from tests.accumulator import Accumulator
-from tests.sending import TOPIC, ScriptedSink, Sending
+from tests.support.accumulator import Accumulator
+from tests.support.sender import TOPIC, ScriptedSink, Sending
 from tests.unit.cli.conftest import Shell
 
 DEEP = 2

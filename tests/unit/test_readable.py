@@ -15,7 +15,8 @@ from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import SELECT_END, wait_readable
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
-from tests.support import WATCHDOG_S, descriptor_limit, end_senders
+from tests.support.arenas import end_senders
+from tests.support.processes import WATCHDOG_S, descriptor_limit
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -16,7 +16,7 @@ from shmaccum.segment_log.codecs import DecompressedTooLargeError
 from shmaccum.segment_log.log_batch import LogBatch
 from shmaccum.segment_log.record_times import record_times
 from shmaccum.sinks.compression import CODECS, Compressor
-from tests.log_support import make_batch
+from tests.support.segment_log import make_batch
 
 VALUES = [b"x" * size for size in (0, 1, 100, 10_000, 3)]
 

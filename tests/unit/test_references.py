@@ -14,8 +14,8 @@ import pytest
 from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from tests.accumulator import Accumulator
-from tests.support import deliver_all, drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all, drain
 
 ROUNDS = 200
 

@@ -40,9 +40,10 @@ from shmaccum.sender import Sender, closing
 from shmaccum.sender.closing import Closing
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Sink
-from tests.dying import dies_at_system_call
-from tests.sending import ScriptedSink
-from tests.support import WATCHDOG_S, Child, end_senders, wait_until
+from tests.support.arenas import end_senders
+from tests.support.processes import WATCHDOG_S, Child, wait_until
+from tests.support.sender import ScriptedSink
+from tests.support.system_calls import dies_at_system_call
 
 TOPIC = "flights"
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 8}

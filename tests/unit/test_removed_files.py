@@ -22,8 +22,8 @@ from shmaccum.serving.transactions_file import TransactionsFile
 from shmaccum.shipping import Shipper
 from shmaccum.shipping.shipper import shipping_lock
 from shmaccum.sinks.memory import MemorySink
-from tests.log_support import TOPIC, make_batches, offsets, open_log
-from tests.support import wait_until
+from tests.support.processes import wait_until
+from tests.support.segment_log import TOPIC, make_batches, offsets, open_log
 
 GROUP = "g"
 PLACES = [TopicPartition(TOPIC, number) for number in range(2)]

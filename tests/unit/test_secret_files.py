@@ -20,7 +20,7 @@ from shmaccum.serving.client_settings import read_client_settings
 from shmaccum.serving.transport import TlsFiles
 from shmaccum.serving.users import UsersFile, Verifier
 from shmaccum.sinks.kafka.library.login import tls_context
-from tests.support import Child
+from tests.support.processes import Child
 
 USER, GROUP, OTHER_GROUP = 23481, 23482, 23483
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which may become another user")

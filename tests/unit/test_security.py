@@ -26,9 +26,9 @@ from shmaccum.config.secret import Secret
 from shmaccum.exceptions import ArenaForbiddenError, InvalidArgumentError, NotAnArenaError
 from shmaccum.keeper import ensure_sender
 from shmaccum.producer.buffer_pool import BufferPool
-from tests.accumulator import Accumulator
-from tests.other_users import OtherUsers, needs_root
-from tests.support import SHARED_MEMORY, drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import SHARED_MEMORY, drain
+from tests.support.other_users import OtherUsers, needs_root
 from tests.unit.cli.conftest import Shell
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 8, "waiter_count": 8}

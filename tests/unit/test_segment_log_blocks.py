@@ -19,7 +19,7 @@ from shmaccum.segment_log import LogBatch, LogReader
 from shmaccum.segment_log import segment_view as views
 from shmaccum.segment_log.columns import RecordColumns, decode_columns
 from shmaccum.segment_log.walk import OffsetRange
-from tests.log_support import TOPIC, log_files, make_batch, make_batches, open_log
+from tests.support.segment_log import TOPIC, log_files, make_batch, make_batches, open_log
 from tests.unit.test_segment_log_columns import RECORDS, cells, log_batch, made, numbers
 
 OFFSET_MAX = 2**63 - 1

@@ -17,7 +17,7 @@ from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError
 from shmaccum.format.batch_header import read_header
 from shmaccum.segment_log import LogBatch, LogReader, LogRecord
 from shmaccum.segment_log.columns import BytesColumn, decode_columns
-from tests.log_support import START_MS, TOPIC, MadeBatch, make_batch, make_batches, open_log
+from tests.support.segment_log import START_MS, TOPIC, MadeBatch, make_batch, make_batches, open_log
 
 CELL = st.none() | st.binary(max_size=30)
 RECORDS = st.lists(

@@ -25,7 +25,7 @@ from shmaccum.segment_log.file_names import (
     TEMPORARY,
     TRANSACTIONS_FOLDER,
 )
-from tests.log_support import TOPIC, make_batches, open_log
+from tests.support.segment_log import TOPIC, make_batches, open_log
 
 WATCHDOG_S = 60
 FOLDER = f"{TOPIC}-0"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from shmaccum.segment_log import LogReader, Refusal, check_log
-from tests.log_support import PRODUCER_ID, START_MS, TOPIC, MadeBatch, log_files, make_batch, offsets, open_log
+from tests.support.segment_log import PRODUCER_ID, START_MS, TOPIC, MadeBatch, log_files, make_batch, offsets, open_log
 
 OPTIONS: dict[str, Any] = {"segment_bytes": 700, "index_interval_bytes": 100, "retention_bytes": 1500}
 SHAPE = st.tuples(st.integers(1, 4), st.integers(0, 60), st.integers(0, 10**6))

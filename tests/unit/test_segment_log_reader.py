@@ -39,7 +39,7 @@ from shmaccum.segment_log.partition_folders import make_partition_folder
 from shmaccum.segment_log.reader import POLL_INTERVAL_S_MAX, POLL_INTERVAL_S_MIN, OnCorrupt, PartitionReader
 from shmaccum.sinks.compression import CODECS as COMPRESSIONS
 from shmaccum.sinks.compression import Compressor
-from tests.log_support import START_MS, TOPIC, MadeBatch, log_files, make_batch, make_batches, offsets, open_log
+from tests.support.segment_log import START_MS, TOPIC, MadeBatch, log_files, make_batch, make_batches, offsets, open_log
 
 
 def reader_of(path: Path, *, verify_crc: bool = True, on_corrupt: OnCorrupt = "raise") -> PartitionReader:

@@ -22,9 +22,9 @@ from shmaccum.format.batch_header import read_header
 from shmaccum.segment_log import LogDirectory, LogReader, Refusal, check_log, recovery
 from shmaccum.segment_log.small_files import properties
 from shmaccum.segment_log.walk import Damage, Found, walk
-from tests.log_support import (
+from tests.support.processes import Child, wait_until
+from tests.support.segment_log import (
     TOPIC,
-    Interruption,
     MadeBatch,
     log_files,
     make_batches,
@@ -34,7 +34,7 @@ from tests.log_support import (
     wire_in_files,
     without_prefixes,
 )
-from tests.support import Child, wait_until
+from tests.support.system_calls import Interruption
 
 DENSE = {"index_interval_bytes": 1}
 

@@ -21,12 +21,12 @@ from shmaccum.segment_log.producer_state import ProducerState
 from shmaccum.segment_log.recovery import Recovery
 from shmaccum.segment_log.transaction_index import Aborted, pack_aborted, read_aborted
 from shmaccum.segment_log.transaction_marker import decision_in, marker_batch
-from tests.log_support import (
+from tests.support.processes import Child
+from tests.support.segment_log import (
     START_MS,
     TOPIC,
     A,
     B,
-    Interruption,
     batch_of,
     log_files,
     make_batch,
@@ -35,7 +35,7 @@ from tests.log_support import (
     partition_folder,
     values_of,
 )
-from tests.support import Child
+from tests.support.system_calls import Interruption
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,8 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import OPEN_PARTITIONS_MAX, LogDirectory
 from shmaccum.segment_log.partition_folders import make_partition_folder
 from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
-from tests.log_support import (
+from tests.support.processes import run_in_child
+from tests.support.segment_log import (
     PRODUCER_ID,
     START_MS,
     TOPIC,
@@ -38,7 +39,6 @@ from tests.log_support import (
     partition_folder,
     wire_in_files,
 )
-from tests.support import run_in_child
 
 
 def names(path: Path) -> list[str]:

@@ -29,8 +29,9 @@ from shmaccum.exceptions import (
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries, DeliveryCounts, OffsetRange
-from tests.accumulator import Accumulator
-from tests.support import Drainer, drain, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import Drainer, drain
+from tests.support.processes import wait_until
 from tests.unit.many import PARTITION_COUNTS, check_places, deliver, wanted_partition
 
 NOW_MS = 1_600_000_000_000

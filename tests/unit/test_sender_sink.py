@@ -24,8 +24,8 @@ from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.names import NAME_SIZE_MAX, expect_sink, name_in_arena, one_spelling
-from tests.accumulator import Accumulator
-from tests.sending import ScriptedSink
+from tests.support.accumulator import Accumulator
+from tests.support.sender import ScriptedSink
 from tests.unit.cli.conftest import Shell
 
 HERE = os.path.realpath(".")

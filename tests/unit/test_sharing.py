@@ -23,8 +23,9 @@ from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
-from tests.other_users import OtherUsers, needs_root
-from tests.support import SHARED_MEMORY, wait_until
+from tests.support.arenas import SHARED_MEMORY
+from tests.support.other_users import OtherUsers, needs_root
+from tests.support.processes import wait_until
 
 SENDER_USER, WORKER_USER, OTHER_WORKER, STRANGER = 23451, 23452, 23453, 23454
 GROUP, OWN_GROUP = 23460, 23461

@@ -12,8 +12,8 @@ from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sinks import Ack, Verdict, WireBatch, open_sink, register_sink, sink_kinds, sink_type
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.null import NullSink
-from tests.accumulator import Accumulator
-from tests.support import drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import drain
 
 
 def wire_of(accumulator: Accumulator) -> Iterator[WireBatch]:

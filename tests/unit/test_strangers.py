@@ -31,8 +31,9 @@ from shmaccum.arena.results_bell import ResultsListener
 from shmaccum.cli import main
 from shmaccum.exceptions import ArenaForbiddenError
 from shmaccum.sinks.memory import MemorySink
-from tests.other_users import needs_root
-from tests.support import SHARED_MEMORY, Child, end_senders
+from tests.support.arenas import SHARED_MEMORY, end_senders
+from tests.support.other_users import needs_root
+from tests.support.processes import Child
 
 SENDER_USER, WORKER_USER, STRANGER = 23451, 23452, 23454
 GROUP, OWN_GROUP = 23460, 23461

@@ -20,8 +20,9 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import ArenaClosedError, ArenaInUseError, BatchInUseError, ProducerClosedError
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries
-from tests.accumulator import Accumulator
-from tests.support import HAS_NO_GIL, Drainer, drain, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import Drainer, drain
+from tests.support.processes import HAS_NO_GIL, wait_until
 
 THREAD_COUNT = 6
 RECORD_COUNT = 2000

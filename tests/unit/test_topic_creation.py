@@ -27,10 +27,10 @@ from shmaccum.serving.topics import Topics
 from shmaccum.shipping import Shipper
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.spark.positions import chosen_partitions, latest_positions, starting_positions
-from tests.dying import dies_at_system_call
-from tests.log_support import TOPIC, make_batches, offsets, open_log
-from tests.serving_support import served
-from tests.support import wait_until
+from tests.support.log_server import served
+from tests.support.processes import wait_until
+from tests.support.segment_log import TOPIC, make_batches, offsets, open_log
+from tests.support.system_calls import dies_at_system_call
 
 PARTITIONS = 3
 PLACES = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]

@@ -22,8 +22,8 @@ from shmaccum.segment_log.topic_settings import TopicSettings
 from shmaccum.serving.topics import Topics
 from shmaccum.shipping import Shipper
 from shmaccum.sinks.memory import MemorySink
-from tests.log_support import TOPIC, make_batch, open_log
-from tests.support import wait_until
+from tests.support.processes import wait_until
+from tests.support.segment_log import TOPIC, make_batch, open_log
 
 PLACE = TopicPartition(TOPIC, 0)
 PLACES = [TopicPartition(TOPIC, number) for number in range(2)]

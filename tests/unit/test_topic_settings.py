@@ -14,7 +14,8 @@ from shmaccum.exceptions import InvalidArgumentError, LogError, OffsetOutOfRange
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.small_files import read_topic_id
-from tests.log_support import START_MS, TOPIC, Interruption, MadeBatch, log_files, make_batches, open_log
+from tests.support.segment_log import START_MS, TOPIC, MadeBatch, log_files, make_batches, open_log
+from tests.support.system_calls import Interruption
 
 
 def test_a_setting_holds_at_once_and_after_a_new_open(tmp_path: Path) -> None:

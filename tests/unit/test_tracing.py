@@ -15,7 +15,7 @@ from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.producer.pipeline import ProducerRecord
 from shmaccum.tracing import TracingInterceptor
-from tests.support import Drainer
+from tests.support.arenas import Drainer
 
 trace = pytest.importorskip("opentelemetry.trace")
 

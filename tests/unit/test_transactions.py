@@ -37,8 +37,9 @@ from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.small_files import properties
 from shmaccum.segment_log.transaction_files import Decision, TransactionFiles
 from shmaccum.sender import Sender
-from tests.log_support import START_MS, TOPIC, Interruption, make_batch
-from tests.support import WATCHDOG_S, Child, wait_until
+from tests.support.processes import WATCHDOG_S, Child, wait_until
+from tests.support.segment_log import START_MS, TOPIC, make_batch
+from tests.support.system_calls import Interruption
 
 SEVENTH = TransactionId("query", 7)
 ONLY = TransactionId("job")

@@ -17,7 +17,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogReader
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_batch import LogBatch
-from tests.log_support import START_MS, TOPIC, make_batch
+from tests.support.segment_log import START_MS, TOPIC, make_batch
 
 
 def made(records: bytes | None = None, **fields: Any) -> LogBatch:

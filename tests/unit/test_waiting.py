@@ -20,8 +20,9 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.semaphores import make_semaphore
 from shmaccum.exceptions import BatchCompletedError, BufferExhaustedError, NoWaiterEntryError, RecordTooLargeError
-from tests.accumulator import Accumulator
-from tests.support import Child, check_idle, deliver_all, drain, each_semaphore, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import check_idle, deliver_all, drain, each_semaphore
+from tests.support.processes import Child, wait_until
 
 LONG_MS = 60_000
 

@@ -28,8 +28,8 @@ from shmaccum.exceptions import (
 )
 from shmaccum.producer import loop_results
 from shmaccum.sender import Sender
-from tests.sending import ScriptedSink, refuse
-from tests.support import wait_until
+from tests.support.processes import wait_until
+from tests.support.sender import ScriptedSink, refuse
 
 TOPIC = "topic"
 VALUE = b"v" * 1000

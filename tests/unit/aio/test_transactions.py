@@ -28,8 +28,8 @@ from shmaccum.exceptions import (
 )
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.sinks.memory import MemorySink
-from tests.support import WATCHDOG_S, wait_until
-from tests.transacting import fence, is_over, offsets_in
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.transactions import fence, is_over, offsets_in
 
 TOPIC = "t"
 INPUT = TopicPartition("in", 0)

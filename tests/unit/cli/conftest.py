@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 
 from shmaccum.arena import Arena
 from shmaccum.cli import live, main
-from tests.accumulator import Accumulator
-from tests.support import drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import drain
 
 RECORD_COUNT = 40
 MOMENT_S = 0.01

@@ -15,8 +15,8 @@ import pytest
 
 from shmaccum import Consumer, TopicPartition
 from shmaccum.segment_log.directory import LogDirectory
-from tests.log_support import START_MS, TOPIC, make_batch, open_log
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import START_MS, TOPIC, make_batch, open_log
 from tests.unit.cli.conftest import Shell
 
 GROUP = "readers"

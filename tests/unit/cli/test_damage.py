@@ -16,7 +16,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.cli import main
-from tests.support import Child
+from tests.support.processes import Child
 from tests.unit.cli.conftest import damage_region
 
 WORKING = {

@@ -25,8 +25,8 @@ from shmaccum.cli import main
 from shmaccum.cli.group import COMMANDS
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
-from tests.accumulator import Accumulator
-from tests.support import Child
+from tests.support.accumulator import Accumulator
+from tests.support.processes import Child
 from tests.unit.cli.conftest import Shell, damage_region
 
 TIMEOUT_S = 600

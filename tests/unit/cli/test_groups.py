@@ -19,8 +19,8 @@ from shmaccum.groups import members
 from shmaccum.groups.export import partition_of
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile
 from shmaccum.segment_log.reader import LogReader
-from tests.log_support import START_MS, TOPIC, make_batches, open_log
-from tests.serving_support import served
+from tests.support.log_server import served
+from tests.support.segment_log import START_MS, TOPIC, make_batches, open_log
 from tests.unit.cli.conftest import Shell
 
 GROUP = "readers/ä"

@@ -15,7 +15,16 @@ from shmaccum.cli.log_cat import compile_format
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogRecord
-from tests.log_support import START_MS, TOPIC, log_files, make_batch, make_batches, offsets, open_log, partition_folder
+from tests.support.segment_log import (
+    START_MS,
+    TOPIC,
+    log_files,
+    make_batch,
+    make_batches,
+    offsets,
+    open_log,
+    partition_folder,
+)
 from tests.unit.cli.conftest import Shell
 
 RECORD = LogRecord(17, 1234, b"key", "välue".encode(), (("a", b"1"), ("b", None)))

@@ -22,8 +22,8 @@ from shmaccum.cli.inspect import ROW_COUNT_MAX, hex_lines, shown
 from shmaccum.format.batch_header import TRANSACTIONAL
 from shmaccum.observe.inspection import Inspector
 from shmaccum.segment_log import LogReader
-from tests.accumulator import Accumulator
-from tests.support import deliver_all, drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all, drain
 from tests.unit.cli.conftest import RECORD_COUNT, Shell, damage_region
 
 LOOKING = {

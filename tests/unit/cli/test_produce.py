@@ -17,8 +17,9 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from tests.accumulator import Accumulator
-from tests.support import deliver_all, drain, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all, drain
+from tests.support.processes import wait_until
 
 TOPIC = "lines"
 Header = tuple[str, bytes | None]

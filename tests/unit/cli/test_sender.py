@@ -20,9 +20,10 @@ from shmaccum.arena.doorbell import wait_readable
 from shmaccum.cli.stop import Outcome
 from shmaccum.observe.observation import Observer
 from shmaccum.segment_log import LogReader
-from tests.accumulator import Accumulator
-from tests.other_users import OtherUsers, needs_root
-from tests.support import deliver_all, sender_pid, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all, sender_pid
+from tests.support.other_users import OtherUsers, needs_root
+from tests.support.processes import wait_until
 from tests.unit.cli.conftest import Shell
 
 TOPIC = "flights"

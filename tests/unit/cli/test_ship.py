@@ -13,7 +13,7 @@ import pytest
 from shmaccum.segment_log import LogReader
 from shmaccum.segment_log.shipped import read_shipped
 from shmaccum.shipping import Shipper
-from tests.log_support import TOPIC, log_files, make_batches, offsets, open_log
+from tests.support.segment_log import TOPIC, log_files, make_batches, offsets, open_log
 from tests.unit.cli.conftest import Shell
 
 

@@ -23,8 +23,9 @@ from shmaccum.cli.drawing import Screen, View, drawn
 from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.observe.observation import ErrorFacts, Observation, Observer, ProcessFacts, Rates
-from tests.accumulator import Accumulator
-from tests.support import Child, deliver_all, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all
+from tests.support.processes import Child, wait_until
 from tests.unit.cli.conftest import Shell, fill
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.log_support import TOPIC, make_batches, open_log
-from tests.serving_support import served
+from tests.support.log_server import served
+from tests.support.segment_log import TOPIC, make_batches, open_log
 from tests.unit.cli.conftest import Shell
 
 

@@ -13,7 +13,8 @@ import pytest
 from shmaccum import Sender
 from shmaccum.arena import Arena
 from shmaccum.keeper import keeper
-from tests.support import end_senders, wait_until
+from tests.support.arenas import end_senders
+from tests.support.processes import wait_until
 
 TOPIC = "flights"
 

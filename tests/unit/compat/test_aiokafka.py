@@ -20,7 +20,8 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.compat.aiokafka import ROWS, AIOKafkaProducer
 from shmaccum.exceptions import BufferExhaustedError, DeliveryFailedError
 from shmaccum.segment_log import LogReader
-from tests.support import WATCHDOG_S, Drainer
+from tests.support.arenas import Drainer
+from tests.support.processes import WATCHDOG_S
 from tests.unit.compat.conftest import TOPIC
 
 

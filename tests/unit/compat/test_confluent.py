@@ -29,8 +29,9 @@ from shmaccum.compat import confluent
 from shmaccum.compat.confluent import Producer
 from shmaccum.exceptions import BufferExhaustedError, UnknownPartitionError
 from shmaccum.segment_log import LogReader
-from tests.accumulator import Accumulator
-from tests.support import WATCHDOG_S, Child, Drainer, drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import Drainer, drain
+from tests.support.processes import WATCHDOG_S, Child
 from tests.unit.compat.conftest import TOPIC
 
 THREAD_COUNT = 4

@@ -27,9 +27,9 @@ from shmaccum.exceptions import ArenaBusyError, NoTransactionError, TransactionE
 from shmaccum.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.sinks.memory import MemorySink
-from tests.log_support import values_of
-from tests.support import WATCHDOG_S, wait_until
-from tests.transacting import fence, offsets_in, sending
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import values_of
+from tests.support.transactions import fence, offsets_in, sending
 from tests.unit.compat.conftest import TOPIC
 from tests.unit.compat.test_confluent import dotted
 

@@ -24,8 +24,8 @@ from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.membership import Membership
 from shmaccum.groups.plan import MemberRow, Plan
 from shmaccum.segment_log.directory import LogDirectory
-from tests.log_support import TOPIC, open_log
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import TOPIC, open_log
 
 IN_GROUP: dict[str, Any] = {"group_id": "g", "partition_assignment_strategy": ["sticky"]}
 """Only the partitions of a member that leaves change hands."""

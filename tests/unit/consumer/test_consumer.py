@@ -34,7 +34,7 @@ from shmaccum.consumer import OffsetAndMetadata, group, news
 from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_watch import LogWatch
-from tests.log_support import START_MS, TOPIC, log_files, make_batch, make_batches, open_log
+from tests.support.segment_log import START_MS, TOPIC, log_files, make_batch, make_batches, open_log
 
 WATCHDOG_MS = 60_000
 PLACE = TopicPartition(TOPIC, 0)

@@ -17,7 +17,7 @@ from shmaccum import Consumer, ConsumerRecord, CorruptLogError, TopicPartition, 
 from shmaccum.exceptions import CodecMissingError, CorruptArenaError, ShmaccumError
 from shmaccum.format.batch_header import CONTROL, HEADER_SIZE, LOG_APPEND_TIME, read_header, sealed_header
 from shmaccum.segment_log import codecs
-from tests.log_support import START_MS, TOPIC, log_files, make_batch, make_batches, open_log
+from tests.support.segment_log import START_MS, TOPIC, log_files, make_batch, make_batches, open_log
 
 PLACE = TopicPartition(TOPIC, 0)
 OFFSET_MAX = 2**63 - 1

@@ -20,8 +20,8 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_watch import LogWatch
-from tests.log_support import TOPIC, make_batch, make_batches, open_log
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import TOPIC, make_batch, make_batches, open_log
 
 PLACE = TopicPartition(TOPIC, 0)
 FOREVER_MS = 3_600_000

@@ -19,7 +19,7 @@ from shmaccum.consumer.shared_watch import _Current
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups import shared_offsets
 from shmaccum.segment_log import LogDirectory
-from tests.support import WATCHDOG_S
+from tests.support.processes import WATCHDOG_S
 
 TOPIC = "t"
 

@@ -16,7 +16,7 @@ from kafka.consumer.fetcher import ConsumerRecord as KafkaPythonRecord
 
 from shmaccum import ConsumerRecord, TopicPartition, _native
 from shmaccum.format.batch_header import HEADER_SIZE
-from tests.log_support import START_MS, TOPIC, make_batch
+from tests.support.segment_log import START_MS, TOPIC, make_batch
 
 PLACE = TopicPartition(TOPIC, 3)
 HEADERS = (("a", b"12"), ("b", None))

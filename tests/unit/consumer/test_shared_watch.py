@@ -15,7 +15,7 @@ import pytest
 
 from shmaccum.consumer.news import News
 from shmaccum.segment_log.log_watch import LogWatch
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
 
 
 @pytest.fixture

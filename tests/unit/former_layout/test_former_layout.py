@@ -30,10 +30,11 @@ from shmaccum.exceptions import ArenaError, LayoutMismatchError
 from shmaccum.observe.inspection import Inspector
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
-from tests.accumulator import Accumulator
-from tests.dying import dies_at_system_call
-from tests.other_users import OtherUsers, needs_root
-from tests.support import SHARED_MEMORY, Child, check_idle, deliver_all, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import SHARED_MEMORY, check_idle, deliver_all
+from tests.support.other_users import OtherUsers, needs_root
+from tests.support.processes import Child, wait_until
+from tests.support.system_calls import dies_at_system_call
 from tests.unit.cli.conftest import Shell
 
 ARCHIVE = Path(__file__).with_name("layout-1.tar.xz")

@@ -24,7 +24,7 @@ from shmaccum.segment_log import lock_descriptor
 from shmaccum.segment_log.file_names import GROUPS_FOLDER
 from shmaccum.segment_log.lock_descriptor import FLOCK
 from shmaccum.segment_log.regular_files import open_regular
-from tests.support import wait_until
+from tests.support.processes import wait_until
 
 PLACES = [TopicPartition("flights", partition) for partition in range(3)]
 

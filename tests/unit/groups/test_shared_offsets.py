@@ -17,7 +17,7 @@ from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.offsets_file import OFFSETS, Committed, OffsetsFile, file_stem
 from shmaccum.groups.shared_offsets import SharedOffsets, _Current, shared_offsets
 from shmaccum.segment_log.file_names import GROUPS_FOLDER
-from tests.support import WATCHDOG_S
+from tests.support.processes import WATCHDOG_S
 
 PLACES = [TopicPartition("a", number) for number in range(4)]
 COMMITS_EACH = 100

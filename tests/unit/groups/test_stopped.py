@@ -17,8 +17,8 @@ from shmaccum.consumer import group
 from shmaccum.groups.member_locks import MEMBERS_BYTE, MemberLocks
 from shmaccum.groups.plan import MemberRow
 from shmaccum.groups.stopped import LOOK_MAX_S, StoppedWatch, holds_byte
-from tests.log_support import TOPIC, make_batch, open_log
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import TOPIC, make_batch, open_log
 
 LIMIT_S = 10.0
 HOLDER = """

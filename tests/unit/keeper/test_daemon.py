@@ -21,7 +21,8 @@ from shmaccum.config import KafkaSinkOptions, SenderOptions, ServerOptions
 from shmaccum.exceptions import SenderNotStartedError
 from shmaccum.keeper import Recipe, ensure_sender, inheritance, start
 from shmaccum.sender import daemon
-from tests.support import WATCHDOG_S, end_senders, sender_pid, wait_until
+from tests.support.arenas import end_senders, sender_pid
+from tests.support.processes import WATCHDOG_S, wait_until
 
 PLANTED = ("posix_ipc", "msgpack", "json", "shmaccum", "kafka", "sitecustomize", "usercustomize")
 """Modules that a sender imports or may import, as another user would plant them."""

@@ -33,7 +33,8 @@ from shmaccum.keeper import IDLE_EXIT_DEFAULT, Recipe, SenderKeeper, ensure_send
 from shmaccum.keeper.keeper import PAUSE_MAX_S, Restarts
 from shmaccum.keeper.start import elected_at_once
 from shmaccum.segment_log import LogReader
-from tests.support import SHARED_MEMORY, WATCHDOG_S, Child, end_senders, sender_pid, wait_until
+from tests.support.arenas import SHARED_MEMORY, end_senders, sender_pid
+from tests.support.processes import WATCHDOG_S, Child, wait_until
 
 TOPIC = "flights"
 KILLS = 3

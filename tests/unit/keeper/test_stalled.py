@@ -22,8 +22,9 @@ from shmaccum.keeper import stalled
 from shmaccum.keeper.stalled import LOOK_MAX_S, StallWatch
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.victim import Victim
-from tests.accumulator import Accumulator
-from tests.support import WATCHDOG_S, Child, end_senders, sender_pid, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import end_senders, sender_pid
+from tests.support.processes import WATCHDOG_S, Child, wait_until
 
 LIMIT_MS = 10_000
 PROCESSES_REF = 8192

@@ -13,7 +13,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.observe.health import REPORT_NS_MAX, SILENCE_NS_MAX, TROUBLES, Question, troubles
 from shmaccum.observe.observation import ErrorFacts, Observation, Observer, PartitionFacts
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from shmaccum.arena.slot_word import STATE_OF
 from shmaccum.observe.picture import CELL_COUNT_MAX, _most_telling
 from shmaccum.observe.prometheus import ArenaCollector, SenderCollector, ServerCollector
 from shmaccum.observe.server import CONNECTION_COUNT_MAX, HEAD_SIZE_MAX, WORKER_COUNT, MetricsServer
-from tests.accumulator import Accumulator
-from tests.support import deliver_all
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import deliver_all
 
 WATCHDOG_S = 30
 

@@ -17,8 +17,8 @@ from shmaccum.producer import Producer
 from shmaccum.relay import Relay
 from shmaccum.segment_log import LogDirectory, LogReader
 from shmaccum.sender import Sender
-from tests.log_support import make_batch
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import make_batch
 
 INPUT, OUTPUT = "flights", "delays"
 GROUP = "delays"

@@ -15,7 +15,7 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.consumer import Consumer
 from shmaccum.producer import Producer
-from tests.dying import dies_at_system_call
+from tests.support.system_calls import dies_at_system_call
 from tests.unit.relay.relaying import (
     INPUT,
     PARTITIONS,

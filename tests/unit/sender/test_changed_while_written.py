@@ -20,8 +20,8 @@ from shmaccum.segment_log import LogReader, check_log
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
-from tests.accumulator import Accumulator
-from tests.log_support import make_batch
+from tests.support.accumulator import Accumulator
+from tests.support.segment_log import make_batch
 
 TOPIC = "flights"
 VALUE = b"the record that is struck" * 8

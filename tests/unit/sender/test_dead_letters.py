@@ -30,7 +30,7 @@ from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender, dead_letters
 from shmaccum.sender.dead_letters import PREFIX
 from shmaccum.sinks.memory import MemorySink
-from tests.sending import TOPIC, Sending, refuse, retry, too_large
+from tests.support.sender import TOPIC, Sending, refuse, retry, too_large
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 10, "retry_backoff_max_ms": 10}
 TIMEOUT_MS = 30_000
@@ -333,7 +333,7 @@ DYING = """
 import os, signal, sys
 from shmaccum.sender import Sender, dead_letters
 from shmaccum.sinks.sink import Ack, Verdict
-from tests.sending import ScriptedSink, refuse
+from tests.support.sender import ScriptedSink, refuse
 
 arena, directory, moment = sys.argv[1:]
 original = dead_letters.DeadLetters.write

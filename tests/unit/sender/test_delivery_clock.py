@@ -18,7 +18,7 @@ from shmaccum.sender import Sender
 from shmaccum.sender.delivery_clock import STEP_MAX_NS
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.sink import Ack, Sink, WireBatch
-from tests.sending import MS, ScriptedSink, Sending
+from tests.support.sender import MS, ScriptedSink, Sending
 
 TIMEOUT_MS = 120_000
 HOUR_MS = 3_600_000

@@ -11,9 +11,9 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
-from tests.accumulator import Accumulator
-from tests.log_support import values_of
-from tests.support import boot_again
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import boot_again
+from tests.support.segment_log import values_of
 
 TOPIC = "flights"
 PARTITION_COUNT = 4

@@ -24,8 +24,8 @@ from shmaccum.segment_log.log_batch import LogBatch
 from shmaccum.sender import Sender
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.sink import Ack, WireBatch
-from tests.accumulator import Accumulator
-from tests.dying import dies_at_system_call
+from tests.support.accumulator import Accumulator
+from tests.support.system_calls import dies_at_system_call
 
 TOPIC = "flights"
 PARTITIONS = 3

@@ -21,10 +21,10 @@ from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.small_files import read_topic_id
 from shmaccum.sender import Sender
 from shmaccum.sinks.log import LogSink
-from tests.log_support import TOPIC as LOG_TOPIC
-from tests.log_support import log_files, make_batches, offsets, open_log, partition_folder
-from tests.sending import TOPIC, Sending
-from tests.support import wait_until
+from tests.support.processes import wait_until
+from tests.support.segment_log import TOPIC as LOG_TOPIC
+from tests.support.segment_log import log_files, make_batches, offsets, open_log, partition_folder
+from tests.support.sender import TOPIC, Sending
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 1}
 Open = Callable[..., Sending]

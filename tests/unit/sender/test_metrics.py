@@ -10,7 +10,7 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.sinks.sink import Ack, Verdict
-from tests.sending import TOPIC, Sending
+from tests.support.sender import TOPIC, Sending
 
 TIMEOUT_MS = 1000
 OTHER = "other"

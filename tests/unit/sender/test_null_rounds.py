@@ -13,7 +13,7 @@ from shmaccum.arena import Arena
 from shmaccum.sender import Sender
 from shmaccum.sinks.null import NullSink
 from shmaccum.sinks.sink import Ack, WireBatch
-from tests.accumulator import Accumulator
+from tests.support.accumulator import Accumulator
 
 TOPIC = "flights"
 

@@ -45,11 +45,11 @@ from shmaccum.sender.spill_file import HEAD_SIZE, Position, Row, SpillFile
 from shmaccum.shipping import Shipper
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.sink import Ack, WireBatch
-from tests.accumulator import Accumulator
-from tests.dying import dies_at_system_call
-from tests.log_support import make_batch
-from tests.sending import TOPIC, ScriptedSink, Sending, refuse, retry
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import make_batch
+from tests.support.sender import TOPIC, ScriptedSink, Sending, refuse, retry
+from tests.support.system_calls import dies_at_system_call
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 1}
 SLOT_COUNT = 16

@@ -20,8 +20,8 @@ from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
-from tests.other_users import needs_root
-from tests.support import WATCHDOG_S, Child, wait_until
+from tests.support.other_users import needs_root
+from tests.support.processes import WATCHDOG_S, Child, wait_until
 
 USER, GROUP = 23471, 23472
 

@@ -27,9 +27,9 @@ from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.null import NullSink
 from shmaccum.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
-from tests.accumulator import Accumulator
-from tests.sending import MS, TOPIC, ScriptedSink, Sending, refuse, rests_of, retry
-from tests.support import WATCHDOG_S, Child, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.processes import WATCHDOG_S, Child, wait_until
+from tests.support.sender import MS, TOPIC, ScriptedSink, Sending, refuse, rests_of, retry
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 10, "retry_backoff_max_ms": 10}
 PAUSE_MS = 20

@@ -16,7 +16,7 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.sender.supervisor import Supervisor
-from tests.support import WATCHDOG_S
+from tests.support.processes import WATCHDOG_S
 
 
 class FakeSystemd:

@@ -20,10 +20,10 @@ import pytest
 from shmaccum.serving import LogServer
 from shmaccum.serving.fetching import Ordinary, Served, receive_ready
 from shmaccum.serving.topics import Topics
-from tests.fetch_support import SIZE_MAX, no_session, python_answer, ready, whole_fetch
-from tests.log_support import TOPIC, log_files, make_batch, open_log
-from tests.serving_support import DEADLINE_S, address_of, answer_of, fetch, running, stranger
-from tests.support import wait_until
+from tests.support.fetch_requests import SIZE_MAX, no_session, python_answer, ready, whole_fetch
+from tests.support.log_server import DEADLINE_S, address_of, answer_of, fetch, running, stranger
+from tests.support.processes import wait_until
+from tests.support.segment_log import TOPIC, log_files, make_batch, open_log
 
 Pair = tuple[socket.socket, socket.socket]
 BATCH_SIZE = 100_000

@@ -24,8 +24,8 @@ from shmaccum.serving.messages import decode, encode_request, read_head
 from shmaccum.serving.steps import take_all
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.users import ANYBODY
-from tests.dying import dies_at_system_call
-from tests.log_support import TOPIC, make_batches, open_log
+from tests.support.segment_log import TOPIC, make_batches, open_log
+from tests.support.system_calls import dies_at_system_call
 
 OFFSET_COMMIT, VERSION = 8, 7
 PLACE = TopicPartition(TOPIC, 0)

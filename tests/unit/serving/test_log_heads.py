@@ -16,7 +16,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.log_file import FileRange, LogFile
 from shmaccum.serving import log_heads
 from shmaccum.serving.log_heads import LogHead, OpenFiles
-from tests.log_support import TOPIC, log_files, make_batch, make_batches, open_log
+from tests.support.segment_log import TOPIC, log_files, make_batch, make_batches, open_log
 
 PLACE = TopicPartition(TOPIC, 0)
 

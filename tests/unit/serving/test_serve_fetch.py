@@ -36,10 +36,10 @@ from shmaccum.serving.messages import BadFrameError, encode_request, read_head
 from shmaccum.serving.sessions import Session, Sessions
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.transport import PlainTransport
-from tests.fetch_support import FETCH, SIZE_MAX, as_bytes, no_session, python_answer, ready
 from tests.fuzz.frames import faulty
-from tests.log_support import TOPIC, batch_of, log_files, make_batch, make_batches, open_log
-from tests.serving_support import DEADLINE_S, answer_of, fetch, running, stranger
+from tests.support.fetch_requests import FETCH, SIZE_MAX, as_bytes, no_session, python_answer, ready
+from tests.support.log_server import DEADLINE_S, answer_of, fetch, running, stranger
+from tests.support.segment_log import TOPIC, batch_of, log_files, make_batch, make_batches, open_log
 
 VERSIONS = range(4, 18)
 OTHER = "other"

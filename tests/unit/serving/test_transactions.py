@@ -42,8 +42,9 @@ from shmaccum.serving.transactional_id import (
     initialized,
 )
 from shmaccum.serving.transactions_file import TransactionsFile
-from tests.log_support import TOPIC, Interruption, batch_of, offsets, open_log
-from tests.support import Child, wait_until
+from tests.support.processes import Child, wait_until
+from tests.support.segment_log import TOPIC, batch_of, offsets, open_log
+from tests.support.system_calls import Interruption
 
 PLACE = TopicPartition(TOPIC, 0)
 TIMEOUT_MS = 60_000

@@ -31,8 +31,8 @@ from shmaccum.segment_log import LogReader
 from shmaccum.segment_log.log_file import LogFile
 from shmaccum.segment_log.shipped import Position, PositionsFile, Shipped, ShippedTo, read_shipped
 from shmaccum.sinks.convoy import LaneReport, LaneState
-from tests.log_support import TOPIC, log_files, make_batches, open_log
-from tests.support import WATCHDOG_S
+from tests.support.processes import WATCHDOG_S
+from tests.support.segment_log import TOPIC, log_files, make_batches, open_log
 
 PRODUCER_ID, EPOCH, ORIGIN = 4711, 3, 0
 BATCH_COUNT, RECORD_COUNT = 40, 3

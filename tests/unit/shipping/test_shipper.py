@@ -33,9 +33,9 @@ from shmaccum.shipping.lane import resumed
 from shmaccum.shipping.shipper import forget
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
-from tests.dying import dies_at_system_call
-from tests.log_support import START_MS, TOPIC, batch_of, log_files, make_batch, make_batches, offsets, open_log
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.segment_log import START_MS, TOPIC, batch_of, log_files, make_batch, make_batches, offsets, open_log
+from tests.support.system_calls import dies_at_system_call
 
 PLACE = TopicPartition(TOPIC, 0)
 

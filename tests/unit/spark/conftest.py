@@ -14,7 +14,7 @@ from shmaccum.arena import Arena
 from shmaccum.sender import Sender
 from shmaccum.sinks import Sink
 from shmaccum.spark.node import forget_producers
-from tests.support import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, wait_until
 
 
 @pytest.fixture(autouse=True)

@@ -28,8 +28,8 @@ from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.spark.arena_batches import ArenaReader, WaitingBatch, _cut
 from shmaccum.spark.data_source import ShmaccumDataSource
 from shmaccum.spark.settings import source_options
-from tests.accumulator import Accumulator
-from tests.support import drain
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import drain
 
 START_MS = 1_700_000_000_000
 RECORDS_PER_BATCH = 5

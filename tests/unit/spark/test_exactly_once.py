@@ -29,7 +29,8 @@ from shmaccum.spark.exactly_once import (
 )
 from shmaccum.spark.settings import sink_settings
 from shmaccum.spark.writers import SinkPlan
-from tests.support import WATCHDOG_S, Child, each_semaphore, wait_until
+from tests.support.arenas import each_semaphore
+from tests.support.processes import WATCHDOG_S, Child, wait_until
 from tests.unit.spark.test_settings import schema
 from tests.unit.spark.test_writers import batches, numbers
 

@@ -35,8 +35,8 @@ from shmaccum.spark.exactly_once import (
 from shmaccum.spark.kafka_session import in_step
 from shmaccum.spark.settings import sink_settings
 from shmaccum.spark.writers import SinkPlan
-from tests.log_support import values_of
-from tests.serving_support import PARTITION_COUNT, address_of, running
+from tests.support.log_server import PARTITION_COUNT, address_of, running
+from tests.support.segment_log import values_of
 from tests.unit.spark.test_settings import schema
 from tests.unit.spark.test_writers import batches
 

@@ -39,7 +39,7 @@ from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges, shar
 from shmaccum.spark.positions import Offsets
 from shmaccum.spark.readers import HAS_READ_LIMITS, BatchReader, StreamReader
 from shmaccum.spark.settings import source_options
-from tests.log_support import START_MS, make_batch
+from tests.support.segment_log import START_MS, make_batch
 
 FLIGHTS_0, FLIGHTS_1, PLANES_0 = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("planes", 0)
 

@@ -44,8 +44,9 @@ from shmaccum.spark.node_sender import NodeSender
 from shmaccum.spark.settings import SinkSettings, sink_settings
 from shmaccum.spark.task_writer import TaskWriter
 from shmaccum.spark.writers import BatchWriter, SinkPlan, StreamWriter
-from tests.sending import ScriptedSink, refuse
-from tests.support import run_in_child, sender_pid, wait_until
+from tests.support.arenas import sender_pid
+from tests.support.processes import run_in_child, wait_until
+from tests.support.sender import ScriptedSink, refuse
 from tests.unit.spark.conftest import Running
 from tests.unit.spark.test_settings import schema
 
@@ -186,7 +187,7 @@ def test_without_an_external_sender_a_task_fails_and_says_what_to_run(arena: Are
     with pytest.raises(SenderNotStartedError, match=f"run shmaccum sender {arena.name} --sink"):
         BatchWriter(plan(arena.name, max_block_ms=300)).write(batches(3))
     forget_producers()
-    from tests.accumulator import Accumulator
+    from tests.support.accumulator import Accumulator
 
     with Accumulator(arena) as sender:
         sender.become_sender()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transactional producer of librdkafka as a process: ``python -m tests.serving_producer ADDRESS``.
+"""A transactional producer of librdkafka as a process: ``python -m tests.support.transactional_producer ADDRESS``.
 
 It commits transactions with offsets, one after the other, and prints the number of each that is committed.
 """
@@ -10,8 +10,8 @@ import sys
 
 import confluent_kafka
 
-from tests.log_support import TOPIC
-from tests.serving_support import DEADLINE_S, transactional
+from tests.support.log_server import DEADLINE_S, transactional
+from tests.support.segment_log import TOPIC
 
 
 def main(address: str) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import select
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from shmaccum._native import Token
@@ -17,7 +16,7 @@ from shmaccum.sender import Sender
 from shmaccum.sender.delivery_clock import STEP_MAX_NS
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Ack, Acks, Sink, SinkHost, Verdict, WireBatch
-from tests.accumulator import Accumulator, Completion
+from tests.support.accumulator import Accumulator, Completion
 
 MS = 1_000_000
 TOPIC = "topic"
@@ -222,8 +221,3 @@ def rests_of(sending: Sending) -> list[float]:
 
     sending.scripted.poll = poll_at_once  # type: ignore[method-assign]
     return rests
-
-
-def process_exists(pid: int) -> bool:
-    """True also for the process of another user, which may not be sent a signal."""
-    return Path(f"/proc/{pid}").exists()

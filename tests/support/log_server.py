@@ -16,7 +16,7 @@ import confluent_kafka
 from kafka import KafkaConsumer, KafkaProducer
 
 from shmaccum.serving import LogServer
-from tests.log_support import TOPIC
+from tests.support.segment_log import TOPIC
 
 DEADLINE_S = 60.0
 PARTITION_COUNT = 3

@@ -25,7 +25,7 @@ from shmaccum.serving.fetching import (
 )
 from shmaccum.serving.messages import encode_request, read_head
 from shmaccum.serving.topics import Topics
-from tests.log_support import TOPIC
+from tests.support.segment_log import TOPIC
 
 FETCH = 1
 SIZE_MAX = 1 << 16

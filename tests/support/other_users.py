@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import WATCHDOG_S
+from tests.support.processes import WATCHDOG_S
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SOME_USER, SOME_GROUP = 23450, 23459
 """Numbers that nothing else uses."""
 PUBLIC_PLACES = ("/usr/local/bin", "/usr/bin", "/bin")

@@ -27,9 +27,10 @@ from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Sink
-from tests.accumulator import Accumulator
 from tests.kafka.proxy import RequestProxy
-from tests.support import WATCHDOG_S, Child, sender_pid, wait_until
+from tests.support.accumulator import Accumulator
+from tests.support.arenas import sender_pid
+from tests.support.processes import WATCHDOG_S, Child, wait_until
 
 TOPIC = "flights"
 PARTITION_COUNT = 3

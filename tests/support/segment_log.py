@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from shmaccum.config import LogSinkOptions
@@ -151,53 +149,6 @@ def wire_in_files(path: Path) -> bytes:
 def without_prefixes(batches: Sequence[MadeBatch]) -> bytes:
     """The bytes of batches that an append does not change: all but the first 16 of each."""
     return b"".join(batch.wire[16:] for batch in batches)
-
-
-SYSTEM_CALLS = (
-    "open",
-    "pwritev",
-    "write",
-    "ftruncate",
-    "replace",
-    "rename",
-    "link",
-    "unlink",
-    "rmdir",
-    "mkdir",
-    "makedirs",
-    "fsync",
-    "fdatasync",
-    "close",
-)
-
-
-class Interruption:
-    """Counts system calls of the os module, and does something at the one with this number."""
-
-    def __init__(self, number: int, act: Callable[[], None]) -> None:
-        self.number = number
-        self.count = 0
-        self._act = act
-
-    def install(self, patch: pytest.MonkeyPatch) -> None:
-        for name in SYSTEM_CALLS:
-            patch.setattr(os, name, self._wrap(getattr(os, name)))
-
-    def _wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def interrupted(*arguments: Any, **options: Any) -> Any:
-            self.count += 1
-            if self.count != self.number:
-                return call(*arguments, **options)
-            if call.__name__ == "close":  # it fails, but it closes
-                call(*arguments)
-            self._act()
-            return None
-
-        return interrupted
-
-    @property
-    def has_acted(self) -> bool:
-        return self.count >= self.number
 
 
 def values_of(path: Path, topic: str = TOPIC, isolation_level: IsolationLevel = "read_committed") -> list[bytes]:

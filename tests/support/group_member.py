@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A member of a consumer group as a process: ``python -m tests.serving_member CLIENT ADDRESS``.
+"""A member of a consumer group as a process: ``python -m tests.support.group_member CLIENT ADDRESS``.
 
 It prints its partitions whenever they change, and the value of every record that it reads, one JSON document a line.
 CLIENT is kafka-python, confluent or aiokafka.
@@ -12,7 +12,7 @@ import json
 import sys
 from typing import Any
 
-from tests.log_support import TOPIC
+from tests.support.segment_log import TOPIC
 
 GROUP = "g"
 SESSION_MS, HEARTBEAT_MS = 2000, 200

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""System calls that a test observes: recorded, made to fail, or the last ones of a killed process.
+
+- `dies_at_system_call` runs a function in a child that its parent traces and kills before one of its calls.
+- `Interruption` acts at one call of the ``os`` module, for example with an error.
+- `Forced` records what Python forces to disk, renames and removes, in order. The real calls are made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PTRACE_TRACEME, PTRACE_SYSCALL, PTRACE_SETOPTIONS = 0, 24, 0x4200
+PTRACE_O_TRACESYSGOOD, PTRACE_O_EXITKILL = 1, 1 << 20
+SYSCALL_STOP = signal.SIGTRAP | 0x80
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+_libc.ptrace.restype = ctypes.c_long
+
+
+def dies_at_system_call(prepare: Callable[[], Callable[[], object]], number: int) -> bool:
+    """Runs a function in a child that is killed before its system call of that number. False: it made fewer.
+
+    Args:
+        prepare: called in the child, untraced; answers the function.
+        number: from 1.
+    """
+    pid = os.fork()
+    if pid == 0:
+        _be_traced(prepare)
+    _, status = os.waitpid(pid, 0)
+    if not os.WIFSTOPPED(status):
+        pytest.skip("this machine does not let a process trace its child")
+    _libc.ptrace(PTRACE_SETOPTIONS, pid, None, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)
+    stops = 0
+    while stops < 2 * number - 1:  # one before and one behind each call
+        _libc.ptrace(PTRACE_SYSCALL, pid, None, None)
+        _, status = os.waitpid(pid, 0)
+        if not os.WIFSTOPPED(status):
+            return False
+        stops += os.WSTOPSIG(status) == SYSCALL_STOP
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return True
+
+
+def _be_traced(prepare: Callable[[], Callable[[], object]]) -> None:
+    try:
+        function = prepare()
+        if _libc.ptrace(PTRACE_TRACEME, 0, None, None) < 0:
+            os._exit(77)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        function()
+    finally:
+        os._exit(0)
+
+
+SYSTEM_CALLS = (
+    "open",
+    "pwritev",
+    "write",
+    "ftruncate",
+    "replace",
+    "rename",
+    "link",
+    "unlink",
+    "rmdir",
+    "mkdir",
+    "makedirs",
+    "fsync",
+    "fdatasync",
+    "close",
+)
+
+
+class Interruption:
+    """Counts system calls of the os module, and does something at the one with this number."""
+
+    def __init__(self, number: int, act: Callable[[], None]) -> None:
+        self.number = number
+        self.count = 0
+        self._act = act
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        for name in SYSTEM_CALLS:
+            patch.setattr(os, name, self._wrap(getattr(os, name)))
+
+    def _wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def interrupted(*arguments: Any, **options: Any) -> Any:
+            self.count += 1
+            if self.count != self.number:
+                return call(*arguments, **options)
+            if call.__name__ == "close":  # it fails, but it closes
+                call(*arguments)
+            self._act()
+            return None
+
+        return interrupted
+
+    @property
+    def has_acted(self) -> bool:
+        return self.count >= self.number
+
+
+class Forced:
+    """The calls so far, as ("sync", path), ("replace", path) and ("unlink", path)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.is_failing = False
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, self._sync(getattr(os, name)))
+        for name, place in (("replace", 1), ("rename", 1), ("unlink", 0)):
+            monkeypatch.setattr(os, name, self._noted(getattr(os, name), name, place))
+
+    def _sync(self, really: Callable[[int], None]) -> Callable[[int], None]:
+        def sync(descriptor: int) -> None:
+            self.calls.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))
+            if self.is_failing:
+                raise OSError(5, os.strerror(5))
+            really(descriptor)
+
+        return sync
+
+    def _noted(self, really: Callable[..., None], name: str, place: int) -> Callable[..., None]:
+        def call(*arguments: Any, **more: Any) -> None:
+            self.calls.append(("unlink" if name == "unlink" else "replace", os.fspath(arguments[place])))
+            really(*arguments, **more)
+
+        return call
+
+    @property
+    def synced(self) -> list[str]:
+        """The paths that were forced to disk."""
+        return [path for call, path in self.calls if call == "sync"]
+
+    def has(self, *paths: Path) -> bool:
+        """True if each of the paths was forced to disk."""
+        return {os.path.realpath(path) for path in paths} <= set(self.synced)
+
+    def clear(self) -> None:
+        """Forgets the calls so far."""
+        self.calls.clear()
