@@ -22,7 +22,7 @@ import os
 import random
 import socket
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from selectors import EVENT_READ
@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, final
 
 import psutil
 
+from shmaccum.segment_log.file_names import PRODUCER_IDS_FILE, RECOVERY_POINTS_FILE, START_OFFSETS_FILE
 from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving import LogServer, messages
 from shmaccum.serving.connection import Connection
@@ -37,6 +38,7 @@ from shmaccum.serving.fetching import Piece, Served
 from shmaccum.serving.login import Login
 from shmaccum.serving.requests import BEFORE_LOGIN, FETCH
 from shmaccum.serving.steps import take_all
+from shmaccum.serving.topics import NO_TOPIC_ID
 from shmaccum.serving.transport import PlainTransport
 from shmaccum.serving.users import User, UsersFile, Verifier, changed_users, parse_grant
 from tests.fuzz.frames import TOPICS, Frames, faulty, pick
@@ -44,10 +46,9 @@ from tests.support.segment_log import make_batches
 
 FRAME_CPU_S = 3.0
 GROWTH_MAX = 64 << 20
-DESCRIPTOR_GROWTH_MAX = 64
-FILE_GROWTH_MAX = 256
-"""Files that frames may make after the first quarter, as of a segment behind one that is full."""
-GROUPS_FOLDER, GROUP_DESCRIPTOR_COUNT = ".groups", 2
+GROUPS_FOLDER = ".groups"
+FILES_OF_A_LOG = {START_OFFSETS_FILE, RECOVERY_POINTS_FILE, PRODUCER_IDS_FILE}
+"""Each appears once in a log, when it is first written."""
 WHOLE_COUNT = 4
 """Whole frames of each version of each request, from which faulty ones are made."""
 WHOLE_SHARE = 0.2
@@ -80,20 +81,12 @@ class Target(NamedTuple):
     """The requests that are tried."""
 
 
-class Use(NamedTuple):
-    """The memory in bytes, the descriptors and the files that a server has."""
-
-    memory_size: int
-    descriptor_count: int
-    file_count: int
-
-
 class Outcome(NamedTuple):
-    """The frames that were tried, the growth that they left, and the answers by the name of the API."""
+    """The frames that were tried, the bytes by which memory grew, and the answers by the name of the API."""
 
     frame_count: int
     cpu_s: float
-    growth: Use
+    memory_growth: int
     answers: dict[str, int]
     ordinary_count: int
     """Fetches that C answered."""
@@ -395,16 +388,40 @@ def note_state(frames: Frames, server: LogServer) -> None:
         frames.note_producers([(each.producer_id, each.epoch) for each in ids])
 
 
-def _use(target: Target) -> Use:
-    """All but the files of groups: a client that may join makes a group by its name."""
-    files = sum(len(names) for folder, _, names in os.walk(target.folder) if Path(folder).name != GROUPS_FOLDER)
-    of_groups = GROUP_DESCRIPTOR_COUNT * len(target.server._coordinator._groups)
-    return Use(psutil.Process().memory_info().rss, len(os.listdir("/proc/self/fd")) - of_groups, files)
+def _memory_size() -> int:
+    return int(psutil.Process().memory_info().rss)
 
 
-def _lasting(uses: Sequence[Use]) -> Use:
-    """The least of each in the last quarter: a topic of hundreds of partitions comes and goes within a few rounds."""
-    return Use(*map(min, zip(*uses[-max(len(uses) // 4, 1) :], strict=True)))
+def _memory_growth(sizes: Sequence[int]) -> int:
+    """The growth from the first quarter of the rounds to the least of the last quarter."""
+    return min(sizes[-max(len(sizes) // 4, 1) :]) - sizes[len(sizes) // 4]
+
+
+def _bring_to_rest(server: LogServer) -> None:
+    """Closes the groups, and deletes the topics or, in a server that only reads, closes their files."""
+    server.run_once()
+    server._coordinator.close()
+    for topic in server._topics.names():
+        if server._writing is None:
+            server._topics._forget(topic)
+        else:
+            assert take_all(server._writing._deleted(topic, NO_TOPIC_ID))["error_code"] == 0
+    gc.collect()
+
+
+def _kept(target: Target) -> Counter[str]:
+    """The targets of the open descriptors and the files, but not the files of groups, which any member creates."""
+    files = (path for path in target.folder.rglob("*") if path.is_file() and path.name not in FILES_OF_A_LOG)
+    paths = (str(path) for path in files if GROUPS_FOLDER not in path.parts)
+    return Counter([*map(_link_target, os.listdir("/proc/self/fd")), *paths])
+
+
+def _link_target(descriptor: str) -> str:
+    """The target of a descriptor; the inode numbers of sockets and pipes are left out."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}").partition(":")[0]
+    except FileNotFoundError:  # the descriptor that listed the folder
+        return ""
 
 
 @contextlib.contextmanager
@@ -451,21 +468,23 @@ def fuzz(target: Target, seconds: float, seed: int, *, round_count_min: int = 1)
     chance = random.Random(seed)
     frames = Frames(chance, [server._topics.topic_id(topic) for topic in TOPICS[:3]])
     clients = Clients(target, chance)
-    count, uses, begun_cpu_s = 0, list[Use](), time.process_time()
+    count, sizes, begun_cpu_s = 0, list[int](), time.process_time()
     end_s = time.monotonic() + seconds
+    before = _kept(target)
     with _failing_on_errors(), contextlib.closing(clients):
-        while len(uses) < round_count_min or time.monotonic() < end_s:  # a busy machine may need all the time to begin
+        while len(sizes) < round_count_min or time.monotonic() < end_s:  # a busy machine may need all the time to begin
             note_state(frames, server)
             known = whole_frames(frames, target)
             clients.begin_round()
             _try_frames(clients, chance, known)
             count += ROUND_COUNT
             server.run_once()
-            uses.append(_use(target))
-    growth = Use(*(end - begin for begin, end in zip(uses[len(uses) // 4], _lasting(uses), strict=True)))
-    assert growth.memory_size < GROWTH_MAX, "the frames left memory behind"
-    assert growth.descriptor_count < DESCRIPTOR_GROWTH_MAX, "the frames left descriptors behind"
-    assert growth.file_count < FILE_GROWTH_MAX, "the frames left files behind"
+            sizes.append(_memory_size())
+    growth = _memory_growth(sizes)
+    assert growth < GROWTH_MAX, f"the frames left {growth} bytes of memory behind"
+    _bring_to_rest(server)
+    after = _kept(target)
+    assert not after - before, f"the frames left these descriptors and files behind: {after - before}"
     return Outcome(
         count, time.process_time() - begun_cpu_s, growth, dict(server._numbers._requests), clients.ordinary_count
     )

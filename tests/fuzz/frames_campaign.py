@@ -4,7 +4,7 @@
     python -m tests.fuzz.campaign --seconds 3600 frames        each kind, 300 s a piece
     SHMACCUM_SEED=7 python -m tests.fuzz.campaign frames       the first piece has this seed
 
-A piece prints its seed, the frames, and the memory, descriptors and files that the server had more at its end. A
+A piece prints its seed, the frames, and the memory that the server had more at its end. A
 frame that is not survived ends the campaign with its bytes. No clang is needed.
 """
 
@@ -48,11 +48,10 @@ def _piece(kind: str, seconds: float, seed: int) -> Outcome:
 
 
 def _told(outcome: Outcome) -> str:
-    growth = outcome.growth
     least = min(outcome.answers, key=outcome.answers.__getitem__)
     return (
         f"{outcome.frame_count:,} frames in {outcome.cpu_s:.0f} s of CPU, {sum(outcome.answers.values()):,} answers of "
         f"{len(outcome.answers)} APIs (the fewest {outcome.answers[least]:,}, {least}), of which C gave "
         f"{outcome.ordinary_count:,}; "
-        f"{growth.memory_size >> 10:+} KiB, {growth.descriptor_count:+} descriptors, {growth.file_count:+} files"
+        f"{outcome.memory_growth >> 10:+} KiB"
     )

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from shmaccum.serving import LogServer
+from shmaccum.serving.connection import Connection
 from tests.fuzz.frame_fuzzing import SERVERS, fuzz
 
 SHORT_SECONDS = 1.0
@@ -29,3 +31,22 @@ def test_some_hostile_frames_harm_nobody(kind: str, tmp_path: Path) -> None:
         outcome = fuzz(target, SHORT_SECONDS, seed, round_count_min=3 if is_c_asked else 1)
         assert outcome.frame_count > 0
         assert outcome.ordinary_count > 0 or not is_c_asked
+
+
+def test_one_leaked_descriptor_of_a_client_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaked: list[int] = []
+    close = LogServer._close
+
+    def close_and_leak(server: LogServer, connection: Connection) -> None:
+        if not leaked and connection.descriptor >= 0:
+            leaked.append(os.dup(connection.descriptor))
+        close(server, connection)
+
+    with SERVERS["everybody fetches"](tmp_path) as target:
+        monkeypatch.setattr(LogServer, "_close", close_and_leak)
+        try:
+            with pytest.raises(AssertionError, match="left these descriptors"):
+                fuzz(target, 0, seed=1)
+        finally:
+            for descriptor in leaked:
+                os.close(descriptor)
