@@ -19,16 +19,20 @@ class OrdersConfig(AppConfig):
 
     def ready(self) -> None:
         """Makes the producer: Django calls this once in each process."""
-        shmaccum.Arena.attach_or_create("shop").close()
-        self.producer = shmaccum.Producer("shop", sink="log:log", linger_ms=5, max_block_ms=100)
+        with shmaccum.Arena.attach_or_create("shop") as arena:
+            arena.declare_topic("orders", 1)
+        self.producer = shmaccum.Producer("shop", sink="log:log", linger_ms=5, max_block_ms=1000)
 
 
 def order(request: HttpRequest, number: int) -> JsonResponse:
-    """Keeps an order, and sends its record behind the commit."""
+    """Keeps an order, and sends its record after the commit."""
     producer = apps.get_app_config("orders").producer
-    with transaction.atomic():  # the view writes the row of the order here
-        send = functools.partial(producer.send, "orders", key=b"%d" % number, value=request.path.encode())
-        transaction.on_commit(send)
+    send = functools.partial(producer.send, "orders", key=b"%d" % number, value=request.path.encode())
+    try:
+        with transaction.atomic():  # the view writes the row of the order here, unless the row exists
+            transaction.on_commit(send)
+    except shmaccum.BufferExhaustedError:  # the order is stored, its record is not sent: the client asks again
+        return JsonResponse({"stored": number}, status=503, headers={"Retry-After": "1"})
     return JsonResponse({"accepted": number})
 
 

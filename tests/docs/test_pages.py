@@ -111,6 +111,34 @@ def test_the_blocks_of_a_page_run(page: Page, name: str, tmp_path: Path) -> None
     assert fault is None, fault
 
 
+DJANGO_WITH_A_FULL_ARENA = """
+import django
+django.setup()
+from django.apps import apps
+from django.test import Client
+import shmaccum
+
+class Full:
+    def send(self, *_, **__):
+        raise shmaccum.BufferExhaustedError("no buffer")
+
+apps.get_app_config("orders").producer = Full()
+answer = Client(HTTP_HOST="127.0.0.1").get("/order/1")
+print(answer.status_code, answer.headers["Retry-After"])
+"""
+
+
+def test_a_view_of_django_answers_503_if_the_arena_is_full(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("django")
+    for source in (ROOT / "examples" / "django").glob("*.py"):
+        (tmp_path / source.name).write_text(source.read_text().replace('"shop"', f'"{name}"'))
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "settings", TOKEN: name}
+    run = subprocess.run(
+        [sys.executable, "-c", DJANGO_WITH_A_FULL_ARENA], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert run.stdout == "503 1\n", run.stderr
+
+
 def _shown(language: str) -> list[object]:
     blocks = [(page, block) for page in PAGES for block in page.blocks if block.language == language]
     return [pytest.param(block, id=f"{page.name}:{block.line}") for page, block in blocks]
