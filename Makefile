@@ -10,6 +10,7 @@
 #                 MINUTES=30 begins no test after so many
 #   make fuzz     the fuzz targets under libFuzzer, a minute each (ARGS="--seconds 600 arena", ARGS=--keep)
 #   make check    ruff, mypy, and the tests of style and layering
+#   make shape    figures of the structure: packages, layers, lines, functions (ARGS=-v lists them)
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
 #   make judges SOURCES=DIR   other people's tests of Kafka clients on a served log; DIR has their sources, built
 #   make spark    installs pyspark and Java, and runs the tests with Spark, of which make test has a few where Java is;
@@ -109,6 +110,10 @@ check: $(INSTALLED)
 	$(VENV)/bin/python -m ruff format --check $(CHECKED) docs
 	$(VENV)/bin/python -m mypy $(CHECKED)
 	$(PYTEST) tests/architecture $(ARGS)
+
+.PHONY: shape
+shape: $(INSTALLED)
+	@$(VENV)/bin/python -m tests.architecture.shape $(ARGS)
 
 kafka: $(INSTALLED)
 	$(VENV)/bin/python -m tests.kafka.distribution
