@@ -44,6 +44,7 @@ from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.closing import Closing
 from shmaccum.sender.ending import ENDING_STATES, check_transactions
 from shmaccum.sender.host import Host, logger
+from shmaccum.sender.log_server import serve_log
 from shmaccum.sender.rounds import NS_PER_S, Rounds
 from shmaccum.sender.supervisor import Supervisor
 from shmaccum.sinks import open_sink
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from shmaccum.observe.server import MetricsServer
     from shmaccum.sender.dead_letters import DeadLetters
     from shmaccum.sender.overflow import Overflow
+    from shmaccum.serving.server_thread import ServerThread
 
 IDLE_LOOKS = 10
 CLOSE_TIMEOUT_S = 5.0
@@ -126,6 +128,7 @@ class Sender:
         self._idle_since_ns: int | None = None
         self._idle_look_at_ns = 0
         self._bell_at_ns = 0
+        self._log_server: ServerThread | None = None
         self._metrics_server: MetricsServer | None = None
         self._presence: Presence | None = None
         self._watch: SenderWatch | None = None
@@ -174,7 +177,7 @@ class Sender:
             )
             self._results_bell.ring()  # for results that the former sender died with
             if self.options.listen is not None:
-                self.sink.serve(self.options.listen)
+                self._log_server = serve_log(self.sink, self.options.listen)
             self._serve_metrics()
         except BaseException:
             self._close(is_in_order=False)
@@ -247,12 +250,11 @@ class Sender:
         if address is not None:
             from shmaccum.observe.server import MetricsServer  # which brings Python's HTTP server
 
-            families = self.sink.server_families()
             self._metrics_server = MetricsServer(
                 address,
                 ArenaCollector(self.arena),
                 SenderCollector(self.arena.name, self._ask_metrics),
-                *([] if families is None else [ServerCollector(families)]),
+                *([] if self._log_server is None else [ServerCollector(self._log_server.families)]),
             )
             logger.info("metrics on port %d", self._metrics_server.port)
 
@@ -556,7 +558,10 @@ class Sender:
         self._questions.answer(self.metrics)
 
     def _close_sink(self) -> None:
+        server, self._log_server = self._log_server, None
         try:
+            if server is not None:
+                server.close(CLOSE_TIMEOUT_S)
             self.sink.close(CLOSE_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001 - the role is left whatever a sink raises
             logger.warning("the sink could not be closed: %s", error)

@@ -19,8 +19,8 @@ import errno
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from shmaccum._native import LogEnd
 from shmaccum.config import LogSinkOptions, ServerOptions
@@ -37,10 +37,6 @@ from shmaccum.sinks.compression import Compression, Form, compressed, compressio
 from shmaccum.sinks.log_transactions import LogTransactions
 from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import Ack, AppendedRow, Ended, SinkHost, SynchronousSink, Verdict, WireBatch
-
-if TYPE_CHECKING:
-    from shmaccum.serving.numbers import Family
-    from shmaccum.serving.server_thread import ServerThread
 
 SomeOptions = TypeVar("SomeOptions", bound=LogSinkOptions)
 
@@ -109,7 +105,6 @@ class LogSink(SynchronousSink):
         self._host: SinkHost | None = None
         self._outage: str | None = None
         self._lost: dict[TopicPartition, str] = {}
-        self._server: ServerThread | None = None
         self.log_ends: dict[int, LogEnd] = {}
         self._places: dict[int, TopicPartition] = {}
         self._transactions: LogTransactions | None = None
@@ -145,18 +140,9 @@ class LogSink(SynchronousSink):
             self._transactions = LogTransactions(self._directory, host.transactions, host.arena_name)
         self._report()
 
-    def serve(self, listen: str) -> None:
-        from shmaccum.serving.server_thread import ServerThread  # with kafka-python, which a mere sender does without
-
-        self._server = ServerThread(self.directory, listen, self._options)
-
     @property
-    def server_port(self) -> int | None:
-        """The port at which the log is served; None while it is not."""
-        return None if self._server is None else self._server.port
-
-    def server_families(self) -> Callable[[], list[Family]] | None:
-        return None if self._server is None else self._server.families
+    def log(self) -> tuple[LogDirectory, ServerOptions]:
+        return self.directory, self._options
 
     def new_producer_id(self) -> tuple[int, int]:
         producer_id = self.directory.new_producer_id()
@@ -338,10 +324,7 @@ class LogSink(SynchronousSink):
                 self._host.report(sentence)
             self.directory.findings.clear()
 
-    def close(self, timeout_s: float) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.close(timeout_s)
+    def close(self, timeout_s: float) -> None:  # noqa: ARG002 - each batch has its result when `write` returns
         if self._compression is not None:
             self._compression.close()
         if self._directory is not None:

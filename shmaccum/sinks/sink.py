@@ -92,10 +92,10 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from shmaccum._native import Batch, LogEnd
 from shmaccum.arena.doorbell import wait_readable
@@ -107,6 +107,8 @@ from shmaccum.format.batch_header import PRODUCER_EPOCH_MAX
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from shmaccum.config import ServerOptions
+    from shmaccum.segment_log.directory import LogDirectory
     from shmaccum.segment_log.log_file import FileRange
 
 NO_PRODUCER_ID = (-1, -1)
@@ -652,22 +654,9 @@ class Sink(abc.ABC):
         """
         return None
 
-    def serve(self, listen: str) -> None:
-        """Serves what it keeps to Kafka clients until it is closed; called once, when it is open.
-
-        Args:
-            listen: HOST:PORT.
-
-        Raises:
-            InvalidArgumentError: it keeps nothing that can be served, or the address is none or is taken.
-        """
-        raise InvalidArgumentError(
-            f"listen={listen} serves a log, and the sink {self.name or type(self).__name__} is none: leave listen out, "
-            "or deliver to log:DIR"
-        )
-
-    def server_families(self) -> Callable[[], Iterable[tuple[str, str, tuple[str, ...], Mapping[Any, float]]]] | None:
-        """A function that any thread may call for the numbers of the sink's server; None: it serves nothing."""
+    @property
+    def log(self) -> tuple[LogDirectory, ServerOptions] | None:
+        """The log that it writes and the options by which a server serves it; None for a sink without a log."""
         return None
 
     def metrics(self) -> Mapping[str, float]:

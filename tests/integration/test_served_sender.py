@@ -25,8 +25,8 @@ from shmaccum.segment_log.log_watch import LogWatch
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.serving.server import LogServer
-from shmaccum.sinks.log import LogSink
 from tests.support.arenas import end_senders, sender_pid
+from tests.support.log_server import port_of
 from tests.support.processes import WATCHDOG_S, wait_until
 
 TOPIC = "flights"
@@ -43,13 +43,12 @@ def arena(arena_name: str) -> Iterator[Arena]:
 @contextlib.contextmanager
 def served(arena: Arena, path: Path) -> Iterator[str]:
     """A sender in a thread that serves its log; the address."""
-    sink = LogSink(os.fspath(path))
-    with Sender(arena, sink, listen="127.0.0.1:0", linger_ms=0) as sender:
+    with Sender(arena, f"log:{path}", listen="127.0.0.1:0", linger_ms=0) as sender:
         assert sender.open()
         thread = threading.Thread(target=sender.run)
         thread.start()
         try:
-            yield f"127.0.0.1:{sink.server_port}"
+            yield f"127.0.0.1:{port_of(sender)}"
         finally:
             sender.stop()
             thread.join()

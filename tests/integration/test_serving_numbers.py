@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import threading
 import urllib.request
@@ -21,8 +20,7 @@ from shmaccum.observe.prometheus import ServerCollector
 from shmaccum.observe.server import MetricsServer
 from shmaccum.sender import Sender
 from shmaccum.serving import LogServer
-from shmaccum.sinks.log import LogSink
-from tests.support.log_server import confluent_consumer, consume_with_confluent, produce
+from tests.support.log_server import confluent_consumer, consume_with_confluent, port_of, produce
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import TOPIC
 
@@ -100,14 +98,15 @@ def test_a_server_that_does_not_run_leaves_its_numbers_out_of_a_scrape(
 
 
 def test_a_sender_that_serves_tells_the_numbers_of_its_server(arena: Arena, tmp_path: Path) -> None:
-    sink = LogSink(os.fspath(tmp_path / "log"))
-    with Sender(arena, sink, listen="127.0.0.1:0", metrics_listen="127.0.0.1:0", linger_ms=0) as sender:
+    with Sender(
+        arena, f"log:{tmp_path}/log", listen="127.0.0.1:0", metrics_listen="127.0.0.1:0", linger_ms=0
+    ) as sender:
         assert sender.open()
         thread = threading.Thread(target=sender.run)
         thread.start()
         with Producer(arena) as producer:
             producer.send(TOPIC, b"x").get(WATCHDOG_S)
-        with contextlib.closing(confluent_consumer(f"127.0.0.1:{sink.server_port}", "g")) as consumer:
+        with contextlib.closing(confluent_consumer(f"127.0.0.1:{port_of(sender)}", "g")) as consumer:
             assert len(consumer.consume(1, WATCHDOG_S)) == 1
         found = scraped(sender.metrics_port or 0)
         sender.stop()

@@ -15,6 +15,7 @@ from typing import Any
 import confluent_kafka
 from kafka import KafkaConsumer, KafkaProducer
 
+from shmaccum.sender import Sender
 from shmaccum.serving import LogServer
 from tests.support.segment_log import TOPIC
 
@@ -134,3 +135,9 @@ def transactional(address: str, name: str = "etl", timeout_ms: int = 60_000) -> 
         producer.purge()
         with contextlib.suppress(confluent_kafka.KafkaException):  # one that was fenced says so again
             producer.flush(DEADLINE_S)
+
+
+def port_of(sender: Sender) -> int:
+    """The port at which an open sender serves its log."""
+    assert sender._log_server is not None
+    return sender._log_server.port

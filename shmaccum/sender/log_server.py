@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The option ``listen``: a sender serves the log of its sink to Kafka clients, in a thread (docs/decisions/0052)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.sinks.sink import Sink
+
+if TYPE_CHECKING:
+    from shmaccum.serving.server_thread import ServerThread
+
+
+def serve_log(sink: Sink, listen: str) -> ServerThread:
+    """Serves the log of an open sink until the thread is closed, which has to be before the sink is.
+
+    Args:
+        sink: open.
+        listen: HOST:PORT.
+
+    Raises:
+        InvalidArgumentError: the sink keeps no log, or the address is none or is taken.
+    """
+    if sink.log is None:
+        raise InvalidArgumentError(
+            f"listen={listen} serves a log, and the sink {sink.name or type(sink).__name__} is none: leave listen out, "
+            "or deliver to log:DIR"
+        )
+    from shmaccum.serving.server_thread import ServerThread  # with kafka-python, which a mere sender does without
+
+    directory, options = sink.log
+    return ServerThread(directory, listen, options)
