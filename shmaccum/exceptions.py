@@ -112,7 +112,7 @@ class UnfinishedArenaError(ArenaError):
 
 
 class LayoutMismatchError(ArenaError):
-    """The arena has a layout that this build neither uses nor upgrades, or processes of the former build use it."""
+    """The arena has another layout: drain it with the version that made it, or remove it."""
 
 
 class TruncatedArenaError(ArenaError):

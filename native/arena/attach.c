@@ -255,16 +255,16 @@ enum status arena_open_read_only(int map_descriptor, int lock_descriptor, struct
     return arena_finish(arena, status, result);
 }
 
-/* The parent may be dead, and so may be the process that recovered the arena last: a child that is alone recovers it. A
- * later build may have moved the arena meanwhile: the superblock says so. */
+/* The parent may be dead, and so may be the process that recovered the arena last: a child that is alone recovers
+ * it. */
 static enum status arena_join_again(struct arena *arena, struct error *error)
 {
     bool is_alone;
     RETURN_IF_FAILED(attach_lock(arena, &is_alone, error));
     if (!superblock_is_sound(arena)) {
         return error_set(error, STATUS_OTHER_LAYOUT,
-                         "the arena's superblock has changed since this process was forked: a later build has upgraded "
-                         "the arena, or the superblock is damaged. Attach to the arena again");
+                         "the arena's superblock has changed since this process was forked: another program has "
+                         "written to it, or it is damaged. Attach to the arena again");
     }
     if (is_alone) {
         RETURN_IF_FAILED(recover_alone(arena, error));

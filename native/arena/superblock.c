@@ -69,8 +69,8 @@ static enum status superblock_judge(const struct superblock *superblock, uint64_
     }
     if (!layout_is_known(superblock)) {
         return error_set(error, STATUS_OTHER_LAYOUT,
-                         "the arena has layout version %u, this build has %d or another fingerprint of the layout: "
-                         "drain the arena with the build that made it, then remove it",
+                         "the arena has layout version %u, this version of shmaccum has %d or another fingerprint of "
+                         "the layout: drain the arena with the version that made it, or remove it",
                          superblock->layout_version, LAYOUT_VERSION);
     }
     if (superblock->options_size > OPTIONS_SIZE_MAX || superblock_crc(superblock) != superblock->superblock_crc) {

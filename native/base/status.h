@@ -14,7 +14,7 @@
     X(OS, "the operating system refused a call")                                                           \
     X(NOT_AN_ARENA, "this is not a shmaccum arena")                                                        \
     X(UNFINISHED, "the arena was never finished by its creator: remove it and create it again")            \
-    X(OTHER_LAYOUT, "the arena was made by a build with another layout: drain it with that build first")   \
+    X(OTHER_LAYOUT, "the arena has another layout: drain it with the version that made it, or remove it")   \
     X(TRUNCATED, "the arena file is shorter than its superblock says")                                     \
     X(FORBIDDEN, "the arena belongs to another user or is open to others")                                 \
     X(NO_ENTRY, "every process entry of the arena is taken")                                               \

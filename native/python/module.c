@@ -471,8 +471,6 @@ static PyMethodDef module_methods[] = {
      "Maps an arena without write permission; takes over both descriptors, also when it fails."},
     {"rename_new", rename_new, METH_VARARGS,
      "Renames a file to a name that nothing has yet (renameat2 with RENAME_NOREPLACE); FileExistsError otherwise."},
-    {"layout_fields", layout_fields, METH_NOARGS,
-     "Region -> list of (name, offset, size, size of the struct) of the fields that an upgrade copies."},
     {"decode_batch", record_decode_buffer, METH_O,
      "List of (offset delta, timestamp_ms, key, value, headers) of an uncompressed record batch."},
     {"decode_records", FAST(log_decode), METH_FASTCALL | METH_KEYWORDS,

@@ -23,13 +23,11 @@ from shmaccum.arena.file import SHARED_MEMORY, ArenaFile, group_number
 from shmaccum.config import ArenaOptions
 from shmaccum.durability import sync_path
 from shmaccum.exceptions import (
-    ArenaBusyError,
     ArenaError,
     ArenaExistsError,
     ArenaNotFoundError,
     CorruptArenaError,
     InvalidArgumentError,
-    LayoutMismatchError,
     NotAnArenaError,
     ShmaccumError,
     SyncTimeoutError,
@@ -218,44 +216,6 @@ def _attached_to_close(file: ArenaFile) -> Arena:
         return Arena(file, _native.arena_attach(descriptors.map, descriptors.lock), ANY_MODE)
 
 
-def _attached_unless_upgraded(file: ArenaFile, mode: int, group: int | None) -> _native.Arena | None:
-    """None where the arena has another layout, or is kept by a process: an upgrade may be the answer, or the reason."""
-    with file.open(read_only=False, mode_max=mode, group=group) as descriptors, _named(file):
-        try:
-            return _native.arena_attach(descriptors.map, descriptors.lock)
-        except (LayoutMismatchError, ArenaBusyError):
-            return None
-
-
-def _attached_or_upgraded(file: ArenaFile, mode: int, group: int | None) -> _native.Arena:
-    """An arena of this layout as it is, one of the former layout upgraded."""
-    native = _attached_unless_upgraded(file, mode, group)
-    if native is None:
-        _maybe_upgrade(file, mode, group)
-        native = _attached(file, mode, group)
-    return native
-
-
-def _maybe_upgrade(file: ArenaFile, mode: int, group: int | None) -> None:
-    """Gives an arena of the former layout this build's, with its records; another process may have done so."""
-    from shmaccum.arena.upgrade import upgrade_if_former  # rare, and it needs numpy
-
-    with _named(file):
-        upgrade_if_former(file, mode, group)
-
-
-def _with_advice(error: LayoutMismatchError, file: ArenaFile, mode: int) -> ArenaError:
-    """The error with advice for an arena of the former build; for any other arena, the error itself."""
-    from shmaccum.arena.upgrade import advice  # rare, and it needs numpy
-
-    with file.open(read_only=True, mode_max=mode) as descriptors, contextlib.closing(descriptors):
-        try:
-            sentence = advice(file, descriptors.lock)
-        except ArenaError as damage:
-            return type(damage)(f"{file.text}: {damage}")
-    return error if sentence is None else LayoutMismatchError(f"{file.text}: {sentence}")
-
-
 @final
 class Arena:
     """One process's handle of an arena; make one with `create`, `attach` or `open_read_only`.
@@ -340,8 +300,6 @@ class Arena:
     def attach(cls, name: Name, *, mode: int = DEFAULT_MODE, group: str | int | None = None) -> Arena:
         """Attaches to an existing arena; the first to come recovers what the dead left.
 
-        An arena of the former layout is upgraded first, with its records, when no process of that build is attached.
-
         Args:
             name: as given to `create`.
             mode: the widest permissions to put up with. An arena shared on purpose needs the mode it was created with.
@@ -356,11 +314,11 @@ class Arena:
                 is no arena that this build can use.
             NoProcessEntryError: `process_count` processes are attached.
 
-        A living process that recovers or upgrades the arena is waited for, however long that takes.
+        A living process that recovers the arena is waited for, however long that takes.
         """
         file = ArenaFile.parse(name)
         number = group_number(group, mode)
-        native = wait_for_others(file.text, lambda: _attached_or_upgraded(file, mode, number))
+        native = wait_for_others(file.text, lambda: _attached(file, mode, number))
         arena = cls(file, native, mode, number)
         try:
             arena._sync_name()
@@ -413,11 +371,8 @@ class Arena:
             ArenaError: as `attach`.
         """
         file = ArenaFile.parse(name)
-        try:
-            with file.open(read_only=True, mode_max=mode) as descriptors, _named(file):
-                native = _native.arena_open_read_only(descriptors.map, descriptors.lock)
-        except LayoutMismatchError as error:
-            raise _with_advice(error, file, mode) from None
+        with file.open(read_only=True, mode_max=mode) as descriptors, _named(file):
+            native = _native.arena_open_read_only(descriptors.map, descriptors.lock)
         return cls(file, native, mode)
 
     @classmethod
@@ -485,23 +440,10 @@ class Arena:
 
     @classmethod
     def _identity(cls, file: ArenaFile) -> tuple[bytes | None, int]:
-        """The uuid of an arena of this or the former layout, and its room for waiters; no uuid of a damaged one."""
+        """The uuid of an arena and its number of waiters; None, if it is damaged or has another layout."""
         try:
             with cls.open_read_only(file.text, mode=ANY_MODE) as arena:
                 return arena.uuid, arena.geometry["waiter_count"]
-        except LayoutMismatchError:
-            return cls._former_identity(file)
-        except (ArenaNotFoundError, NotAnArenaError):
-            raise
-        except (ArenaError, InvalidArgumentError, OSError):
-            return None, 0
-
-    @staticmethod
-    def _former_identity(file: ArenaFile) -> tuple[bytes | None, int]:
-        from shmaccum.arena.upgrade import former_identity  # rare, and it needs numpy
-
-        try:
-            return former_identity(file)
         except (ArenaNotFoundError, NotAnArenaError):
             raise
         except (ArenaError, InvalidArgumentError, OSError):

@@ -126,7 +126,7 @@ def wait_for_others(name: str, attempt: Callable[[], Result]) -> Result:
 
     Args:
         name: of the arena.
-        attempt: opens, or upgrades, the arena.
+        attempt: opens the arena.
     """
     told_s = clock.monotonic() + TOLD_S
     while True:

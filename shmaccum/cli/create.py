@@ -10,16 +10,11 @@ import click
 
 from shmaccum.arena import SIZES, Arena
 from shmaccum.arena.file import ArenaFile, group_number
-from shmaccum.arena.upgrade import has_former_layout
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.config import ArenaOptions
 from shmaccum.config.option import Option
 from shmaccum.config.page import spell
-from shmaccum.exceptions import (
-    ArenaExistsError,
-    InvalidArgumentError,
-    LayoutMismatchError,
-)
+from shmaccum.exceptions import ArenaExistsError, InvalidArgumentError
 from shmaccum.observe.observation import Observer
 from shmaccum.units import format_count, format_size
 
@@ -69,15 +64,9 @@ def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[
     Raises:
         ArenaError: this build cannot use what has the name: another layout, damage, something that is no arena.
     """
-    try:
-        with looking_at(arena_name) as arena:
-            seen = Observer(arena).observe()
-            differences = arena.size_differences(sizes)
-    except LayoutMismatchError as error:
-        if not has_former_layout(ArenaFile.parse(arena_name)):
-            raise
-        yield str(error)
-        return
+    with looking_at(arena_name) as arena:
+        seen = Observer(arena).observe()
+        differences = arena.size_differences(sizes)
     yield from differences
     for topic, wanted_count in partition_counts.items():
         has_count = seen.topics.get(topic, 0)

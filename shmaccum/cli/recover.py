@@ -3,21 +3,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from shmaccum.arena import Arena
-from shmaccum.arena.creation import wait_for_others
-from shmaccum.arena.file import ArenaFile, group_number
-from shmaccum.arena.upgrade import copy_to_look_at, upgrade_if_former
 from shmaccum.cli.drawing import readable
 from shmaccum.cli.group import (
-    ANY_MODE,
     EXIT_BAD,
     Command,
     Failure,
@@ -50,49 +43,26 @@ def _sentences(plan: dict[str, Any]) -> list[str]:
 
 
 def _plan(arena_name: str) -> dict[str, Any]:
-    """The work of a recovery now, and the processes that are in its way.
-
-    An arena of the former layout is copied where its upgrade would copy it, and the copy has no name.
-    """
-    with _readable(arena_name, os.path.dirname(ArenaFile.parse(arena_name).path)) as (arena, is_former):
+    """The work of a recovery now, and the processes that are in its way."""
+    with looking_at(arena_name) as arena:
         plan: dict[str, Any] = arena.native.recovery_plan()
         attached = [process["pid"] for process in arena.native.processes() if process["alive"]]
     return plan | {
         "name": arena_name,
         "is_same_boot": bool(plan["is_same_boot"]),
         "attached_pids": attached,
-        "is_upgraded_first": is_former,
     }
 
 
 def _show(plan: dict[str, Any]) -> None:
-    if plan["is_upgraded_first"]:
-        click.echo("it has the layout of the former build: recovery upgrades it first, with all of its records")
     click.echo("\n".join(_sentences(plan)))
     if plan["attached_pids"]:
         pids = ", ".join(map(str, plan["attached_pids"]))
         click.echo(f"nothing of this happens while processes are attached: {pids}")
 
 
-@contextlib.contextmanager
-def _readable(arena_name: str, place: str | os.PathLike[str]) -> Iterator[tuple[Arena, bool]]:
-    """The arena, opened read-only. Of one with the former layout a copy, and True.
-
-    Args:
-        place: the folder that the copy takes room in meanwhile.
-    """
-    file = ArenaFile.parse(arena_name)
-    with copy_to_look_at(file, place) as native:
-        if native is not None:
-            yield Arena(file, native, ANY_MODE), True
-            return
-    with looking_at(arena_name) as arena:
-        yield arena, False
-
-
 def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
-    place = next(parent for parent in folder.absolute().parents if parent.is_dir())
-    with _readable(arena_name, place) as (arena, _):
+    with looking_at(arena_name) as arena:
         transaction = TransactionFacts.of(arena)
         try:
             batches = export(arena, folder)
@@ -124,8 +94,6 @@ def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
 
 
 def _recover(arena_name: str, mode: int, group: str | None, *, is_json: bool) -> int:
-    file, number = ArenaFile.parse(arena_name), group_number(group, mode)
-    was_upgraded = wait_for_others(arena_name, lambda: upgrade_if_former(file, mode, number))
     plan = _plan(arena_name)
     if plan["attached_pids"]:
         pids = ", ".join(map(str, plan["attached_pids"]))
@@ -133,14 +101,11 @@ def _recover(arena_name: str, mode: int, group: str | None, *, is_json: bool) ->
             f"{arena_name} is in use by process {pids}: they repair the leftovers of dead processes as they go"
         )
     with Arena.attach(arena_name, mode=mode, group=group) as arena:
-        plan["was_upgraded"] = was_upgraded
         plan["was_recovered"] = arena.native.was_recovered
         plan["findings"] = [finding._asdict() for finding in arena.verify(is_idle=True)]
     if is_json:
         print_json(plan)
     else:
-        if was_upgraded:
-            click.echo("upgraded from the layout of the former build, with all of its records")
         _show(plan)
         click.echo("recovered" if plan["was_recovered"] else "it was left in order: nothing was to be done")
         for finding in plan["findings"]:

@@ -212,14 +212,13 @@ def test_a_child_whose_arena_was_removed_appends_nothing(arena_name: str) -> Non
     assert first_use_behind_a_dead_parent(arena_name, use) == repr("begun")
 
 
-def test_a_child_refuses_an_arena_that_a_later_build_has_moved(arena: Arena) -> None:
-    """Its mapping is of the file that has no name any more, and the version in it says so."""
+def test_a_child_refuses_an_arena_whose_superblock_has_changed(arena: Arena) -> None:
 
     def use(found: Arena) -> str:
         with open(SHARED_MEMORY / arena.name, "r+b") as stream:
             version = os.pread(stream.fileno(), 4, LAYOUT_VERSION_AT)
             os.pwrite(stream.fileno(), b"\xff\xff\xff\x7f", LAYOUT_VERSION_AT)
-            with pytest.raises(LayoutMismatchError, match="a later build has upgraded the arena"):
+            with pytest.raises(LayoutMismatchError, match="superblock has changed since this process was forked"):
                 found.native.attach()
             os.pwrite(stream.fileno(), version, LAYOUT_VERSION_AT)
         found.native.attach()

@@ -37,9 +37,6 @@ PyObject *arena_completion_expect(PyObject *self, PyObject *unused);
 PyObject *arena_completion_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *arena_transaction_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
-/* A function of the module. Region -> (name, offset, size, struct size) of the fields that an upgrade copies;
- * layout_fields.c. */
-PyObject *layout_fields(PyObject *module, PyObject *unused);
 
 /* Appends to a list and takes over `item`; frees the list when anything failed. arena_report.c. */
 PyObject *list_add(PyObject *list, PyObject *item);
