@@ -168,10 +168,9 @@ class Positions:
 
     def _is_of_former_topic(self, flow: PartitionFlow) -> bool:
         """True when the topic of a position was deleted, so the position says nothing about a topic of this name."""
-        found = self._ids.of(flow.place.topic)
         if flow.topic_id is None:
-            flow.topic_id = found
-        return found != flow.topic_id
+            flow.topic_id = self._ids.of(flow.place.topic)
+        return flow.topic_id is not None and self._ids.is_another(flow.place.topic, flow.topic_id)
 
     def _leave_former_topics(self) -> None:
         """Begins anew in topics that were deleted and created again, where auto_offset_reset says."""

@@ -24,7 +24,8 @@ that, and opens the new one.
 
 Topics: a topic that is deleted takes its offsets with it, also those that are staged. Before the first offset of a
 topic, and of one that was created again, a frame tells the id of the topic: what was said before of a topic of this
-name with another id is void. Offsets whose topic is not there, or has another id by now, are given to nobody.
+name with another id is void. Offsets whose topic is not there, or has another id by now, are given to nobody. The proof
+of that is the one of `topic_ids`.
 
 Procedure: a commit appends a frame by one write. When most of the file is said again later, it is written anew beside
 the old one and renamed over it. A death in the middle of a write leaves a torn frame at the end: the next writer cuts
@@ -146,8 +147,16 @@ def offsets_paths(directory: str) -> list[str]:
 
 
 def has_group(directory: str, group_id: str) -> bool:
-    """True when the group has a file."""
-    return os.path.exists(os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + OFFSETS))
+    """True when the group has a file.
+
+    Raises:
+        OSError: nobody can tell.
+    """
+    try:
+        os.stat(os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + OFFSETS))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def group_id_of(path: str) -> str | None:
@@ -288,7 +297,7 @@ class OffsetsFile:
         self.group_id = group_id
         self._offsets: dict[TopicPartition, Committed] = {}
         self._ids = TopicIds(directory)
-        self._topic_ids: dict[str, str] = {}
+        self._topic_ids: dict[str, bytes] = {}
         self.pending: dict[int, dict[TopicPartition, Committed]] = {}
         self._order = 0
         self._committed_order: dict[TopicPartition, int] = {}
@@ -380,7 +389,8 @@ class OffsetsFile:
             for topic, partition in rest[0]:
                 self._forget(TopicPartition(topic, partition))
         elif kind == "topic":
-            self._name_topic(*map(str, rest))
+            topic, topic_id = rest
+            self._name_topic(str(topic), bytes.fromhex(topic_id))
         elif kind == "generation":
             self.generation, self.protocol_type, self.protocol = rest
 
@@ -410,7 +420,11 @@ class OffsetsFile:
 
     @property
     def offsets(self) -> Mapping[TopicPartition, Committed]:
-        """The committed offset of each partition, of topics that are there."""
+        """The committed offset of each partition, of topics that are there.
+
+        Raises:
+            OSError: the log cannot be read, so nobody knows which topics are there.
+        """
         former = {topic for topic in self._topic_ids if self._is_former(topic)}
         if not former:
             return self._offsets
@@ -418,13 +432,9 @@ class OffsetsFile:
 
     def _is_former(self, topic: str) -> bool:
         """True when the offsets are of a topic that was deleted."""
-        return topic in self._topic_ids and self._topic_ids[topic] != self._id_of(topic)
+        return topic in self._topic_ids and self._ids.is_another(topic, self._topic_ids[topic])
 
-    def _id_of(self, topic: str) -> str | None:
-        found = self._ids.of(topic)
-        return None if found is None else found.hex()
-
-    def _name_topic(self, topic: str, topic_id: str) -> None:
+    def _name_topic(self, topic: str, topic_id: bytes) -> None:
         former_id = self._topic_ids.get(topic, topic_id)
         self._topic_ids[topic] = topic_id
         if former_id == topic_id:
@@ -435,14 +445,16 @@ class OffsetsFile:
             for place in [place for place in staged if place.topic == topic]:
                 del staged[place], self._pending_order[producer_id, place]
 
-    def _unnamed(self, offsets: Iterable[TopicPartition]) -> dict[str, str]:
+    def _unnamed(self, offsets: Iterable[TopicPartition]) -> dict[str, bytes]:
         """The topics whose ids are not told by the file, and these ids."""
-        ids = {topic: self._id_of(topic) for topic in {place.topic for place in offsets}}
-        return {topic: found for topic, found in ids.items() if found not in (None, self._topic_ids.get(topic))}
+        ids = {topic: self._ids.of(topic) for topic in {place.topic for place in offsets}}
+        return {
+            topic: found for topic, found in ids.items() if found is not None and found != self._topic_ids.get(topic)
+        }
 
     def _name_topics(self, offsets: Iterable[TopicPartition]) -> None:
         for topic, topic_id in self._unnamed(offsets).items():
-            self._append(["topic", topic, topic_id])
+            self._append(["topic", topic, topic_id.hex()])
             self._name_topic(topic, topic_id)
 
     # --- writing
@@ -638,7 +650,7 @@ class OffsetsFile:
         yield ["group", self.group_id]
         yield ["generation", self.generation, self.protocol_type, self.protocol]
         for topic, topic_id in self._topic_ids.items():
-            yield ["topic", topic, topic_id]
+            yield ["topic", topic, topic_id.hex()]
         for _, kind, key, rows in sorted(self._commits() + self._staged()):
             yield [*kind, key, rows]
 

@@ -3,6 +3,10 @@
 
 A topic that is deleted and created again has the former name and another id (KIP-516). So an offset or a position is
 kept with the id of its topic, and holds only for a topic with that id.
+
+Rule: an offset that cannot be proven to belong to a former topic is never hidden or deleted. The proof is another id,
+or a log without a folder of this name. A topic of which no id can be read, for its file is damaged, counts as the same
+one. Where the log itself cannot be read, the caller gets an error: a server answers one that clients try again.
 """
 
 from __future__ import annotations
@@ -41,6 +45,19 @@ class TopicIds:
             self._find(topic)
             known = self._known.get(topic)
         return None if known is None else known.topic_id
+
+    def is_another(self, topic: str, topic_id: bytes) -> bool:
+        """True when the topic of this name is proven to be another than that of the id, or there is none.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        found = self.of(topic)
+        if found is None:
+            if not any(place.topic == topic for place in partitions_of(self._directory)):
+                return True
+            found = self.of(topic)  # it may have been made between the two looks
+        return found is not None and found != topic_id
 
     def _find(self, topic: str) -> None:
         try:

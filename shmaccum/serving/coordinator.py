@@ -635,9 +635,9 @@ class Coordinator:
         """
         try:
             file = self._file_of(group_id)
+            offsets = {} if file is None else file.offsets
         except (CorruptLogError, OSError):
             return BrokerError.COORDINATOR_NOT_AVAILABLE, []
-        offsets = {} if file is None else file.offsets
         asked = sorted(offsets) if topics is None else _asked_places(topics)
         told: dict[str, list[Values]] = {}
         for place in asked:
@@ -658,6 +658,7 @@ class Coordinator:
         if loaded is not None:
             return loaded.file
         if not has_group(self._directory, group_id):
+            os.stat(self._directory)  # of a log that is away nobody knows the groups
             self._read_files.pop(group_id, None)
             return None
         file = self._read_files.pop(group_id, None) or OffsetsFile(self._directory, group_id, is_writer=False)

@@ -521,7 +521,7 @@ def resumed(position: Position, folder: str, log_end_offset: int) -> tuple[Posit
     topic_id = topic_id_of(folder)
     if not position.topic_id:  # of a former version, which took up a folder before it had the id
         position = position._replace(topic_id=topic_id)
-    elif topic_id != position.topic_id:
+    elif topic_id not in ("", position.topic_id):
         anew = position.started_over(0)._replace(leader_epoch=-1, topic_id=topic_id)
         return anew, "the topic was deleted and made anew. It is shipped from its start"
     _, end = LeaderEpochs(folder).end_of(position.leader_epoch, log_end_offset)

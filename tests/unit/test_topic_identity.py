@@ -15,7 +15,12 @@ import pytest
 from shmaccum import CommitFailedError, Consumer, NoOffsetForPartitionError, OffsetOutOfRangeError, TopicPartition
 from shmaccum.groups.offsets_file import Committed, OffsetsFile
 from shmaccum.segment_log import LogDirectory, LogReader
-from shmaccum.segment_log.file_names import RECOVERY_POINTS_FILE, START_OFFSETS_FILE, TOPIC_SETTINGS_FILE
+from shmaccum.segment_log.file_names import (
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINTS_FILE,
+    START_OFFSETS_FILE,
+    TOPIC_SETTINGS_FILE,
+)
 from shmaccum.segment_log.small_files import read_offsets_checkpoint
 from shmaccum.segment_log.topic_ids import TopicIds
 from shmaccum.segment_log.topic_settings import TopicSettings
@@ -116,10 +121,59 @@ def test_offsets_are_there_again_with_a_folder_that_was_away(log: LogDirectory, 
     file.commit({PLACE: committed(3)})
     path = Path(log.path)
     path.rename(tmp_path / "away")
-    assert dict(file.offsets) == {}
+    with pytest.raises(FileNotFoundError):
+        _ = file.offsets
     (tmp_path / "away").rename(path)
     assert dict(file.offsets) == {PLACE: committed(3)}
     file.close()
+
+
+WITHOUT_ID = [None, b"", b"version: 0\n", b"version: 0\ntopic_id: AAAA\n"]
+"""Contents of the file of an id that tell none; None: there is no file."""
+
+
+def damage_ids(log: LogDirectory, content: bytes | None) -> None:
+    for place in PLACES:
+        path = Path(log.path, str(place), PARTITION_METADATA_FILE)
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+
+
+@pytest.mark.parametrize("content", WITHOUT_ID)
+def test_offsets_hold_while_the_id_of_their_topic_cannot_be_read(log: LogDirectory, content: bytes | None) -> None:
+    """Nothing proves that the topic is another one."""
+    file = offsets_of(log, is_writer=True)
+    file.commit({PLACE: committed(3)})
+    file.commit_pending(5, {PLACES[1]: committed(1)})
+    damage_ids(log, content)
+    for found in (file, offsets_of(log, is_writer=False)):
+        assert dict(found.offsets) == {PLACE: committed(3)}
+        assert found.is_pending(PLACES[1])
+    file.close()
+
+
+def test_a_topic_that_is_made_between_two_looks_is_judged_by_its_id(
+    log: LogDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = TopicIds(log.path)
+    former_id = ids.of(TOPIC)
+    assert former_id is not None
+    delete(log)
+    assert ids.is_another(TOPIC, former_id)
+    real_of = TopicIds.of
+
+    def of(self: TopicIds, topic: str) -> bytes | None:
+        monkeypatch.undo()
+        found = real_of(self, topic)
+        append(log, b"new 0")
+        return found
+
+    monkeypatch.setattr(TopicIds, "of", of)
+    assert ids.is_another(TOPIC, former_id)
+    new_id = ids.of(TOPIC)
+    assert new_id is not None
+    assert not ids.is_another(TOPIC, new_id)
 
 
 def offsets_of_the_former_version(log: LogDirectory) -> None:
@@ -216,6 +270,19 @@ def test_a_position_in_the_former_topic_is_not_committed(log: LogDirectory, is_a
     with consumer_of(log) as following:
         following.subscribe([TOPIC])
         assert read_until(following, 1 + is_again)[-1] == b"new 1"
+
+
+@pytest.mark.parametrize("content", WITHOUT_ID)
+def test_a_group_goes_on_while_the_id_of_its_topic_cannot_be_read(log: LogDirectory, content: bytes | None) -> None:
+    with consumer_of(log) as consumer:
+        consumer.subscribe([TOPIC])
+        read_until(consumer, 3)
+        consumer.commit({PLACE: 1})
+        damage_ids(log, content)
+        consumer.commit({PLACE: 2})
+    with consumer_of(log) as following:
+        following.subscribe([TOPIC])
+        assert read_until(following, 1) == [b"old 2"]
 
 
 # --- other readers

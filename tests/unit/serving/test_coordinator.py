@@ -4,20 +4,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups import offsets_file
-from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, group_ids
-from shmaccum.segment_log.file_names import GROUPS_FOLDER
+from shmaccum.groups.offsets_file import OFFSETS, Committed, GroupLock, OffsetsFile, group_ids
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.file_names import GROUPS_FOLDER, PARTITION_METADATA_FILE
 from shmaccum.serving.call import Call
 from shmaccum.serving.consumer_group import ConsumerLimits
-from shmaccum.serving.coordinator import Coordinator
+from shmaccum.serving.coordinator import EMPTY_KEPT_S, Coordinator
 from shmaccum.serving.fetching import Piece
 from shmaccum.serving.group import Limits
 from shmaccum.serving.messages import decode, encode_request, read_head
@@ -27,7 +31,7 @@ from shmaccum.serving.users import ANYBODY
 from tests.support.segment_log import TOPIC, make_batches, open_log
 from tests.support.system_calls import dies_at_system_call
 
-OFFSET_COMMIT, VERSION = 8, 7
+OFFSET_COMMIT, OFFSET_FETCH, VERSION = 8, 9, 7
 PLACE = TopicPartition(TOPIC, 0)
 PARTITION_COUNT = 3
 RECORD_COUNT = 30
@@ -101,6 +105,80 @@ def test_names_that_are_no_groups_are_passed_over(log: str) -> None:
     Path(os.fsdecode(os.fsencode(folder) + b"/\xff.offsets")).write_bytes(b"")
     assert group_ids(log) == ["a"]
     assert lags(coordinator_of(log)) == {"a": RECORD_COUNT - 1}
+
+
+# --- offsets of which nobody can tell whether they hold
+
+
+def fetched(coordinator: Coordinator, group_id: str) -> tuple[BrokerError, int | None]:
+    """The answer to an OffsetFetch of one partition: the error, or the offset."""
+    values = {"group_id": group_id, "topics": [{"name": TOPIC, "partition_indexes": [0]}], "require_stable": False}
+    frame = encode_request(OFFSET_FETCH, VERSION, values)
+    request = read_head(memoryview(frame)[4:])
+    answers: list[dict[str, Any]] = []
+
+    def note(answer: dict[str, Any]) -> dict[str, Any]:
+        answers.append(answer)
+        return answer
+
+    call = Call(request, decode(request), "host", ANYBODY, None, lambda _pieces: None)
+    call.amend(note)
+    take_all(coordinator.fetch_offsets(call))
+    (answer,) = answers
+    if answer["error_code"] is not BrokerError.NONE:
+        return answer["error_code"], None
+    return BrokerError.NONE, answer["topics"][0]["partitions"][0]["committed_offset"]
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_group_keeps_its_offsets_while_the_id_of_its_topic_cannot_be_read(log: str, is_loaded: bool) -> None:
+    """They are told, and a look for groups that nobody uses deletes none of them."""
+    commit(log, "a", 10)
+    coordinator = coordinator_of(log)
+    if is_loaded:
+        assert not isinstance(coordinator._load("a"), BrokerError)
+    for partition in range(PARTITION_COUNT):
+        Path(log, str(TopicPartition(TOPIC, partition)), PARTITION_METADATA_FILE).write_bytes(b"")
+    path = Path(log, GROUPS_FOLDER, "a.offsets")
+    long_ago_s = time.time() - 10 * EMPTY_KEPT_S
+    os.utime(path, (long_ago_s, long_ago_s))
+    coordinator.retain()
+    assert path.exists()
+    assert fetched(coordinator, "a") == (BrokerError.NONE, 10)
+    coordinator.close()
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_server_whose_log_is_away_answers_that_it_cannot_tell(log: str, tmp_path: Path, is_loaded: bool) -> None:
+    commit(log, "a", 10)
+    coordinator = coordinator_of(log)
+    if is_loaded:
+        assert not isinstance(coordinator._load("a"), BrokerError)
+    assert fetched(coordinator, "a") == (BrokerError.NONE, 10)
+    Path(log).rename(tmp_path / "away")
+    assert fetched(coordinator, "a") == (BrokerError.COORDINATOR_NOT_AVAILABLE, None)
+    (tmp_path / "away").rename(log)
+    assert fetched(coordinator, "a") == (BrokerError.NONE, 10)
+    coordinator.close()
+
+
+def test_a_group_of_which_nobody_can_tell_whether_it_is_there_has_no_answer(
+    log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offsets file cannot be looked at, for a reason that passes."""
+    commit(log, "a", 10)
+    coordinator = coordinator_of(log)
+    real_stat = os.stat
+
+    def stat(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if str(path).endswith(OFFSETS):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return real_stat(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert fetched(coordinator, "a") == (BrokerError.COORDINATOR_NOT_AVAILABLE, None)
+    monkeypatch.undo()
+    assert fetched(coordinator, "a") == (BrokerError.NONE, 10)
 
 
 # --- deaths

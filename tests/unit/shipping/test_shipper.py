@@ -517,6 +517,14 @@ def test_records_that_a_crash_of_the_host_took_back_are_not_left_out(log: Path) 
     assert resumed(position._replace(leader_epoch=1), str(folder), 60) == (position._replace(leader_epoch=1), "")
 
 
+@pytest.mark.parametrize("content", ["", "version: 0\n", "version: 0\ntopic_id: AAAA\n"])
+def test_a_topic_whose_id_cannot_be_read_is_not_shipped_again(log: Path, content: str) -> None:
+    (folder,) = {file.parent for file in log_files(log)}
+    position = Position(45, topic_id=read_topic_id(log))
+    (folder / "partition.metadata").write_text(content)
+    assert resumed(position, str(folder), 60) == (position, "")
+
+
 def read_topic_id(log: Path) -> str:
     text = (log / f"{TOPIC}-0" / "partition.metadata").read_text()
     return text.partition("topic_id: ")[2].strip()
