@@ -92,11 +92,12 @@ class RequestProxy(Proxy):
     """Passes whole frames on, and cuts the connection in front of a request or of an answer that it is told.
 
     Attributes:
+        counts: how many requests of each API key came.
         is_hit: it has cut there.
     """
 
     def __init__(self, target_port: int, port: int = 0) -> None:
-        self._counts: Counter[int] = Counter()
+        self.counts: Counter[int] = Counter()
         self._aim: tuple[int, int, bool] | None = None
         self._lock = threading.Lock()
         self.is_hit = False
@@ -112,7 +113,7 @@ class RequestProxy(Proxy):
             act: is called before the cut.
         """
         with self._lock:
-            self._aim = key, self._counts[key] + number, is_answer
+            self._aim = key, self.counts[key] + number, is_answer
             self._act = act
             self.is_hit = False
 
@@ -152,8 +153,8 @@ class RequestProxy(Proxy):
         with self._lock:
             if not is_answer:
                 (key,) = API_KEY.unpack_from(frame, FRAME_HEAD.size)
-                asked.append((key, self._counts[key]))
-                self._counts[key] += 1
+                asked.append((key, self.counts[key]))
+                self.counts[key] += 1
             is_aimed_at = (*(asked.popleft() if is_answer else asked[-1]), is_answer) == self._aim
             self._aim = None if is_aimed_at else self._aim
         return is_aimed_at

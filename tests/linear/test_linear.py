@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from shmaccum.format.topic_partition import TopicPartition
+from tests.kafka.broker import LOOPBACK, held_port
+from tests.kafka.proxy import RequestProxy
 from tests.linear.director import KINDS_OF_ROUNDS, Outcome, Round
 from tests.linear.history import Assigned, Committed, History, Life, Notes, Read, Told, code_of, read_consumer
 from tests.linear.judge import KINDS, judge
+from tests.linear.roles import CONSUMERS_LEAVE, Places, Words, read_by_kafka
+from tests.support.log_server import served
+from tests.support.segment_log import make_batch, open_log
 
+FETCH, LIST_OFFSETS = 1, 2
 PLACE = TopicPartition("linear-0", 0)
 SHORT_S = 2.5
 
@@ -156,6 +162,29 @@ def test_a_line_that_a_kill_cut_off_is_left_out(tmp_path: Path) -> None:
     notes.add("begin", 1)
     notes.add("read", 2, "linear-0", 0, 7, 12, 13)
     assert read_consumer(path) == [Life(), Life([Read(2, PLACE, 7, [12, 13])])]
+
+
+def test_a_member_of_librdkafka_looks_no_offset_up(tmp_path: Path) -> None:
+    """A late answer to ListOffsets would take it back to the first offset, whatever the server does."""
+    held = held_port()
+    port = held.getsockname()[1]
+    places = Places(tmp_path, "", f"{LOOPBACK}:{port}")
+    with open_log(places.log, partitions=2) as log:
+        log.create_topic(PLACE.topic)
+        for partition in range(2):
+            values = [b"%d" % code_of(partition, 0, number) for number in range(10)]
+            log.partition(PLACE.topic, partition).append([make_batch(values)])
+    places.ends.write_text("".join(f"{PLACE.topic} {partition} 10\n" for partition in range(2)))
+    Words(places.words).phase = CONSUMERS_LEAVE
+    with served(places.log, is_writable=False, advertised_listener=places.address) as address:
+        between = RequestProxy(int(address.rpartition(":")[2]), port)
+        try:
+            read_by_kafka(places, "kafka-0", random.Random(0))
+        finally:
+            between.close()
+            held.close()
+    assert between.counts[FETCH] > 0
+    assert between.counts[LIST_OFFSETS] == 0
 
 
 @pytest.mark.slow
