@@ -49,6 +49,8 @@ WHEEL_TOOLS := build/wheel-tools
 
 # Tests start hundreds of Pythons: they compile our modules once, and find those of other packages compiled.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest
+# Two workers for each core: a worker spends much of its time waiting for processes. Where one dies, the run ends.
+WORKERS := -n $(shell expr 2 \* $$(nproc)) --dist loadgroup --max-worker-restart 0
 SOURCES := $(shell find native) setup.py pyproject.toml
 CHECKED := $(wildcard setup.py shmaccum tests bench examples)
 
@@ -67,14 +69,14 @@ run: $(INSTALLED)
 	$(VENV)/bin/python -m shmaccum run $(ARGS)
 
 test: $(INSTALLED) $(SPARK_WHERE_JAVA_IS) kafka-for-tests
-	$(PYTEST) -n auto --dist loadgroup -m "$(MARKERS)" $(ARGS)
+	$(PYTEST) $(WORKERS) -m "$(MARKERS)" $(ARGS)
 
 test-all: test-tools
 	$(MAKE) test
 	$(MAKE) test-rest
 
 test-rest: spark-connector
-	$(MAKE) test MARKERS="$(REST)" ARGS="$(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)"
+	$(if $(MINUTES),SHMACCUM_TESTS_END_AT=$$(($$(date +%s) + 60 * $(MINUTES)))) $(MAKE) test MARKERS="$(REST)"
 
 # A download has no place within the time of a test.
 kafka-for-tests: $(INSTALLED)
@@ -97,7 +99,7 @@ $(VENV)/bin/promtool: | $(INSTALLED)
 	rm -rf build/prometheus
 
 native-test: $(INSTALLED)
-	$(PYTEST) -n auto --dist loadgroup -m "$(MARKERS)" tests/native $(ARGS)
+	$(PYTEST) $(WORKERS) -m "$(MARKERS)" tests/native $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(INSTALLED)
@@ -181,7 +183,7 @@ $(WHEEL_TOOLS)/installed:
 
 .PHONY: docs docs-test
 docs-test: $(SPARK_INSTALLED)
-	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup tests/docs $(ARGS)
+	$(PYTEST) $(WORKERS) tests/docs $(ARGS)
 
 docs: $(INSTALLED_DOCS)
 	$(VENV)/bin/python -m sphinx -b html -W --keep-going -q -d build/docs/.doctrees docs build/docs

@@ -7,7 +7,6 @@ import gc
 import itertools
 import os
 import random
-import re
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,21 +17,14 @@ from hypothesis import HealthCheck, settings, strategies
 
 from shmaccum.arena import Arena
 from shmaccum.arena.file import ArenaFile
-from shmaccum.exceptions import NotAnArenaError
 from tests.support.accumulator import Accumulator
-from tests.support.arenas import check_idle, each_semaphore, left_in_shared_memory
-from tests.support.processes import process_exists
+from tests.support.arenas import check_idle, each_semaphore, left_in_shared_memory, remove_arenas_of_the_dead
 
 pytest_plugins = [
     "tests.support.other_users",
-    "tests.running.collecting",
-    "tests.running.leftovers",
-    "tests.running.minutes",
-    "tests.running.overrun",
-    "tests.running.workers",
+    "tests.support.run_limits",
 ]
 
-NAME_PATTERN = re.compile(r"shmaccum-test-(\d+)-\d+")
 NAME_PREFIX = f"shmaccum-test-{os.getpid()}-"
 _numbers = itertools.count()
 
@@ -121,25 +113,6 @@ def socket_folder() -> Iterator[Path]:
     """A folder with a short path: the address of a socket has 108 bytes, and TMPDIR may be longer."""
     with tempfile.TemporaryDirectory(prefix="shmaccum-test-", dir="/tmp") as folder:
         yield Path(folder)
-
-
-def is_own(name: str) -> bool:
-    """True if the file in shared memory is there, and belongs to this user."""
-    try:
-        return Path("/dev/shm", name).lstat().st_uid == os.geteuid()
-    except FileNotFoundError:
-        return False
-
-
-def remove_arenas_of_the_dead() -> None:
-    """Removes the arenas that test processes of this user could not remove because they were killed."""
-    for name in left_in_shared_memory("shmaccum-test-"):
-        found = NAME_PATTERN.fullmatch(name)
-        if found and not process_exists(int(found[1])) and is_own(name):
-            try:
-                Arena.remove(name, missing_ok=True)  # another session does the same
-            except NotAnArenaError:  # its first bytes are damaged
-                Path("/dev/shm", name).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

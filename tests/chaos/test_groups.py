@@ -197,7 +197,6 @@ def run(folder: Path, clients: Sequence[str], kills: Sequence[bool], dice: rando
     print(f"{len(kills)} kills, {sum(kills)} of the server: {sent} records, {again} of them again, {elapsed_s:.0f} s")
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("clients", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
 def test_every_record_is_consumed_whoever_is_killed(
     tmp_path: Path, seeded: Callable[[], random.Random], clients: Sequence[str]

@@ -122,7 +122,6 @@ def try_it(trial: Trial, cluster: Cluster, count: int, injuries: Sequence[Callab
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(300)
 def test_a_few_transactions_are_there_whole_or_not_at_all(
     arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
 ) -> None:

@@ -52,7 +52,7 @@ def check_is_killed(mutant: Mutant, point_count: int) -> None:
 @pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
 @pytest.mark.parametrize(
     "mutant",
-    [pytest.param(m, id=m.name, marks=[pytest.mark.slow] if m.is_slow else []) for m in MUTANTS if m.is_quick],
+    [pytest.param(m, id=m.name, marks=pytest.mark.slow if m.is_slow else []) for m in MUTANTS if m.is_quick],
 )
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     check_is_killed(mutant, QUICK_POINTS)

@@ -33,7 +33,6 @@ def run_or_skip(program: Path, mode: str, point_count: int, phase: int, scenario
     assert result.returncode == 0, f"phase {phase}\n{result.stdout}{result.stderr}"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("times", [1, pytest.param(MIDDLE_TIMES, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES)
 def test_some_instructions_of_many_operations(program: Path, mode: str, times: int) -> None:

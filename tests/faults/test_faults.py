@@ -23,7 +23,7 @@ ERRORS = "ENOSPC,EINTR,EIO,EAGAIN,ENOMEM,SHORT"
 SOURCE = ROOT / "tests" / "faults" / "failing_calls.c"
 HANG_SECONDS = 600
 """For a busy machine; the limit of the test ends a hang sooner on a quiet one."""
-LONG_SECONDS = 900
+LONG_SECONDS = 1800
 
 
 def inject(operation: str, seconds: int, *arguments: str) -> dict[str, Any]:

@@ -24,12 +24,11 @@ import pytest
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.segment_log.inspection import check_log
 from shmaccum.segment_log.reader import LogReader
-from tests.running.overrun import Overrun
 from tests.support.segment_log import START_MS, TOPIC, make_batch, make_batches, open_log, partition_folder
 
 SHORT_SECONDS = 1
 LONG_SECONDS = int(os.environ.get("SHMACCUM_FUZZ_SECONDS", "600"))
-ROOM_S = 120
+ROOM_S = 600
 BATCH_HEADER_FIELDS = (0, 8, 12, 16, 17, 21, 23, 27, 35, 43, 51, 53, 57)
 EDGES = (0, 1, 2, 12, 49, 60, 61, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 DAMAGES_MAX = 6
@@ -149,7 +148,7 @@ def try_input(number: int, sound: Path, place: Path, written: frozenset[bytes | 
         use(place, written)
     except Exception as error:
         raise AssertionError(f"input {number}: {error!r}") from error
-    except Overrun:
+    except pytest.fail.Exception:
         print(f"input {number} was not finished")
         raise
 

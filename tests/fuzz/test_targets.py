@@ -17,7 +17,7 @@ from tests.native.c_build import ASAN
 
 SHORT_SECONDS = 1
 LONG_SECONDS = int(os.environ.get("SHMACCUM_FUZZ_SECONDS", "600"))
-ROOM_S = 300
+ROOM_S = 600
 EACH = pytest.mark.parametrize("name", targets.NAMES)
 
 

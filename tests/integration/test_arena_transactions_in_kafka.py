@@ -327,7 +327,6 @@ def about_to_end(name: str, url: str) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("stride", [60, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.timeout(600)
 def test_a_sender_that_dies_at_any_system_call_is_followed_by_one_that_goes_on(
     cluster: Cluster, transactional: Arena, seeded: Callable[[], random.Random], stride: int
 ) -> None:

@@ -147,7 +147,7 @@ def test_a_log_that_is_not_of_the_example_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_dump_log_segments_accepts_what_it_wrote(tmp_path: Path) -> None:
     require()
     directory = tmp_path / "log"

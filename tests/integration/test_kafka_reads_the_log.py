@@ -121,7 +121,7 @@ def dumped(paths: dict[str, Path]) -> dict[Path, Dumped]:
 
 
 @pytest.mark.xdist_group("dumped")
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_dump_log_segments_accepts_every_segment_index_and_snapshot(path: Path, dumped: dict[Path, Dumped]) -> None:
     data, sane, verified = dumped[path]
     assert [int(offset) for offset in re.findall(r"^\| offset: (\d+)", data, re.MULTILINE)] == list(range(123))
@@ -133,7 +133,7 @@ def test_dump_log_segments_accepts_every_segment_index_and_snapshot(path: Path, 
 
 
 @pytest.mark.xdist_group("dumped")
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_dump_log_segments_reads_transactions(tmp_path: Path) -> None:
     require()
     with open_log(tmp_path, segment_bytes=1000) as log:

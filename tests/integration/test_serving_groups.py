@@ -117,7 +117,6 @@ def team(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Team,
 
 
 @pytest.mark.parametrize("count", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3)), 4])
-@pytest.mark.timeout(300)
 def test_partitions_are_shared_and_taken_over_from_a_killed_member(team: tuple[Team, str], count: int) -> None:
     members, address = team
     for _ in range(count):

@@ -40,7 +40,7 @@ def test_kill_is_of_the_other_example() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("where", ["--spark", pytest.param("--cluster", marks=pytest.mark.spark_cluster)])
 def test_all_answers_are_those_of_pandas(tmp_path: Path, where: str) -> None:
     if (reason := reason_to_skip()) is not None:

@@ -194,7 +194,7 @@ def test_a_million_records_outlast_a_broker_that_is_gone_for_minutes(
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("disturbance", ["nothing", "senders", "broker"])
 def test_two_million_records_of_eight_processes(
     disturbance: str, topics: list[str], arena_name: str, tmp_path: Path
@@ -216,7 +216,7 @@ def test_two_million_records_of_eight_processes(
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_two_million_records_over_connections_that_are_cut_and_slow(
     topics: list[str], arena_name: str, tmp_path: Path
 ) -> None:
@@ -230,7 +230,7 @@ def test_two_million_records_over_connections_that_are_cut_and_slow(
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_two_million_records_of_producers_that_are_killed_and_replaced(
     apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path
 ) -> None:
@@ -255,7 +255,7 @@ def restart(cluster: Cluster) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_leaders_move_among_three_brokers(
     three_brokers: Cluster, topics: list[str], arena_name: str, tmp_path: Path
 ) -> None:

@@ -36,7 +36,7 @@ LEADERLESS_TIMEOUT_MS = 10_000
 """Longer than a broker's session, so that the cluster knows of the death when the record expires."""
 BEFORE, BETWEEN, AFTER = range(50), range(50, 150), range(150, 200)
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,6 @@ ONE_BROKER = {
 """Settings with which a single broker coordinates transactions."""
 
 
-@pytest.mark.timeout(300)
 def test_our_reader_reads_what_a_running_broker_writes(tmp_path: Path) -> None:
     require()
     with running_cluster(tmp_path) as cluster:
@@ -78,7 +77,6 @@ def consumed(cluster: Cluster, count: int) -> list[tuple[int | None, bytes | Non
     return found
 
 
-@pytest.mark.timeout(300)
 def test_a_broker_loads_our_segments_and_serves_them(tmp_path: Path) -> None:
     require()
     ours = tmp_path / "ours"
@@ -98,7 +96,6 @@ def test_a_broker_loads_our_segments_and_serves_them(tmp_path: Path) -> None:
     assert check_log(ours) == []
 
 
-@pytest.mark.timeout(300)
 def test_a_broker_and_our_reader_see_the_same_committed_records(tmp_path: Path) -> None:
     """Transactions of a broker's producer, read by us; the same of ours, loaded by a broker."""
     require()

@@ -21,7 +21,7 @@ from tests.support.log_server import PARTITION_COUNT, produce, served
 from tests.support.processes import wait_until
 from tests.support.segment_log import make_batch, open_log
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.kafka
 
 TOPIC = "flights"
 TOOLS = "org.apache.kafka.tools"

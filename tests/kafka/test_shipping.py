@@ -270,7 +270,7 @@ def test_a_segment_that_is_cut_while_it_is_shipped_costs_what_is_cut_off(tmp_pat
     assert progress.refusals == {}
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(900)]), 120])
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]), 120])
 def test_a_shipper_that_dies_at_any_system_call_sends_each_record_once(
     tmp_path: Path, open_fake: OpenFake, stride: int
 ) -> None:

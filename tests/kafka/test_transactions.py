@@ -126,7 +126,6 @@ def test_a_sender_that_dies_at_any_request_or_answer_is_followed_by_one_that_goe
     assert count > 1, "no death was survived"
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [1, 2], ids=["explicit", "implicit"])
 @pytest.mark.parametrize("is_answer", [False, True], ids=["request", "answer"])
 @pytest.mark.parametrize("injury", INJURIES)

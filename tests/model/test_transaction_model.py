@@ -69,7 +69,6 @@ LONG = [
 ]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "bounds", [*SHORT, *(pytest.param(bounds, marks=pytest.mark.slow) for bounds in MIDDLE)], ids=str
 )

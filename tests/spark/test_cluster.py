@@ -33,7 +33,7 @@ from tests.spark.cluster_job import ROWS_PER_RECORD_BATCH
 from tests.support.arenas import check_idle
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark_cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.spark_cluster, pytest.mark.timeout(1800)]
 
 ROW_COUNT = 8000
 TASK_COUNT = 4

@@ -16,7 +16,7 @@ from shmaccum.arena import Arena
 from tests.spark.conftest import reason_to_skip
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 CLIENT = """
 import sys

@@ -15,7 +15,7 @@ from tests.spark import connector_jars
 from tests.spark.conftest import reason_to_skip
 from tests.support.log_server import PARTITION_COUNT, served
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 RECORD_COUNT = 400
 LIMIT_S = 500

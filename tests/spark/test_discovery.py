@@ -13,7 +13,7 @@ import pytest
 from setup import ROOT
 from tests.spark.conftest import reason_to_skip
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 PROGRAM = """
 import sys

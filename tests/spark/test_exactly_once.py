@@ -21,7 +21,7 @@ from tests.spark.conftest import needs_read_limits
 from tests.support.processes import wait_until
 from tests.support.segment_log import make_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 ROW_COUNT = 4000
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly_once", "topic": "flights"}

@@ -17,7 +17,7 @@ from shmaccum.segment_log import LogReader
 from tests.support.arenas import sender_pid
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 ROW_COUNT = 4000
 

@@ -19,7 +19,7 @@ from tests.spark.conftest import reason_to_skip
 from tests.spark.test_source import append
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 SPEC = """\
 name: flights

@@ -6,9 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytestmark = pytest.mark.timeout(600)
 """Java starts slowly on a busy machine."""
 
 

@@ -15,7 +15,7 @@ from setup import ROOT
 from shmaccum.segment_log import LogReader
 from tests.spark.conftest import reason_to_skip
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 
 def written(frame: Any, arena: str, log: Path, **options: str) -> Any:

@@ -19,7 +19,7 @@ from tests.spark.conftest import needs_read_limits, run_to_its_end
 from tests.support.accumulator import Accumulator
 from tests.support.segment_log import START_MS, make_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 RECORDS_PER_BATCH = 100
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 from collections import defaultdict
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING
 from shmaccum._native import Batch
 from shmaccum.arena import Arena, VerifyDepth
 from shmaccum.arena.results import BatchResult
+from shmaccum.exceptions import NotAnArenaError
 from tests.support.accumulator import Accumulator
-from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, process_exists, wait_until
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 SHARED_MEMORY = Path("/dev/shm")
+NAME_PATTERN = re.compile(r"shmaccum-test-(\d+)-\d+")
 
 
 def drain(accumulator: Accumulator) -> list[Batch]:
@@ -144,3 +147,22 @@ def boot_again(path: Path) -> None:
         at = page.index(bytes.fromhex(boot_id), start)
         stream.seek(at)
         stream.write(bytes(range(16)))
+
+
+def is_own(name: str) -> bool:
+    """True if the file in shared memory is there, and belongs to this user."""
+    try:
+        return (SHARED_MEMORY / name).lstat().st_uid == os.geteuid()
+    except FileNotFoundError:
+        return False
+
+
+def remove_arenas_of_the_dead() -> None:
+    """Removes the arenas that test processes of this user could not remove because they were killed."""
+    for name in left_in_shared_memory("shmaccum-test-"):
+        found = NAME_PATTERN.fullmatch(name)
+        if found and not process_exists(int(found[1])) and is_own(name):
+            try:
+                Arena.remove(name, missing_ok=True)  # another session does the same
+            except NotAnArenaError:  # its first bytes are damaged
+                (SHARED_MEMORY / name).unlink(missing_ok=True)

@@ -368,7 +368,6 @@ def test_a_device_is_refused() -> None:
         Arena.attach("/dev/null", mode=0o777)
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("kind", ["fifo", "socket"])
 @pytest.mark.parametrize("place", ["shared memory", "file"])
 def test_what_never_answers_is_refused_at_once(arena_name: str, socket_folder: Path, kind: str, place: str) -> None:

@@ -44,7 +44,6 @@ WAITS: dict[str, tuple[type[Exception], Callable[[Producer], object]]] = {
 }
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", WAITS)
 @pytest.mark.usefixtures("still")
 def test_a_wait_of_a_producer_ends_while_the_clock_stands_still(arena: Arena, name: str) -> None:
@@ -56,7 +55,6 @@ def test_a_wait_of_a_producer_ends_while_the_clock_stands_still(arena: Arena, na
         producer.close(0)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.usefixtures("still")
 def test_a_poll_ends_while_the_clock_stands_still(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as directory:

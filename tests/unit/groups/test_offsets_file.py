@@ -104,7 +104,6 @@ def test_the_last_of_many_commits_torn_at_any_byte(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_last_of_a_million_commits_torn_at_any_byte(tmp_path: Path) -> None:
     tear_at_each_byte(tmp_path, 1_000_000)
 

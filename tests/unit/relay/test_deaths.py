@@ -88,7 +88,7 @@ def test_some_deaths(trials: Trials, seeded: Callable[[], random.Random]) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_death_at_every_system_call(trials: Trials) -> None:
     count = next(number for number in range(1, CALLS_MAX) if not trials.run(number))
     print(f"{count - 1} deaths")

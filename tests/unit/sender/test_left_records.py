@@ -51,7 +51,7 @@ def expected(count: int) -> Counter[bytes]:
     return Counter(b"%d" % number for number in range(count))
 
 
-@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_records_left_for_a_night_are_delivered_once(tmp_path: Path, count: int) -> None:
     leave(tmp_path / "arena", count, uptime_ns=HOUR)
     assert delivered(tmp_path / "arena", uptime_ns=9 * HOUR) == expected(count)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pytest-timeout and pytest-xdist do not do for a run of these tests.
+
+- pytest-timeout interrupts a test by a signal, which Python handles between two instructions. It cannot interrupt a
+  test that hangs in C with the GIL, or that catches the failure. `GRACE_S` later, the watchdog thread of
+  `faulthandler`, which needs no GIL, writes the stacks of all threads and ends the process. It also watches the
+  tear-down of a failed test, for which pytest-timeout has no timer.
+- pytest-xdist leaves the processes that a dead worker had started, and the worker's arenas.
+- ``--session-timeout`` fails a run. Here, a test that would begin after the time `ENDS_AT` is skipped
+  (``make test-rest MINUTES=20``).
+- Warnings are errors, also those of an object that is collected unclosed. A failed test may leave such objects to a
+  later test, so a process ignores these warnings after its first failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import subprocess
+import time
+from collections.abc import Generator
+from typing import Any
+
+import psutil
+import pytest
+from xdist.workermanage import WorkerController
+
+from tests.support.arenas import remove_arenas_of_the_dead
+
+ENDS_AT = "SHMACCUM_TESTS_END_AT"
+"""The environment variable with the Unix time after which no test begins."""
+GRACE_S = 60.0
+STDERR = pytest.StashKey[int]()
+WATCHDOG_S = pytest.StashKey[float]()
+
+
+def watch(config: pytest.Config, seconds: float) -> None:
+    """Writes stacks and ends this process after so many seconds, unless the time is set again or canceled before."""
+    faulthandler.dump_traceback_later(seconds, file=config.stash[STDERR], exit=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[STDERR] = os.dup(2)  # pytest redirects 2 while a test runs
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Starts the watchdog of a test, before pytest-timeout starts its own timer."""
+    item.stash[WATCHDOG_S] = settings.timeout + GRACE_S
+    watch(item.config, item.stash[WATCHDOG_S])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """Starts the watchdog again for the tear-down: pytest cancels it here, because a debugger may have run."""
+    if WATCHDOG_S in node.stash:
+        watch(node.config, node.stash[WATCHDOG_S])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Removes arenas of workers that died. The process then ends, even if a thread is left that nobody joins."""
+    remove_arenas_of_the_dead()
+    watch(config, GRACE_S)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    if time.time() > float(os.environ.get(ENDS_AT, "inf")):
+        pytest.skip("not begun, because the minutes of the run were over")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")
+    return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController, error: object | None) -> None:
+    """Kills the processes that inherited the environment of a worker that died, and waits until it is gone."""
+    if not error:
+        return
+    worker = {
+        "PYTEST_XDIST_TESTRUNUID": node.workerinput["testrunuid"],
+        "PYTEST_XDIST_WORKER": node.workerinput["workerid"],
+    }
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if worker.items() <= process.environ().items():
+                process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        node.gateway._io.popen.wait(GRACE_S)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planted tests that hang, die or come too late: each run ends, and its report names the test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from setup import ROOT
+from shmaccum.arena import Arena
+from tests.support.processes import WATCHDOG_S, process_exists, wait_until
+from tests.support.run_limits import ENDS_AT
+
+INI = """
+[pytest]
+timeout = 1
+filterwarnings = error
+addopts = -p xdist -p pytest_timeout -p no:cacheprovider --max-worker-restart 0 -ra
+"""
+CONFTEST = """
+from tests.support import run_limits
+from tests.support.run_limits import *
+
+run_limits.GRACE_S = 1.0
+"""
+HANGS_IN_C = """
+import ctypes, os, subprocess
+from shmaccum.arena import Arena
+
+def hang():
+    libc = ctypes.PyDLL(None)  # unlike CDLL, it keeps the GIL during a call
+    mutex = ctypes.create_string_buffer(64)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
+
+def test_hangs():
+    arena = Arena.create(f"shmaccum-test-{os.getpid()}-0")
+    child = subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
+    with open("left", "w") as file:
+        file.write(f"{child.pid} {arena.name}")
+    hang()
+"""
+HANGS_IN_TEAR_DOWN = """
+import pytest
+from test_hangs import hang
+
+@pytest.fixture
+def slow():
+    yield
+    hang()
+
+def test_fails_first(slow):
+    assert False
+"""
+OVERRUNS = """
+import subprocess
+
+def test_overruns():
+    subprocess.run(["sleep", "1000"])
+
+def test_next():
+    pass
+"""
+LEAVES_A_SOCKET = """
+import gc, socket
+
+def test_fails():
+    left = [socket.socket()]
+    left.append(left)
+    assert False
+
+def test_collects():
+    gc.collect()
+"""
+COMES_TOO_LATE = f"""
+import os
+
+def test_that_has_begun():
+    os.environ["{ENDS_AT}"] = "0"
+
+def test_that_has_not_begun():
+    assert False
+
+def test_another_one():
+    assert False
+"""
+
+
+def run_planted(folder: Path, *options: str, **files: str) -> tuple[int, str]:
+    """Runs pytest on the files, which are given by their names without ``.py``. Returns its status and its output."""
+    (folder / "pytest.ini").write_text(INI)
+    for name, text in {"conftest": CONFTEST, **files}.items():
+        (folder / f"{name}.py").write_text(text)
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=folder,
+        env={**ours, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=5 * WATCHDOG_S,
+    )
+    print(textwrap.indent(done.stdout, "planted: "))
+    return done.returncode, done.stdout
+
+
+def test_a_hang_in_c_ends_its_worker_and_the_run_and_leaves_no_process_and_no_arena(tmp_path: Path) -> None:
+    status, output = run_planted(tmp_path, "-n", "1", test_hangs=HANGS_IN_C)
+    assert status == 1
+    assert 'test_hangs.py", line 9 in hang' in output
+    assert "crashed while running 'test_hangs.py::test_hangs'" in output
+    child, arena_name = (tmp_path / "left").read_text().split()
+    assert not Arena.exists(arena_name)
+    wait_until(lambda: not process_exists(int(child)), "the child is gone")
+
+
+def test_the_tear_down_of_a_failed_test_is_watched(tmp_path: Path) -> None:
+    files = {"test_hangs": HANGS_IN_C, "test_tear_down": HANGS_IN_TEAR_DOWN}
+    status, output = run_planted(tmp_path, "test_tear_down.py", **files)
+    assert status == 1
+    assert 'test_tear_down.py", line 8 in slow' in output
+
+
+def test_a_test_that_overruns_fails_and_the_next_one_runs(tmp_path: Path) -> None:
+    status, output = run_planted(tmp_path, test_overruns=OVERRUNS)
+    assert (status, output.splitlines()[-1].split(" in ")[0].strip("= ")) == (1, "1 failed, 1 passed")
+
+
+def test_a_failed_test_leaves_nothing_that_fails_another_one(tmp_path: Path) -> None:
+    status, output = run_planted(tmp_path, test_leaves=LEAVES_A_SOCKET)
+    assert (status, output.splitlines()[-1].split(" in ")[0].strip("= ")) == (1, "1 failed, 1 passed")
+
+
+def test_a_run_whose_minutes_are_over_begins_no_test_and_does_not_fail(tmp_path: Path) -> None:
+    status, output = run_planted(tmp_path, test_late=COMES_TOO_LATE)
+    assert status == 0
+    assert "SKIPPED [2]" in output
+    assert "not begun, because the minutes of the run were over" in output
