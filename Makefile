@@ -66,7 +66,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
-	$(VENV)/bin/python -m shmaccum run $(ARGS)
+	$(VENV)/bin/python -m examples.flights $(ARGS)
 
 test: $(INSTALLED) $(SPARK_WHERE_JAVA_IS) kafka-for-tests
 	$(PYTEST) $(WORKERS) -m "$(MARKERS)" $(ARGS)
@@ -140,10 +140,10 @@ spark-versions: $(SPARK_INSTALLED)
 	tests/spark/versions.sh $(ARGS)
 
 spark-run: $(SPARK_INSTALLED)
-	$(VENV)/bin/python -m shmaccum run --spark $(ARGS)
+	$(VENV)/bin/python -m examples.flights --spark $(ARGS)
 
 spark-cluster-run: $(SPARK_INSTALLED)
-	$(VENV)/bin/python -m shmaccum run --spark --cluster $(ARGS)
+	$(VENV)/bin/python -m examples.flights --spark --cluster $(ARGS)
 
 # Some hundred megabytes on top of everything, and Java.
 $(SPARK_INSTALLED): pyproject.toml | $(INSTALLED)

@@ -34,32 +34,42 @@ ANY_MODE = 0o777
 LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(message)s"
 LOG_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
-COMMANDS: Mapping[str, str] = {
-    "create": "Create an arena.",
-    "remove": "Remove arenas.",
-    "produce": "Send lines as records.",
-    "sender": "Deliver the records that all processes append.",
-    "stop": "Ask the sender of an arena to leave, and wait for it.",
-    "ls": "List the arenas of this host.",
-    "stat": "Show the work of an arena, live.",
-    "top": "Show the processes of an arena, live.",
-    "health": "Tell whether an arena is well, with an exit code for probes.",
-    "metrics": "Print or serve the facts of an arena for Prometheus.",
-    "inspect": "Show the content of an arena: tables, slots, records, results.",
-    "check": "Check an arena's invariants.",
-    "recover": "Recover an arena after a crash, show that first, or copy its records out.",
-    "ship": "Send a log directory to Kafka, once or while it is written.",
-    "serve": "Serve a log directory to Kafka clients.",
-    "consume": "Write records as they come, alone or as a member of a group.",
-    "tail": "Write the last records of a topic, and those to come.",
-    "users": "Change the users of a served log, and the rights of each user.",
-    "topics": "Look at the topics of a log directory: list, describe, create, delete, partitions.",
-    "groups": "Look at the consumer groups of a log directory: list, describe, reset, delete, export.",
-    "log": "Read and check a log directory: cat, info, offsets, verify.",
-    "options": "Show every option, one table per kind.",
-    "run": "Run the example pipeline of `make run`.",
+COMMANDS_OF: Mapping[str, Mapping[str, str]] = {
+    "Arena": {
+        "create": "Create an arena.",
+        "remove": "Remove arenas.",
+        "produce": "Send lines as records.",
+        "check": "Check an arena's invariants.",
+        "recover": "Recover an arena after a crash, show that first, or copy its records out.",
+    },
+    "Sender": {
+        "sender": "Deliver the records that all processes append.",
+        "stop": "Ask the sender of an arena to leave, and wait for it.",
+        "ship": "Send a log directory to Kafka, once or while it is written.",
+    },
+    "Log": {
+        "consume": "Write records as they come, alone or as a member of a group.",
+        "tail": "Write the last records of a topic, and those to come.",
+        "topics": "Look at the topics of a log directory: list, describe, create, delete, partitions.",
+        "groups": "Look at the consumer groups of a log directory: list, describe, reset, delete, export.",
+        "log": "Read and check a log directory: cat, info, offsets, verify.",
+    },
+    "Server": {
+        "serve": "Serve a log directory to Kafka clients.",
+        "users": "Change the users of a served log, and the rights of each user.",
+    },
+    "Look": {
+        "ls": "List the arenas of this host.",
+        "stat": "Show the work of an arena, live.",
+        "top": "Show the processes of an arena, live.",
+        "health": "Tell whether an arena is well, with an exit code for probes.",
+        "inspect": "Show the content of an arena: tables, slots, records, results.",
+        "metrics": "Print or serve the facts of an arena for Prometheus.",
+        "options": "Show every option, one table per kind.",
+    },
 }
-"""Every command in the order of an arena's life: the module of this package with its name has the rest."""
+"""Every command by the thing that it is for: the module of this package with its name has the rest."""
+COMMANDS: Mapping[str, str] = {name: text for commands in COMMANDS_OF.values() for name, text in commands.items()}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -182,8 +192,10 @@ class LazyGroup(Group):
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in COMMANDS_OF.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
 @click.group(

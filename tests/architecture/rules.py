@@ -238,29 +238,25 @@ def imported(path: PurePosixPath, text: str) -> frozenset[str]:
 
 
 def pyspark_outside_spark(path: PurePosixPath, text: str) -> Iterator[str]:
-    """Only shmaccum/spark imports pyspark, and the example that shows it."""
-    if path.parts[:2] == ("shmaccum", "spark") or path.parts[:3] == ("shmaccum", "example", "spark"):
+    """Only shmaccum/spark imports pyspark."""
+    if path.parts[:2] == ("shmaccum", "spark"):
         return
     for name in sorted(imported(path, text)):
         if name.split(".")[0] == "pyspark":
             yield f"imports {name} outside shmaccum/spark"
 
 
-# The wire to brokers, and the example's second reader, which is there because it is not ours.
+# The wire to brokers.
 KAFKA_LIBRARY = PurePosixPath("shmaccum/sinks/kafka/library")
 KAFKA_PACKAGE = PurePosixPath("shmaccum/kafka_package.py")
 KAFKA_MESSAGES = PurePosixPath("shmaccum/serving/messages.py")
-KAFKA_PYTHON_READERS = {
-    PurePosixPath("shmaccum/example/verification.py"),
-    PurePosixPath("shmaccum/example/group.py"),
-}
 # The producer that raises kafka-python's exceptions.
 KAFKA_PYTHON_COMPAT = PurePosixPath("shmaccum/compat/kafka_python.py")
 
 
 def kafka_outside_library(path: PurePosixPath, text: str) -> Iterator[str]:
     """One folder wraps kafka-python, and nobody else knows it: a change of its internals ends there."""
-    others = {KAFKA_PACKAGE, KAFKA_MESSAGES, KAFKA_PYTHON_COMPAT, *KAFKA_PYTHON_READERS}
+    others = {KAFKA_PACKAGE, KAFKA_MESSAGES, KAFKA_PYTHON_COMPAT}
     if KAFKA_LIBRARY in path.parents or path in others:
         return
     for name in sorted(imported(path, text)):
@@ -276,14 +272,14 @@ def bare_select(path: PurePosixPath, text: str) -> Iterator[str]:
 
 # Producers and senders meet in the arena, and a keeper starts a sender by exec: no import leads from one to the other.
 ROOMS_APART = {
-    "arena": {"producer", "sender", "keeper", "sinks", "segment_log", "observe", "cli", "spark", "example"},
+    "arena": {"producer", "sender", "keeper", "sinks", "segment_log", "observe", "cli", "spark"},
     "producer": {"sender", "aio", "compat"},
-    "aio": {"sender", "sinks", "compat", "cli", "spark", "example"},
-    "compat": {"sender", "segment_log", "serving", "consumer", "observe", "cli", "spark", "example"},
+    "aio": {"sender", "sinks", "compat", "cli", "spark"},
+    "compat": {"sender", "segment_log", "serving", "consumer", "observe", "cli", "spark"},
     "sender": {"producer"},
     "keeper": {"producer", "sender"},
     "groups": {"arena", "producer", "sender", "keeper", "sinks", "serving", "consumer", "observe", "cli", "spark"},
-    "consumer": {"arena", "producer", "sender", "keeper", "sinks", "serving", "observe", "cli", "spark", "example"},
+    "consumer": {"arena", "producer", "sender", "keeper", "sinks", "serving", "observe", "cli", "spark"},
 }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum run`` with real processes, as a stranger sees it, on the first flights of the year."""
+"""``make run`` with real processes, as a stranger sees it, on the first flights of the year."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from examples.flights import data
+from setup import ROOT
 from shmaccum.arena import Arena
-from shmaccum.example import flights
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.segment_log import LogDirectory, LogReader
 from tests.kafka.distribution import require
@@ -38,9 +39,9 @@ RUNS = pytest.mark.parametrize(
 
 def run(directory: Path, *arguments: str, count: int = FLIGHT_COUNT) -> subprocess.CompletedProcess[str]:
     """Runs it to its end; nothing of it is left in shared memory."""
-    command = [sys.executable, "-m", "shmaccum", "run", "--directory", str(directory), "--flights", str(count)]
+    command = [sys.executable, "-m", "examples.flights", "--directory", str(directory), "--flights", str(count)]
     command += arguments
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         output, errors = process.communicate()
     assert not Arena.exists(f"shmaccum-flights-{process.pid}")
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
@@ -58,9 +59,9 @@ def is_sending(arena: str) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_a_signal_ends_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     directory = tmp_path / "log"
-    command = [sys.executable, "-m", "shmaccum", "run", "--no-peer", "--directory", str(directory)]
+    command = [sys.executable, "-m", "examples.flights", "--no-peer", "--directory", str(directory)]
     with (tmp_path / "told").open("wb") as told:
-        process = subprocess.Popen(command, stdout=told, stderr=told, start_new_session=True)
+        process = subprocess.Popen(command, stdout=told, stderr=told, start_new_session=True, cwd=ROOT)
     arena = f"shmaccum-flights-{process.pid}"
     try:
         wait_until(lambda: is_sending(arena) or process.poll() is not None, "the sender works")
@@ -109,7 +110,7 @@ def write_older_log(directory: Path) -> None:
     """A log of the example, with more records than the next run has."""
     values = [b"older"] * (FEW_FLIGHTS + 1)
     with LogDirectory(directory) as log:
-        for topic in flights.topics():
+        for topic in data.topics():
             log.create_topic(topic)
             log.partition(topic, 0).append([make_batch(values)])
 

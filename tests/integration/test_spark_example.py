@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum run --spark``, as a stranger sees it: with Spark, without Java, and where something else lies."""
+"""``make spark-run``, as a stranger sees it: with Spark, without Java, and where something else lies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from setup import ROOT
 from tests.spark.conftest import reason_to_skip
 from tests.support.arenas import left_in_shared_memory
 
@@ -18,9 +19,10 @@ FLIGHT_COUNT = 12_000
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs it to its end; no arena is left."""
-    command = [sys.executable, "-m", "shmaccum", "run", *arguments]
+    command = [sys.executable, "-m", "examples.flights", *arguments]
     whole = {**os.environ, **environment}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=whole) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, env=whole, cwd=ROOT) as process:  # type: ignore[call-overload]
         output, errors = process.communicate()
     assert left_in_shared_memory(f"shmaccum-spark-{process.pid}-") == []
     return subprocess.CompletedProcess(command, process.returncode, output, errors)

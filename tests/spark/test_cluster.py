@@ -26,8 +26,8 @@ if (reason := reason_to_skip()) is not None:
 
 import pyspark
 
+from examples.flights.spark.cluster import Cluster, open_cluster
 from shmaccum.arena import Arena
-from shmaccum.example.spark.cluster import Cluster, open_cluster
 from shmaccum.segment_log import LogReader
 from tests.spark.cluster_job import ROWS_PER_RECORD_BATCH
 from tests.support.arenas import check_idle

@@ -11,8 +11,8 @@ import msgpack
 import numpy as np
 import pytest
 
-from shmaccum.example.flights import Event, events, topics
-from shmaccum.example.verification import Ledger
+from examples.flights.data import Event, events, topics
+from examples.flights.verification import Ledger
 
 SAMPLE_COUNT = 5000
 WORKER_COUNT = 4

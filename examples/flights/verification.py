@@ -18,7 +18,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from shmaccum.example.flights import events
+from examples.flights.data import events
 from shmaccum.segment_log import LogReader
 
 PROBLEMS_MAX = 5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum run``: the example pipeline of ``make run``."""
+"""``python -m examples.flights``: the example pipeline of ``make run``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import FrameType
 
 import click
 
+from examples.flights.console import make_console
+from examples.flights.data import FLIGHT_COUNT, data_folder
 from shmaccum.cli.group import Command
-from shmaccum.example.console import make_console
-from shmaccum.example.flights import FLIGHT_COUNT, data_folder
 
 DIRECTORY = Path("out/log")
 DIRECTORY_OF_SPARK = Path("out/spark")
@@ -19,7 +19,7 @@ SIGNALLED = 128
 """The exit code of a shell's command that a signal ended is this and the number of the signal."""
 
 
-@click.command("run", cls=Command)
+@click.command("flights", cls=Command)
 @click.option("--kill", "is_killing", is_flag=True, help="Kill a worker and the sender half-way, and replace them.")
 @click.option("--serve", "is_serving", is_flag=True, help="Serve the log, and read it by a group of consumers, too.")
 @click.option(
@@ -76,7 +76,7 @@ def command(
         ctx.exit(_run_spark(directory or DIRECTORY_OF_SPARK, flight_count, has_cluster=has_cluster))
     data_folder()  # said now, or each worker would
     console = make_console()
-    from shmaccum.example import report  # slow to import, and an extra of the package
+    from examples.flights import report  # slow to import, and an extra of the package
 
     plan = report.Plan(
         directory or DIRECTORY,
@@ -102,10 +102,14 @@ def _end_on_signals() -> None:
 
 
 def _run_spark(directory: Path, flight_count: int, *, has_cluster: bool) -> int:
-    from shmaccum.example.spark import needs
+    from examples.flights.spark import needs
 
     needs.check()
     console = make_console()
-    from shmaccum.example.spark import report  # pandas
+    from examples.flights.spark import report  # pandas
 
     return report.run(console, report.Plan(directory, flight_count=flight_count, has_cluster=has_cluster))
+
+
+if __name__ == "__main__":
+    command(prog_name="python -m examples.flights")

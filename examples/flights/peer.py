@@ -11,7 +11,7 @@ import time
 from multiprocessing.queues import Queue
 from pathlib import Path
 
-from shmaccum.example.worker import WORKER_COUNT, Board, Item
+from examples.flights.worker import WORKER_COUNT, Board, Item
 
 
 def _write_all(queue: Queue[Item], path: Path) -> int:

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from shmaccum.example.flights import data_folder, flight_lines
+from examples.flights.data import data_folder, flight_lines
 
 TABLES = {
     "flights": (

@@ -16,8 +16,8 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from typing import NamedTuple
 
-from shmaccum.example.flights import topics
-from shmaccum.example.verification import Ledger
+from examples.flights.data import topics
+from examples.flights.verification import Ledger
 from shmaccum.exceptions import ShmaccumError
 
 GROUP_SIZE = 3

@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from shmaccum.example.flights import FLIGHT_COUNT
-from shmaccum.example.spark import answers, pipeline
-from shmaccum.example.spark.cluster import Cluster, open_cluster
-from shmaccum.example.spark.plot import save_plot
-from shmaccum.example.spark.session import open_session
+from examples.flights.data import FLIGHT_COUNT
+from examples.flights.spark import answers, pipeline
+from examples.flights.spark.cluster import Cluster, open_cluster
+from examples.flights.spark.plot import save_plot
+from examples.flights.spark.session import open_session
 
 BAR_WIDTH = 16
 MAKERS_MAX = 8

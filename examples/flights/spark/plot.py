@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from shmaccum.example.spark.answers import mean_delay
+from examples.flights.spark.answers import mean_delay
 
 COLOURS = {"EWR": "#4c78a8", "JFK": "#f58518", "LGA": "#54a24b"}
 SMOOTHED_DAYS = 7

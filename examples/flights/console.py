@@ -9,7 +9,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from shmaccum.exceptions import PackageMissingError
-from shmaccum.packages import install
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,8 +23,8 @@ def make_console() -> Console:
         PackageMissingError: the package that draws is not installed.
     """
     if importlib.util.find_spec("rich") is None:
-        raise PackageMissingError(f"the example draws with the package rich: {install('example')}")
-    from rich.console import Console  # of the extra
+        raise PackageMissingError("the example draws with the package rich: pip install rich")
+    from rich.console import Console
 
     class OurConsole(Console):
         """A console that ends as every command does when its reader goes away."""

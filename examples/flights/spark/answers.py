@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from shmaccum.example.flights import data_folder
+from examples.flights.data import data_folder
 
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "hours": ("hour", "origin", "carrier"),

@@ -14,7 +14,7 @@ from multiprocessing.context import SpawnContext
 from multiprocessing.queues import Queue
 from typing import Any
 
-from shmaccum.example.flights import Event, events
+from examples.flights.data import Event, events
 from shmaccum.producer import Producer
 
 WORKER_COUNT = 4

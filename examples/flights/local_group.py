@@ -21,10 +21,10 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import NamedTuple
 
+from examples.flights.data import topics
+from examples.flights.group import Consumed, Place
+from examples.flights.pipeline import PARTITION_COUNT
 from shmaccum.consumer import Consumer
-from shmaccum.example.flights import topics
-from shmaccum.example.group import Consumed, Place
-from shmaccum.example.pipeline import PARTITION_COUNT
 from shmaccum.exceptions import ShmaccumError
 
 GROUP = "flights-consumers"

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from examples.flights import group, local_group, page, peer, pipeline, verification
+from examples.flights.data import FLIGHT_COUNT, topics
+from examples.flights.worker import WORKER_COUNT
 from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
-from shmaccum.example import group, local_group, page, peer, pipeline, verification
-from shmaccum.example.flights import FLIGHT_COUNT, topics
-from shmaccum.example.worker import WORKER_COUNT
 from shmaccum.units import format_size
 
 WATCHED_S = 30.0

