@@ -31,7 +31,7 @@ class Rules:
     """The rules by which a producer makes requests.
 
     `along` is the share of its linger that a batch must have waited to go with one that is due. It is 0 in Java's
-    producer, 0.5 in shmaccum's sender (decision 0041), and None in librdkafka, whose requests have one batch each.
+    producer, 0.5 in shmaccum's sender (decision 0020), and None in librdkafka, whose requests have one batch each.
     """
 
     along: float | None

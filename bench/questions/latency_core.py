@@ -20,7 +20,7 @@ def contenders() -> list[Contender]:
     """The accumulator, a robust mutex, and the floor with nothing shared, preempted alike.
 
     Without a lock, each process fills as much memory as its records take: the cost of the memory itself
-    (``docs/decisions/0032``). The floor fills one buffer that stays in the cache.
+    (``docs/decisions/0007``). The floor fills one buffer that stays in the cache.
     """
     return [
         Contender(OURS, _run("shmaccum")),

@@ -8,7 +8,7 @@ to the file by one call. The peer has the same batches drained when its clock be
 ``writev``, 32 a call. All of them write one file, in pages that did not exist before, and the kernel makes these.
 
 The arena is small and the laps are many. So the pages of a lap are those that the lap before gave back. In larger laps
-the first touch of a page costs more than all else (docs/decisions/0086).
+the first touch of a page costs more than all else (docs/decisions/0071).
 
 The floors are the peer with a checksum of each batch, by the function that the sender uses, and with zeros in each
 buffer that was written, too. A sender that verifies what it writes, and leaves no records behind, cannot do less.

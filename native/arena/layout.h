@@ -170,7 +170,7 @@ struct globals {
 
     ALIGNED atomic_u64 sender_epoch;   /* sender: raised at every take-over */
     atomic_u64 sender_heartbeat_ns;    /* sender: its sign of life, whenever a round gets on. Its age lets no process
-                                          take the role; one that was asked to kills the holder (decision 0047) */
+                                          take the role; one that was asked to kills the holder (decision 0021) */
     atomic_u32 sender_owner;           /* sender: the owner of sink_name, release; 0 while it is written and when the
                                           role was left. For the rest display only: the truth is the byte lock */
     atomic_u32 sender_sleep;           /* sender: as sender_sleep has it; the process that clears it rings */

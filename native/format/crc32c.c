@@ -113,7 +113,7 @@ static inline void lines_fetch(const uint8_t *bytes, size_t size)
 }
 
 /* A processor foresees little where a batch begins, and waits for few lines at once behind the crc32 instruction. So
- * lines are asked for ahead (docs/decisions/0089). */
+ * lines are asked for ahead (docs/decisions/0008). */
 HARDWARE uint32_t crc32c_extend_hardware(uint32_t crc, const void *bytes, size_t size)
 {
     const uint8_t *next = bytes;

@@ -162,7 +162,7 @@ HARDWARE static ALWAYS_INLINE uint32_t step_three_lanes(uint32_t crc, uint8_t *t
 }
 
 /* Lanes of a pass are short, so a long input is read nearly in the order of its addresses, and the processor fetches it
- * ahead. Lanes of a kilobyte took three times as long where the bytes lie in memory (docs/decisions/0089). All lanes of
+ * ahead. Lanes of a kilobyte took three times as long where the bytes lie in memory (docs/decisions/0008). All lanes of
  * a pass begin empty, so no lane waits for the pass before. */
 HARDWARE static ALWAYS_INLINE uint32_t step_pass(uint32_t crc, uint8_t *target, const uint8_t *bytes)
 {

@@ -19,7 +19,7 @@
  *   the end        the folded vectors are summed as 256 bytes, and the rest of the input behind them.
  *
  * Each line of a cache takes few instructions, so a processor waits for more lines at once than the crc32 instruction
- * lets it (docs/decisions/0089).
+ * lets it (docs/decisions/0008).
  */
 #include "format/crc32c.h"
 

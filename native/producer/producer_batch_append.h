@@ -2,7 +2,7 @@
  *
  * APPEND of producer_batch.h, which has its steps and says why they are safe. The path of every record is here, and is
  * inlined into the appender. Functions that run once per batch take and answer their structs by value. So the values of
- * an append stay in registers (measured: docs/decisions/0038).
+ * an append stay in registers (measured: docs/decisions/0002).
  */
 #ifndef PRODUCER_PRODUCER_BATCH_APPEND_H
 #define PRODUCER_PRODUCER_BATCH_APPEND_H

@@ -4,7 +4,7 @@
 #include "arena/counters.h"
 
 /* Each look fetches the lock's line from whoever has it: looking all the time slows the holder down, and meets the lock
- * free only by luck, since whoever lets go is back within nanoseconds. Measured from 1 to 128: docs/decisions/0038. */
+ * free only by luck, since whoever lets go is back within nanoseconds. Measured from 1 to 128: docs/decisions/0002. */
 enum { PAUSES_BETWEEN_LOOKS = 32 };
 
 static void producer_lock_back_off(void)

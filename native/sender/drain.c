@@ -119,7 +119,7 @@ static uint32_t ready_candidate(struct sender_half *half, const struct ready_opt
 }
 
 /* The walk over the partitions goes downwards. The partition that got its batch first is to be drained first: buffers
- * that were opened one after another lie so in memory, and a processor foresees that order (docs/decisions/0089). */
+ * that were opened one after another lie so in memory, and a processor foresees that order (docs/decisions/0008). */
 static void partitions_turn_round(uint32_t *partitions, uint32_t count)
 {
     for (uint32_t i = 0; i < count / 2; i++) {

@@ -3,7 +3,7 @@
 
 The process is the one that listens on the presence socket, held by a pidfd, so the signal never goes to a process that
 merely has its number. A sender that was asked leaves in order, and a keeper starts a sender only after one that died
-(docs/decisions/0047). So where the sender died, this command takes the role for a moment and leaves it in order. It is
+(docs/decisions/0021). So where the sender died, this command takes the role for a moment and leaves it in order. It is
 done when no process has the role, and none is about to start a sender.
 """
 

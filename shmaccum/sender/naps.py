@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Naps: how deep a sender rests, and which processes ring it meanwhile (docs/decisions/0020, 0041).
+"""Naps: how deep a sender rests, and which processes ring it meanwhile (docs/decisions/0020).
 
 ::
 

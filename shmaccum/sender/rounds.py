@@ -251,7 +251,7 @@ class Rounds:
     def _may_sleep_on(self, now_ns: int) -> bool:
         """True when the last round slept through and there is no news: a whole round would find nothing.
 
-        It costs more than coming awake (docs/decisions/0035).
+        It costs more than coming awake (docs/decisions/0020).
         """
         was_dormant, self._is_dormant = self._is_dormant, False
         is_due = self.is_closing or now_ns >= self._other_duties_at_ns or self._trouble.failure_count > 0
@@ -511,7 +511,7 @@ class Rounds:
     def _sleep(self) -> Sequence[Ack | Acks]:
         """Nothing is queued: for a second a tick is a sign of life and a look for what nobody rang for, no more.
 
-        Coming awake is what an idle sender costs (docs/decisions/0035), so after such a second ticks are rarer.
+        Coming awake is what an idle sender costs (docs/decisions/0020), so after such a second ticks are rarer.
         """
         tick_ns = IDLE_TICK_NS if self._has_slept_long else TICK_NS
         for _ in range(IDLE_REST_NS // tick_ns):

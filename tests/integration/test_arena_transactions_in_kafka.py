@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of an arena whose sender delivers to Kafka: here a served log, with its coordinator (decision 0072)."""
+"""Transactions of an arena whose sender delivers to Kafka: here a served log, with its coordinator (decision 0069)."""
 
 from __future__ import annotations
 

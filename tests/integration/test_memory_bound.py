@@ -43,7 +43,7 @@ def anonymous_memory(process: int | str = "self") -> int:
 
 
 class SilentSink(ScriptedSink):
-    """Takes batches and answers the first of each partition only: before that there is no second one (decision 0022).
+    """Takes batches and answers the first of each partition only: before that there is no second one (decision 0019).
 
     Attributes:
         taken_count: how many it has, in memory that a parent sees too.
