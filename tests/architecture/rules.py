@@ -271,16 +271,43 @@ def bare_select(path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 # Producers and senders meet in the arena, and a keeper starts a sender by exec: no import leads from one to the other.
-ROOMS_APART = {
-    "arena": {"producer", "sender", "keeper", "sinks", "segment_log", "observe", "cli", "spark"},
-    "producer": {"sender", "aio", "compat"},
-    "aio": {"sender", "sinks", "compat", "cli", "spark"},
-    "compat": {"sender", "segment_log", "serving", "consumer", "observe", "cli", "spark"},
-    "sender": {"producer"},
-    "keeper": {"producer", "sender"},
-    "groups": {"arena", "producer", "sender", "keeper", "sinks", "serving", "consumer", "observe", "cli", "spark"},
-    "consumer": {"arena", "producer", "sender", "keeper", "sinks", "serving", "observe", "cli", "spark"},
+# A log is used by both, and knows neither.
+ABOVE_LOGS = {
+    "shmaccum.producer",
+    "shmaccum.sender",
+    "shmaccum.sinks",
+    "shmaccum.shipping",
+    "shmaccum.keeper",
+    "shmaccum.kept_producer",
+    "shmaccum.relay",
+    "shmaccum.observe",
+    "shmaccum.cli",
+    "shmaccum.spark",
 }
+KEPT_APART = {
+    "shmaccum.arena": {*ABOVE_LOGS, "shmaccum.segment_log"},
+    "shmaccum.producer": {"shmaccum.sender", "shmaccum.sinks", "shmaccum.aio", "shmaccum.compat"},
+    "shmaccum.aio": {"shmaccum.sender", "shmaccum.sinks", "shmaccum.compat", "shmaccum.cli", "shmaccum.spark"},
+    "shmaccum.compat": {
+        "shmaccum.sender",
+        "shmaccum.segment_log",
+        "shmaccum.serving",
+        "shmaccum.consumer",
+        "shmaccum.observe",
+        "shmaccum.cli",
+        "shmaccum.spark",
+    },
+    "shmaccum.sender": {"shmaccum.producer", "shmaccum.kept_producer"},
+    "shmaccum.sinks": {"shmaccum.serving", "shmaccum.sender", "shmaccum.producer", "shmaccum.kept_producer"},
+    "shmaccum.keeper": {"shmaccum.producer", "shmaccum.sender"},
+    "shmaccum.segment_log": {*ABOVE_LOGS, "shmaccum.groups", "shmaccum.consumer", "shmaccum.serving", "shmaccum.arena"},
+    "shmaccum.groups": {*ABOVE_LOGS, "shmaccum.arena", "shmaccum.consumer", "shmaccum.serving"},
+    "shmaccum.consumer": {*ABOVE_LOGS, "shmaccum.arena", "shmaccum.serving"},
+    "shmaccum.serving": ABOVE_LOGS,
+}
+"""A package or module -> the packages and modules that it may not import."""
+SINKS = "shmaccum.sinks"
+"""A row for a package around the sinks does not count for them: others may make a sink, and start no sender."""
 
 
 def room(module: str) -> str | None:
@@ -289,12 +316,19 @@ def room(module: str) -> str | None:
     return parts[1] if parts[0] == "shmaccum" and len(parts) > 1 else None
 
 
+def places(module: str) -> list[str]:
+    """The packages around a module, itself included, for which a row of `KEPT_APART` counts."""
+    around = module_ancestors(module)
+    return around[around.index(SINKS) :] if SINKS in around else around
+
+
 def crossing_import(path: PurePosixPath, text: str) -> Iterator[str]:
-    """No room imports a room that `ROOMS_APART` keeps from it."""
-    own = room(".".join(module_name(path)))
+    """No package imports a package or module that `KEPT_APART` keeps from it."""
+    own = places(".".join(module_name(path)).removesuffix(".__init__"))
     for name in sorted(imported(path, text)):
-        if own and room(name) in ROOMS_APART.get(own, ()):
-            yield f"{own}/ may not import {name}"
+        for package in own:
+            if KEPT_APART.get(package, set()) & set(places(name)):
+                yield f"{package} may not import {name}"
 
 
 SEGMENT_LOG = PurePosixPath("shmaccum/segment_log")
