@@ -24,7 +24,8 @@ PATCHES = {
 PRELUDE = """
 import os, signal, sys, threading
 import shmaccum
-from tests.support import sender_pid, wait_until
+from tests.support.arenas import sender_pid
+from tests.support.processes import wait_until
 name, log, made_before = sys.argv[1:4]
 def make():
     return shmaccum.Producer(name, sink=log, max_block_ms="60s", linger_ms=0)
@@ -166,7 +167,7 @@ def test_the_disk_is_waited_for_in_a_thread(library: str, durability: Any, tmp_p
     code = """
 import sys, threading
 import shmaccum
-from tests.support import wait_until
+from tests.support.processes import wait_until
 with shmaccum.Producer(sys.argv[1], linger_ms=0) as producer:
     producer.send("t", b"1")
     wait_until(lambda: producer.arena.native.poisoned is None, "it is sound")

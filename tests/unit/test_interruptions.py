@@ -71,7 +71,8 @@ def run_watched(code: str, *arguments: object) -> str:
 PRELUDE = """
 import gc, os, signal, sys, threading, time
 import shmaccum
-from tests.support import Drainer, end_senders, wait_until
+from tests.support.arenas import Drainer, end_senders
+from tests.support.processes import wait_until
 name = sys.argv[1]
 """
 

@@ -81,7 +81,7 @@ def test_a_consumer_that_is_collected_takes_no_lock_and_gives_its_partitions_up(
 CLOSED_IN_HANDLER = """
 import signal, sys, threading
 import shmaccum
-from tests.support import wait_until
+from tests.support.processes import wait_until
 consumer = shmaccum.Consumer("log:" + sys.argv[1], "t", group_id="g")
 signal.signal(signal.SIGUSR1, lambda *_: consumer.close())
 main = threading.main_thread().ident
