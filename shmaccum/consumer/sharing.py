@@ -123,7 +123,10 @@ class Sharing(Positions):
     def _rebalance(self, group: ConsumerGroup, *, is_told: bool) -> None:
         """Gives up the partitions that the plan has for others, and takes those that it has for this member."""
         member = group.membership
-        is_current = group.look(is_told=is_told)
+        try:
+            is_current = group.look(is_told=is_told)
+        finally:  # the group's files may have been removed, and another member has taken partitions since
+            self._lose(set(self._flows) - member.locks.owned)
         self._living().looked(member.plan, group.pause_s)
         if not is_current:
             return
@@ -142,10 +145,16 @@ class Sharing(Positions):
         ends = {place: offset for place, offset in self._positions().items() if place in places - lost}
         group.commit_by_itself(ends, REVOCATION_TIMEOUT_S)
         self._tell("on_partitions_revoked", places - lost)
-        has_lost = hasattr(self._listener, "on_partitions_lost")
-        self._tell("on_partitions_lost" if has_lost else "on_partitions_revoked", lost)
+        self._lose(lost)
         self._set_flows({place: flow for place, flow in self._flows.items() if place not in places})
         group.membership.give_up(places)
+
+    def _lose(self, places: set[TopicPartition]) -> None:
+        """Tells the listener of partitions that are this member's no more, and reads them no longer."""
+        if places:
+            has_lost = hasattr(self._listener, "on_partitions_lost")
+            self._tell("on_partitions_lost" if has_lost else "on_partitions_revoked", places)
+            self._set_flows({place: flow for place, flow in self._flows.items() if place not in places})
 
     def _in_group(self) -> ConsumerGroup:
         self._living()

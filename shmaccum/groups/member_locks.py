@@ -34,6 +34,10 @@ the rename of a plan and the bell: its own death is the bell. A member stops: it
 until it goes on or is killed. A member that stops with the pen holds up the commits of the others, which then fail
 after their time-out, and name stopped members. One that stops as the planner holds up the plans, and the others log it.
 
+Removal: the folder or the lock file is removed or replaced while members live. A look of each member, every 5 s at
+the latest, finds that its file has no name. The member takes its locks in the new file and writes offsets that are
+missing there. Until then a new member may consume the same partitions: their records come twice, and none is lost.
+
 Why it is safe: at most one open descriptor has the byte of a partition, so at most one living member consumes it. The
 next owner locks the byte after the former one has committed and unlocked it, so it reads these offsets. No time-out
 decides that a member is dead.
@@ -158,19 +162,23 @@ class MemberLocks:
         self.path = os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + LOCK)
         self.slot = -1
         self.owned: set[TopicPartition] = set()
+        self._directory = directory
         self._group_id = group_id
         self._descriptor = LockDescriptor()
-        while not is_file_at(self.path, self._descriptor.number):
+        self._open()
+
+    def _open(self) -> None:
+        while not self.has_its_name:
             self.close()  # the group was deleted before the file was locked
             _open(self._descriptor, self.path)
-            self._lock_mode(directory)
+            self._lock_mode()
 
-    def _lock_mode(self, directory: str) -> None:
+    def _lock_mode(self) -> None:
         if not self._set(fcntl.F_RDLCK, MODE_BYTE):
             self.close()
             raise GroupModeError(
-                f"the group {self._group_id!r} of {directory} is coordinated by a server: consume through that server, "
-                "stop it, or name another group"
+                f"the group {self._group_id!r} of {self._directory} is coordinated by a server: consume through that "
+                "server, stop it, or name another group"
             )
 
     def _set(self, kind: int, byte: int) -> bool:
@@ -180,6 +188,26 @@ class MemberLocks:
     def _is_locked(self, byte: int) -> bool:
         """True while another descriptor has the byte."""
         return self._descriptor.kind_at(byte) != fcntl.F_UNLCK
+
+    @property
+    def has_its_name(self) -> bool:
+        """False after the lock file was removed or replaced: members that came since have other locks."""
+        return is_file_at(self.path, self._descriptor.number)
+
+    def renew(self) -> None:
+        """Takes all locks again in the file that has the name now. A partition that another member has there is lost.
+
+        Raises:
+            GroupModeError, LogForbiddenError, ConsumerStateError, OSError: as the constructor and `join`; nothing is
+                owned then.
+        """
+        owned = set(self.owned)
+        self.close()
+        self._open()
+        if self.slot >= 0:
+            self.join()
+        for place in owned:
+            self.take(place)
 
     @property
     def is_open(self) -> bool:

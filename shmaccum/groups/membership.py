@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import random
 import time
@@ -22,6 +23,8 @@ from shmaccum.groups.offsets_file import Committed, has_group
 from shmaccum.groups.plan import MemberRow, Plan, plan_path, read_plan, write_plan
 from shmaccum.groups.shared_offsets import shared_offsets
 from shmaccum.victim import is_stopped
+
+logger = logging.getLogger(__name__)
 
 PEN_TIMEOUT_S = 60.0
 LOOKED_AT_MAX = 32
@@ -139,6 +142,7 @@ class Membership:
             OSError: the files of the group cannot be written.
         """
         self._topics = tuple(sorted(set(topics)))
+        self._follow_name()
         was_member = self.is_member
         self.plan = read_plan(self._path)
         if not was_member:
@@ -152,6 +156,20 @@ class Membership:
             if not was_member:
                 self.locks.unjoin()
             raise
+
+    def _follow_name(self) -> None:
+        """Moves to the lock file that has the name now, if the former one was removed or replaced.
+
+        Raises:
+            GroupModeError: a server coordinates the group by now. Nothing is owned then.
+        """
+        if self.locks.has_its_name:
+            return
+        known = self._offsets.known()
+        self.locks.renew()
+        with self.locks.pen(PEN_TIMEOUT_S, self.stopped):
+            self._offsets.restore(known, self.locks.owned)
+        logger.error("%s was removed or replaced under its members. They join the group again", self.locks.path)
 
     def _found_group(self) -> None:
         """A group with members has a file of offsets, by which others know its name."""
@@ -210,6 +228,7 @@ class Membership:
         Raises:
             ConsumerStateError: as `subscribe`, when two members joined at the same time.
         """
+        self._follow_name()
         former_epoch, self.plan = self.plan.epoch, read_plan(self._path)
         is_new = self.plan.epoch != former_epoch
         if not self.is_member or not self._is_outdated(is_known=is_new or is_told):
@@ -413,6 +432,8 @@ class Membership:
             self._check_owned(offsets)
             if self.locks.is_open and self._offsets.commit_at_once(offsets, self.locks.descriptor, PEN_BYTE):
                 return
+            self._follow_name()
+            self._check_owned(offsets)
         self.locks.take_pen(timeout_s, self.stopped)
         try:
             if not self.is_member:

@@ -203,7 +203,7 @@ class GroupLock:
         make_folder(folder)
         self._stem = os.path.join(folder, file_stem(group_id))
         self._descriptor = LockDescriptor()
-        while not is_file_at(self._stem + LOCK, self._descriptor.number):
+        while not self.has_its_name:
             self.release()  # the file was removed before it was locked
             self._descriptor.open(self._stem + LOCK)
             self._lock(directory, group_id)
@@ -222,6 +222,11 @@ class GroupLock:
                 f"the group {group_id!r} of {directory} is coordinated by another process: consume through that one, "
                 "or stop it"
             )
+
+    @property
+    def has_its_name(self) -> bool:
+        """False after the lock file was removed or replaced: another process can get the right."""
+        return is_file_at(self._stem + LOCK, self._descriptor.number)
 
     def sign(self, address: str) -> None:
         """Tells where the holder takes requests: HOST:PORT.

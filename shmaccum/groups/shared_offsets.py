@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar, final
 
 from shmaccum.format.topic_partition import TopicPartition
@@ -52,6 +52,24 @@ class SharedOffsets:
         """
         with self._lock:
             self._file.prepare()
+
+    def known(self) -> dict[TopicPartition, Committed]:
+        """The offsets as this process read or wrote them last."""
+        with self._lock:
+            return dict(self._file.offsets)
+
+    def restore(self, known: Mapping[TopicPartition, Committed], owned: Collection[TopicPartition]) -> None:
+        """Writes known offsets that the file lacks, and those of owned partitions that it has lower; with the pen.
+
+        Raises:
+            CorruptLogError, OSError: the file cannot be read or written.
+        """
+        with self._lock:
+            self._file.prepare()
+            found = self._file.offsets
+            for place, one in known.items():
+                if place not in found or (place in owned and found[place].offset < one.offset):
+                    self._file.commit({place: one})
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Writes offsets down, all of them or none; the caller has the pen.

@@ -239,9 +239,12 @@ class Coordinator:
             self._groups[group_id] = loaded
             self._group_count += loaded.file.is_missing
             self._read_files.pop(group_id, None)
-            with contextlib.suppress(OSError):  # commands cannot find this server then
-                loaded.lock.sign(self.address)
+            self._sign(loaded)
         return loaded
+
+    def _sign(self, loaded: _Loaded) -> None:
+        with contextlib.suppress(OSError):  # commands cannot find this server then
+            loaded.lock.sign(self.address)
 
     def _tell_of_local(self, group_id: str) -> None:
         """JoinGroup has no room for a sentence, so the server's log has it, once for each group."""
@@ -285,11 +288,15 @@ class Coordinator:
     def _settle(self, loaded: _Loaded) -> None:
         """Writes a new generation down, and sends the answers that were decided."""
         loaded.note_generation()
+        self._send_answers(loaded)
+        self._release_unused(loaded)
+
+    @staticmethod
+    def _send_answers(loaded: _Loaded) -> None:
         answers = [] if isinstance(loaded.group, ConsumerGroup) else loaded.group.take_answers()
         for token, content in answers:
             assert isinstance(token, Call)
             token.answer(_joined(content) if isinstance(content, JoinAnswer) else _synced(content))
-        self._release_unused(loaded)
 
     @property
     def deadline_ms(self) -> float:
@@ -311,7 +318,12 @@ class Coordinator:
                 self._settle(loaded)
 
     def retain(self) -> None:
-        """Deletes groups that no process has used for long. Each call examines a few groups; call it once a second."""
+        """Deletes groups that no process has used for long, a few in each call. Call it once a second.
+
+        Groups whose lock file was removed or replaced are locked again.
+        """
+        for loaded in [each for each in self._groups.values() if not each.lock.has_its_name]:
+            self._lock_again(loaded)
         if not self._to_retain:
             self._to_retain = offsets_paths(self._directory)
             unwritten = sum(loaded.file.is_missing for loaded in self._groups.values())
@@ -320,6 +332,28 @@ class Coordinator:
             with contextlib.suppress(OSError, CorruptLogError):
                 self._maybe_expire(path)
         del self._to_retain[-RETAINED_PER_CALL:]
+
+    def _lock_again(self, loaded: _Loaded) -> None:
+        """Locks a group in its new lock file. If another process has that lock, the members are told to join anew."""
+        group_id = loaded.group.group_id
+        try:
+            lock = GroupLock(self._directory, group_id)
+        except LogBusyError as error:
+            logger.error(
+                "the files of the group %r were removed, and this server has it no longer: %s", group_id, error
+            )
+            if isinstance(loaded.group, Group):
+                loaded.group.remove_all()
+            self._send_answers(loaded)
+            loaded.close()
+            del self._groups[group_id]
+        except OSError as error:
+            logger.warning("the files of the group %r were removed, and it cannot be locked again: %s", group_id, error)
+        else:
+            logger.error("the files of the group %r were removed or replaced. The group is locked again", group_id)
+            loaded.lock.release()
+            loaded.lock = lock
+            self._sign(loaded)
 
     def _maybe_expire(self, path: str) -> None:
         age_s = time.time() - os.stat(path).st_mtime

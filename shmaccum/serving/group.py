@@ -596,6 +596,11 @@ class Group:
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
 
+    def remove_all(self) -> None:
+        """Forgets every member, and refuses the requests that wait."""
+        for member in list(self.members.values()):
+            self._remove(member)
+
     # --- time
 
     @property

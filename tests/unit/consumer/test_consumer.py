@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -532,6 +533,28 @@ def test_a_listener_is_told_of_every_change(log: LogDirectory) -> None:
             assert time.monotonic() - begin_s < WATCHDOG_MS / 1000
         consumer.unsubscribe()
     assert told == [("assigned", 2), ("lost", 1), ("revoked", 1)]
+
+
+def test_consumers_whose_group_files_are_removed_share_the_partitions_again(log: LogDirectory) -> None:
+    lost: list[TopicPartition] = []
+
+    class Listener:
+        def on_partitions_lost(self, places: list[TopicPartition]) -> None:
+            lost.extend(places)
+
+    with consumer_of(log, group_id="g") as first:
+        first.subscribe([TOPIC], listener=Listener())
+        first.poll()
+        shutil.rmtree(Path(log.path) / ".groups")
+        with consumer_of(log, TOPIC, group_id="g") as second:  # which knows nothing of the former files
+            second.poll()
+            assert second.assignment() == {PLACE}
+            begin_s = time.monotonic()
+            while not lost:
+                first.poll(timeout_ms=10)
+                assert time.monotonic() - begin_s < WATCHDOG_MS / 1000
+            assert (first.assignment() | second.assignment(), lost) == ({PLACE}, [PLACE])
+            assert len(first.group_members()) == 2
 
 
 def test_a_consumer_without_a_group_cannot_commit(log: LogDirectory) -> None:

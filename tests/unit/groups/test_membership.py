@@ -8,6 +8,7 @@ import errno
 import itertools
 import os
 import random
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from shmaccum.exceptions import (
     LogForbiddenError,
 )
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups import file_systems, members, membership, offsets_file, plan
+from shmaccum.groups import file_systems, members, membership, offsets_file, plan, shared_offsets
 from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.membership import Assignors, Membership
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile
@@ -651,3 +652,77 @@ def kill_before_call(count: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.setprofile(note)
+
+
+# --- the files of the group are removed or replaced
+
+
+@pytest.mark.parametrize("removed", [".groups", ".groups/g.lock"])
+def test_members_whose_files_are_removed_share_the_partitions_again(
+    join: Join, tmp_path: Path, removed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = join(), join()
+    settle(first, second)
+    place, other = min(first.locks.owned), min(second.locks.owned)
+    first.commit({place: offset(5)}, 1)
+    second.commit({other: offset(6)}, 1)
+    remove(tmp_path / removed)
+    as_another_process(monkeypatch)
+    third = join()
+    assert sorted(settle(third, first, second)) == [1, 1, 1]
+    assert set().union(*(member.locks.owned for member in (first, second, third))) == set(PLACES)
+    assert stored(tmp_path) == {place: 5, other: 6}
+
+
+def test_a_member_keeps_its_partitions_when_the_lock_file_is_replaced(join: Join, tmp_path: Path) -> None:
+    member = join()
+    settle(member)
+    member.commit({PLACES[0]: offset(5)}, 1)
+    lock = tmp_path / ".groups/g.lock"
+    lock.rename(tmp_path / ".groups/aside")
+    lock.touch()
+    member.look()
+    assert (member.locks.owned, member.locks.has_its_name) == (set(PLACES), True)
+    member.commit({PLACES[0]: offset(6)}, 1)
+    assert stored(tmp_path) == {PLACES[0]: 6}
+
+
+def test_a_member_commits_nothing_of_a_partition_that_it_lost_with_the_files(
+    join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = join()
+    settle(first)
+    first.commit({PLACES[0]: offset(2)}, 1)
+    remove(tmp_path / ".groups")
+    as_another_process(monkeypatch)
+    second = join()
+    settle(second)
+    second.commit({PLACES[0]: offset(7)}, 1)
+    with pytest.raises(CommitFailedError, match="not assigned to this consumer"):
+        first.commit({PLACES[0]: offset(3)}, 1)
+    assert stored(tmp_path) == {PLACES[0]: 7}
+
+
+def test_a_member_loses_everything_to_a_server_that_has_the_new_files(join: Join, tmp_path: Path) -> None:
+    member = join()
+    settle(member)
+    remove(tmp_path / ".groups")
+    server = GroupLock(os.fspath(tmp_path), "g")
+    for _ in range(2):
+        with pytest.raises(GroupModeError, match="coordinated by a server"):
+            member.look()
+        assert member.locks.owned == set()
+    server.release()
+    assert settle(member) == [3]
+
+
+def as_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that follow do not share what this process knows of the offsets."""
+    monkeypatch.setattr(shared_offsets._Current, "files", {})
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import itertools
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from shmaccum.exceptions import LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups import offsets_file
-from shmaccum.groups.offsets_file import OFFSETS, Committed, GroupLock, OffsetsFile, group_ids
+from shmaccum.groups.member_locks import MemberLocks
+from shmaccum.groups.offsets_file import OFFSETS, Committed, GroupLock, OffsetsFile, coordinator_address, group_ids
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.file_names import GROUPS_FOLDER, PARTITION_METADATA_FILE
 from shmaccum.serving.call import Call
@@ -31,7 +34,7 @@ from shmaccum.serving.users import ANYBODY
 from tests.support.segment_log import TOPIC, make_batches, open_log
 from tests.support.system_calls import dies_at_system_call
 
-OFFSET_COMMIT, OFFSET_FETCH, VERSION = 8, 9, 7
+OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, VERSION = 8, 9, 11, 7
 PLACE = TopicPartition(TOPIC, 0)
 PARTITION_COUNT = 3
 RECORD_COUNT = 30
@@ -181,7 +184,48 @@ def test_a_group_of_which_nobody_can_tell_whether_it_is_there_has_no_answer(
     assert fetched(coordinator, "a") == (BrokerError.NONE, 10)
 
 
+# --- the lock file is removed
+
+
+def test_a_group_whose_files_are_removed_is_locked_and_written_again(log: str) -> None:
+    coordinator = coordinator_of(log)
+    coordinator.address = "host:1"
+    ask_to_commit(coordinator, 7, lambda: None)
+    shutil.rmtree(Path(log) / GROUPS_FOLDER)
+    coordinator.retain()
+    with pytest.raises(LogBusyError, match="coordinated by another process"):
+        GroupLock(log, "g")
+    assert coordinator_address(log, "g") == "host:1"
+    ask_to_commit(coordinator, 8, lambda: None)
+    assert OffsetsFile(log, "g", is_writer=False).offsets[PLACE].offset == 8
+
+
+def test_a_group_that_another_process_has_locked_since_is_given_up(log: str) -> None:
+    coordinator = coordinator_of(log)
+    ask_to_commit(coordinator, 7, lambda: None)
+    answers: list[int] = []
+    ask_to_join(coordinator, answers)
+    assert answers == []
+    shutil.rmtree(Path(log) / GROUPS_FOLDER)
+    with contextlib.closing(MemberLocks(log, "g")):
+        coordinator.retain()
+        assert answers == [BrokerError.UNKNOWN_MEMBER_ID]
+        ask_to_join(coordinator, answers)
+        assert answers[1:] == [BrokerError.INCONSISTENT_GROUP_PROTOCOL]
+
+
 # --- deaths
+
+
+def ask_to_join(coordinator: Coordinator, answers: list[int]) -> None:
+    """A JoinGroup of a new member, whose answer waits for others; its error goes into `answers`."""
+    values = {"group_id": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "member_id": ""}
+    protocols = [{"name": "range", "metadata": b""}]
+    frame = encode_request(JOIN_GROUP, 3, {**values, "protocol_type": "consumer", "protocols": protocols})
+    request = read_head(memoryview(frame)[4:])
+    call = Call(request, decode(request), "host", ANYBODY, None, lambda _pieces: None)
+    call.amend(lambda answer: answers.append(answer["error_code"]) or answer)
+    coordinator.join(call)
 
 
 def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], object]) -> None:
