@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, final
 
 from shmaccum.config import LogSinkOptions, ServerOptions
+from shmaccum.config.option import LONG_MAX
 from shmaccum.exceptions import InvalidArgumentError, LogError
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import replace_file_synced
@@ -33,6 +35,8 @@ SETTINGS: Final[Mapping[str, str]] = {
 """Kafka's name of each setting that a topic may have, and the option whose place it takes."""
 TEXTS: Final = frozenset({"message.timestamp.type"})
 """The settings that are no numbers."""
+NUMBER: Final = re.compile(r"(-?[0-9]{1,19})(\.[0-9]+)? *[A-Za-z]*")
+"""A number, with or without a unit."""
 
 SomeOptions = TypeVar("SomeOptions", bound=LogSinkOptions)
 
@@ -43,11 +47,26 @@ def checked(settings: Mapping[str, str]) -> dict[str, str]:
     Raises:
         InvalidArgumentError: a topic has no such setting, or its value is out of bounds.
     """
-    for name in settings:
+    for name, value in settings.items():
         if name not in SETTINGS:
             raise InvalidArgumentError(f"a topic has no setting {name} here: it has {', '.join(SETTINGS)}")
+        if name not in TEXTS:
+            _check_number(name, str(value))
     options = ServerOptions.parse({SETTINGS[name]: value for name, value in settings.items()})
     return {name: str(getattr(options, SETTINGS[name])) for name in settings}
+
+
+def _check_number(name: str, value: str) -> None:
+    """Refuses what a program may give an option and Kafka refuses, as infinity.
+
+    Raises:
+        InvalidArgumentError: the value is no number that Kafka has, with or without a unit.
+    """
+    match = NUMBER.fullmatch(value.strip())
+    if match is None or int(match[1]) > LONG_MAX:
+        raise InvalidArgumentError(
+            f"{name} is {value[:40]!r}: give a number up to {LONG_MAX}, or one with a unit, such as 7d or 1GiB"
+        )
 
 
 @final

@@ -71,7 +71,13 @@ def test_settings_of_a_topic_are_set_deleted_and_outlive_the_server(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("retention.ms", "soon"), ("cleanup.policy", "compact"), ("flush.ms", "1"), ("segment.bytes", "1")],
+    [
+        ("retention.ms", "soon"),
+        ("retention.ms", "inf"),
+        ("cleanup.policy", "compact"),
+        ("flush.ms", "1"),
+        ("segment.bytes", "1"),
+    ],
 )
 def test_a_setting_that_cannot_be_had_is_refused_with_a_sentence(tmp_path: Path, name: str, value: str) -> None:
     with served(tmp_path / "log") as address:

@@ -14,6 +14,7 @@ from shmaccum.exceptions import InvalidArgumentError, LogError, OffsetOutOfRange
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.small_files import read_topic_id
+from shmaccum.segment_log.topic_settings import SETTINGS, TEXTS, checked
 from tests.support.segment_log import START_MS, TOPIC, MadeBatch, log_files, make_batches, open_log
 from tests.support.system_calls import Interruption
 
@@ -53,6 +54,39 @@ def test_a_wrong_setting_changes_nothing(tmp_path: Path, settings: dict[str, str
         with pytest.raises(InvalidArgumentError):
             directory.change_settings(TOPIC, {"retention.ms": "1", **settings})
         assert directory.settings.of(TOPIC) == {"retention.ms": "604800000"}
+
+
+NUMBERS = [name for name in SETTINGS if name not in TEXTS]
+NO_NUMBERS = {
+    "not a number": "nan",
+    "infinite": "inf",
+    "negative infinite": "-inf",
+    "huge": "1e999",
+    "too large": str(2**63),
+    "thousands of digits": "9" * 5000,
+    "underscores": "1_000_000",
+    "hexadecimal": "0x100000",
+    "Arabic digits": "\u0661\u0660\u0660\u0660\u0660\u0660\u0660",
+    "wide digits": "\uff11\uff10\uff10\uff10\uff10\uff10\uff10",
+    "superscript": "1000000\u00b2",
+    "inner space": "1\u00a0000\u00a0000",
+    "negative": "-2",
+    "empty": " ",
+    "zero byte": "1000000\0",
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", NO_NUMBERS.values(), ids=NO_NUMBERS)
+def test_a_value_that_is_no_number_is_refused_with_a_sentence(name: str, value: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"^[a-z._]+(:| is) ") as refused:
+        checked({name: value})
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_may_have_spaces_around_it(name: str) -> None:
+    assert checked({name: " 1000000\n"}) == {name: "1000000"}
 
 
 DAMAGED = ["{", "[]", '{"t": 5}', '{"t": {"retention.ms": "x"}}', '{"t": {"what": "1"}}', "\xff"]
