@@ -224,7 +224,12 @@ def ask_to_join(coordinator: Coordinator, answers: list[int]) -> None:
     frame = encode_request(JOIN_GROUP, 3, {**values, "protocol_type": "consumer", "protocols": protocols})
     request = read_head(memoryview(frame)[4:])
     call = Call(request, decode(request), "host", ANYBODY, None, lambda _pieces: None)
-    call.amend(lambda answer: answers.append(answer["error_code"]) or answer)
+
+    def note(answer: dict[str, Any]) -> dict[str, Any]:
+        answers.append(answer["error_code"])
+        return answer
+
+    call.amend(note)
     coordinator.join(call)
 
 
