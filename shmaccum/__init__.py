@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from shmaccum.exceptions import (
-    AccumulatorClosedError,
     ArenaBusyError,
     ArenaClosedError,
     ArenaError,
@@ -115,7 +114,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AccumulatorClosedError",
     "Arena",
     "ArenaBusyError",
     "ArenaClosedError",

@@ -23,8 +23,6 @@ SLOT_COUNT_MAX: int
 PROCESS_COUNT_MAX: int
 WAITER_COUNT_MAX: int
 WAITER_SLICE_NS: int
-OPTIONS_SIZE_MAX: int
-LAYOUT_VERSION: int
 INDEX_FILE_SIZE_MAX: int
 PRODUCER_ROWS_KEPT: int
 RESULT_SUCCEEDED: int
@@ -360,8 +358,6 @@ class Arena:
     @property
     def sequences_are_in_doubt(self) -> bool: ...
     @property
-    def registered_partition_count(self) -> int: ...
-    @property
     def registered_topic_count(self) -> int: ...
     @property
     def sender_is_alive(self) -> bool: ...
@@ -517,8 +513,6 @@ class Batch:
     def created_ns(self) -> int: ...
     @property
     def is_ended(self) -> bool: ...
-    @property
-    def is_oldest(self) -> bool: ...
     @property
     def is_over(self) -> bool: ...
     @property

@@ -32,7 +32,6 @@
     ├── TransactionEndedError            the transaction that was named takes no more records
     ├── ProducerFencedError              another arena or producer has the transactional_id by now
     ├── TransactionOutcomeUnknownError (TimeoutError)  a commit is under way, and its outcome is not known yet
-    ├── AccumulatorClosedError
     ├── ProducerClosedError
     ├── UnknownPartitionError (ValueError)
     ├── PartitionCountUnknownError (TimeoutError)
@@ -211,10 +210,6 @@ class ProducerFencedError(ShmaccumError):
 
 class TransactionOutcomeUnknownError(ShmaccumError, TimeoutError):
     """The transaction is being committed, and its outcome was not known in time; or the brokers do not tell it."""
-
-
-class AccumulatorClosedError(ShmaccumError):
-    """The accumulator was closed."""
 
 
 class ProducerClosedError(ShmaccumError):

@@ -66,11 +66,6 @@ void record_batch_set_crc(uint8_t header[RECORD_BATCH_HEADER_SIZE], uint32_t crc
     store_be32(header + RECORD_BATCH_CRC, crc);
 }
 
-void record_batch_patch_base_offset(uint8_t header[RECORD_BATCH_HEADER_SIZE], int64_t base_offset)
-{
-    store_be64(header + RECORD_BATCH_BASE_OFFSET, (uint64_t)base_offset);
-}
-
 void record_batch_change_producer(uint8_t header[RECORD_BATCH_HEADER_SIZE],
                                   const struct record_batch_producer *producer)
 {

@@ -89,9 +89,6 @@ uint32_t record_batch_crc(const uint8_t header[RECORD_BATCH_HEADER_SIZE], uint32
 
 void record_batch_set_crc(uint8_t header[RECORD_BATCH_HEADER_SIZE], uint32_t crc);
 
-/* Gives a finished batch its place in a log. */
-void record_batch_patch_base_offset(uint8_t header[RECORD_BATCH_HEADER_SIZE], int64_t base_offset);
-
 struct record_batch_producer {
     int64_t id;
     int16_t epoch;

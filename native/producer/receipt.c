@@ -189,16 +189,6 @@ const struct receipt_run *receipt_run_at(const struct receipt *receipt, uint32_t
     return &receipt->runs[low];
 }
 
-void receipt_token(const struct receipt *receipt, uint32_t position, struct record_token *token)
-{
-    CHECK(position < receipt->appended_count);
-    const struct receipt_run *run = receipt_run_at(receipt, position);
-    *token = (struct record_token){.seq = run->seq,
-                                   .partition_index = run->partition_index,
-                                   .slot_index = run->slot_index,
-                                   .record_index = run->record_index + (position - run->position)};
-}
-
 int64_t receipt_timestamp(const struct receipt *receipt, uint32_t row)
 {
     CHECK(row < receipt->row_count);

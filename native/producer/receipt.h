@@ -76,9 +76,8 @@ bool receipt_find(const struct receipt *receipt, uint32_t row, uint32_t *positio
 /* The row at a position; looks through all rows if the orders differ. */
 uint32_t receipt_row_at(const struct receipt *receipt, uint32_t position);
 
-/* The run with the position, which lies below appended_count; the name of the record there, and its timestamp. */
+/* The run with the position, which lies below appended_count; the timestamp of the record there. */
 const struct receipt_run *receipt_run_at(const struct receipt *receipt, uint32_t position);
-void receipt_token(const struct receipt *receipt, uint32_t position, struct record_token *token);
 int64_t receipt_timestamp(const struct receipt *receipt, uint32_t row);
 
 /* Looks for results. Runs are looked at from the first pending one on as far as they are complete, and all of them

@@ -338,7 +338,6 @@ static bool constants_add(PyObject *module)
     return PyModule_AddIntMacro(module, BATCH_SIZE_MAX) == 0 && PyModule_AddIntMacro(module, SLOT_COUNT_MAX) == 0 &&
            PyModule_AddIntMacro(module, PROCESS_COUNT_MAX) == 0 &&
            PyModule_AddIntMacro(module, WAITER_COUNT_MAX) == 0 && PyModule_AddIntMacro(module, WAITER_SLICE_NS) == 0 &&
-           PyModule_AddIntMacro(module, OPTIONS_SIZE_MAX) == 0 && PyModule_AddIntMacro(module, LAYOUT_VERSION) == 0 &&
            PyModule_AddIntMacro(module, RESULT_SUCCEEDED) == 0 && PyModule_AddIntMacro(module, RESULT_FAILED) == 0 &&
            PyModule_AddIntMacro(module, RESULT_EXPIRED) == 0 && PyModule_AddIntMacro(module, RESULT_ABORTED) == 0 &&
            PyModule_AddIntMacro(module, RESULT_CORRUPT) == 0 &&

@@ -722,17 +722,9 @@ class Arena:
         """Live view of the slot headers, dtype `tables.SLOT`. Let go of it before close()."""
         return self._table("slot_headers")
 
-    def process_table(self) -> Table:
-        """Live view of the process entries, dtype `tables.PROCESS`."""
-        return self._table("processes")
-
     def waiter_table(self) -> Table:
         """Live view of the waiter entries, dtype `tables.WAITER`."""
         return self._table("waiters")
-
-    def partition_table(self) -> Table:
-        """Live view of the partition entries, dtype `tables.PARTITION`."""
-        return self._table("partitions")
 
     def completion_table(self) -> Table:
         """Live view of the ring of results, dtype `tables.COMPLETION`."""

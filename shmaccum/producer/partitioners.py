@@ -13,14 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shmaccum import _native
 from shmaccum.exceptions import InvalidArgumentError, UnknownPartitionError
 from shmaccum.units import format_count
-
-
-def murmur2_partition(key: bytes, partition_count: int) -> int:
-    """The partition Kafka gives a key: ``toPositive(murmur2(key)) % partition_count`` (BuiltInPartitioner)."""
-    return (_native.murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 @dataclass(frozen=True)

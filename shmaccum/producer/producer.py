@@ -30,7 +30,6 @@ from shmaccum.arena.sender_state import sender_state
 from shmaccum.background import listed, started_thread
 from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import (
-    AccumulatorClosedError,
     ArenaClosedError,
     ArenaInUseError,
     ArenaRemovedError,
@@ -606,7 +605,7 @@ class Producer(_native.Producer):
         """Raises ProducerClosedError where a signal handler or another thread ended a wait by `close`."""
         try:
             yield
-        except (AccumulatorClosedError, ArenaClosedError):
+        except (ProducerClosedError, ArenaClosedError):
             if self.is_open:
                 raise
             raise ProducerClosedError(

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from shmaccum._native import ConsumerRecord
 from shmaccum.config.consumer import READ_COMMITTED, READ_UNCOMMITTED
@@ -375,11 +375,6 @@ class PartitionReader:
                 sleep(interval_s)
                 idle_s += interval_s
                 interval_s = min(2 * interval_s, POLL_INTERVAL_S_MAX)
-
-    def follow_records(self, offset: int | None = None, **options: Any) -> Iterator[LogRecord]:
-        """The records of `follow`, which has the options."""
-        start = self.log_start_offset if offset is None else offset
-        yield from self._records_of(self.follow(start, **options), start)
 
     def _records_of(self, batches: Iterator[LogBatch], offset: int) -> Iterator[LogRecord]:
         for batch in batches:

@@ -29,10 +29,6 @@ class Repeats:
         self._told: dict[str, tuple[int, int]] = {}
         """Sentence -> when it was told last, and how often it came since."""
 
-    @property
-    def sentence_count(self) -> int:
-        return len(self._told)
-
     def count_to_tell(self, sentence: str, now_ns: int) -> int:
         """How often the sentence came since it was told last, this time included; 0 while it is not due again."""
         told_ns, count = self._told.get(sentence, (None, 0))

@@ -31,7 +31,6 @@ with needed("kafka-python", "serve", "the server and its clients need"):
 
 HEAD = struct.Struct(">hhih")
 """Api key, version, correlation id, length of the client id."""
-CORRELATION = struct.Struct(">hhi")
 CLIENT_ID = "shmaccum"
 API_VERSIONS = 18
 THROTTLE_TIME = "throttle_time_ms"

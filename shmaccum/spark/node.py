@@ -88,14 +88,6 @@ def node_producer(
     return producer
 
 
-def forget_producers() -> None:
-    """Closes every producer of this process without waiting; for tests, and for programs that embed a worker."""
-    for place in [place for place in _producers if place[0] == os.getpid()]:
-        producer = _producers.pop(place)
-        producer.close(0)
-        producer.arena.close()
-
-
 def _open(name: str, options: ArenaOptions) -> Arena:
     try:
         return Arena.attach_or_create(name, **{option: getattr(options, option) for option in ArenaOptions.table()})

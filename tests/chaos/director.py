@@ -41,7 +41,6 @@ PAUSE_S = (0.002, 0.06)
 """Between two injuries, in the mean 32 a second; a director that is late makes no pause."""
 STOP_SHARE = 0.2
 STOP_S_MAX = 0.08
-YOUNG_S = 0.03
 YOUNG_SHARE = 0.35
 """How often the youngest is the victim: in its attach, its first appends, its hurry."""
 GROUP_SHARE = 0.5

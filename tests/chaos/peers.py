@@ -115,9 +115,10 @@ class Shmaccum:
 
     def consume(self, words: memoryview) -> None:
         wait_until((self._log / f"{TOPIC}-0").exists, "the log is there")
-        for record in LogReader(self._log).partition(TOPIC, 0).follow_records(0):
-            assert record.value is not None
-            _take(words, record.value)
+        for batch in LogReader(self._log).partition(TOPIC, 0).follow(0):
+            for record in batch.records():
+                assert record.value is not None
+                _take(words, record.value)
 
     def close(self) -> None:
         _kill(self._sender)

@@ -270,7 +270,9 @@ def follow(life: Life) -> None:
 def _follow_one(life: Life, ledger: Ledger, chance: random.Random) -> None:
     partition = LogReader(life.places.log).partition(TOPIC, chance.randrange(PARTITIONS))
     expected = chance.randrange(partition.log_start_offset, partition.log_end_offset + 1)
-    for record in partition.follow_records(expected, is_over=lambda: ledger.phase == OTHERS_LEAVE, idle_timeout_s=0.1):
+    start = expected
+    batches = partition.follow(start, is_over=lambda: ledger.phase == OTHERS_LEAVE, idle_timeout_s=0.1)
+    for record in (each for batch in batches for each in batch.records() if each.offset >= start):
         assert record.offset == expected, f"{record.offset} came where {expected} should be"
         assert record.value is not None
         assert len(record.value) >= VALUE.size

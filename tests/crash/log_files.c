@@ -65,7 +65,7 @@ struct places {
 /* Base offset and leader epoch are the log's to give. */
 static void batch_give_back(uint8_t *batch)
 {
-    record_batch_patch_base_offset(batch, 0);
+    store_be64(batch + RECORD_BATCH_BASE_OFFSET, 0);
     store_be32(batch + RECORD_BATCH_LEADER_EPOCH, UINT32_MAX);
 }
 

@@ -578,9 +578,9 @@ def test_the_tables_agree_with_the_c_side(arena: Arena, sender: Accumulator) -> 
     assert slot["base_timestamp_ms"] == 1234
     assert slot["meta"][0]["max_timestamp_ms"] == 1300
     assert slot["created_ns"] <= arena.native.now_ns()
-    partition = arena.partition_table()[token.partition_index]
+    partition = arena._table("partitions")[token.partition_index]
     assert (partition["partition"], partition["next_seq"]) == (3, token.seq + 1)
-    process = arena.process_table()[arena.native.entry_index]
+    process = arena._table("processes")[arena.native.entry_index]
     assert process[["pid", "record_count", "writing"]].item() == (os.getpid(), 2, 0)
     sender.abort()
     completion = arena.completion_table()[0]

@@ -329,17 +329,13 @@ def test_parts_of_a_batch_are_batches(sender: Accumulator) -> None:
     sender.complete(batch, BatchResult.SUCCEEDED)
 
 
-def test_a_batch_knows_whether_it_is_the_oldest_and_whether_it_has_its_result(
-    arena: Arena, sender: Accumulator
-) -> None:
+def test_a_batch_knows_whether_it_has_its_result(arena: Arena, sender: Accumulator) -> None:
     arena.native.set_manual_clock(1000 * MS)
     sender.append("t", 0, 1, None, b"v")
     (first,) = drain(sender)
     sender.append("t", 0, 1, None, b"v")
     (second,) = drain(sender)
-    assert (first.is_oldest, second.is_oldest) == (True, False)
     sender.complete(first, BatchResult.SUCCEEDED)
-    assert (first.is_oldest, second.is_oldest) == (False, True)
     ended = [second.is_ended]
     assert sender.expire(5 * MS, now_ns=1006 * MS)[0] == 1
     ended.append(second.is_ended)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from kafka.partitioner import DefaultPartitioner
 
-from shmaccum import Producer
+from shmaccum import Producer, _native
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, UnknownPartitionError
-from shmaccum.producer.partitioners import Choice, TopicView, murmur2_partition, resolve
+from shmaccum.producer.partitioners import Choice, TopicView, resolve
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import Drainer
 
@@ -29,6 +29,11 @@ def topic(arena: Arena) -> str:
 def partitions_of(drainer: Drainer) -> dict[int, int]:
     """Partition -> how many records it got."""
     return {partition: len(records) for (_, partition), records in drainer.records.items() if records}
+
+
+def murmur2_partition(key: bytes, partition_count: int) -> int:
+    """The partition Kafka gives a key: ``toPositive(murmur2(key)) % partition_count`` (BuiltInPartitioner)."""
+    return (_native.murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 def choice_of(key: bytes | None, available: list[int] | None = None) -> Choice:

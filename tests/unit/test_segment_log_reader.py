@@ -215,8 +215,6 @@ def test_follow_waits_longer_and_longer_and_starts_over_when_something_came(tmp_
     assert [batch.base_offset for batch in followed] == [0, 3]
     doubling = [POLL_INTERVAL_S_MIN * 2**n for n in range(7)]
     assert waits == [*doubling[:3], *doubling, *[POLL_INTERVAL_S_MAX] * 4, POLL_INTERVAL_S_MIN]
-    followed_records = reader_of(tmp_path).follow_records(4, idle_timeout_s=0)
-    assert [record.offset for record in followed_records] == [4, 5]
 
 
 def test_a_batch_that_is_being_written_is_not_seen_at_any_length(tmp_path: Path) -> None:

@@ -232,13 +232,6 @@ static PyObject *arena_get_sequences_are_in_doubt(PyObject *object, void *unused
     return core == NULL ? NULL : PyBool_FromLong(sequences_are_in_doubt(core));
 }
 
-static PyObject *arena_get_registered_partition_count(PyObject *object, void *unused)
-{
-    (void)unused;
-    const struct arena *core = arena_core(object);
-    return core == NULL ? NULL : PyLong_FromUnsignedLong(registry_partition_count(core));
-}
-
 static PyObject *arena_get_registered_topic_count(PyObject *object, void *unused)
 {
     (void)unused;
@@ -809,7 +802,6 @@ ALONE_GET(arena_get_poisoned, itself)
 ALONE_GET(arena_get_presence, itself)
 ALONE_GET(arena_get_producer_identity, itself)
 ALONE_GET(arena_get_sequences_are_in_doubt, itself)
-ALONE_GET(arena_get_registered_partition_count, itself)
 ALONE_GET(arena_get_registered_topic_count, itself)
 ALONE_GET(arena_get_sender_died, itself)
 ALONE_GET(arena_get_sender_is_alive, itself)
@@ -849,8 +841,6 @@ static PyGetSetDef arena_properties[] = {
     {"presence", alone_arena_get_presence, NULL, "The number in the name of the sender's socket; 0: none.", NULL},
     {"producer_identity", alone_arena_get_producer_identity, NULL,
      "(producer id, epoch, identity of the sink that gave them); -1: none.", NULL},
-    {"registered_partition_count", alone_arena_get_registered_partition_count, NULL,
-     "Partitions ever appended to.", NULL},
     {"registered_topic_count", alone_arena_get_registered_topic_count, NULL, "Topics ever named.", NULL},
     {"sequences_are_in_doubt", alone_arena_get_sequences_are_in_doubt, NULL,
      "True after a crash of the host, until the arena has another producer id or epoch.", NULL},

@@ -156,11 +156,6 @@ PyObject *consumer_record_new(const struct module_state *state, const struct rec
     return (PyObject *)self;
 }
 
-int64_t consumer_record_offset(PyObject *record)
-{
-    return record_of(record)->offset;
-}
-
 /* A record of a program's objects. Steals `fields`, a tuple of all of them, or NULL with an exception set. */
 static PyObject *record_of_fields(PyTypeObject *type, PyObject *fields)
 {

@@ -37,8 +37,6 @@ extern PyType_Spec consumer_record_spec;
 PyObject *consumer_record_new(const struct module_state *state, const struct record_view *view,
                               const struct batch_facts *facts, PyObject *place, const struct record_source *source);
 
-int64_t consumer_record_offset(PyObject *record);
-
 /* Gives the new type `_fields` and `__match_args__`. False with an exception set. */
 bool consumer_record_finish(PyTypeObject *type);
 

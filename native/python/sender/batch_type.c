@@ -295,17 +295,6 @@ static PyObject *batch_get_is_ended(PyObject *object, void *unused)
     return PyBool_FromLong(note != NULL && note->is_ended);
 }
 
-static PyObject *batch_get_is_oldest(PyObject *object, void *unused)
-{
-    const struct batch_object *self = batch_of(object);
-    (void)unused;
-    if (batch_note(self) == NULL) {
-        Py_RETURN_FALSE;
-    }
-    const struct sender_half *half = self->half->core;
-    return PyBool_FromLong(half->queues[self->facts.partition_index].first == self->facts.slot_index + 1);
-}
-
 static PyObject *batch_repr(PyObject *object)
 {
     const struct batch_object *self = batch_of(object);
@@ -353,7 +342,6 @@ static PyMethodDef batch_methods[] = {
 
 ALONE_GET(batch_get_buffers, arena_of_batch)
 ALONE_GET(batch_get_is_ended, arena_of_batch)
-ALONE_GET(batch_get_is_oldest, arena_of_batch)
 ALONE_GET(batch_get_is_over, arena_of_batch)
 ALONE_GET(batch_get_partition, arena_of_batch)
 ALONE_GET(batch_get_record_size_max, arena_of_batch)
@@ -364,7 +352,6 @@ static PyGetSetDef batch_properties[] = {
      "Read-only memoryviews of the wire bytes, in order; release them.", NULL},
     {"is_ended", alone_batch_get_is_ended, NULL,
      "True when its result is recorded (it expired or was aborted) while it is in flight.", NULL},
-    {"is_oldest", alone_batch_get_is_oldest, NULL, "True when no older batch of its partition is left.", NULL},
     {"is_over", alone_batch_get_is_over, NULL,
      "True when it was completed or requeued, or its sender role ended.", NULL},
     {"partition", alone_batch_get_partition, NULL, "Kafka's partition number.", NULL},

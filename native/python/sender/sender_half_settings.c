@@ -296,7 +296,7 @@ PyObject *half_resequence(PyObject *object, PyObject *const *args, Py_ssize_t co
 static bool half_may_be_told(const struct sender_half_object *self)
 {
     if (self->is_closed) {
-        raise_format(self->state, STATUS_CLOSED, "the sender is closed: make another one");
+        PyErr_SetString(self->state->not_sender, "the sender is closed: make another one");
         return false;
     }
     if (half_has_role(self)) {

@@ -121,7 +121,8 @@ static PyObject *half_become_sender(PyObject *object, PyObject *unused)
     struct sender_half_object *self = half_of(object);
     (void)unused;
     if (self->is_closed) {
-        return raise_format(self->state, STATUS_CLOSED, "the sender is closed: make another one");
+        PyErr_SetString(self->state->not_sender, "the sender is closed: make another one");
+        return NULL;
     }
     if (half_has_role(self)) {
         Py_RETURN_NONE;

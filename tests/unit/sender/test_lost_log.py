@@ -84,12 +84,6 @@ def remove_segment(log: Path) -> None:
     active(log).unlink()
 
 
-def replace_segment(log: Path) -> None:
-    content = active(log).read_bytes()
-    active(log).unlink()
-    (log / f"{TOPIC}-0" / f"{0:020d}.log").write_bytes(content)
-
-
 def empty_segment(log: Path) -> None:
     os.truncate(active(log), 0)
 

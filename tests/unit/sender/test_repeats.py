@@ -19,4 +19,4 @@ def test_sentences_that_never_come_twice_take_no_memory() -> None:
     repeats = Repeats()
     for number in range(10 * SENTENCES_MAX):
         assert repeats.count_to_tell(f"trouble {number}", number) == 1
-        assert repeats.sentence_count <= SENTENCES_MAX
+        assert len(repeats._told) <= SENTENCES_MAX

@@ -128,12 +128,12 @@ def send_for_ever(name: str) -> None:
 
 def stopped_while_writing(child: Child, arena: Arena) -> bool:
     """Lets it send some more, and stops it: in half of the cases with a batch as its hazard."""
-    sent_count = arena.process_table()["record_count"].sum()
+    sent_count = arena._table("processes")["record_count"].sum()
     os.kill(child.pid, signal.SIGCONT)
-    wait_until(lambda: arena.process_table()["record_count"].sum() > sent_count, "it sends")
+    wait_until(lambda: arena._table("processes")["record_count"].sum() > sent_count, "it sends")
     os.kill(child.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, child.pid, os.WSTOPPED)
-    return bool(arena.process_table()["writing"].any())
+    return bool(arena._table("processes")["writing"].any())
 
 
 def test_who_leaves_frees_what_could_not_be_freed_when_it_was_done(arena_name: str) -> None:
@@ -346,7 +346,7 @@ def test_queues_are_published(sending: Sending) -> None:
     sending.run()
     sending.sleep(100)
     sending.run()
-    assert sending.arena.partition_table()["queued_batch_count"][sending.partition_index(3)] == 2
+    assert sending.arena._table("partitions")["queued_batch_count"][sending.partition_index(3)] == 2
 
 
 def test_a_sign_of_life(sending: Sending) -> None:

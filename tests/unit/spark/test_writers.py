@@ -39,7 +39,7 @@ from shmaccum.sinks import open_sink
 from shmaccum.spark import arrow_appender
 from shmaccum.spark.columns import sink_columns
 from shmaccum.spark.exactly_once import ExactlyOnceStreamWriter
-from shmaccum.spark.node import forget_producers, node_producer
+from shmaccum.spark.node import node_producer
 from shmaccum.spark.node_sender import NodeSender
 from shmaccum.spark.settings import SinkSettings, sink_settings
 from shmaccum.spark.task_writer import TaskWriter
@@ -47,7 +47,7 @@ from shmaccum.spark.writers import BatchWriter, SinkPlan, StreamWriter
 from tests.support.arenas import sender_pid
 from tests.support.processes import run_in_child, wait_until
 from tests.support.sender import ScriptedSink, refuse
-from tests.unit.spark.conftest import Running
+from tests.unit.spark.conftest import Running, forget_producers
 from tests.unit.spark.test_settings import schema
 
 EXTERNAL = {"sender": "external", "linger_ms": 0}
