@@ -7,7 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ORDINARY_ATTRIBUTES = RECORD_BATCH_COMPRESSION_MASK | RECORD_BATCH_LOG_APPEND_TIME };
+enum {
+    ORDINARY_ATTRIBUTES = RECORD_BATCH_COMPRESSION_MASK | RECORD_BATCH_LOG_APPEND_TIME,
+    SYNC_BATCHES_MAX = 256, /* that one sync is for */
+};
 
 static struct ship_batch *batch_of(struct ship_lane *lane, uint64_t number)
 {
@@ -61,13 +64,39 @@ static bool header_read(struct ship_lane *lane)
            is_ordinary(lane) && is_whole(lane);
 }
 
+/* Goes behind the batch ahead. */
+static void lane_step(struct ship_lane *lane)
+{
+    lane->next.offset += (int64_t)lane->fields.last_offset_delta + 1;
+    lane->next.position += (off_t)lane_batch_size(lane);
+    lane->next.leader_epoch = lane->fields.partition_leader_epoch;
+}
+
+/* Forces the batch ahead to disk, and those behind it that are whole by now. False when that failed. */
+static bool batches_sync(struct ship_lane *lane)
+{
+    struct ship_lane scout = *lane;
+    if (!lane->syncs || lane->next.position + (off_t)lane_batch_size(lane) <= lane->synced) {
+        return true;
+    }
+    lane_step(&scout);
+    for (int i = 1; i < SYNC_BATCHES_MAX && header_read(&scout); i++) {
+        lane_step(&scout);
+    }
+    if (fdatasync(lane->file) != 0) {
+        return false;
+    }
+    lane->synced = scout.next.position;
+    return true;
+}
+
 bool lane_looks_ahead(struct ship_lane *lane)
 {
     if (lane->state != SHIP_LANE_GOES || lane->end - lane->first == SHIP_WINDOW) {
         return false;
     }
     if (!lane->has_header) {
-        lane->has_header = header_read(lane);
+        lane->has_header = header_read(lane) && batches_sync(lane);
         lane->state = lane->has_header ? SHIP_LANE_GOES : SHIP_LANE_ENDS;
     }
     return lane->has_header;
@@ -82,19 +111,17 @@ uint64_t lane_take(struct ship_lane *lane, uint8_t header[RECORD_BATCH_HEADER_SI
 {
     CHECK(lane->has_header && lane->end - lane->first < SHIP_WINDOW);
     const struct record_batch_header *fields = &lane->fields;
-    int64_t record_count = (int64_t)fields->last_offset_delta + 1;
+    int64_t begin = lane->next.offset;
     struct record_batch_producer producer = lane->producer;
     producer.base_sequence = lane->keeps_producer
                                  ? fields->base_sequence
-                                 : (int32_t)((uint64_t)(lane->next.offset - lane->origin) & INT32_MAX);
+                                 : (int32_t)((uint64_t)(begin - lane->origin) & INT32_MAX);
     memcpy(header, lane->header, RECORD_BATCH_HEADER_SIZE);
     record_batch_change_producer(header, &producer);
-    lane->next.offset += record_count;
-    lane->next.position += (off_t)lane_batch_size(lane);
-    lane->next.leader_epoch = fields->partition_leader_epoch;
+    lane_step(lane);
     lane->has_header = false;
-    *batch_of(lane, lane->end) =
-        (struct ship_batch){.end = lane->next, .record_count = record_count, .size = lane_batch_size(lane)};
+    *batch_of(lane, lane->end) = (struct ship_batch){
+        .end = lane->next, .record_count = lane->next.offset - begin, .size = lane_batch_size(lane)};
     return lane->end++;
 }
 

@@ -12,6 +12,8 @@
  *   A header is read with 61 bytes, and nothing proves it before the broker has acked its batch. It counts when it
  *   begins at the offset that follows, and its whole batch lies in the file. Anything else ends the lane here, and the
  *   caller looks at it.
+ *   The batches of a lane that `syncs` are on disk before they are sent. A torn batch may be cut off, and another one
+ *   written there. So a sync counts for the batches that were whole before it.
  *   A batch keeps its records. Its header gets the producer, and the sequence that follows from its offset. A lane that
    `keeps_producer` takes batches of this one producer and epoch alone, and leaves them their sequences.
  *
@@ -64,6 +66,8 @@ struct ship_lane {
     int32_t partition;
     int file;
     int64_t limit_offset; /* batches from here on are not shipped */
+    bool syncs;
+    off_t synced; /* the bytes of the segment in front of it are on disk */
     struct record_batch_producer producer; /* its base sequence is unused */
     bool keeps_producer;
     int64_t origin; /* the offset whose record has sequence 0, unless it keeps the producer */

@@ -16,9 +16,10 @@ class LogFile:
 
     Attributes:
         descriptor: open as long as this object lives.
+        synced_size: bytes that `sync` has forced to disk.
     """
 
-    __slots__ = ("descriptor",)
+    __slots__ = ("descriptor", "synced_size")
 
     def __init__(self, path: str) -> None:
         """Opens the file.
@@ -27,11 +28,26 @@ class LogFile:
             OSError: it is gone, or is no regular file.
         """
         self.descriptor = -1
+        self.synced_size = 0
         self.descriptor = open_regular(path, os.O_RDONLY)
 
     def fileno(self) -> int:
         """The descriptor, for system calls."""
         return self.descriptor
+
+    def sync(self, size: int) -> None:
+        """Forces its first bytes to disk, unless that was done.
+
+        Args:
+            size: so many, the last of which belongs to a batch that was whole. One that is torn may be cut off, and
+                another one written there.
+
+        Raises:
+            OSError: they may be lost in a crash of the host.
+        """
+        if size > self.synced_size:
+            os.fdatasync(self.descriptor)
+            self.synced_size = size
 
     def __del__(self) -> None:
         if self.descriptor >= 0:

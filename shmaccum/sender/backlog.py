@@ -41,7 +41,7 @@ from shmaccum.segment_log.record_writer import NewRecord, make_batch
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
 from shmaccum.sender.spill_file import Position, Row, SpillFile
 from shmaccum.sender.splitting import node_end
-from shmaccum.sinks.convoy import LaneReport, LaneState
+from shmaccum.sinks.convoy import NOT_SYNCED, LaneReport, LaneState
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.units import format_count
 
@@ -427,7 +427,7 @@ class Backlog:
         position = self.position
         origin = -1 if position.has_own_sequences else position.origin
         topic, partition = self.place
-        offsets = position.offset, self.end_offset
+        offsets = position.offset, self.end_offset, NOT_SYNCED
         row = topic, topic_ids.get(topic), partition, file, byte, *offsets, *self._known_producer, origin, -1, b"", b""
         descriptor, number, content = self.file.position_for_convoy()
         return row, (self.index, descriptor, self._row_index, number, content)

@@ -109,6 +109,7 @@ def _row(lane: Lane, topic_ids: Mapping[str, bytes]) -> tuple[Any, ...]:
         byte,
         position.offset,
         OFFSET_MAX if lane.end_offset is None else lane.end_offset,
+        lane.synced_size,
         lane.route.producer_id,
         position.producer_epoch,
         position.origin,

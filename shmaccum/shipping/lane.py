@@ -24,6 +24,9 @@ Rules
     partition starts over behind it: all batches before it are acked, the next epoch is on disk, then the first batch
     behind the gap goes with sequence 0. The same happens when the sink says that a sequence cannot follow.
 
+    Records are on disk before they are sent, where the log is durable (`WriterLevel`). Else a crash of the host takes
+    them from the log, a durable arena delivers them again, and they are shipped again. One fdatasync is for a window.
+
     A batch that is to come again comes when nothing of its partition is in flight, and alone.
     The batches of an epoch go one at a time until the sink has acked one. A sink that does not know the producer takes
     any sequence as its first, so a batch that overtakes a failed one would stay in front of it.
@@ -51,8 +54,9 @@ from shmaccum.segment_log.log_file import LogFile
 from shmaccum.segment_log.reader import Cursor
 from shmaccum.segment_log.shipped import Position
 from shmaccum.segment_log.small_files import read_topic_id, uuid_text
+from shmaccum.segment_log.writer_level import WriterLevel
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
-from shmaccum.sinks.convoy import LaneReport, LaneState
+from shmaccum.sinks.convoy import NOT_SYNCED, LaneReport, LaneState
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.units import format_count
 
@@ -133,6 +137,7 @@ class Lane:
         position: Position,
         backoff: Backoff,
         report: Callable[[str], object],
+        level: WriterLevel,
     ) -> None:
         """Takes up the partition at its position; nothing is read yet."""
         self.place = place
@@ -150,9 +155,11 @@ class Lane:
         self._inode = os.stat(self._reader.folder).st_ino
         self._backoff = backoff
         self._report = report
+        self._level = level
         self._window: deque[Shipment] = deque()
         self._behind_gap: LogBatch | UnreadBatch | None = None
         self._cursor: Cursor | None = None
+        self._unsynced: dict[LogFile, int] = {}
         self._batches: Iterator[LogBatch] = iter(())
         self._failure_count = 0
         self._resume_ns = 0
@@ -198,6 +205,12 @@ class Lane:
     def unread_place(self) -> tuple[LogFile, int] | None:
         """The file and the byte of the next header; None where the lane has to look itself."""
         return None if self._cursor is None else self._cursor.unread_place()
+
+    @property
+    def synced_size(self) -> int:
+        """Bytes of the open segment that are known to be on disk; NOT_SYNCED where the log is not durable."""
+        assert self.unread_place is not None
+        return self.unread_place[0].synced_size if self._level.is_durable else NOT_SYNCED
 
     def is_ordinary(self, now_ns: int) -> bool:
         """True when the next batches may go in a convoy, once the window is empty."""
@@ -287,6 +300,9 @@ class Lane:
         if report.state == LaneState.BROKEN:
             self.rest()
         else:
+            assert self.unread_place is not None
+            file, _ = self.unread_place
+            file.synced_size = max(file.synced_size, report.synced_size)
             self._cursor.skip_to(report.byte, report.offset)
 
     def _take_back(self) -> None:
@@ -312,7 +328,12 @@ class Lane:
         if batch is None and all(one.is_proved for one in self._window):
             batch = self._next_verified()
         is_over = batch is None or (self.end_offset is not None and batch.base_offset >= self.end_offset)
-        return None if is_over else batch
+        if is_over:
+            return None
+        if self._level.is_durable and self.unread_place is not None:
+            file, size = self.unread_place
+            self._unsynced[file] = size
+        return batch
 
     def _next_verified(self) -> LogBatch | None:
         """The next batch with its bytes, None when there is none now; tells damage that was passed over."""
@@ -383,7 +404,7 @@ class Lane:
 
     def next_wire(self, now_ns: int) -> WireBatch | None:
         """The batch that may be sent now; None: none may."""
-        if now_ns < self._resume_ns or self._is_out_of_sequence or self._is_damaged:
+        if now_ns < self._resume_ns or self._is_out_of_sequence or self._is_damaged or not self._sync():
             return None
         if self._failure_count or not self._is_known:
             head = self._window[0] if self._window else None
@@ -392,6 +413,19 @@ class Lane:
             if not one.is_out and not one.is_acked:
                 return one.wire
         return None
+
+    def _sync(self) -> bool:
+        """Forces what was read to disk; False when that failed, and the partition waits."""
+        try:
+            for file, size in self._unsynced.items():
+                file.sync(size)
+        except OSError as error:
+            self._failure_count += 1
+            self._pause(None)
+            self._report(f"{self.place} waits, because its records cannot be forced to disk: {error}")
+            return False
+        self._unsynced.clear()
+        return True
 
     def sent(self, wire: WireBatch) -> None:
         """A batch is in flight."""

@@ -51,6 +51,7 @@ from shmaccum.segment_log.lock_file import LockFile
 from shmaccum.segment_log.log_watch import LogWatch
 from shmaccum.segment_log.permissions import make_folder
 from shmaccum.segment_log.shipped import Position, PositionsFile, ShippedTo, forget_shipped, read_shipped
+from shmaccum.segment_log.writer_level import WriterLevel
 from shmaccum.sender.backoff import Backoff
 from shmaccum.shipping.convoy import Convoy
 from shmaccum.shipping.host import NS_PER_S, RateLimit, ShipperHost, logger
@@ -142,6 +143,7 @@ class Shipper(ClosedOnExit):
         self._topics = None if topics is None else tuple(dict.fromkeys(topics))
         self._names = dict(rename or {})
         self._starts = Starts(start)
+        self._level = WriterLevel(self.directory)
         self.sink = _sink_of(to, sink_options or {})
         self._check_arguments()
         self._refuse_overflow()
@@ -336,7 +338,7 @@ class Shipper(ClosedOnExit):
             self.sink.in_flight_max,
             self.sink.takes_files,
         )
-        lane = Lane(self._reader, place, route, position, self._backoff, self._host.report)
+        lane = Lane(self._reader, place, route, position, self._backoff, self._host.report, self._level)
         if former is None:
             self.lanes.append(lane)
         else:

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from shmaccum.sinks.sink import Loan, Repayment
 
+NOT_SYNCED = -1
+"""In place of `LaneReport.synced_size`: the records of a lane go whether they are on disk or not."""
+
 
 class LaneState(enum.IntEnum):
     """How a convoy left a lane (native/shipping/lane.h)."""
@@ -33,6 +36,8 @@ class LaneReport(NamedTuple):
     batch_count: int
     record_count: int
     byte_count: int
+    synced_size: int
+    """Bytes of the segment that were forced to disk; NOT_SYNCED where that is not asked for."""
 
 
 def links_of(loans: Iterable[tuple[Loan, int]], request_size_max: int) -> tuple[tuple[Any, ...], ...]:

@@ -21,11 +21,13 @@ import trustme
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from shmaccum.config import LogSinkOptions
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogDirectory, LogReader
 from shmaccum.segment_log.shipped import read_shipped
 from shmaccum.shipping import Shipper
 from shmaccum.shipping.lane import Lane
+from shmaccum.sinks.convoy import NOT_SYNCED, LaneReport
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Verdict, WireBatch
 from tests.kafka.broker import Cluster
@@ -48,9 +50,11 @@ RECENT_MS = time.time_ns() // 1_000_000 - HOUR_MS
 """Records must be younger than a day: a broker that starts forgets a producer whose records are older."""
 
 
-def make_log(path: Path, topic: str, partition_count: int, batch_count: int) -> dict[int, list[bytes | None]]:
+def make_log(
+    path: Path, topic: str, partition_count: int, batch_count: int, **options: Any
+) -> dict[int, list[bytes | None]]:
     """A log of small segments; the values that each partition has."""
-    with LogDirectory(path) as directory:
+    with LogDirectory(path, LogSinkOptions.parse(options)) as directory:
         directory.create_topic(topic, partition_count)
         for partition in range(partition_count):
             batches = make_batches(batch_count, first=partition * batch_count, start_ms=RECENT_MS)
@@ -210,6 +214,33 @@ def test_over_a_plain_connection_a_segment_goes_unread_and_in_a_convoy_from_its_
     ship(log, cluster.bootstrap)
     assert broker.values() == made
     assert are_unread == [False] + [True] * (WINDOW - 1)
+
+
+@pytest.mark.parametrize("sync", ["none", "batch"])
+def test_a_convoy_forces_a_durable_log_to_disk(
+    tmp_path: Path, open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch, sync: str
+) -> None:
+    log = tmp_path / "log"
+    made = make_log(log, TOPIC, 1, BATCH_COUNT, sync=sync)
+    cluster = open_fake(topics={TOPIC: 1})
+    broker = Broker(cluster)
+    reports: list[LaneReport] = []
+    take = Lane.take
+
+    def note(lane: Lane, report: LaneReport) -> None:
+        reports.append(report)
+        take(lane, report)
+
+    monkeypatch.setattr(Lane, "take", note)
+    ship(log, cluster.bootstrap)
+    assert broker.values() == made
+    assert {report.synced_size for report in reports} == {NOT_SYNCED if sync == "none" else size_of(log)}
+
+
+def size_of(log: Path) -> int:
+    """Bytes of the only segment."""
+    (file,) = log_files(log)
+    return file.stat().st_size
 
 
 def test_over_tls_a_log_is_read_and_its_damage_found_before_a_broker_sees_it(

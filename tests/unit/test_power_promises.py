@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from shmaccum.exceptions import ConsumerStateError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.offsets_file import Committed, OffsetsFile
 from shmaccum.relay import Relay
-from shmaccum.segment_log import LogDirectory, StagedAttempt, TransactionId, Winner, transactions
+from shmaccum.segment_log import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, transactions
 from shmaccum.segment_log.partition_folders import UNFINISHED
 from shmaccum.segment_log.small_files import replace_file_synced
 from shmaccum.segment_log.transaction_files import Decision, TransactionFiles
@@ -33,10 +34,19 @@ from shmaccum.serving.transactions_file import TransactionsFile
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import Ack, Ended, Verdict
+from shmaccum.sinks.sink import Ack, Ended, Verdict, WireBatch
 from tests.support.accumulator import Accumulator
 from tests.support.processes import WATCHDOG_S, wait_until
-from tests.support.segment_log import TOPIC, batch_of, log_files, make_batch, make_batches, open_log, partition_folder
+from tests.support.segment_log import (
+    TOPIC,
+    batch_of,
+    log_files,
+    make_batch,
+    make_batches,
+    offsets,
+    open_log,
+    partition_folder,
+)
 from tests.support.system_calls import Forced
 from tests.unit.test_log_sink import Host, wires
 
@@ -114,6 +124,69 @@ def test_a_shipper_ships_to_a_log_that_syncs(tmp_path: Path, forced: Forced) -> 
     assert forced.has(tmp_path / "log", tmp_path / "log/.shipping", log_files(tmp_path / "copy")[0])
     with pytest.raises(InvalidArgumentError, match="leave sync out"):
         Shipper(tmp_path / "log", f"log:{tmp_path}/copy", sink_options={"sync": "none"}).run(follow=False)
+
+
+class NotedSink(MemorySink):
+    """A sink that notes among the syncs when a batch came."""
+
+    def __init__(self, forced: Forced) -> None:
+        super().__init__()
+        self._forced = forced
+
+    def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
+        self._forced.calls += [("sent", f"{wire.base_sequence}") for wire in batches]
+        return super().write(batches)
+
+
+@pytest.mark.parametrize("sync", ["none", "interval", "batch"])
+def test_records_of_a_durable_log_are_on_disk_before_they_are_shipped(
+    tmp_path: Path, sync: str, forced: Forced
+) -> None:
+    options = {"sync_interval_ms": "1h"} if sync == "interval" else {}
+    with open_log(tmp_path / "log", sync=sync, segment_bytes="1KiB", **options) as log:
+        offsets(log.partition(TOPIC, 0).append(make_batches(20)))
+        forced.clear()
+        sink = NotedSink(forced)
+        Shipper(tmp_path / "log", sink).run(follow=False)
+    reader = LogReader(tmp_path / "log").partition(TOPIC, 0)
+    segments = {f"{batch.base_offset}": os.path.realpath(batch.segment) for batch in reader.batches()}
+    assert len(set(segments.values())) > 1
+    synced, early = list[str](), list[str]()
+    for call, name in forced.calls:
+        if call == "sync":
+            synced.append(name)
+        elif call == "sent" and segments[name] not in synced:
+            early.append(name)
+    assert len(sink.values(TOPIC)) == 60
+    assert (early == []) == (sync != "none")
+
+
+def test_a_window_of_batches_is_forced_to_disk_once(tmp_path: Path, forced: Forced) -> None:
+    with open_log(tmp_path / "log", sync="batch") as log:
+        offsets(log.partition(TOPIC, 0).append(make_batches(20)))
+        forced.clear()
+        Shipper(tmp_path / "log", NotedSink(forced)).run(follow=False)
+    (segment,) = log_files(tmp_path / "log")
+    steps = [name.isdigit() for _, name in forced.calls if name.isdigit() or name == os.path.realpath(segment)]
+    windows = "".join("s" if is_sent else "F" for is_sent in steps).rstrip("F")
+    assert re.fullmatch("Fs(Fsssss)*Fssss", windows), windows  # the first batch of an epoch goes alone
+
+
+def test_records_that_cannot_be_forced_to_disk_wait(
+    tmp_path: Path, forced: Forced, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_log(tmp_path / "log", sync="batch") as log:
+        offsets(log.partition(TOPIC, 0).append(make_batches(20)))
+    with Shipper(tmp_path / "log", sink := MemorySink(), retry_backoff_ms=1, retry_backoff_max_ms=1) as shipper:
+        shipper.open()
+        forced.is_failing = True
+        for _ in range(3):
+            shipper.run_once(0)
+        assert not sink.values(TOPIC)
+        forced.is_failing = False
+        shipper.run(follow=False)
+    assert len(sink.values(TOPIC)) == 60
+    assert any("cannot be forced to disk" in message for message in caplog.messages)
 
 
 def test_a_position_is_written_after_the_receiver_has_synced(tmp_path: Path, forced: Forced) -> None:

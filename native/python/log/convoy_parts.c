@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 
-enum { LANE_FIELDS = 13 };
+enum { LANE_FIELDS = 14 };
 
 /* ---- the parts ---- */
 
@@ -74,6 +74,7 @@ static bool lane_fill(PyObject *tuple, struct ship_lane *lane)
 {
     int64_t partition;
     int64_t position;
+    int64_t synced;
     int64_t epoch;
     int64_t leader_epoch;
     if (!is_tuple_of(tuple, LANE_FIELDS) || !topic_take(tuple, &lane->topic) ||
@@ -82,13 +83,15 @@ static bool lane_fill(PyObject *tuple, struct ship_lane *lane)
         !number_take(tuple, 4, 0, INT64_MAX, &position) ||
         !number_take(tuple, 5, 0, INT64_MAX, &lane->kept.offset) ||
         !number_take(tuple, 6, 0, INT64_MAX, &lane->limit_offset) ||
-        !number_take(tuple, 7, 0, INT64_MAX, &lane->producer.id) || !number_take(tuple, 8, 0, INT16_MAX, &epoch) ||
-        !number_take(tuple, 9, -1, INT64_MAX, &lane->origin) ||
-        !number_take(tuple, 10, INT32_MIN, INT32_MAX, &leader_epoch) || !text_take(tuple, 11, &lane->name) ||
-        !text_take(tuple, 12, &lane->topic_id)) {
+        !number_take(tuple, 7, -1, INT64_MAX, &synced) || !number_take(tuple, 8, 0, INT64_MAX, &lane->producer.id) ||
+        !number_take(tuple, 9, 0, INT16_MAX, &epoch) || !number_take(tuple, 10, -1, INT64_MAX, &lane->origin) ||
+        !number_take(tuple, 11, INT32_MIN, INT32_MAX, &leader_epoch) || !text_take(tuple, 12, &lane->name) ||
+        !text_take(tuple, 13, &lane->topic_id)) {
         return false;
     }
     lane->partition = (int32_t)partition;
+    lane->syncs = synced >= 0;
+    lane->synced = (off_t)synced;
     lane->producer.epoch = (int16_t)epoch;
     lane->keeps_producer = lane->origin < 0;
     lane->kept.position = (off_t)position;
@@ -139,9 +142,9 @@ static bool convoy_fill(PyObject *links, PyObject *lanes, struct ship_convoy *co
 
 static PyObject *lane_report(const struct ship_lane *lane)
 {
-    return Py_BuildValue("(iLLiLLL)", (int)lane->state, (long long)lane->kept.offset, (long long)lane->kept.position,
+    return Py_BuildValue("(iLLiLLLL)", (int)lane->state, (long long)lane->kept.offset, (long long)lane->kept.position,
                          (int)lane->kept.leader_epoch, (long long)lane->batch_count, (long long)lane->record_count,
-                         (long long)lane->byte_count);
+                         (long long)lane->byte_count, (long long)lane->synced);
 }
 
 static PyObject *link_report(const struct ship_link *link)

@@ -10,6 +10,7 @@
 #include "shipping/positions.h"
 #include "testing.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -20,12 +21,22 @@ enum { BATCHES = 40, RECORDS = 3, BATCH_SIZE = 100, VERSION = 7, ANSWER_ROOM = 5
 
 static const char name[] = "\"flights-0\"";
 
+/* The disk of the lane that syncs: this program's `fdatasync` takes the place of the C library's. */
+static struct {
+    int segment; /* 0: no lane syncs */
+    off_t size;  /* of the segment, when it was synced last */
+    uint32_t sync_count;
+    bool is_failing;
+    off_t (*change)(int segment); /* comes once, behind the first sync; answers how much is on disk then */
+} disk;
+
 /* The broker answers well for a while, and then once in any way before it hangs up. */
 struct broker {
     int socket;
     struct randomness *randomness;
     uint32_t honest_count;
     uint32_t batch_count; /* that came */
+    uint32_t early_count; /* of these, before they were on disk */
 };
 
 struct trip {
@@ -39,6 +50,25 @@ struct trip {
     struct ship_convoy convoy;
     struct broker broker;
 };
+
+/* ---- the disk ---- */
+
+int fdatasync(int file)
+{
+    if (file != disk.segment) {
+        return 0;
+    }
+    if (disk.is_failing) {
+        errno = EIO;
+        return -1;
+    }
+    off_t size = lseek(file, 0, SEEK_END);
+    if (disk.sync_count++ == 0 && disk.change != NULL) {
+        size = disk.change(file);
+    }
+    __atomic_store_n(&disk.size, size, __ATOMIC_RELEASE);
+    return 0;
+}
 
 /* ---- the broker ---- */
 
@@ -64,6 +94,7 @@ static bool request_pass(struct broker *broker, uint32_t *correlation)
         left -= some;
     }
     broker->batch_count++;
+    broker->early_count += (off_t)broker->batch_count * BATCH_SIZE > __atomic_load_n(&disk.size, __ATOMIC_ACQUIRE);
     return true;
 }
 
@@ -108,20 +139,25 @@ static void *broker_run(void *argument)
 
 /* ---- the trip ---- */
 
+static void batch_write(int segment, int number)
+{
+    uint8_t bytes[BATCH_SIZE];
+    memset(bytes, number, sizeof bytes);
+    const struct record_batch_header header = {.base_offset = number * RECORDS,
+                                               .batch_length = BATCH_SIZE - RECORD_BATCH_UNCOUNTED_SIZE,
+                                               .magic = RECORD_BATCH_MAGIC_VALUE,
+                                               .last_offset_delta = RECORDS - 1,
+                                               .producer_id = 7,
+                                               .base_sequence = number * RECORDS,
+                                               .record_count = RECORDS};
+    record_batch_header_write(bytes, &header);
+    (void)!pwrite(segment, bytes, sizeof bytes, number * BATCH_SIZE);
+}
+
 static void segment_write(int segment)
 {
     for (int i = 0; i < BATCHES; i++) {
-        uint8_t bytes[BATCH_SIZE];
-        memset(bytes, i, sizeof bytes);
-        const struct record_batch_header header = {.base_offset = i * RECORDS,
-                                                   .batch_length = BATCH_SIZE - RECORD_BATCH_UNCOUNTED_SIZE,
-                                                   .magic = RECORD_BATCH_MAGIC_VALUE,
-                                                   .last_offset_delta = RECORDS - 1,
-                                                   .producer_id = 7,
-                                                   .base_sequence = i * RECORDS,
-                                                   .record_count = RECORDS};
-        record_batch_header_write(bytes, &header);
-        (void)!pwrite(segment, bytes, sizeof bytes, i * BATCH_SIZE);
+        batch_write(segment, i);
     }
 }
 
@@ -202,6 +238,74 @@ TEST(a_lane_that_keeps_its_producer_ends_in_front_of_another_one)
     trip_run(&trip);
     EXPECT_EQ_U64(trip.broker.batch_count, 11);
     EXPECT_EQ_U64((uint64_t)trip.lane.kept.offset, 11 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)trip.lane.state, SHIP_LANE_ENDS);
+    trip_end(&trip);
+}
+
+/* ---- a lane that syncs ---- */
+
+static void trip_begin_synced(struct trip *trip, off_t (*change)(int segment))
+{
+    trip_begin(trip, NULL);
+    trip->lane.syncs = true;
+    memset(&disk, 0, sizeof disk);
+    disk.segment = trip->segment;
+    disk.change = change;
+}
+
+TEST(a_batch_is_on_disk_before_it_is_sent_and_one_sync_is_for_many)
+{
+    struct trip trip;
+    trip_begin_synced(&trip, NULL);
+    trip_run(&trip);
+    EXPECT_EQ_U64(trip.broker.batch_count, BATCHES);
+    EXPECT_EQ_U64(trip.broker.early_count, 0);
+    EXPECT_EQ_U64(disk.sync_count, 1);
+    EXPECT_EQ_U64((uint64_t)trip.lane.synced, BATCHES * BATCH_SIZE);
+    trip_end(&trip);
+}
+
+TEST(a_lane_does_not_sync_what_is_on_disk)
+{
+    struct trip trip;
+    trip_begin_synced(&trip, NULL);
+    disk.size = trip.lane.synced = BATCHES * BATCH_SIZE;
+    trip_run(&trip);
+    EXPECT_EQ_U64(trip.broker.batch_count, BATCHES);
+    EXPECT_EQ_U64(disk.sync_count, 0);
+    trip_end(&trip);
+}
+
+/* The next writer cuts the torn batch off, and writes a whole one. */
+static off_t tail_replace(int segment)
+{
+    (void)!ftruncate(segment, (BATCHES - 1) * BATCH_SIZE);
+    batch_write(segment, BATCHES - 1);
+    return (BATCHES - 1) * BATCH_SIZE;
+}
+
+TEST(a_batch_that_replaces_a_torn_one_is_synced_too)
+{
+    struct trip trip;
+    uint8_t length[4];
+    trip_begin_synced(&trip, tail_replace);
+    store_be32(length, 3 * BATCH_SIZE);
+    EXPECT(pwrite(trip.segment, length, sizeof length, (BATCHES - 1) * BATCH_SIZE + RECORD_BATCH_LENGTH) == 4);
+    EXPECT(ftruncate(trip.segment, (BATCHES + 1) * BATCH_SIZE) == 0);
+    trip_run(&trip);
+    EXPECT_EQ_U64(trip.broker.batch_count, BATCHES);
+    EXPECT_EQ_U64(trip.broker.early_count, 0);
+    EXPECT_EQ_U64(disk.sync_count, 2);
+    trip_end(&trip);
+}
+
+TEST(nothing_is_sent_that_cannot_be_synced)
+{
+    struct trip trip;
+    trip_begin_synced(&trip, NULL);
+    disk.is_failing = true;
+    trip_run(&trip);
+    EXPECT_EQ_U64(trip.broker.batch_count, 0);
     EXPECT_EQ_U64((uint64_t)trip.lane.state, SHIP_LANE_ENDS);
     trip_end(&trip);
 }

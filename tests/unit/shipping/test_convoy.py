@@ -30,7 +30,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogReader
 from shmaccum.segment_log.log_file import LogFile
 from shmaccum.segment_log.shipped import Position, PositionsFile, Shipped, ShippedTo, read_shipped
-from shmaccum.sinks.convoy import LaneReport, LaneState
+from shmaccum.sinks.convoy import NOT_SYNCED, LaneReport, LaneState
 from tests.support.processes import WATCHDOG_S
 from tests.support.segment_log import TOPIC, log_files, make_batches, open_log
 
@@ -169,6 +169,7 @@ class Track:
                 0,
                 0,
                 limit,
+                NOT_SYNCED,
                 PRODUCER_ID,
                 EPOCH,
                 ORIGIN,
