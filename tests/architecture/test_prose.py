@@ -55,7 +55,7 @@ def test_each_room_keeps_to_the_ceiling_and_has_no_fragment() -> None:
 
 def test_a_file_counts_for_its_room() -> None:
     assert room_of(PurePosixPath("shmaccum/spark/discovery/__init__.py")) == "shmaccum/spark"
-    assert room_of(PurePosixPath("shmaccum/units.py")) == "shmaccum"
+    assert room_of(PurePosixPath("shmaccum/exceptions.py")) == "shmaccum"
     assert room_of(PurePosixPath("README.rst")) == "README.rst"
 
 
