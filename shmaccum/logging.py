@@ -34,6 +34,7 @@ from shmaccum.background import listed
 from shmaccum.config import ArenaOptions, ProducerOptions
 from shmaccum.exceptions import PartitionCountUnknownError, ShmaccumError
 from shmaccum.kept_producer import Producer, split_options
+from shmaccum.producer.producer import EXIT_TIMEOUT_S, close_timeout_s
 from shmaccum.units import format_count
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ class ArenaHandler(logging.Handler):
     @property
     def _patience_s(self) -> float:
         """The time to wait for deliveries. Without a sender there is nothing to wait for."""
-        return self._producer.options.close_timeout_ms / 1000 if self._producer.will_be_delivered() else 0.0
+        return close_timeout_s(self._producer.options, EXIT_TIMEOUT_S) if self._producer.will_be_delivered() else 0.0
 
 
 class _Drops:

@@ -22,7 +22,7 @@ from shmaccum.producer import deliveries as native
 from shmaccum.producer.delivery import RecordMetadata
 from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.producer.pipeline import RecordColumns
-from shmaccum.producer.producer import FLUSH_TIMEOUT_S
+from shmaccum.producer.producer import FLUSH_TIMEOUT_S, close_timeout_s
 from shmaccum.producer.serializers import Headers
 from shmaccum.producer.transaction import COMMIT_TIMEOUT_S
 
@@ -101,8 +101,9 @@ class Producer(StoppedOnExit):
         await producer.close_in_loop(timeout)
 
     async def stop(self) -> None:
-        """Closes the producer: aiokafka's name of `close`."""
-        await self.close()
+        """Closes the producer, as the end of a block does: with ``close_timeout_ms``, if given, as the timeout."""
+        if self._producer is not None:
+            await self.close(close_timeout_s(self._producer.options, FLUSH_TIMEOUT_S))
 
     def _started(self) -> LoopProducer:
         if self._producer is None:

@@ -196,12 +196,18 @@ def size(
 
 
 def duration_ms(
-    default: int | str | None, sentence: str, *, kafka: str | None = None, minimum: int = 0, maximum: int = FOREVER_MS
+    default: int | str | None,
+    sentence: str,
+    *,
+    kafka: str | None = None,
+    minimum: int = 0,
+    maximum: int = FOREVER_MS,
+    unset: str = "off",
 ) -> Any:
     """A row in milliseconds."""
     parse = _with_minus_one(_parse_milliseconds) if minimum == -1 else _parse_milliseconds
     number = None if default is None else parse(default)
-    return _row(Option("duration", parse, number, sentence, kafka, minimum, maximum))
+    return _row(Option("duration", parse, number, sentence, kafka, minimum, maximum, unset=unset))
 
 
 def count(

@@ -53,8 +53,11 @@ class ProducerOptions(Options):
         "Objects whose on_send sees, and may replace, every record before it is serialized.",
         kafka="interceptor.classes",
     )
-    close_timeout_ms: int = duration_ms(
-        "10s", "The longest time that a process waits at its end until all its records are delivered."
+    close_timeout_ms: int | None = duration_ms(
+        None,
+        "The longest time that the end of a with block, and of the process, wait until all records are delivered. "
+        "unset: 2 minutes, and 10 s.",
+        unset="none",
     )
     client_id: str | None = text(
         None,

@@ -70,6 +70,8 @@ VIEWS_END_S = 600.0
 """So long a thread looks whether the views and calls have ended that keep a closed producer attached."""
 FLUSH_TIMEOUT_S = 120.0
 """How long flush and close wait by default. Without a sender, or while its sink does not work, nothing ends them."""
+EXIT_TIMEOUT_S = 10.0
+"""How long the end of a process waits by default."""
 TRANSACTION_STEPS = ("txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
 """The steps whose times Kafka's producer measures, in the order in which the core counts them."""
 
@@ -840,7 +842,7 @@ class Producer(_native.Producer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(close_timeout_s(self._options, FLUSH_TIMEOUT_S))
 
     def __reduce__(self) -> tuple[Any, ...]:
         given = {name: getattr(self._options, name) for name in ProducerOptions.table()}
@@ -884,6 +886,11 @@ def _producer_from(arena: Arena, options: Mapping[str, Any]) -> Producer:
     return Producer(arena, **options)
 
 
+def close_timeout_s(options: ProducerOptions, default_s: float) -> float:
+    """Seconds that an end without a timeout of its own waits for deliveries."""
+    return default_s if options.close_timeout_ms is None else options.close_timeout_ms / 1000
+
+
 def _left_s(deadline_s: float) -> float | None:
     """The time until a deadline as a timeout; None when it is infinite."""
     return None if deadline_s == float("inf") else max(deadline_s - clock.monotonic(), 0.0)
@@ -898,7 +905,7 @@ def _close_at_exit() -> None:
     failure: BaseException | None = None
     for producer in listed(_producers):
         try:
-            wait_s = producer.options.close_timeout_ms / 1000 if producer.will_be_delivered() else 0.0
+            wait_s = close_timeout_s(producer.options, EXIT_TIMEOUT_S) if producer.will_be_delivered() else 0.0
             left_s = 0.0 if failure is not None else begun_s + wait_s - clock.monotonic()
             producer.close(max(left_s, 0.0))
         except Exception:  # noqa: PERF203 - the process ends: its records are in the arena

@@ -507,6 +507,23 @@ def test_close_takes_any_long_timeout(arena: Arena, topic: str, timeout: float) 
     assert producer.closed
 
 
+@pytest.mark.parametrize(("options", "timeout"), [({}, 120.0), ({"close_timeout_ms": 0}, 0.0)])
+def test_the_end_of_a_block_waits_for_its_close_timeout(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, options: dict[str, int], timeout: float
+) -> None:
+    given: list[float | None] = []
+    close = Producer.close
+
+    def note(producer: Producer, timeout: float | None = -1) -> None:
+        given.append(timeout)
+        close(producer, timeout)
+
+    monkeypatch.setattr(Producer, "close", note)
+    with Producer(arena, **options):
+        pass
+    assert given == [timeout]
+
+
 AT_EXIT = """
 import sys
 from shmaccum import Producer
