@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The monotonic clock by which waits end.
 
-The packages that give tests a clock which stands still (freezegun) replace the functions of `time`. A wait beside
-memory that other processes share goes on in real time, so it reads the clock of the system by a function that they
-leave alone.
+Packages that give a test a clock which stands still (freezegun) replace the functions of `time`. A wait for another
+process or thread goes on in real time, so it reads the clock of the system by a function that they leave alone. No
+other module of this package reads ``time.monotonic``.
 """
 
 from __future__ import annotations

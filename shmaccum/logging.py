@@ -29,6 +29,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.background import listed
 from shmaccum.config import ArenaOptions, ProducerOptions
@@ -192,8 +193,8 @@ class ArenaHandler(logging.Handler):
 
     def _wait_for_partitions(self, topics: set[str]) -> None:
         """A sender that has just begun does not know the topics yet; the first records are to find them known."""
-        deadline_s = time.monotonic() + START_TIMEOUT_S
-        while topics and self._producer.will_be_delivered() and time.monotonic() < deadline_s:
+        deadline_s = clock.monotonic() + START_TIMEOUT_S
+        while topics and self._producer.will_be_delivered() and clock.monotonic() < deadline_s:
             topics = {topic for topic in topics if not self._is_known(topic)}
             time.sleep(START_SLICE_S if topics else 0)
 
@@ -309,7 +310,7 @@ class _Drops:
 
     def add(self, reason: str, report_interval_s: float) -> None:
         """Counts a dropped record, and reports on stderr where the last report is old enough."""
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         with self._lock:
             self.count += 1
             self._unreported_count += 1

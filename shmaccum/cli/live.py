@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 
+from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.cli.drawing import View
@@ -114,8 +115,8 @@ def _sleep(seconds: float) -> bool:
 
 def _rest_unless_left(terminal: int, seconds: float) -> bool:
     """Reads keys for so long. A terminal that hung up has no more keys, and its user has left."""
-    end_s = time.monotonic() + seconds
-    while (left_s := end_s - time.monotonic()) > 0:
+    end_s = clock.monotonic() + seconds
+    while (left_s := end_s - clock.monotonic()) > 0:
         if not wait_readable([terminal], left_s):
             continue
         keys = os.read(terminal, 64)

@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from typing import Any
 
 import click
 
+from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import has_lost_its_name
 from shmaccum.cli.group import (
@@ -196,8 +196,8 @@ def parse_header(text: str) -> Header:
 
 def _wait(job: Job, timeout_s: float) -> None:
     """For the results, in slices, so that the progress goes on."""
-    deadline = time.monotonic() + timeout_s
-    while (left_s := deadline - time.monotonic()) > 0:
+    deadline = clock.monotonic() + timeout_s
+    while (left_s := deadline - clock.monotonic()) > 0:
         with contextlib.suppress(FlushTimeoutError):
             _flush(job.producer, min(left_s, PROGRESS_EVERY_S))
             break

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import final
 
 import click
 
+from shmaccum import clock
 from shmaccum.cli.drawing import Text, drawn
 from shmaccum.cli.terminal import screen_of
 
@@ -29,7 +29,7 @@ class Progress:
     def __init__(self, sentence: Callable[[float], str], *, is_shown: bool) -> None:
         self.is_shown = is_shown
         self._sentence = sentence
-        self._begin_s = self._shown_s = time.monotonic()
+        self._begin_s = self._shown_s = clock.monotonic()
 
     def __enter__(self) -> Progress:
         return self
@@ -39,7 +39,7 @@ class Progress:
 
     def show(self) -> None:
         """Paints the line anew, when the last time was long enough ago."""
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         if self.is_shown and now_s - self._shown_s > PROGRESS_EVERY_S:
             self._paint(self._sentence(now_s - self._begin_s))
             self._shown_s = now_s

@@ -7,13 +7,13 @@ import logging
 import os
 import signal
 import threading
-import time
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
 import click
 
+from shmaccum import clock
 from shmaccum.background import log_exception, started_thread
 from shmaccum.cli.group import EXIT_BAD, Command, assignments, json_option, print_json, start_logging
 from shmaccum.cli.log_place import directory_argument
@@ -58,7 +58,7 @@ class _Foreground:
         self._shipper = shipper
         self._interval_s = interval_ns / NS_PER_S
         self._is_json = is_json
-        self._begun_s = time.monotonic()
+        self._begun_s = clock.monotonic()
         self._is_over = threading.Event()
 
     def run(self, *, follow: bool) -> ShippingProgress:
@@ -85,7 +85,7 @@ class _Foreground:
         if self._is_json:
             print_json(_document(progress))
         else:
-            logger.info("%s", _sentence(progress, time.monotonic() - self._begun_s))
+            logger.info("%s", _sentence(progress, clock.monotonic() - self._begun_s))
 
     def _stop_on_signals(self) -> None:
         def stop(_number: int, _frame: FrameType | None) -> None:

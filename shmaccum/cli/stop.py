@@ -10,12 +10,12 @@ done when no process has the role, and none is about to start a sender.
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from shmaccum import clock
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.presence import SenderWatch
@@ -118,7 +118,7 @@ class Stopper:
         Raises:
             Failure: the sender cannot be asked from here.
         """
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = clock.monotonic() + timeout_s
         native = self._arena.native
         with contextlib.closing(self._watch):
             while True:
@@ -135,7 +135,7 @@ class Stopper:
                     return self._outcome("none" if self._pid is None else "left")
                 else:
                     self._watch.pause(LOOK_S)
-                if time.monotonic() >= deadline_s:
+                if clock.monotonic() >= deadline_s:
                     return self._outcome("waits")
 
     def _ask(self, epoch: int) -> None:

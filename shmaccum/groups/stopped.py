@@ -24,11 +24,11 @@ import contextlib
 import logging
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import final
 
+from shmaccum.clock import monotonic
 from shmaccum.groups.member_locks import MEMBERS_BYTE
 from shmaccum.groups.plan import MemberRow
 from shmaccum.victim import NotToBeKilledError, Victim, check_namespace, is_stopped
@@ -116,7 +116,7 @@ class StoppedWatch:
     """
 
     def __init__(
-        self, group_id: str, path: str, replace_stalled_ms: int, *, clock: Callable[[], float] = time.monotonic
+        self, group_id: str, path: str, replace_stalled_ms: int, *, clock: Callable[[], float] = monotonic
     ) -> None:
         self._group_id = group_id
         self._path = path

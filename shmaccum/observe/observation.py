@@ -12,11 +12,11 @@ to be defined.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.arena.removal import has_lost_its_name
@@ -387,7 +387,7 @@ class _ProcessWatch:
 
     def _cpu_percent(self, pid: int, running: _Running) -> float:
         key = (pid, running.start_time_ticks)
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         before_s, cpu_before_s = self._cpu_before.get(key, (now_s, running.cpu_s))
         self._cpu_before[key] = (now_s, running.cpu_s)
         return 100 * (running.cpu_s - cpu_before_s) / (now_s - before_s) if now_s > before_s else 0.0

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 
+from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import check_takes_records
 from shmaccum.arena.sender_state import sender_state
@@ -27,10 +28,10 @@ def wait_for_deliveries(arena: Arena, timeout_s: float) -> LogReader:
         ConsumerStateError: the sender delivers elsewhere than to a log on this host.
         FlushTimeoutError: the time was over.
     """
-    moment_ns, deadline_s = arena.native.now_ns(), time.monotonic() + timeout_s
+    moment_ns, deadline_s = arena.native.now_ns(), clock.monotonic() + timeout_s
     while (sink := arena.native.sender()["sink_name"]) is None or arena.holds_from_before(moment_ns):
         check_takes_records(arena)
-        if time.monotonic() >= deadline_s:
+        if clock.monotonic() >= deadline_s:
             raise FlushTimeoutError(
                 f"records that were sent through {arena.name} before are not in the log after {timeout_s:g} s, so the "
                 f"relay cannot know its outputs. {sender_state(arena)}"

@@ -28,10 +28,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
+from shmaccum import clock
 from shmaccum._native import DeliveryFuture
 from shmaccum.closing import ClosedOnExit
 from shmaccum.consumer import Consumer, ConsumerRecord, OffsetAndMetadata
@@ -116,7 +116,7 @@ class Relay(ClosedOnExit):
         self._counts: dict[tuple[str, int, int], int] = {}
         self._sent: list[Sent] = []
         self._ends: dict[TopicPartition, int] = {}
-        self._pin_s = time.monotonic() + PIN_INTERVAL_S
+        self._pin_s = clock.monotonic() + PIN_INTERVAL_S
         self._pid = os.getpid()
         settings = {"auto_offset_reset": "earliest", **options, "enable_auto_commit": False, "group_id": group_id}
         self.consumer = Consumer(log, **settings)
@@ -250,9 +250,9 @@ class Relay(ClosedOnExit):
         for place in polled:
             self._inputs[place].advance(self.consumer.position(place))
         places = set(polled)
-        if time.monotonic() >= self._pin_s:
+        if clock.monotonic() >= self._pin_s:
             self._ends = ends_of(self._log, self._outputs)
-            self._pin_s = time.monotonic() + PIN_INTERVAL_S
+            self._pin_s = clock.monotonic() + PIN_INTERVAL_S
             places = set(self._inputs)
         self._pin(places)
 

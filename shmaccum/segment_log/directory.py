@@ -30,6 +30,7 @@ import uuid
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import final
 
+from shmaccum import clock
 from shmaccum.closing import ClosedOnExit
 from shmaccum.config import LogSinkOptions
 from shmaccum.descriptors import share
@@ -193,7 +194,7 @@ class LogDirectory(ClosedOnExit):
         self._is_inherited_synced = self.options.sync != "interval"
         self._transactions = TransactionFiles(self.path)
         apply_decided(self, is_same_boot=is_same_boot)
-        self._checkpoint_s = self._retention_s = self._sync_s = self._transactions_s = time.monotonic()
+        self._checkpoint_s = self._retention_s = self._sync_s = self._transactions_s = clock.monotonic()
 
     @property
     def _is_durable(self) -> bool:
@@ -222,7 +223,7 @@ class LogDirectory(ClosedOnExit):
 
         What is lost is told in `findings`. A directory that is there again is opened anew.
         """
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         if now_s < self._look_s:
             return
         self._look_s = now_s + LOOK_INTERVAL_S
@@ -596,7 +597,7 @@ class LogDirectory(ClosedOnExit):
         self.look()
         if self._lost is not None:
             return
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         if now_s >= self._transactions_s:
             self._apply_decided(now_s)
         interval_ms = self.options.sync_interval_ms

@@ -29,6 +29,7 @@ import os
 import time
 from collections.abc import Sequence
 
+from shmaccum import clock
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import LogBusyError, LogError, StagingLostError, TransactionOverError
 from shmaccum.segment_log.applying import Staged, remove_tree, sweep
@@ -75,7 +76,7 @@ def conclude(
     directory = os.path.abspath(path)
     files = TransactionFiles(directory)
     decide(files, transaction, Decision(tuple(winners)))
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s = clock.monotonic() + timeout_s
     if is_concluded(files, transaction):
         sweep(files)  # its decider may have died before, or a zombie come after
     while not is_concluded(files, transaction):
@@ -87,7 +88,7 @@ def conclude(
             raise StagingLostError(_dropped(transaction, findings))
         if findings is not None:
             raise LogError("; ".join(findings) or f"transaction {transaction} was not applied: try again")
-        if time.monotonic() >= deadline_s:
+        if clock.monotonic() >= deadline_s:
             raise LogBusyError(_given_up(directory, files, transaction))
         time.sleep(LOOK_INTERVAL_S)
 

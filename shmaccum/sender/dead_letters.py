@@ -28,6 +28,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from shmaccum import clock
 from shmaccum._native import Batch, SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.places import Places
@@ -232,7 +233,7 @@ class DeadLetters:
 
     def finish(self, now_ns: int, deadline_ns: int) -> None:
         """Writes what waits, until that fails or the time is over; the next sender goes on with the rest."""
-        while self._waiting and time.monotonic_ns() < deadline_ns and self.work(now_ns):
+        while self._waiting and clock.monotonic_ns() < deadline_ns and self.work(now_ns):
             pass
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 
+from shmaccum import clock
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
@@ -53,8 +54,8 @@ def give_up_overflow(arena: Arena) -> str:
 
 
 def _become_sender(half: SenderHalf) -> None:
-    deadline_s = time.monotonic() + ROLE_TIMEOUT_S
-    while time.monotonic() < deadline_s:
+    deadline_s = clock.monotonic() + ROLE_TIMEOUT_S
+    while clock.monotonic() < deadline_s:
         with contextlib.suppress(SenderBusyError):
             half.become_sender()
             return

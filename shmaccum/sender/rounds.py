@@ -35,10 +35,10 @@ without a round.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from shmaccum import clock
 from shmaccum._native import Batch, SenderHalf
 from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
@@ -554,8 +554,8 @@ class Rounds:
 
     def finish(self, timeout_s: float) -> None:
         """Waits for what is lent, sends nothing more."""
-        deadline_ns = time.monotonic_ns() + int(timeout_s * NS_PER_S)
-        while self._lending and (left_ns := deadline_ns - time.monotonic_ns()) > 0:
+        deadline_ns = clock.monotonic_ns() + int(timeout_s * NS_PER_S)
+        while self._lending and (left_ns := deadline_ns - clock.monotonic_ns()) > 0:
             failure_count = self._trouble.failure_count
             self._settle(self._poll(min(left_ns, TICK_NS)))
             if failure_count != self._trouble.failure_count:
@@ -570,7 +570,7 @@ class Rounds:
         if self._letters is not None:
             self._letters.expect()
             self._letters.collect(self._why)
-            self._letters.finish(self._native.now_ns(), time.monotonic_ns() + LETTERS_AT_END_NS)
+            self._letters.finish(self._native.now_ns(), clock.monotonic_ns() + LETTERS_AT_END_NS)
         self._half.maintain()  # frees the batches that somebody was writing into when they were done
 
 

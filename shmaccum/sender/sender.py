@@ -14,11 +14,11 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
+from shmaccum import clock
 from shmaccum._native import SenderHalf
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import Doorbell, wait_readable
@@ -189,13 +189,13 @@ class Sender:
 
     def _outwait_former_sender(self, host: Host, open_log: Callable[[], None]) -> None:
         """Opens a log again and again while the sender of a removed arena of this name is about to let go of it."""
-        deadline_s = time.monotonic() + self.options.delivery_timeout_ms / 1000 + 2 * CLOSE_TIMEOUT_S
+        deadline_s = clock.monotonic() + self.options.delivery_timeout_ms / 1000 + 2 * CLOSE_TIMEOUT_S
         is_told = False
         while True:
             try:
                 open_log()
             except LogBusyError as error:
-                is_over = self._stop_at_ns is not None or time.monotonic() >= deadline_s
+                is_over = self._stop_at_ns is not None or clock.monotonic() >= deadline_s
                 is_former = error.arena_name == self.arena.name and error.pid != str(os.getpid())
                 if is_over or not is_former:
                     raise

@@ -18,9 +18,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 from collections.abc import Callable, Mapping
 from typing import final
+
+from shmaccum.clock import monotonic
 
 US_PER_S = 1_000_000
 STATUS_SIZE_MAX = 512
@@ -35,9 +36,7 @@ class Supervisor:
         clock: seconds.
     """
 
-    def __init__(
-        self, environment: Mapping[str, str] = os.environ, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, environment: Mapping[str, str] = os.environ, *, clock: Callable[[], float] = monotonic) -> None:
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
         self._interval_s = _interval_s(environment)
         self._clock = clock

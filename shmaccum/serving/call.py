@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, final
 
+from shmaccum import clock
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.fetching import Piece
 from shmaccum.serving.login import Login
@@ -50,7 +50,7 @@ class Call:
         send: Callable[[Sequence[Piece]], None],
         work: Callable[[Call, Any], None] | None = None,
     ) -> None:
-        self.began_s = time.monotonic()
+        self.began_s = clock.monotonic()
         self.request = request
         self.message = message
         self.host = host

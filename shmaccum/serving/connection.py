@@ -10,10 +10,10 @@ frame that is no request of Kafka's ends its connection alone.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Collection, Sequence
 from typing import final
 
+from shmaccum import clock
 from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving.fetching import Outcome, Piece, Served
 from shmaccum.serving.login import Login
@@ -97,7 +97,7 @@ class Connection:
         self.descriptor: int = transport.socket.fileno()
         self.host = host
         self.login = login
-        self.began_s = self.active_s = self.progress_s = time.monotonic()
+        self.began_s = self.active_s = self.progress_s = clock.monotonic()
         self.has_asked = False
         self.is_busy = False
         self.is_gone = False
@@ -140,7 +140,7 @@ class Connection:
         self._note_received()
         if len(self._received) >= self._noted_size + PROGRESS_SIZE or self._noted_size == 0:
             self._noted_size = len(self._received)
-            self.progress_s = time.monotonic()
+            self.progress_s = clock.monotonic()
 
     def _note_received(self) -> None:
         self._limits.hold(self, len(self._received))
@@ -160,7 +160,7 @@ class Connection:
         if isinstance(outcome, OSError):
             raise outcome
         if isinstance(outcome, Served):
-            self.active_s = time.monotonic()
+            self.active_s = clock.monotonic()
             self.has_asked = True
             if outcome.pieces:
                 self._to_send, self._is_answered, self.is_busy = outcome.pieces, True, True
@@ -189,7 +189,7 @@ class Connection:
         self._note_received()
         self._noted_size = len(received)
         self.is_busy, self._is_answered, self.has_asked = True, False, True
-        self.active_s = self.progress_s = time.monotonic()
+        self.active_s = self.progress_s = clock.monotonic()
         return frame
 
     def _frame_end(self) -> int | None:
@@ -248,7 +248,7 @@ class Connection:
 
     def _drop(self, sent: int) -> None:
         """Takes away bytes that the socket took."""
-        self.active_s = time.monotonic()
+        self.active_s = clock.monotonic()
         for index, piece in enumerate(self._to_send):
             size = piece.size if isinstance(piece, FileRange) else len(piece)
             if sent < size:

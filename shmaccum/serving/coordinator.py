@@ -25,6 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
+from shmaccum import clock
 from shmaccum.descriptors import share
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
@@ -191,7 +192,7 @@ class Coordinator:
         memory_max: float = math.inf,
         offsets_retention_ms: float = math.inf,
         is_synced: bool = False,
-        clock_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+        clock_ms: Callable[[], float] = lambda: clock.monotonic() * 1000,
     ) -> None:
         self._directory = directory
         self._topics = topics

@@ -25,11 +25,11 @@ import heapq
 import itertools
 import math
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import final
 
+from shmaccum import clock
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.log_watch import LogWatch
@@ -174,7 +174,7 @@ class LongPoll:
 
     def _answer_if_enough(self, fetch: _Fetch, found: list[Found]) -> bool:
         call, request, session = fetch.call, fetch.request, fetch.session
-        if not is_enough(request, found) and fetch.deadline_s > time.monotonic():
+        if not is_enough(request, found) and fetch.deadline_s > clock.monotonic():
             return False
         told = found if session is None else session.news(found)
         session_id = NO_SESSION if session is None else session.session_id
@@ -293,7 +293,7 @@ class LongPoll:
         while self._deadlines and self._deadlines[0][2] not in self._parked:
             heapq.heappop(self._deadlines)
         first_s = self._deadlines[0][0] if self._deadlines else math.inf
-        return min(first_s, time.monotonic() + UNWATCHED_LOOK_S) if self._has_unwatched else first_s
+        return min(first_s, clock.monotonic() + UNWATCHED_LOOK_S) if self._has_unwatched else first_s
 
     @property
     def _has_unwatched(self) -> bool:
@@ -330,7 +330,7 @@ class LongPoll:
 
     def end_waits(self) -> None:
         """Answers the fetches that have waited for long enough; looks where the kernel tells nothing."""
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         if self._has_unwatched:
             self.ask_all_again()
         while self._deadlines and self._deadlines[0][0] <= now_s:

@@ -33,7 +33,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn, final
 
-from shmaccum import descriptors
+from shmaccum import clock, descriptors
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.closing import ClosedOnExit
 from shmaccum.config import ServerOptions
@@ -258,7 +258,7 @@ class LogServer(ClosedOnExit):
         """Waits until something is to be done, and does it."""
         due_s = self._due_s()
         has_work = bool(self._runnable or self._under_way) or self._scraped is not None or self._ticking is not None
-        self._take_events(0.0 if has_work else max(due_s - time.monotonic(), 0.0))
+        self._take_events(0.0 if has_work else max(due_s - clock.monotonic(), 0.0))
         self._take_runnable()
         if self._starved:
             self._feed_starved()
@@ -272,16 +272,16 @@ class LogServer(ClosedOnExit):
         self._go_on()
         if self._ticking is not None:
             self._go_on_ticking(self._ticking)
-        if time.monotonic() >= due_s:
+        if clock.monotonic() >= due_s:
             self._do_due()
 
     def _take_runnable(self) -> None:
         """Begins the next requests of clients that sent several at once, as many as fit into a slice."""
         runnable, self._runnable = self._runnable, []
-        end_s = time.monotonic() + SLICE_S
+        end_s = clock.monotonic() + SLICE_S
         for taken, connection in enumerate(runnable, 1):
             self._take_frame(connection)
-            if time.monotonic() >= end_s:
+            if clock.monotonic() >= end_s:
                 self._runnable = runnable[taken:] + self._runnable
                 return
 
@@ -308,7 +308,7 @@ class LogServer(ClosedOnExit):
         """When `_do_due` has something to do. Work that comes to be due in a round is done in the next one."""
         due_s = min(self._polls.deadline_s, self._coordinator.deadline_ms / 1000, self._maintain_at_s)
         if self._starved:
-            due_s = min(due_s, time.monotonic() + STALLED_S / 4)
+            due_s = min(due_s, clock.monotonic() + STALLED_S / 4)
         return min(due_s, self._refused[0][0]) if self._refused else due_s
 
     def _do_due(self) -> None:
@@ -332,7 +332,7 @@ class LogServer(ClosedOnExit):
         self._bell.recv(64)
 
     def _maintain(self) -> None:
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         if now_s < self._maintain_at_s:
             return
         self._maintain_at_s = now_s + MAINTAIN_INTERVAL_S
@@ -426,7 +426,7 @@ class LogServer(ClosedOnExit):
 
         Several are closed at once, so that a crowd of newcomers does not cost a look at all connections for each.
         """
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         idle = [
             (rank, each.active_s, each) for each in connections if (rank := self._idle_rank(each, now_s)) is not None
         ]
@@ -538,12 +538,12 @@ class LogServer(ClosedOnExit):
         """Lets connections read on whose requests waited for memory, as far as there is some."""
         for connection in [each for each in self._starved if each.wants_to_read]:
             self._starved.discard(connection)
-            connection.progress_s = time.monotonic()
+            connection.progress_s = clock.monotonic()
             self._await(connection)
 
     def _close_stalled(self) -> None:
         """Closes the clients that keep memory for requests that do not arrive, while others wait for it."""
-        before_s = time.monotonic() - STALLED_S
+        before_s = clock.monotonic() - STALLED_S
         slow = [each for each in self._limits.holders if each.progress_s < before_s and not each.has_frame]
         for connection in _silent(slow) if self._starved else []:
             logger.warning("the connection from %s is closed: others wait for the memory it has", connection.host)
@@ -621,11 +621,11 @@ class LogServer(ClosedOnExit):
         self, connection: Connection, call: Call, steps: Steps, advance: Callable[[], Callable[[], Any] | None]
     ) -> None:
         """Takes steps of a request until it is answered, needs the thread, or has had its slice of the loop's time."""
-        end_s = time.monotonic() + SLICE_S
+        end_s = clock.monotonic() + SLICE_S
         try:
             while (compute := advance()) is None:
                 advance = functools.partial(steps.send, None)
-                if time.monotonic() >= end_s:
+                if clock.monotonic() >= end_s:
                     self._encode_in_thread(call)
                     self._under_way[connection] = call, steps
                     return
@@ -693,17 +693,17 @@ class LogServer(ClosedOnExit):
     def _refuse_login(self, call: Call, values: Values) -> None:
         """Answers later, so that nobody can try many passwords."""
         logger.warning("a login from %s failed: %s", call.host, values["error_message"])
-        self._refused.append((time.monotonic() + FAILED_LOGIN_DELAY_S, call, values))
+        self._refused.append((clock.monotonic() + FAILED_LOGIN_DELAY_S, call, values))
 
     def _answer_refused(self) -> None:
-        while self._refused and self._refused[0][0] <= time.monotonic():
+        while self._refused and self._refused[0][0] <= clock.monotonic():
             _, call, values = self._refused.popleft()
             call.answer(values)
 
     def _send(self, connection: Connection, pieces: Sequence[Piece]) -> None:
         call = self._waiting.pop(connection, None)
         if call is not None:
-            self._numbers.note_answered(api_name(call.request.api_key), time.monotonic() - call.began_s)
+            self._numbers.note_answered(api_name(call.request.api_key), clock.monotonic() - call.began_s)
         if connection.is_gone:
             return
         connection.answer(pieces)
@@ -718,11 +718,11 @@ class LogServer(ClosedOnExit):
 
     def _go_on_ticking(self, steps: Steps) -> None:
         """Gives a slice to what is to be done for transactions now and then."""
-        end_s = time.monotonic() + SLICE_S
+        end_s = clock.monotonic() + SLICE_S
         self._ticking = None
         try:
             for _ in steps:
-                if time.monotonic() >= end_s:
+                if clock.monotonic() >= end_s:
                     self._ticking = steps
                     return
         except OSError as error:
@@ -743,9 +743,9 @@ class LogServer(ClosedOnExit):
         """Goes on with the numbers for a scrape. Scrapes that are under way get the same ones."""
         if self._scraped is None:
             self._scraped = self._coordinator.lags()
-        end_s = time.monotonic() + SLICE_S
+        end_s = clock.monotonic() + SLICE_S
         try:
-            while time.monotonic() < end_s:
+            while clock.monotonic() < end_s:
                 next(self._scraped)
         except StopIteration as end:
             groups: Sequence[GroupLag] = end.value

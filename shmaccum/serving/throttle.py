@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import final
+
+from shmaccum.clock import monotonic
 
 WARNINGS_MAX = 20
 """Warnings of one second."""
@@ -20,7 +21,7 @@ class Throttle(logging.Filter):
         clock_s: a clock that goes on evenly, in seconds.
     """
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock_s: Callable[[], float] = monotonic) -> None:
         super().__init__()
         self._clock_s = clock_s
         self._began_s = clock_s()

@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 import os
 import stat
-import time
 from collections.abc import Callable, Sequence
 
+from shmaccum import clock
 from shmaccum.config import SenderOptions
 from shmaccum.sender.host import Repeats
 from shmaccum.shipping.lane import Lane
@@ -52,7 +52,7 @@ class ShipperHost:
         return max((lane.place.partition + 1 for lane in self._lanes if lane.route.topic == topic), default=0)
 
     def report(self, sentence: str) -> None:
-        if count := self._repeats.count_to_tell(sentence, time.monotonic_ns()):
+        if count := self._repeats.count_to_tell(sentence, clock.monotonic_ns()):
             logger.warning("%s%s", sentence, "" if count == 1 else f" ({count} times)")
 
     def show_life(self) -> None:

@@ -35,13 +35,13 @@ Rules
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from shmaccum import clock
 from shmaccum._native import header_for_producer
 from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
 from shmaccum.format.batch_header import HEADER_SIZE, OF_A_TRANSACTION, PRODUCER_EPOCH_MAX
@@ -476,7 +476,7 @@ class Lane:
 
     def _pause(self, retry_after_ms: int | None) -> None:
         pause_ns = self._backoff.pause_ns(self._failure_count)
-        self._resume_ns = time.monotonic_ns() + (pause_ns if retry_after_ms is None else retry_after_ms * NS_PER_MS)
+        self._resume_ns = clock.monotonic_ns() + (pause_ns if retry_after_ms is None else retry_after_ms * NS_PER_MS)
 
     def end_pause(self) -> None:
         """The reason of a pause is gone: another broker leads the partition."""
@@ -486,7 +486,7 @@ class Lane:
     def refuse(self, sentence: str) -> None:
         """The sink does not take the next batch; it is asked again after a while."""
         self.refusal = sentence
-        self._resume_ns = time.monotonic_ns() + REFUSED_PAUSE_NS
+        self._resume_ns = clock.monotonic_ns() + REFUSED_PAUSE_NS
         self._report(f"{self.place} cannot be shipped now: {sentence}")
 
     # --- the position

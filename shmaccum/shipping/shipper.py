@@ -20,10 +20,10 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+from shmaccum import clock
 from shmaccum.closing import ClosedOnExit
 from shmaccum.config import SenderOptions, ShipperOptions
 from shmaccum.durability import sync_folder
@@ -304,7 +304,7 @@ class Shipper(ClosedOnExit):
     def _take_up(self) -> None:
         """Makes a lane for each partition that has none, or whose folder is another one by now."""
         assert self._file is not None
-        self._look_ns = time.monotonic_ns()
+        self._look_ns = clock.monotonic_ns()
         known = self._file.shipped.positions
         taken: dict[TopicPartition, Position] = {}
         for place in self._identified():
@@ -417,13 +417,13 @@ class Shipper(ClosedOnExit):
         """Finds partitions that were made, and those that may have more."""
         assert self._watch is not None
         changed = self._watch.changed()
-        is_due = time.monotonic_ns() - self._look_ns >= LOOK_S * NS_PER_S
+        is_due = clock.monotonic_ns() - self._look_ns >= LOOK_S * NS_PER_S
         if is_due:
             self._answered.clear()
             self._keep_names()
         if is_due or self.directory in changed:
             self._guard(self._take_up)
-            self._look_ns = time.monotonic_ns()
+            self._look_ns = clock.monotonic_ns()
         for lane in self.lanes:
             lane.is_hungry |= is_due or lane.folder in changed
 
@@ -453,7 +453,7 @@ class Shipper(ClosedOnExit):
     def _go_in_convoy(self) -> None:
         """Ships the batches of lanes that are ordinary, without a look at each."""
         assert self._file is not None
-        now_ns = time.monotonic_ns()
+        now_ns = clock.monotonic_ns()
         if not self._has_convoys or self._is_over or now_ns < self._no_convoy_before_ns:
             return
         ready = {lane.route.index: lane for lane in self.lanes if self._may_join(lane, now_ns)}
@@ -471,13 +471,13 @@ class Shipper(ClosedOnExit):
         )
         if not is_kept:
             self._host.report(f"the positions of {self.directory} cannot be written: look for room on its disk")
-            self._no_convoy_before_ns = time.monotonic_ns() + int(LOOK_S * NS_PER_S)
+            self._no_convoy_before_ns = clock.monotonic_ns() + int(LOOK_S * NS_PER_S)
 
     def _may_join(self, lane: Lane, now_ns: int) -> bool:
         return lane.is_hungry and lane.is_empty and lane.is_ordinary(now_ns)
 
     def _read(self) -> None:
-        now_ns = time.monotonic_ns()
+        now_ns = clock.monotonic_ns()
         left = self.options.read_ahead_bytes - sum(lane.lent_size for lane in self.lanes)
         for lane in self.lanes:
             if not lane.is_hungry or (lane.refusal is not None and not lane.is_empty):
@@ -531,7 +531,7 @@ class Shipper(ClosedOnExit):
                 return
 
     def _ready(self) -> list[int]:
-        now_ns = time.monotonic_ns()
+        now_ns = clock.monotonic_ns()
         if self._rate.wait_ns(now_ns):
             return []
         waiting = [lane for lane in self.lanes if lane.next_wire(now_ns) is not None]
@@ -564,7 +564,7 @@ class Shipper(ClosedOnExit):
 
     def _wires(self, planned: Sequence[int]) -> list[WireBatch]:
         """The batches of one delivery, which are in flight then."""
-        now_ns = time.monotonic_ns()
+        now_ns = clock.monotonic_ns()
         wires: list[WireBatch] = []
         size = 0
         for index in planned:
@@ -596,7 +596,7 @@ class Shipper(ClosedOnExit):
         """How long the round may rest."""
         if self._is_over or any(lane.wants_reading for lane in self.lanes):
             return 0.0
-        now_ns = time.monotonic_ns()
+        now_ns = clock.monotonic_ns()
         pauses = [lane.resume_ns - now_ns for lane in self.lanes if lane.resume_ns > now_ns]
         if wait_ns := self._rate.wait_ns(now_ns):
             pauses.append(wait_ns)
@@ -630,7 +630,7 @@ class Shipper(ClosedOnExit):
 
     def _finish(self) -> None:
         """Waits for what is in flight, but not for long: the next shipper sends it again, and the sink drops it."""
-        deadline_s = time.monotonic() + CLOSE_TIMEOUT_S
+        deadline_s = clock.monotonic() + CLOSE_TIMEOUT_S
         if self._is_stopped:
             in_flight = format_count(sum(lane.is_out for lane in self.lanes), "partition has", "partitions have")
             logger.info(
@@ -639,8 +639,8 @@ class Shipper(ClosedOnExit):
                 in_flight,
                 CLOSE_TIMEOUT_S,
             )
-        while any(lane.is_out for lane in self.lanes) and time.monotonic() < deadline_s:
-            self._poll(deadline_s - time.monotonic())
+        while any(lane.is_out for lane in self.lanes) and clock.monotonic() < deadline_s:
+            self._poll(deadline_s - clock.monotonic())
             self._write_positions()
         self._write_positions()
 

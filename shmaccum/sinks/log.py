@@ -17,11 +17,11 @@ import contextlib
 import dataclasses
 import errno
 import math
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from shmaccum import clock
 from shmaccum._native import LogEnd
 from shmaccum.config import LogSinkOptions, ServerOptions
 from shmaccum.durability import is_lower, log_level_of
@@ -191,7 +191,7 @@ class LogSink(SynchronousSink):
         jobs = [compression.begin(batch) for batch in batches]
         forms = [self._form(batch, compressed(job, self._tell)) for batch, job in zip(batches, jobs, strict=True)]
         sizes = [(batch, form.size) for batch, form in zip(batches, forms, strict=True)]
-        compression.metrics.sent(sizes, time.monotonic_ns())
+        compression.metrics.sent(sizes, clock.monotonic_ns())
         return forms
 
     def _form(self, batch: WireBatch, form: Form | None) -> WireBatch:
@@ -260,7 +260,7 @@ class LogSink(SynchronousSink):
     def _hold(self, acks: Sequence[Ack], log: PartitionLog) -> list[Ack]:
         """Keeps the acks of batches that are in the log and perhaps not on disk; the others may go."""
         if self._sync_at_s == math.inf:
-            self._sync_at_s = time.monotonic() + min(self._options.sync_interval_ms or 0, HOLD_MS_MAX) / 1000
+            self._sync_at_s = clock.monotonic() + min(self._options.sync_interval_ms or 0, HOLD_MS_MAX) / 1000
         delivered = [ack for ack in acks if ack.verdict is Verdict.DELIVERED]
         self._unsynced += [(ack, log) for ack in delivered]
         self._unsynced_counts[acks[0].wire.partition_index] += len(delivered)
@@ -299,12 +299,12 @@ class LogSink(SynchronousSink):
         if not self._unsynced:
             return False
         is_full = max(self._unsynced_counts.values()) >= self.in_flight_max
-        return is_full or time.monotonic() >= self._sync_at_s
+        return is_full or clock.monotonic() >= self._sync_at_s
 
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
         if self._is_sync_due:
             self._sync_unsynced()
-        timeout_s = max(min(timeout_s, self._sync_at_s - time.monotonic()), 0.0)
+        timeout_s = max(min(timeout_s, self._sync_at_s - clock.monotonic()), 0.0)
         try:
             self.directory.maintain()
         except OSError as error:  # acks do not wait for it; a failed sync is due again at the next poll
@@ -331,7 +331,7 @@ class LogSink(SynchronousSink):
             self._directory.close()
 
     def metrics(self) -> Mapping[str, float]:
-        of_batches = {} if self._compression is None else self._compression.metrics.read(time.monotonic_ns())
+        of_batches = {} if self._compression is None else self._compression.metrics.read(clock.monotonic_ns())
         return of_batches if self._directory is None else {**of_batches, **self._directory.metrics()}
 
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from shmaccum import clock
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import TransactionNotAppliedError
 from shmaccum.format.batch_header import HEADER_SIZE, TRANSACTIONAL, sealed_header
@@ -278,12 +278,12 @@ class KafkaSession:
         Raises:
             TransactionNotAppliedError: it did not become true in time.
         """
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = clock.monotonic() + timeout_s
         while not is_over():
-            if time.monotonic() >= deadline_s:
+            if clock.monotonic() >= deadline_s:
                 why = self.sink.outage or "the brokers take longer"
                 raise TransactionNotAppliedError(f"{self.sink.name}: {what} took more than {timeout_s:g} s: {why}")
-            self.poll(min(POLL_S, max(deadline_s - time.monotonic(), 0)))
+            self.poll(min(POLL_S, max(deadline_s - clock.monotonic(), 0)))
 
     def partition_count(self, topic: str, timeout_s: float) -> int:
         """How many partitions a topic has.
@@ -315,11 +315,11 @@ class KafkaSession:
         """
         self._host.places = list(batches)
         lanes = [Lane(index, batches[place](index)) for index, place in enumerate(self._host.places)]
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = clock.monotonic() + timeout_s
         while not all(lane.is_done for lane in lanes):
             if (failed := failure()) is not None:
                 raise TransactionNotAppliedError(f"{self.sink.name}: {failed.message}")
-            now_s = time.monotonic()
+            now_s = clock.monotonic()
             if now_s >= deadline_s:
                 raise TransactionNotAppliedError(f"{self.sink.name} did not take all records in {timeout_s:g} s")
             self._send(lanes, now_s)
@@ -334,6 +334,6 @@ class KafkaSession:
 
     def _settle(self, lanes: Sequence[Lane], ack: Ack) -> None:
         if ack.verdict in {Verdict.DELIVERED, Verdict.RETRY}:
-            lanes[ack.wire.partition_index].settle(ack, time.monotonic())
+            lanes[ack.wire.partition_index].settle(ack, clock.monotonic())
         else:
             raise TransactionNotAppliedError(ack.message)

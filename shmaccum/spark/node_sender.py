@@ -8,9 +8,9 @@ that waits for records fails when there was no sender for ``max_block_ms``.
 
 from __future__ import annotations
 
-import time
 from typing import final
 
+from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.exceptions import SenderNotStartedError
 from shmaccum.keeper import Recipe, SenderKeeper
@@ -66,7 +66,7 @@ class NodeSender:
         if native.sender_is_alive or (self._keeper is not None and native.sender_died):
             self._absent_since_s = None
             return
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         self._absent_since_s = now_s if self._absent_since_s is None else self._absent_since_s
         if now_s - self._absent_since_s >= self._settings.max_block_ms / 1000:
             why = "sender=external starts none" if self._keeper is None else "the last one was stopped in order"

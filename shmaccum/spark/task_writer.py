@@ -7,10 +7,10 @@ are cut, so that no call appends more than a fraction of the arena, and after ea
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 
+from shmaccum import clock
 from shmaccum.arena.delivery_span import NS_PER_S, DeliveryClock
 from shmaccum.exceptions import FlushTimeoutError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
@@ -96,23 +96,23 @@ class RowAppender:
             FlushTimeoutError: nothing was delivered for so long; the message says why.
             SenderNotStartedError: no sender delivers them, see `NodeSender.check`.
         """
-        known_count, since_s = self._record_count, time.monotonic()
+        known_count, since_s = self._record_count, clock.monotonic()
         while not self._is_flushed():
             self._check()
             self._collect()
             if self._record_count > known_count:
-                known_count, since_s = self._record_count, time.monotonic()
+                known_count, since_s = self._record_count, clock.monotonic()
             self._expect_progress_since(since_s)
         self._collect()
         return Delivered(self._record_count, self._offsets)
 
     def _expect_progress_since(self, since_s: float) -> None:
-        clock = DeliveryClock.of(self._producer.arena.native)
-        patience_s = FLUSH_TIMEOUT_S if clock.timeout_ns is None else clock.timeout_ns / NS_PER_S
-        why = clock.sentence()
+        delivery = DeliveryClock.of(self._producer.arena.native)
+        patience_s = FLUSH_TIMEOUT_S if delivery.timeout_ns is None else delivery.timeout_ns / NS_PER_S
+        why = delivery.sentence()
         if not why:
             patience_s *= 2
-        if time.monotonic() - since_s >= patience_s:
+        if clock.monotonic() - since_s >= patience_s:
             left_count = format_count(sum(deliveries.counts.pending for deliveries in self._pending), "record")
             raise FlushTimeoutError(
                 f"no record of this task was delivered for {patience_s:g} s ({why or 'the sink is slow'}): "

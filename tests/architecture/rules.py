@@ -188,6 +188,17 @@ def unlabelled_barrier(path: PurePosixPath, text: str) -> Iterator[str]:
 # --- Python
 
 
+REPLACEABLE_CLOCK = re.compile(r"(?<!clock of )\btime\.monotonic|\bfrom time import\b[^\n]*\bmonotonic")
+
+
+def replaceable_clock(path: PurePosixPath, text: str) -> Iterator[str]:
+    """Waits read shmaccum/clock.py, for packages that make clocks stand still replace time.monotonic."""
+    if path == PurePosixPath("shmaccum/clock.py"):
+        return
+    for match in REPLACEABLE_CLOCK.finditer(text):
+        yield f"line {line_number(text, match.start())} reads time.monotonic: use shmaccum.clock"
+
+
 def docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """How many lines the docstring takes: telling users more must not cost a function its place."""
     first = function.body[0]

@@ -75,6 +75,7 @@ RULES: list[tuple[Rule, list[PurePosixPath]]] = [
     (rules.pyspark_outside_spark, PACKAGE),
     (rules.kafka_outside_library, PACKAGE),
     (rules.bare_select, PACKAGE),
+    (rules.replaceable_clock, PACKAGE),
     (rules.crossing_import, PACKAGE),
     (rules.unguarded_open, PACKAGE),
 ]

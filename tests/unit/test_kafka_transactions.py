@@ -145,7 +145,7 @@ def test_a_fenced_arena_asks_for_no_names_until_its_id_is_taken_back(
             self.now_s += 2 * ASK_AGAIN_S
             return self.now_s
 
-    monkeypatch.setattr(arena_transactions, "time", Clock())
+    monkeypatch.setattr(arena_transactions, "clock", Clock())
     fenced = Standing(1000, 3, State.FAILED, outcome=Outcome.ABORTED)
     sentences: list[str] = []
     host, cluster = Host(state=state, producer_identity=(1000, 3, b"")), Cluster()

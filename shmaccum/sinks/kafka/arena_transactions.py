@@ -32,11 +32,10 @@ Deaths
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import final
 
-from shmaccum import _native
+from shmaccum import _native, clock
 from shmaccum.arena.results import TransactionWhy
 from shmaccum.format.group_offsets import OFFSETS_TOPIC, GroupMember, unpack_offsets
 from shmaccum.format.topic_partition import TopicPartition
@@ -145,7 +144,7 @@ class KafkaTransactions:
 
     def _ask_again(self) -> None:
         """Asks for names where there are none; after a refusal when the pause is over."""
-        failure, now_s = self._protocol.failure, time.monotonic()
+        failure, now_s = self._protocol.failure, clock.monotonic()
         if self._protocol.standing.state not in {State.NEW, State.READY, State.FAILED}:
             return  # a transaction is being ended, and names come behind it
         if failure is not None:

@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import hashlib
 import socket
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shmaccum import clock
 from shmaccum._native import ProduceRequest
 from shmaccum.config import KafkaSinkOptions, SenderOptions
 from shmaccum.config.secret import Secret
@@ -226,7 +226,7 @@ class KafkaSink(Sink):
         self._leaderless: set[int] = set()
         self._metadata_count = 0
         self._leadership_count = 0
-        self._metrics = ProduceMetrics(time.monotonic_ns())
+        self._metrics = ProduceMetrics(clock.monotonic_ns())
         self._produce_answer_count = 0
         self._seen_answer_count = 0
         self._unanswered_since_s: float | None = None  # None: nothing is wanted of the cluster
@@ -398,7 +398,7 @@ class KafkaSink(Sink):
         if self._arena_transactions is not None:
             return self._arena_transactions.names() if self._has_checked_cluster() else None
         if self._asked is None:
-            if self._client.is_bootstrapped and time.monotonic() >= self._ask_again_s:
+            if self._client.is_bootstrapped and clock.monotonic() >= self._ask_again_s:
                 self._asked = self._client.ask_producer_id()
             return None
         if not self._asked.is_answered:
@@ -406,7 +406,7 @@ class KafkaSink(Sink):
         asked, self._asked = self._asked, None
         if asked.error_code == 0:
             return asked.producer_id, asked.producer_epoch
-        self._ask_again_s = time.monotonic() + self._retry_backoff_ms / 1000
+        self._ask_again_s = clock.monotonic() + self._retry_backoff_ms / 1000
         if treatment(asked.error_code).action is Action.REFUSE:
             self._host.report(f"the cluster gives no producer id: {sentence(asked.error_code, asked.message or None)}")
         return None
@@ -441,7 +441,7 @@ class KafkaSink(Sink):
     def _unanswered_s(self) -> float:
         """For how long something has been wanted of the cluster, without any answer since."""
         since_s = self._unanswered_since_s
-        return 0.0 if since_s is None or self._seen_answer_count != self.answer_count else time.monotonic() - since_s
+        return 0.0 if since_s is None or self._seen_answer_count != self.answer_count else clock.monotonic() - since_s
 
     @property
     def _is_awaiting(self) -> bool:
@@ -451,13 +451,13 @@ class KafkaSink(Sink):
 
     def _want_answer(self) -> None:
         if self._unanswered_since_s is None:
-            self._unanswered_since_s = time.monotonic()
+            self._unanswered_since_s = clock.monotonic()
 
     def _watch_cluster(self) -> None:
         """Begins to count anew with each answer; a cluster that is silent for long is asked for metadata as a proof."""
         if self._seen_answer_count != self.answer_count:
             self._seen_answer_count = self.answer_count
-            self._unanswered_since_s = time.monotonic() if self._is_awaiting else None
+            self._unanswered_since_s = clock.monotonic() if self._is_awaiting else None
         elif self._unanswered_s > self._request_timeout_ms / 1000 / 2:
             self._client.refresh_metadata()
 
@@ -488,7 +488,7 @@ class KafkaSink(Sink):
         if not planned:
             return []
         may_go = ready
-        if self.is_idempotent and (unknown := self._known.missing(ready, time.monotonic())):
+        if self.is_idempotent and (unknown := self._known.missing(ready, clock.monotonic())):
             waiting = unknown & self._indices_in_flight()
             may_go = [partition_index for partition_index in ready if partition_index not in waiting]
         if len(planned) == len(nodes) == 1:
@@ -538,7 +538,7 @@ class KafkaSink(Sink):
 
     def _report_missing(self, place: TopicPartition, partition_count: int) -> None:
         """An arena may have a partition that the cluster lacks, as its creator declared it. Its records wait for it."""
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         if now_s >= self._missing_at_s.get(place, 0.0):
             self._missing_at_s[place] = now_s + MISSING_INTERVAL_S
             self._host.report(
@@ -553,7 +553,7 @@ class KafkaSink(Sink):
 
     def _can_take(self, node_id: int) -> bool:
         lane = self._lane(node_id)
-        is_full = lane.count >= self._requests_max or lane.is_emptying(time.monotonic())
+        is_full = lane.count >= self._requests_max or lane.is_emptying(clock.monotonic())
         if is_full or not self._client.is_ready(node_id):
             return False
         newest = self._client.produce_versions(node_id)[1]
@@ -645,7 +645,7 @@ class KafkaSink(Sink):
         return None if self._transaction is None else self._transaction.protocol.transactional_id
 
     def _count_sent(self, delivery: Delivery) -> None:
-        now_ns = time.monotonic_ns()
+        now_ns = clock.monotonic_ns()
         self._metrics.sent(delivery.node_id, sum([wire.record_count for wire in delivery.wires]), now_ns)
         if self._compression is not None:
             self._compression.metrics.sent(delivery.with_sizes(), now_ns)
@@ -659,13 +659,13 @@ class KafkaSink(Sink):
         """
         self._want_answer()
         self._forget_old_leaders()
-        unknown = self._known.missing(partition_indices, time.monotonic())
+        unknown = self._known.missing(partition_indices, clock.monotonic())
         by_node: dict[int, list[int]] = {}
         for partition_index in filter(self._has_added, partition_indices):
             node_id = self._leader_of(partition_index)
             if node_id is not None and partition_index not in unknown:
                 by_node.setdefault(node_id, []).append(partition_index)
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         for node_id in by_node:
             self._lane(node_id).empty(now_s)
         loans = [self._loan(node_id, indices) for node_id, indices in by_node.items() if self._can_take(node_id)]
@@ -701,8 +701,8 @@ class KafkaSink(Sink):
 
     def give_back(self, loan: Loan, repayment: Repayment) -> None:
         self._produce_answer_count += repayment.request_count
-        self._known.acked(repayment.acked, time.monotonic())
-        self._metrics.lent(loan.node_id, repayment, time.monotonic_ns())
+        self._known.acked(repayment.acked, clock.monotonic())
+        self._metrics.lent(loan.node_id, repayment, clock.monotonic_ns())
         self._client.give_back(loan.node_id, repayment)
         for unanswered in repayment.unanswered:
             self._adopt(loan, unanswered)
@@ -803,13 +803,13 @@ class KafkaSink(Sink):
         if answer is None:
             self._end_all(delivery, no_answer(outcome.error_code, outcome.message))
             return
-        self._metrics.answered(delivery.node_id, outcome.latency_ms, answer.throttle_time_ms, time.monotonic_ns())
+        self._metrics.answered(delivery.node_id, outcome.latency_ms, answer.throttle_time_ms, clock.monotonic_ns())
         if isinstance(answer, PlainAnswer):
             self._end_well(delivery, answer.base_offsets, answer.log_append_times_ms)
             return
         for wire, partition in delivery.answers(answer.partitions):
             if partition.error_code == 0:
-                self._known.acked((wire.partition_index,), time.monotonic())
+                self._known.acked((wire.partition_index,), clock.monotonic())
                 self._acks.append(Ack(wire, Verdict.DELIVERED, partition.base_offset, partition.log_append_time_ms))
             else:
                 is_news = self._client.note_leader(wire.topic, partition, answer.nodes)
@@ -818,7 +818,7 @@ class KafkaSink(Sink):
 
     def _end_well(self, delivery: Delivery, base_offsets: Sequence[int], log_append_times_ms: Sequence[int]) -> None:
         """The usual case: all batches are in their partitions."""
-        self._known.acked(delivery.partition_indices(), time.monotonic())
+        self._known.acked(delivery.partition_indices(), clock.monotonic())
         self._acks.append(Acks(delivery.wires, base_offsets, log_append_times_ms))
         delivery.end()
 
@@ -865,7 +865,7 @@ class KafkaSink(Sink):
 
     def metrics(self) -> Mapping[str, float]:
         """Kafka's metrics (docs/reference/metrics.rst), those of brokers and topics included."""
-        now_ns = time.monotonic_ns()
+        now_ns = clock.monotonic_ns()
         return {
             **self._metrics.read(now_ns),
             **({} if self._compression is None else self._compression.metrics.read(now_ns)),

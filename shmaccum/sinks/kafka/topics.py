@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Protocol
 
+from shmaccum import clock
 from shmaccum.exceptions import UnknownTopicError
 from shmaccum.sinks.kafka.errors import (
     INVALID_TOPIC_EXCEPTION,
@@ -47,7 +47,7 @@ class Topics:
         now_s: the clock.
     """
 
-    def __init__(self, metadata: Metadata, max_block_ms: int, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, metadata: Metadata, max_block_ms: int, now_s: Callable[[], float] = clock.monotonic) -> None:
         self._metadata = metadata
         self._max_block_s = max_block_ms / 1000
         self._now_s = now_s

@@ -9,16 +9,16 @@ writing of a request when it is handed over.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shmaccum import clock
 from shmaccum.sinks.sensors import NS_PER_S, Rates, Sensor, average_of, maximum_of
 
 
 def _new_sensor() -> Sensor:
-    return Sensor(time.monotonic_ns())
+    return Sensor(clock.monotonic_ns())
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class NodeTraffic:
     def request_written(self, size: int) -> None:
         """The last byte of one."""
         self.requests += 1
-        self.request_size.add(size, time.monotonic_ns())
+        self.request_size.add(size, clock.monotonic_ns())
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Traffic:
     def __init__(self, times: LoopTimes) -> None:
         self._nodes: dict[Any, NodeTraffic] = {}
         self._times = times
-        self._rates = Rates(time.monotonic_ns())
+        self._rates = Rates(clock.monotonic_ns())
 
     def node(self, node_id: Any) -> NodeTraffic:
         """The traffic of a broker."""
@@ -85,7 +85,7 @@ class Traffic:
 
     def look(self) -> None:
         """A window ends here."""
-        self._rates.look(self._totals(), time.monotonic_ns())
+        self._rates.look(self._totals(), clock.monotonic_ns())
 
     def _totals(self) -> dict[str, float]:
         """By what the names begin with; those of a broker end in its id."""

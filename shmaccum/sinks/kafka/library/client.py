@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import selectors
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from kafka import errors
 from kafka.protocol.producer import InitProducerIdRequest
 from kafka.structs import TopicPartition
 
+from shmaccum import clock
 from shmaccum._native import ProduceRequest
 from shmaccum.sinks.kafka.library.connections import Manager
 from shmaccum.sinks.kafka.library.failures import describe, error_code
@@ -308,9 +308,9 @@ class Client:
             conn.parser.in_flight_requests.append(sent)
             conn.in_flight_requests.append(_in_flight(sent))
         conn.transport.timer.watch(sent)
-        started_ns = time.monotonic_ns()
+        started_ns = clock.monotonic_ns()
         conn.transport.write(sent)
-        self._net.times.io_ns += time.monotonic_ns() - started_ns
+        self._net.times.io_ns += clock.monotonic_ns() - started_ns
 
     def untouched(self, node_id: int) -> list[Sent]:
         """Produce requests to a node of which no byte is written: they may be replaced, or withdrawn."""

@@ -9,13 +9,13 @@ taken, its owner may replace or withdraw it.
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from typing import Any, NamedTuple
 
 from kafka.net.selector import TaskState
 from kafka.protocol.producer.produce import ProduceResponse
 
+from shmaccum import clock
 from shmaccum._native import ProduceRequest
 from shmaccum.sinks.kafka.errors import NETWORK_EXCEPTION
 from shmaccum.sinks.kafka.library.failures import describe, error_code
@@ -139,7 +139,7 @@ class Sent(ProduceFrame):
         self._traffic = traffic
         self.is_answered = is_answered
         self.tag = tag
-        self.begun_s = time.monotonic()
+        self.begun_s = clock.monotonic()
 
     def end(self) -> None:
         """Nothing of it will be written any more; of one without an answer that is the end."""
@@ -189,7 +189,7 @@ class Sent(ProduceFrame):
         self._tell(None, error_code(error), describe(error))
 
     def _tell(self, answer: ProduceAnswer | PlainAnswer | None, code: int, message: str) -> None:
-        latency_ms = (time.monotonic() - self.begun_s) * 1000
+        latency_ms = (clock.monotonic() - self.begun_s) * 1000
         self._outcomes.append(Outcome(self.tag, answer, code, message, latency_ms))
 
     def __repr__(self) -> str:

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import selectors
-import time
 from collections.abc import Awaitable
 from typing import Any
 
 from kafka.net.selector import KernelEvent, NetworkSelector, Task, TaskState
 
+from shmaccum import clock
 from shmaccum.sinks.kafka.traffic import LoopTimes
 
 
@@ -23,9 +23,9 @@ class _TimedSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Waits."""
-        started_ns = time.monotonic_ns()
+        started_ns = clock.monotonic_ns()
         ready = super().select(timeout)
-        self.woke_ns = time.monotonic_ns()
+        self.woke_ns = clock.monotonic_ns()
         self.times.select_count += 1
         self.times.wait_ns += self.woke_ns - started_ns
         return ready
@@ -47,7 +47,7 @@ class Selector(NetworkSelector):  # type: ignore[misc]
     def poll(self, timeout_ms: float | None = None, future: Any = None) -> None:
         """One round: waits once, then does what is ready."""
         super().poll(timeout_ms, future)
-        self.times.io_ns += time.monotonic_ns() - self._selector.woke_ns
+        self.times.io_ns += clock.monotonic_ns() - self._selector.woke_ns
 
     def register_event(self, fileobj: Any, event: int, task: Any) -> None:
         """Wakes the task when the file is ready."""

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from kafka.cluster import ClusterMetadata
 from kafka.protocol.metadata import MetadataResponse
 from kafka.util import ensure_valid_topic_name
+
+from shmaccum import clock
 
 
 class Cluster(ClusterMetadata):  # type: ignore[misc]
@@ -24,7 +25,7 @@ class Cluster(ClusterMetadata):  # type: ignore[misc]
     def age_s(self) -> float:
         """Since the last metadata; 0 before the first."""
         refreshed_ms: float = self._last_successful_refresh_ms
-        return max(time.monotonic() - refreshed_ms / 1000, 0.0) if refreshed_ms else 0.0
+        return max(clock.monotonic() - refreshed_ms / 1000, 0.0) if refreshed_ms else 0.0
 
     def metadata_request(self) -> Any:
         """The next request; of which topics it is, is remembered."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import selectors
 import ssl
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from kafka import errors
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
+from shmaccum import clock
 from shmaccum.sinks.kafka.library.frames import Frame, Sent
 from shmaccum.sinks.kafka.traffic import NodeTraffic
 from shmaccum.sinks.sink import Repayment
@@ -51,7 +51,7 @@ class Timer:
         if oldest is None:
             return
         timeout_at = oldest.begun_s + self._timeout_s
-        if timeout_at <= time.monotonic():
+        if timeout_at <= clock.monotonic():
             conn._request_timed_out(oldest, oldest.begun_s, timeout_at)  # noqa: SLF001 - as the library's own timers
         else:
             self.watch(oldest)
@@ -106,12 +106,12 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         if repayment.request_count:
             average = repayment.sent_size / repayment.request_count
             sizes = self.traffic.request_size
-            sizes.record(repayment.sent_size, repayment.request_count, average, time.monotonic_ns())
+            sizes.record(repayment.sent_size, repayment.request_count, average, clock.monotonic_ns())
         self.traffic.requests += repayment.request_count
         self.traffic.responses += repayment.request_count
         self.traffic.bytes_sent += repayment.sent_size
         self.traffic.bytes_received += repayment.received_size
-        self.last_write = self.last_read = time.monotonic()
+        self.last_write = self.last_read = clock.monotonic()
 
     def go_on(self, repayment: Repayment) -> None:
         """The socket is where the borrower left it, or is broken."""
@@ -138,7 +138,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
             return total, errors.KafkaConnectionError(str(error))
         finally:
             self.traffic.bytes_sent += total
-            self.last_write = time.monotonic()
+            self.last_write = clock.monotonic()
         return total, None
 
     def _send_some(self, frame: Frame | Sent) -> int:
@@ -154,7 +154,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
                 if error is not None:
                     self.abort(error=error)
                     return
-                self.last_read = time.monotonic()
+                self.last_read = clock.monotonic()
                 self._take_all(received)
         finally:
             self._net.unregister_event(sock, selectors.EVENT_READ)

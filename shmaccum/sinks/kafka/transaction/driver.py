@@ -10,10 +10,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Protocol, final
 
+from shmaccum import clock
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.group_offsets import OffsetToCommit
 from shmaccum.format.topic_partition import TopicPartition
@@ -60,7 +60,9 @@ class GroupOffsets:
         now_s: the clock.
     """
 
-    def __init__(self, client: Asking, group: str, pause_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: Asking, group: str, pause_s: float, now_s: Callable[[], float] = clock.monotonic
+    ) -> None:
         self._client = client
         self._group = group
         self._pause_s = pause_s
@@ -122,7 +124,7 @@ class TransactionDriver:
         client: Asking,
         protocol: TransactionProtocol,
         keep: Callable[[Standing], object] = lambda _: None,
-        now_s: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], float] = clock.monotonic,
     ) -> None:
         self.protocol = protocol
         self._client = client
