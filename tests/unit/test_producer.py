@@ -509,7 +509,7 @@ def test_close_takes_any_long_timeout(arena: Arena, topic: str, timeout: float) 
 
 @pytest.mark.parametrize(("options", "timeout"), [({}, 120.0), ({"close_timeout_ms": 0}, 0.0)])
 def test_the_end_of_a_block_waits_for_its_close_timeout(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch, options: dict[str, int], timeout: float
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], timeout: float
 ) -> None:
     given: list[float | None] = []
     close = Producer.close
