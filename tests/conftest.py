@@ -19,6 +19,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.file import ArenaFile
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import check_idle, each_semaphore, left_in_shared_memory, remove_arenas_of_the_dead
+from tests.support.system_calls import Forced
 
 pytest_plugins = [
     "tests.support.other_users",
@@ -106,6 +107,17 @@ def seeded() -> Callable[[], random.Random]:
         return random.Random(seed)
 
     return make
+
+
+@pytest.fixture
+def recorded_syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Forced]:
+    """Records syncs and makes none, for tests with thousands of them, each of which would take milliseconds.
+
+    At the end, each temporary file was forced to disk before it got its name.
+    """
+    forced = Forced(monkeypatch, is_real=False)
+    yield forced
+    assert forced.named_unsynced == []
 
 
 @pytest.fixture

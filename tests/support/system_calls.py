@@ -3,7 +3,7 @@
 
 - `dies_at_system_call` runs a function in a child that its parent traces and kills before one of its calls.
 - `Interruption` acts at one call of the ``os`` module, for example with an error.
-- `Forced` records what Python forces to disk, renames and removes, in order. The real calls are made.
+- `Forced` records what Python forces to disk, renames and removes, in order.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from shmaccum.segment_log.file_names import TEMPORARY
 
 PTRACE_TRACEME, PTRACE_SYSCALL, PTRACE_SETOPTIONS = 0, 24, 0x4200
 PTRACE_O_TRACESYSGOOD, PTRACE_O_EXITKILL = 1, 1 << 20
@@ -109,32 +111,60 @@ class Interruption:
         return self.count >= self.number
 
 
-class Forced:
-    """The calls so far, as ("sync", path), ("replace", path) and ("unlink", path)."""
+CHECKED = (".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata")
+"""The ends of the names of files that a log checks when it reads them, and therefore need not force to disk."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+
+class Forced:
+    """The calls so far, as ("sync", path), ("replace", path) and ("unlink", path).
+
+    Args:
+        is_real: make the syncs. If False, only record them.
+
+    Attributes:
+        named_unsynced: the paths that a temporary file got before it was forced to disk. Files that are checked when
+            they are read are not among them.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_real: bool = True) -> None:
         self.calls: list[tuple[str, str]] = []
+        self.named_unsynced: list[str] = []
         self.is_failing = False
+        self._is_real = is_real
+        self._synced_inodes: set[int] = set()
         for name in ("fsync", "fdatasync"):
             monkeypatch.setattr(os, name, self._sync(getattr(os, name)))
-        for name, place in (("replace", 1), ("rename", 1), ("unlink", 0)):
-            monkeypatch.setattr(os, name, self._noted(getattr(os, name), name, place))
+        for name in ("replace", "rename", "link"):
+            monkeypatch.setattr(os, name, self._give_name(getattr(os, name)))
+        monkeypatch.setattr(os, "unlink", self._unlink(os.unlink))
 
     def _sync(self, really: Callable[[int], None]) -> Callable[[int], None]:
         def sync(descriptor: int) -> None:
             self.calls.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))
             if self.is_failing:
                 raise OSError(5, os.strerror(5))
-            really(descriptor)
+            if self._is_real:
+                really(descriptor)
+            self._synced_inodes.add(os.fstat(descriptor).st_ino)
 
         return sync
 
-    def _noted(self, really: Callable[..., None], name: str, place: int) -> Callable[..., None]:
-        def call(*arguments: Any, **more: Any) -> None:
-            self.calls.append(("unlink" if name == "unlink" else "replace", os.fspath(arguments[place])))
-            really(*arguments, **more)
+    def _give_name(self, really: Callable[..., None]) -> Callable[..., None]:
+        def give_name(source: Any, target: Any, **more: Any) -> None:
+            is_temporary = os.fspath(source).endswith(TEMPORARY) and os.path.isfile(source)
+            if is_temporary and os.stat(source).st_ino not in self._synced_inodes and not target.endswith(CHECKED):
+                self.named_unsynced.append(os.fspath(target))
+            self.calls.append(("replace", os.fspath(target)))
+            really(source, target, **more)
 
-        return call
+        return give_name
+
+    def _unlink(self, really: Callable[..., None]) -> Callable[..., None]:
+        def unlink(path: Any, **more: Any) -> None:
+            self.calls.append(("unlink", os.fspath(path)))
+            really(path, **more)
+
+        return unlink
 
     @property
     def synced(self) -> list[str]:

@@ -36,14 +36,9 @@ from tests.support.segment_log import (
 )
 from tests.support.system_calls import Interruption
 
+pytestmark = pytest.mark.usefixtures("recorded_syncs")
+
 DENSE = {"index_interval_bytes": 1}
-
-
-@pytest.fixture(autouse=True)
-def _no_real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No host crashes here but in imagination: to sync for real would only take time."""
-    for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(os, name, lambda _: None)
 
 
 def write(path: Path, batches: list[MadeBatch], **options: Any) -> None:

@@ -38,13 +38,6 @@ from tests.support.segment_log import (
 from tests.support.system_calls import Interruption
 
 
-@pytest.fixture(autouse=True)
-def _no_real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No host crashes here but in imagination: to sync for real would only take time."""
-    for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(os, name, lambda _: None)
-
-
 def partition_of(path: Path, isolation_level: Any = "read_committed") -> PartitionReader:
     return LogReader(path, isolation_level=isolation_level).partition(TOPIC, 0)
 

@@ -41,6 +41,8 @@ from tests.support.processes import WATCHDOG_S, Child, wait_until
 from tests.support.segment_log import START_MS, TOPIC, make_batch
 from tests.support.system_calls import Interruption
 
+pytestmark = pytest.mark.usefixtures("recorded_syncs")
+
 SEVENTH = TransactionId("query", 7)
 ONLY = TransactionId("job")
 RECORDS_PER_BATCH = 3
@@ -83,13 +85,6 @@ def check_clean(path: Path, overs: set[str]) -> None:
     assert check_log(path) == []
     assert os.listdir(path / ".staging") == []
     assert set(os.listdir(path / ".transactions")) == {f"{series}.over" for series in overs}
-
-
-@pytest.fixture(autouse=True)
-def _no_real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No host crashes here but in imagination: to sync for real would only take time."""
-    for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(os, name, lambda _: None)
 
 
 # --- the plain case

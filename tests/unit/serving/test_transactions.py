@@ -412,13 +412,11 @@ def test_a_topic_that_was_deleted_holds_no_transaction(tmp_path: Path) -> None:
     host.close()
 
 
+@pytest.mark.usefixtures("recorded_syncs")
 @pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_death_at_any_system_call_leaves_all_of_a_transaction_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(os, name, lambda _: None)
-
     def live_and_die(path: Path, number: int) -> bool:
         report = os.open(path.with_suffix(".told"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         tell = os.write
