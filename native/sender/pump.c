@@ -29,12 +29,36 @@ enum { HOLD_SHARE = 64 }; /* waiters are not held when this part of the buffers 
 
 /* ---- memory ---- */
 
+static bool link_make(struct pump_link *link, size_t names_size)
+{
+    CHECK(link->place_count > 0);
+    uint32_t batch_count = link->place_count < PUMP_BATCHES_MAX ? link->place_count : PUMP_BATCHES_MAX;
+    const struct broker_link_limits limits = {
+        .batch_count = batch_count, .pieces_per_batch = 1, .names_size = names_size};
+    link->turn = calloc(2 * (size_t)link->place_count, sizeof *link->turn);
+    bool is_made = broker_link_make(&link->broker, &limits) && link->turn != NULL;
+    for (uint32_t i = 0; i < BROKER_REQUESTS_MAX; i++) {
+        link->pieces[i] = calloc(batch_count, sizeof *link->pieces[i]);
+        is_made = is_made && link->pieces[i] != NULL;
+    }
+    return is_made;
+}
+
+static void link_free(struct pump_link *link)
+{
+    broker_link_free(&link->broker);
+    free(link->turn);
+    for (uint32_t i = 0; i < BROKER_REQUESTS_MAX; i++) {
+        free(link->pieces[i]);
+    }
+}
+
 bool pump_make(struct pump *pump, size_t names_size)
 {
     CHECK(pump->link_count > 0);
     bool is_made = true;
     for (uint32_t i = 0; i < pump->link_count && is_made; i++) {
-        is_made = pump_link_make(&pump->links[i], names_size);
+        is_made = link_make(&pump->links[i], names_size);
     }
     size_t left_max = (size_t)PUMP_BATCHES_MAX * (pump->link_count + 1);
     pump->ready = calloc((size_t)pump->place_count + 1, sizeof *pump->ready);
@@ -55,7 +79,7 @@ bool pump_make(struct pump *pump, size_t names_size)
 void pump_free(struct pump *pump)
 {
     for (uint32_t i = 0; i < pump->link_count; i++) {
-        pump_link_free(&pump->links[i]);
+        link_free(&pump->links[i]);
     }
     free(pump->ready);
     free(pump->drained);
@@ -71,7 +95,7 @@ static uint64_t larger(uint64_t one, uint64_t other)
     return one > other ? one : other;
 }
 
-static void batch_tally(struct pump *pump, const struct drained_batch *drained, const struct pump_request *request)
+static void batch_tally(struct pump *pump, const struct drained_batch *drained, const struct broker_request *request)
 {
     struct pump_tally *tally = &pump->tally;
     struct pump_place *place = &pump->places[drained->partition_index];
@@ -94,11 +118,13 @@ static void batch_tally(struct pump *pump, const struct drained_batch *drained, 
     }
 }
 
-static void request_complete(struct pump *pump, const struct pump_request *request, struct wake_set *wakes)
+static void request_complete(struct pump *pump, struct pump_link *link, uint32_t number, struct wake_set *wakes)
 {
+    const struct broker_request *request = broker_link_request(&link->broker, number);
+    const struct pump_piece *pieces = pump_link_pieces(link, number);
     CHECK(request->produce.batch_count <= PUMP_BATCHES_MAX);
     for (uint32_t i = 0; i < request->produce.batch_count; i++) {
-        const struct drained_batch *drained = &request->pieces[i].drained;
+        const struct drained_batch *drained = &pieces[i].drained;
         const struct produce_result *result = &request->results[i];
         batch_tally(pump, drained, request);
         pump->completions[i] =
@@ -116,9 +142,9 @@ static void links_complete(struct pump *pump, struct wake_set *wakes)
 {
     for (uint32_t i = 0; i < pump->link_count; i++) {
         struct pump_link *link = &pump->links[i];
-        CHECK(link->first <= link->answered);
-        for (; link->first != link->answered; link->first++) {
-            request_complete(pump, pump_link_request(link, link->first), wakes);
+        CHECK(link->broker.first <= link->broker.answered);
+        for (; link->broker.first != link->broker.answered; link->broker.first++) {
+            request_complete(pump, link, link->broker.first, wakes);
         }
     }
 }
@@ -131,7 +157,7 @@ static bool batch_is_ordinary(const struct sender_half *half, const struct pump_
 {
     const uint8_t *bytes = arena_slot_data(half->arena, drained->slot_index);
     CHECK(half->notes[drained->slot_index].is_in_flight);
-    uint16_t attributes = link->form.transactional_id == NULL ? 0 : RECORD_BATCH_TRANSACTIONAL;
+    uint16_t attributes = link->broker.form.transactional_id == NULL ? 0 : RECORD_BATCH_TRANSACTIONAL;
     return load_be16(bytes + RECORD_BATCH_ATTRIBUTES) == attributes && drained_batch_is_whole(half, drained);
 }
 
@@ -142,10 +168,10 @@ static void batch_leave(struct pump *pump, const struct drained_batch *drained)
     pump_stop(pump);
 }
 
-/* Puts drained batches into the next request; answers how many it has. Those that are not ordinary are left. */
+/* Takes drained batches for the next request; returns how many. Those that are not ordinary are left. */
 static uint32_t pieces_fill(struct pump *pump, struct pump_link *link, uint32_t count)
 {
-    struct pump_request *request = pump_link_next_request(link);
+    struct pump_piece *pieces = pump_link_pieces(link, link->broker.end);
     uint32_t piece_count = 0;
     CHECK(count <= PUMP_BATCHES_MAX);
     for (uint32_t i = 0; i < count; i++) {
@@ -155,10 +181,47 @@ static uint32_t pieces_fill(struct pump *pump, struct pump_link *link, uint32_t 
             batch_leave(pump, drained);
             continue;
         }
-        request->pieces[piece_count++] =
+        pieces[piece_count++] =
             (struct pump_piece){.drained = *drained, .topic = place->topic, .partition = place->partition};
     }
     return piece_count;
+}
+
+static int piece_order(const void *one, const void *other)
+{
+    const struct pump_piece *a = one;
+    const struct pump_piece *b = other;
+    if (a->topic != b->topic) {
+        return a->topic < b->topic ? -1 : 1;
+    }
+    return a->partition < b->partition ? -1 : a->partition > b->partition;
+}
+
+static bool is_of_many_topics(const struct pump_piece *pieces, uint32_t count)
+{
+    CHECK(count > 0);
+    for (uint32_t i = 1; i < count; i++) {
+        if (pieces[i].topic != pieces[0].topic) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Makes a request of the batches that were taken for it. Returns false if memory is short, and nothing was begun. */
+static bool request_begin(const struct pump *pump, struct pump_link *link, uint32_t count)
+{
+    struct pump_piece *pieces = pump_link_pieces(link, link->broker.end);
+    struct broker_request *request = broker_link_next_request(&link->broker);
+    if (is_of_many_topics(pieces, count)) {
+        qsort(pieces, count, sizeof *pieces, piece_order);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct drained_batch *drained = &pieces[i].drained;
+        broker_request_add(request, &pump->topics[pieces[i].topic], pieces[i].partition, drained->size);
+        pieces_add_memory(&request->pieces, arena_slot_data(pump->half->arena, drained->slot_index), drained->size);
+    }
+    return broker_link_begin(&link->broker, false, pump->now_ns);
 }
 
 /* The partitions whose turn it is, from the one on that found no room in the last request. */
@@ -189,9 +252,9 @@ static bool link_take_turn(struct pump *pump, struct pump_link *link)
     if (piece_count == 0) {
         return false;
     }
-    if (!pump_link_begin(link, piece_count, pump->half->arena, pump->topics, pump->now_ns)) {
+    if (!request_begin(pump, link, piece_count)) {
         for (uint32_t i = 0; i < piece_count; i++) {
-            batch_leave(pump, &pump_link_next_request(link)->pieces[i].drained);
+            batch_leave(pump, &pump_link_pieces(link, link->broker.end)[i].drained);
         }
         return false;
     }
@@ -257,8 +320,7 @@ static uint32_t in_flight_count(const struct pump *pump)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < pump->link_count; i++) {
-        CHECK(pump->links[i].first <= pump->links[i].end);
-        count += pump->links[i].end - pump->links[i].first;
+        count += broker_link_in_flight(&pump->links[i].broker);
     }
     return count;
 }
@@ -266,7 +328,6 @@ static uint32_t in_flight_count(const struct pump *pump)
 static bool links_are_well(const struct pump *pump)
 {
     for (uint32_t i = 0; i < pump->link_count; i++) {
-        CHECK(pump->links[i].answered <= pump->links[i].end);
         if (!pump_link_is_well(&pump->links[i])) {
             return false;
         }
@@ -447,7 +508,7 @@ static void pump_wait(struct pump *pump)
                                   .tv_nsec = (long)(pump->wait_ns % NS_PER_S)};
     pump->polled[0] = (struct pollfd){.fd = pump->bell, .events = POLLIN};
     for (uint32_t i = 0; i < pump->link_count; i++) {
-        const struct pump_link *link = &pump->links[i];
+        const struct broker_link *link = &pump->links[i].broker;
         pump->polled[i + 1] = (struct pollfd){.fd = link->socket,
                                               .events = (short)(POLLIN | (link->is_sending ? POLLOUT : 0))};
     }
@@ -460,14 +521,36 @@ static void pump_wait(struct pump *pump)
     }
 }
 
-static void link_send(struct pump *pump, struct pump_link *link)
+/* A batch that another process has changed contradicts the checksum of what was appended. */
+static bool request_is_sound(struct pump *pump, const struct broker_request *request, const struct pump_piece *pieces)
 {
-    CHECK(link->end >= link->first);
-    link->largest_record = pump->largest_record;
-    pump_link_send(link);
-    if (link->largest_record > pump->largest_record) {
-        pump->largest_record = link->largest_record;
-        pump->tally.largest_record = link->largest_record;
+    uint32_t largest = pump->largest_record;
+    CHECK(request->sent_size == 0);
+    for (uint32_t i = 0; i < request->produce.batch_count; i++) {
+        const struct drained_batch *drained = &pieces[i].drained;
+        const uint8_t *bytes = arena_slot_data(pump->half->arena, drained->slot_index);
+        if (!drained_batch_is_sound(drained, bytes)) {
+            return false;
+        }
+        largest = drained_batch_largest_record(drained, bytes, largest);
+    }
+    if (largest > pump->largest_record) {
+        pump->largest_record = largest;
+        pump->tally.largest_record = largest;
+    }
+    return true;
+}
+
+void pump_send(struct pump *pump, struct pump_link *link)
+{
+    struct broker_link *broker = &link->broker;
+    struct broker_request *request = broker_link_request(broker, broker->end - 1);
+    if (broker->is_sending && !request->is_checked) {
+        request->is_checked = request_is_sound(pump, request, pump_link_pieces(link, broker->end - 1));
+        link->is_damaged = !request->is_checked;
+    }
+    if (!link->is_damaged) {
+        broker_link_send(broker);
     }
 }
 
@@ -475,7 +558,7 @@ void pump_exchange(struct pump *pump)
 {
     CHECK(pump->link_count > 0);
     for (uint32_t i = 0; i < pump->link_count; i++) {
-        link_send(pump, &pump->links[i]);
+        pump_send(pump, &pump->links[i]);
     }
     if (!links_are_well(pump)) {
         return;
@@ -487,7 +570,7 @@ void pump_exchange(struct pump *pump)
     uint64_t now_ns = arena_now_ns(pump->half->arena);
     for (uint32_t i = 0; i < pump->link_count; i++) {
         if ((pump->polled[i + 1].revents & ~POLLOUT) != 0) {
-            pump_link_receive(&pump->links[i], now_ns > pump->now_ns ? now_ns : pump->now_ns);
+            broker_link_receive(&pump->links[i].broker, now_ns > pump->now_ns ? now_ns : pump->now_ns);
         }
     }
 }

@@ -46,9 +46,47 @@
 #ifndef SENDER_PUMP_H
 #define SENDER_PUMP_H
 
-#include "sender/pump_link.h"
+#include "broker/link.h"
+#include "sender/sender.h"
 
 #include <poll.h>
+
+enum { PUMP_BATCHES_MAX = 500 /* of a request */ };
+
+/* A batch of a request. */
+struct pump_piece {
+    struct drained_batch drained;
+    uint32_t topic; /* its place in the pump's table */
+    int32_t partition;
+};
+
+/* A link, and the partitions that its broker leads. */
+struct pump_link {
+    struct broker_link broker;
+    uint32_t place_count;
+    uint32_t *turn; /* those whose turn it is; room for all, twice */
+    uint32_t turn_count;
+    uint32_t turn_next; /* the partition that found no room in the last request + 1; 0: none */
+    struct pump_piece *pieces[BROKER_REQUESTS_MAX]; /* the batches of request n in place n % BROKER_REQUESTS_MAX */
+    bool is_damaged; /* a batch of the youngest request contradicts its checksum; nothing of the request is written */
+};
+
+static inline struct pump_piece *pump_link_pieces(const struct pump_link *link, uint32_t number)
+{
+    return link->pieces[number % BROKER_REQUESTS_MAX];
+}
+
+/* True while the link goes on as it should. */
+static inline bool pump_link_is_well(const struct pump_link *link)
+{
+    return broker_link_is_well(&link->broker) && !link->is_damaged;
+}
+
+/* True if another request may begin. */
+static inline bool pump_link_has_room(const struct pump_link *link)
+{
+    return !link->is_damaged && broker_link_has_room(&link->broker);
+}
 
 /* The way of a partition. */
 struct pump_place {
@@ -121,6 +159,10 @@ bool pump_round(struct pump *pump, struct wake_set *wakes);
 
 /* Writes, waits for answers and for the bell, and reads. */
 void pump_exchange(struct pump *pump);
+
+/* Checks the youngest request of a link, and writes what the socket accepts. It reads the arena and changes nothing in
+ * it. */
+void pump_send(struct pump *pump, struct pump_link *link);
 
 /* Nothing more begins. */
 void pump_stop(struct pump *pump);

@@ -6,6 +6,10 @@
  *                ^                              │
  *                └────── keeper <──── acked ────┘
  *
+ *   Of each batch, the header is in memory, and the records are a range of the segment. A request has at most one batch
+ *   of each lane. A response without an error acks the batches of its request. Any other breaks their lanes, and the
+ *   caller sends the batches again in a way that understands errors. The broker drops those that it has.
+ *
  *   1 send what the windows allow ─> 2 keep what is acked, where windows are full ─> 1 ... ─> 3 wait ─> 1
  *
  * It ends when its time is over, when the bell rings, when a signal comes, when a lane or an answer is not ordinary,
@@ -20,8 +24,25 @@
 #ifndef SHIPPING_CONVOY_H
 #define SHIPPING_CONVOY_H
 
+#include "broker/link.h"
 #include "shipping/keeper.h"
-#include "shipping/link.h"
+
+/* A batch of a request. */
+struct ship_piece {
+    struct ship_lane *lane;
+    uint64_t number;
+    uint8_t header[RECORD_BATCH_HEADER_SIZE];
+};
+
+/* A link, and the lanes whose partitions its broker leads. */
+struct ship_link {
+    struct broker_link broker;
+    uint32_t request_size_max;
+    struct ship_lane *lanes; /* those of a topic are adjacent */
+    uint32_t lane_count;
+    uint32_t lane_next; /* whose turn it is */
+    struct ship_piece *pieces[BROKER_REQUESTS_MAX]; /* the batches of request n in place n % BROKER_REQUESTS_MAX */
+};
 
 struct ship_convoy {
     struct ship_link *links;

@@ -27,16 +27,17 @@ NATIVE_FOLDERS = {
     "log": ("base", "format"),
     "arena": ("base", "format"),
     "producer": ("base", "format", "arena"),
-    "sender": ("base", "format", "log", "shipping", "arena"),
-    "shipping": ("base", "format"),
+    "broker": ("base", "format"),
+    "sender": ("base", "format", "broker", "log", "shipping", "arena"),
+    "shipping": ("base", "format", "broker"),
     "python/common": ("base", "format", "arena"),
     "python/arena": ("base", "format", "arena", "python/common"),
     "python/producer": ("base", "format", "arena", "producer", "python/common"),
     "python/sender": (
-        *("base", "format", "log", "shipping", "arena", "sender"),
+        *("base", "format", "broker", "log", "shipping", "arena", "sender"),
         *("python/common", "python/log"),
     ),
-    "python/log": ("base", "format", "log", "shipping", "python/common"),
+    "python/log": ("base", "format", "broker", "log", "shipping", "python/common"),
 }
 # The module names every type, so it includes all rooms.
 NATIVE_MODULE = PurePosixPath("native/python/module.c")

@@ -43,11 +43,11 @@ static void call_begin(struct carrier *carrier)
     for (int32_t i = 0; i < PARTITION_COUNT; i++) {
         carrier->places[i] = (struct pump_place){.link = 1, .partition = i};
     }
-    carrier->link = (struct pump_link){.socket = carrier->connection,
-                                       .requests_max = 5,
-                                       .correlation_first = carrier->correlation,
-                                       .place_count = PARTITION_COUNT,
-                                       .form = form};
+    carrier->link = (struct pump_link){.place_count = PARTITION_COUNT,
+                                       .broker = {.socket = carrier->connection,
+                                                  .requests_max = 5,
+                                                  .correlation_first = carrier->correlation,
+                                                  .form = form}};
     carrier->pump = (struct pump){.half = carrier->accumulator->sender,
                                   .links = &carrier->link,
                                   .link_count = 1,
@@ -71,7 +71,7 @@ static void call_run(struct carrier *carrier)
 {
     const struct pump_link *link = &carrier->link;
     while (pump_round(&carrier->pump, &carrier->wakes)) {
-        ledger->is_carrying = link->end != link->first;
+        ledger->is_carrying = link->broker.end != link->broker.first;
         pump_exchange(&carrier->pump);
     }
     ledger->is_carrying = false;
@@ -85,12 +85,12 @@ static void call_run(struct carrier *carrier)
 /* Goes on with the requests without an answer, as the lender of the link does. */
 static void answers_await(struct carrier *carrier)
 {
-    struct pump_link *link = &carrier->link;
-    while (pump_link_is_well(link) && link->answered != link->end) {
+    struct broker_link *link = &carrier->link.broker;
+    while (pump_link_is_well(&carrier->link) && link->answered != link->end) {
         struct pollfd polled = {.fd = link->socket, .events = (short)(POLLIN | (link->is_sending ? POLLOUT : 0))};
-        pump_link_send(link);
+        pump_send(&carrier->pump, &carrier->link);
         (void)poll(&polled, 1, ANSWER_WATCH_MS);
-        pump_link_receive(link, arena_now_ns(carrier->accumulator->arena));
+        broker_link_receive(link, arena_now_ns(carrier->accumulator->arena));
     }
     (void)pump_round(&carrier->pump, &carrier->wakes); /* completes what was answered, and begins nothing */
     if (link->first != link->answered) {
@@ -108,11 +108,10 @@ static void batch_requeue(struct carrier *carrier, const struct drained_batch *b
 
 static void requests_requeue(struct carrier *carrier)
 {
-    struct pump_link *link = &carrier->link;
+    struct broker_link *link = &carrier->link.broker;
     for (uint32_t number = link->answered; number != link->end; number++) {
-        const struct pump_request *request = pump_link_request(link, number);
-        for (uint32_t i = 0; i < request->produce.batch_count; i++) {
-            batch_requeue(carrier, &request->pieces[i].drained);
+        for (uint32_t i = 0; i < broker_link_request(link, number)->produce.batch_count; i++) {
+            batch_requeue(carrier, &pump_link_pieces(&carrier->link, number)[i].drained);
         }
     }
 }
@@ -213,8 +212,9 @@ static void batch_send_alone(struct carrier *carrier, const struct drained_batch
 static void call_end(struct carrier *carrier)
 {
     answers_await(carrier);
-    carrier->correlation = pump_link_correlation(&carrier->link, carrier->link.end);
-    if (!pump_link_is_well(&carrier->link) || carrier->link.received_size > 0) {
+    const struct broker_link *link = &carrier->link.broker;
+    carrier->correlation = broker_link_correlation(link, link->end);
+    if (!pump_link_is_well(&carrier->link) || link->received_size > 0) {
         requests_requeue(carrier);
         connection_close(carrier);
     }

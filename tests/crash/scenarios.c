@@ -379,16 +379,16 @@ static void begin_pumping(struct world *world)
     world_become_sender(world);
     REQUIRE(pipe2(bell, O_NONBLOCK) == 0);
     pump_places[VICTIM_PARTITION].link = 1;
-    pump_link = (struct pump_link){.socket = world->broker.client,
-                                   .requests_max = 5,
-                                   .place_count = 1,
-                                   .form = {.client = BROKER_CLIENT,
-                                            .client_size = sizeof BROKER_CLIENT - 1,
-                                            .version = PRODUCE_VERSION_MIN,
-                                            .acks = -1}};
+    pump_link = (struct pump_link){.place_count = 1,
+                                   .broker = {.socket = world->broker.client,
+                                              .requests_max = 5,
+                                              .form = {.client = BROKER_CLIENT,
+                                                       .client_size = sizeof BROKER_CLIENT - 1,
+                                                       .version = PRODUCE_VERSION_MIN,
+                                                       .acks = -1}}};
     if (world->is_transactional) {
-        pump_link.form.transactional_id = BROKER_TRANSACTIONAL_ID;
-        pump_link.form.transactional_id_size = sizeof BROKER_TRANSACTIONAL_ID - 1;
+        pump_link.broker.form.transactional_id = BROKER_TRANSACTIONAL_ID;
+        pump_link.broker.form.transactional_id_size = sizeof BROKER_TRANSACTIONAL_ID - 1;
     }
     pump = (struct pump){.half = world->accumulator->sender,
                          .links = &pump_link,
@@ -684,8 +684,9 @@ static enum status operate_pump(struct world *world)
     struct wake_set wakes = {0};
     for (uint32_t i = 0; i < PUMP_ROUNDS && pump_round(&pump, &wakes); i++) {
         pump_exchange(&pump);
-        world->shared->sent_size = pump_link.sent_size; /* a change, so that there is a death behind each sendmsg */
-        while (answered < pump_link.end) {
+        /* a change, so that there is a death behind each sendmsg */
+        world->shared->sent_size = pump_link.broker.sent_size;
+        while (answered < pump_link.broker.end) {
             broker_answer(&world->broker, answered++);
         }
     }

@@ -33,17 +33,18 @@ from setup import LANGUAGE_FLAGS, ROOT, WARNING_FLAGS, sanitize_flags
 
 TESTS = ROOT / "tests" / "native"
 CACHE = ROOT / "build" / "native-tests"
-LAYERS = ("base", "format", "log", "shipping", "arena", "producer", "sender")
+LAYERS = ("base", "format", "broker", "log", "shipping", "arena", "producer", "sender")
 BELOW = ("arena", "format", "base")
-WHOLE_CORE = ("sender", "producer", "log", "shipping", *BELOW)
+WHOLE_CORE = ("sender", "producer", "log", "shipping", "broker", *BELOW)
 LAYERS_OF_TESTS = {
     "base": ("base",),
     "format": ("format", "base"),
     "log": ("log", "format", "base"),
-    "shipping": ("shipping", "format", "base"),
+    "broker": ("broker", "format", "base"),
+    "shipping": ("shipping", "broker", "format", "base"),
     "arena": BELOW,
     "producer": ("producer", *BELOW),
-    "sender": ("sender", "log", "shipping", *BELOW),
+    "sender": ("sender", "log", "shipping", "broker", *BELOW),
     "core": WHOLE_CORE,
 }
 CORE_INCLUDE = '#include "core/'

@@ -103,20 +103,21 @@ static bool lane_fill(PyObject *tuple, struct ship_lane *lane)
 static bool link_fill(PyObject *tuple, struct ship_convoy *convoy, struct ship_link *link)
 {
     uint32_t before = link == convoy->links ? 0 : (uint32_t)(link[-1].lanes - convoy->lanes) + link[-1].lane_count;
+    struct broker_link *broker = &link->broker;
     int64_t number[6];
     if (!is_tuple_of(tuple, 7) || !number_take(tuple, 0, 0, INT32_MAX, &number[0]) ||
         !number_take(tuple, 1, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX, &number[1]) ||
-        !name_take(tuple, 2, &link->form.client, &link->form.client_size) ||
-        !number_take(tuple, 3, -1, 1, &number[2]) || !number_take(tuple, 4, 1, SHIP_REQUESTS_MAX, &number[3]) ||
+        !name_take(tuple, 2, &broker->form.client, &broker->form.client_size) ||
+        !number_take(tuple, 3, -1, 1, &number[2]) || !number_take(tuple, 4, 1, BROKER_REQUESTS_MAX, &number[3]) ||
         !number_take(tuple, 5, 0, INT32_MAX, &number[4]) ||
         !number_take(tuple, 6, 1, (int64_t)convoy->lane_count - before, &number[5])) {
         return false;
     }
-    link->socket = (int)number[0];
-    link->form.version = (int16_t)number[1];
-    link->form.acks = (int16_t)number[2];
-    link->form.timeout_ms = (int32_t)(convoy->answer_time_ns / NS_PER_MS);
-    link->requests_max = (uint32_t)number[3];
+    broker->socket = (int)number[0];
+    broker->form.version = (int16_t)number[1];
+    broker->form.acks = (int16_t)number[2];
+    broker->form.timeout_ms = (int32_t)(convoy->answer_time_ns / NS_PER_MS);
+    broker->requests_max = (uint32_t)number[3];
     link->request_size_max = (uint32_t)number[4];
     link->lanes = convoy->lanes + before;
     link->lane_count = (uint32_t)number[5];
@@ -147,7 +148,7 @@ static PyObject *lane_report(const struct ship_lane *lane)
                          (long long)lane->byte_count, (long long)lane->synced);
 }
 
-static PyObject *link_report(const struct ship_link *link)
+static PyObject *link_report(const struct broker_link *link)
 {
     return Py_BuildValue("(OiILL)", link->is_broken ? Py_True : Py_False, (int)link->throttle_ms, link->request_count,
                          (long long)link->sent_size, (long long)link->received_total);
@@ -178,7 +179,7 @@ static bool links_tell(const struct ship_convoy *convoy, PyObject *found)
 {
     PyObject *links = PyTuple_New(convoy->link_count);
     for (uint32_t i = 0; links != NULL && i < convoy->link_count; i++) {
-        PyObject *link = link_report(&convoy->links[i]);
+        PyObject *link = link_report(&convoy->links[i].broker);
         if (link == NULL) {
             Py_CLEAR(links);
             break;

@@ -2,15 +2,13 @@
  *
  * ProduceRequest: a Produce request on its way to a socket (format/produce.h), over buffers that stay where they are.
  *
- *   iovecs   own │ buffer │ own │ buffer file │ own ...
- *                  ^ next, what of it was written is cut off
+ *   pieces   own │ buffer │ own │ buffer file │ own ...      (broker/pieces.h)
+ *
+ * The pump and the convoy send the ordinary batches by links (broker/link.h). This type has what they leave: a batch of
+ * many buffers, a connection with TLS, and a response with an error.
  *
  * It holds its buffers from its making until its last byte was written or `release` is called; then only what an answer
  * is compared with is left. One thread sends it: while that one is in the kernel, without the GIL, others are refused.
- *
- * A piece of a file goes from the page cache to the socket by sendfile, and nobody reads it. sendfile has no flag that
- * keeps it from waiting, so the socket of such a request is one that never blocks. A file that is shorter than its
- * piece ends the request with EIO, because its connection cannot go on.
  */
 #include "python/sender/produce_request_type.h"
 
@@ -19,21 +17,12 @@
 #include "python/common/errors.h"
 
 #include "base/bytes.h"
+#include "broker/pieces.h"
 #include "format/produce.h"
 
 #include <errno.h>
-#include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 
-enum { IOVECS_AT_ONCE = 1024 /* IOV_MAX */, PEEK_SIZE = 16384 /* the bytes that one record of TLS holds */ };
-
-/* Where the bytes of an iovec are when they are in a file; its address counts for nothing then. */
-struct file_piece {
-    bool is_file;
-    int descriptor;
-    off_t position;
-};
+enum { PEEK_SIZE = 16384 /* the bytes that one record of TLS holds */ };
 
 struct produce_request_object {
     PyObject ob_base;
@@ -46,10 +35,7 @@ struct produce_request_object {
     uint8_t *own;
     Py_buffer *buffers;
     uint32_t buffer_count; /* held */
-    struct iovec *iovecs;
-    struct file_piece *files; /* one for each iovec */
-    uint32_t iovec_count;
-    uint32_t iovec_next;
+    struct pieces pieces;
     uint64_t size;
     bool is_sending;
     bool is_touched;
@@ -166,18 +152,19 @@ static bool topics_take(struct produce_request_object *self, PyObject *tuple, Py
     return true;
 }
 
-static bool memory_take(PyObject *object, Py_buffer *buffer, struct iovec *iovec)
+static bool memory_take(struct pieces *pieces, PyObject *object, Py_buffer *buffer, uint64_t *size)
 {
     if (PyObject_GetBuffer(object, buffer, PyBUF_SIMPLE) < 0) {
         return false;
     }
-    *iovec = (struct iovec){.iov_base = buffer->buf, .iov_len = (size_t)buffer->len};
+    pieces_add_memory(pieces, buffer->buf, (size_t)buffer->len);
+    *size += (uint64_t)buffer->len;
     return true;
 }
 
 /* (file, position, size); `buffer` holds the tuple, and so the file stays open. */
-static bool file_take(const struct module_state *state, PyObject *tuple, Py_buffer *buffer, struct iovec *iovec,
-                      struct file_piece *file)
+static bool range_take(const struct module_state *state, struct pieces *pieces, PyObject *tuple, Py_buffer *buffer,
+                       uint64_t *batch_size)
 {
     int64_t position;
     int64_t size;
@@ -191,33 +178,24 @@ static bool file_take(const struct module_state *state, PyObject *tuple, Py_buff
         PyBuffer_FillInfo(buffer, tuple, NULL, 0, 1, PyBUF_SIMPLE) < 0) {
         return false;
     }
-    *file = (struct file_piece){.is_file = true, .descriptor = descriptor, .position = (off_t)position};
-    *iovec = (struct iovec){.iov_base = buffer, .iov_len = (size_t)size};
+    pieces_add_range(pieces, descriptor, (off_t)position, (size_t)size);
+    *batch_size += (uint64_t)size;
     return true;
 }
 
-/* Holds a piece of a batch, and puts it into the list of iovecs. */
+/* Holds a piece of a batch, and adds it to the pieces. */
 static bool piece_take(struct produce_request_object *self, PyObject *piece, uint64_t *size)
 {
     Py_buffer *buffer = &self->buffers[self->buffer_count];
-    struct iovec *iovec = &self->iovecs[self->iovec_count];
-    struct file_piece *file = &self->files[self->iovec_count];
-    if (PyTuple_Check(piece) ? !file_take(self->state, piece, buffer, iovec, file)
-                             : !memory_take(piece, buffer, iovec)) {
+    if (PyTuple_Check(piece) ? !range_take(self->state, &self->pieces, piece, buffer, size)
+                             : !memory_take(&self->pieces, piece, buffer, size)) {
         return false;
     }
     self->buffer_count++;
-    *size += iovec->iov_len;
-    if (iovec->iov_len > 0) { /* without an address it would be taken for a place of our own bytes */
-        self->iovec_count++;
-    } else {
-        *iovec = (struct iovec){0};
-        *file = (struct file_piece){0};
-    }
     return true;
 }
 
-/* Holds the buffers of a batch, and puts them behind its bytes in the list of iovecs. */
+/* Holds the buffers of a batch, and adds them to the pieces. */
 static bool batch_take(struct produce_request_object *self, PyObject *partition, PyObject *body,
                        struct produce_batch *batch)
 {
@@ -226,7 +204,7 @@ static bool batch_take(struct produce_request_object *self, PyObject *partition,
     if (!integer_parse(self->state, partition, &partition_range, &number)) {
         return false;
     }
-    self->iovec_count++; /* its own bytes, when they are written */
+    pieces_add_gap(&self->pieces);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(body); i++) {
         if (!piece_take(self, PyTuple_GET_ITEM(body, i), &size)) {
             return false;
@@ -256,7 +234,6 @@ static bool batches_take(struct produce_request_object *self, PyObject *tuple)
     return true;
 }
 
-/* The request's own bytes take their places between the buffers of its batches. */
 static bool own_write(struct produce_request_object *self)
 {
     struct produce_request *request = &self->request;
@@ -267,19 +244,11 @@ static bool own_write(struct produce_request_object *self)
         PyErr_NoMemory();
         return false;
     }
-    size_t end = produce_encode(request, self->own, cuts);
-    size_t begin = 0;
-    uint32_t batch = 0;
-    cuts[request->batch_count] = end;
-    self->iovec_count++;
-    for (uint32_t i = 0; i < self->iovec_count; i++) {
-        if (self->iovecs[i].iov_base == NULL) {
-            self->iovecs[i] = (struct iovec){.iov_base = self->own + begin, .iov_len = cuts[batch] - begin};
-            begin = cuts[batch++];
-        }
-    }
+    size_t own_size = produce_encode(request, self->own, cuts);
+    pieces_add_gap(&self->pieces);
+    pieces_fill_gaps(&self->pieces, self->own, cuts, own_size);
     PyMem_Free(cuts);
-    self->size += end;
+    self->size += own_size;
     return true;
 }
 
@@ -295,10 +264,11 @@ static bool request_fill(struct produce_request_object *self, PyObject *topics)
     self->answer.results = PyMem_Calloc(batch_count + 1, sizeof *self->answer.results);
     self->answer.tables = PyMem_Malloc(produce_tables_size(request) * sizeof *self->answer.tables);
     self->buffers = PyMem_Calloc((size_t)buffer_count + 1, sizeof *self->buffers);
-    self->iovecs = PyMem_Calloc((size_t)buffer_count + batch_count + 1, sizeof *self->iovecs);
-    self->files = PyMem_Calloc((size_t)buffer_count + batch_count + 1, sizeof *self->files);
+    size_t piece_count = (size_t)buffer_count + batch_count + 1;
+    self->pieces.iovecs = PyMem_Calloc(piece_count, sizeof *self->pieces.iovecs);
+    self->pieces.files = PyMem_Calloc(piece_count, sizeof *self->pieces.files);
     bool has_room = self->batches != NULL && self->answer.results != NULL && self->answer.tables != NULL;
-    if (!has_room || self->buffers == NULL || self->iovecs == NULL || self->files == NULL) {
+    if (!has_room || self->buffers == NULL || self->pieces.iovecs == NULL || self->pieces.files == NULL) {
         PyErr_NoMemory();
         return false;
     }
@@ -344,7 +314,7 @@ static PyObject *request_new(PyTypeObject *type, PyObject *args, PyObject *names
 
 static void buffers_release(struct produce_request_object *self)
 {
-    self->iovec_next = self->iovec_count;
+    self->pieces.next = self->pieces.count;
     while (self->buffer_count > 0) {
         PyBuffer_Release(&self->buffers[--self->buffer_count]);
     }
@@ -362,8 +332,8 @@ static void request_dealloc(PyObject *object)
     PyMem_Free(self->answer.tables);
     PyMem_Free(self->own);
     PyMem_Free(self->buffers);
-    PyMem_Free(self->iovecs);
-    PyMem_Free(self->files);
+    PyMem_Free(self->pieces.iovecs);
+    PyMem_Free(self->pieces.files);
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -389,23 +359,17 @@ static PyObject *request_release(PyObject *object, PyObject *unused)
 
 /* ---- its way to the socket ---- */
 
+static bool is_written(const struct produce_request_object *self)
+{
+    return self->pieces.next == self->pieces.count;
+}
+
 static void request_advance(struct produce_request_object *self, size_t written)
 {
     self->is_touched |= written > 0;
-    while (self->iovec_next < self->iovec_count && written >= self->iovecs[self->iovec_next].iov_len) {
-        written -= self->iovecs[self->iovec_next++].iov_len;
-    }
-    if (self->iovec_next == self->iovec_count) {
+    pieces_advance(&self->pieces, written);
+    if (is_written(self)) {
         buffers_release(self);
-        return;
-    }
-    struct iovec *next = &self->iovecs[self->iovec_next];
-    struct file_piece *file = &self->files[self->iovec_next];
-    next->iov_len -= written;
-    if (file->is_file) {
-        file->position += (off_t)written;
-    } else {
-        next->iov_base = (char *)next->iov_base + written;
     }
 }
 
@@ -420,42 +384,12 @@ static PyObject *request_begin(PyObject *object, PyObject *correlation_id)
     Py_RETURN_NONE;
 }
 
-/* The iovecs from the next one on that one call writes: those in memory in front of a piece of a file. */
-static uint32_t run_count(const struct produce_request_object *self)
-{
-    uint32_t end = self->iovec_next;
-    while (end < self->iovec_count && end - self->iovec_next < IOVECS_AT_ONCE && !self->files[end].is_file) {
-        end++;
-    }
-    return end - self->iovec_next;
-}
-
-static ssize_t memory_send(const struct produce_request_object *self, int descriptor)
-{
-    uint32_t count = run_count(self);
-    struct msghdr message = {.msg_iov = &self->iovecs[self->iovec_next], .msg_iovlen = count};
-    int more = self->iovec_next + count < self->iovec_count ? MSG_MORE : 0;
-    return sendmsg(descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL | more);
-}
-
-static ssize_t file_send(const struct produce_request_object *self, int descriptor)
-{
-    off_t position = self->files[self->iovec_next].position;
-    ssize_t sent = sendfile(descriptor, self->files[self->iovec_next].descriptor, &position,
-                            self->iovecs[self->iovec_next].iov_len);
-    if (sent == 0) {
-        errno = EIO;
-        return -1;
-    }
-    return sent;
-}
-
 static ssize_t send_some(struct produce_request_object *self, int descriptor)
 {
     ssize_t sent;
     self->is_sending = true;
     Py_BEGIN_ALLOW_THREADS
-    sent = self->files[self->iovec_next].is_file ? file_send(self, descriptor) : memory_send(self, descriptor);
+    sent = pieces_send_some(&self->pieces, descriptor);
     Py_END_ALLOW_THREADS
     self->is_sending = false;
     return sent;
@@ -469,7 +403,7 @@ static PyObject *request_send(PyObject *object, PyObject *descriptor)
     if (!integer_parse(self->state, descriptor, &descriptor_range, &number) || !request_is_ours(self)) {
         return NULL;
     }
-    while (self->iovec_next < self->iovec_count) {
+    while (!is_written(self)) {
         ssize_t sent = send_some(self, (int)number);
         if (sent >= 0) {
             total += (size_t)sent;
@@ -493,19 +427,20 @@ static PyObject *request_peek(PyObject *object, PyObject *unused)
     size_t size = 0;
     (void)unused;
     self->is_touched = true;
-    for (uint32_t i = self->iovec_next; i < self->iovec_count && size < PEEK_SIZE; i++) {
-        if (self->files[i].is_file) {
+    for (uint32_t i = self->pieces.next; i < self->pieces.count && size < PEEK_SIZE; i++) {
+        if (self->pieces.files[i].descriptor >= 0) {
             PyErr_SetString(PyExc_ValueError, "a piece of a file goes to a plain socket alone: use send");
             return NULL;
         }
-        size += self->iovecs[i].iov_len;
+        size += self->pieces.iovecs[i].iov_len;
     }
     size = size < PEEK_SIZE ? size : PEEK_SIZE;
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
     char *target = bytes == NULL ? NULL : PyBytes_AS_STRING(bytes);
-    for (uint32_t i = self->iovec_next; bytes != NULL && size > 0; i++) {
-        size_t part = self->iovecs[i].iov_len < size ? self->iovecs[i].iov_len : size;
-        memcpy(target, self->iovecs[i].iov_base, part);
+    for (uint32_t i = self->pieces.next; bytes != NULL && size > 0; i++) {
+        const struct iovec *iovec = &self->pieces.iovecs[i];
+        size_t part = iovec->iov_len < size ? iovec->iov_len : size;
+        memcpy(target, iovec->iov_base, part);
         target += part;
         size -= part;
     }
@@ -584,7 +519,7 @@ static PyObject *request_get_is_touched(PyObject *object, void *unused)
 static PyObject *request_get_is_written(PyObject *object, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(request_of(object)->iovec_next == request_of(object)->iovec_count);
+    return PyBool_FromLong(is_written(request_of(object)));
 }
 
 static PyObject *request_repr(PyObject *object)

@@ -107,14 +107,14 @@ static bool topic_fill(PyObject *tuple, struct produce_topic *topic)
     return true;
 }
 
-static bool link_fill(PyObject *tuple, struct pump_link *link)
+static bool link_fill(PyObject *tuple, struct broker_link *link)
 {
     int64_t number[6];
     if (!is_tuple_of(tuple, 8) || !number_take(tuple, 0, 0, INT32_MAX, &number[0]) ||
         !number_take(tuple, 1, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX, &number[1]) ||
         !name_take(tuple, 2, &link->form.client, &link->form.client_size) ||
         !number_take(tuple, 3, -1, 1, &number[2]) || !number_take(tuple, 4, 0, INT32_MAX, &number[3]) ||
-        !number_take(tuple, 5, 1, PUMP_REQUESTS_MAX, &number[4]) ||
+        !number_take(tuple, 5, 1, BROKER_REQUESTS_MAX, &number[4]) ||
         !number_take(tuple, 6, 0, INT32_MAX, &number[5]) || !transactional_id_take(tuple, 7, &link->form)) {
         return false;
     }
@@ -157,7 +157,7 @@ static bool tables_fill(struct call *call)
     PyObject *topics = PyTuple_GET_ITEM(call->plan, PLAN_TOPICS);
     PyObject *places = PyTuple_GET_ITEM(call->plan, PLAN_PLACES);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(links); i++) {
-        if (!link_fill(PyTuple_GET_ITEM(links, i), &call->pump.links[i])) {
+        if (!link_fill(PyTuple_GET_ITEM(links, i), &call->pump.links[i].broker)) {
             return false;
         }
     }
@@ -296,22 +296,23 @@ static bool rounds_run(struct call *call)
 
 /* ---- the outcome ---- */
 
-static PyObject *request_report(struct call *call, const struct pump_link *link, uint32_t number)
+static PyObject *request_report(struct call *call, struct pump_link *link, uint32_t number)
 {
-    const struct pump_request *request = &link->requests[number % PUMP_REQUESTS_MAX];
+    const struct broker_request *request = broker_link_request(&link->broker, number);
+    const struct pump_piece *pieces = pump_link_pieces(link, number);
     uint32_t count = request->produce.batch_count;
     for (uint32_t i = 0; i < count; i++) {
-        call->pump.drained[i] = request->pieces[i].drained;
+        call->pump.drained[i] = pieces[i].drained;
     }
-    return Py_BuildValue("(IKKN)", pump_link_correlation(link, number), (unsigned long long)request->begun_ns,
-                         (unsigned long long)request->sent_size,
+    return Py_BuildValue("(IKKN)", broker_link_correlation(&link->broker, number),
+                         (unsigned long long)request->begun_ns, (unsigned long long)request->sent_size,
                          half_batches_to_list(call->half, call->pump.drained, count));
 }
 
-static PyObject *requests_report(struct call *call, const struct pump_link *link)
+static PyObject *requests_report(struct call *call, struct pump_link *link)
 {
     PyObject *requests = PyList_New(0);
-    for (uint32_t number = link->first; number != link->end; number++) {
+    for (uint32_t number = link->broker.first; number != link->broker.end; number++) {
         PyObject *request = request_report(call, link, number);
         if (request == NULL || requests == NULL || PyList_Append(requests, request) < 0) {
             Py_CLEAR(requests);
@@ -321,13 +322,14 @@ static PyObject *requests_report(struct call *call, const struct pump_link *link
     return requests;
 }
 
-static PyObject *link_report(struct call *call, const struct pump_link *link)
+static PyObject *link_report(struct call *call, struct pump_link *link)
 {
-    return Py_BuildValue("(OiIKKKKNN)", link->is_broken ? Py_True : Py_False, (int)link->throttle_ms,
-                         link->request_count, (unsigned long long)link->sent_size,
-                         (unsigned long long)link->received_total, (unsigned long long)link->latency_sum_ns,
-                         (unsigned long long)link->latency_max_ns,
-                         PyBytes_FromStringAndSize((const char *)link->received, (Py_ssize_t)link->received_size),
+    const struct broker_link *broker = &link->broker;
+    return Py_BuildValue("(OiIKKKKNN)", broker->is_broken ? Py_True : Py_False, (int)broker->throttle_ms,
+                         broker->request_count, (unsigned long long)broker->sent_size,
+                         (unsigned long long)broker->received_total, (unsigned long long)broker->latency_sum_ns,
+                         (unsigned long long)broker->latency_max_ns,
+                         PyBytes_FromStringAndSize((const char *)broker->received, (Py_ssize_t)broker->received_size),
                          requests_report(call, link));
 }
 
@@ -337,9 +339,9 @@ static void damaged_leave(struct pump *pump, struct pump_link *link)
     if (!link->is_damaged) {
         return;
     }
-    const struct pump_request *request = pump_link_request(link, --link->end);
-    for (uint32_t i = 0; i < request->produce.batch_count; i++) {
-        pump->left[pump->left_count++] = request->pieces[i].drained;
+    uint32_t number = --link->broker.end;
+    for (uint32_t i = 0; i < broker_link_request(&link->broker, number)->produce.batch_count; i++) {
+        pump->left[pump->left_count++] = pump_link_pieces(link, number)[i].drained;
     }
 }
 
@@ -396,11 +398,11 @@ static PyObject *numbers_report(const struct pump *pump)
 static void requests_requeue(struct call *call)
 {
     for (uint32_t i = 0; i < call->pump.link_count; i++) {
-        const struct pump_link *link = &call->pump.links[i];
-        for (uint32_t number = link->first; number != link->end; number++) {
-            const struct pump_request *request = &link->requests[number % PUMP_REQUESTS_MAX];
+        struct pump_link *link = &call->pump.links[i];
+        for (uint32_t number = link->broker.first; number != link->broker.end; number++) {
+            const struct broker_request *request = broker_link_request(&link->broker, number);
             for (uint32_t j = 0; j < request->produce.batch_count; j++) {
-                const struct drained_batch *drained = &request->pieces[j].drained;
+                const struct drained_batch *drained = &pump_link_pieces(link, number)[j].drained;
                 enum status status =
                     sender_requeue(call->half->core, drained->slot_index, drained->seq, 0, &call->half->wakes);
                 (void)status; /* stale, where its Batch went away already */

@@ -49,16 +49,16 @@ static void pumping_begin_in(struct pumping *pumping, uint32_t slot_count, const
         pumping->places[i] = (struct pump_place){.link = 1, .partition = (int32_t)i};
     }
     pumping->link = (struct pump_link){
-        .socket = sockets[0],
-        .requests_max = 5,
         .place_count = 2,
-        .form = {.client = "c",
-                 .client_size = 1,
-                 .transactional_id = transactional_id,
-                 .transactional_id_size = transactional_id != NULL,
-                 .version = VERSION,
-                 .acks = -1,
-                 .timeout_ms = 1000}};
+        .broker = {.socket = sockets[0],
+                   .requests_max = 5,
+                   .form = {.client = "c",
+                            .client_size = 1,
+                            .transactional_id = transactional_id,
+                            .transactional_id_size = transactional_id != NULL,
+                            .version = VERSION,
+                            .acks = -1,
+                            .timeout_ms = 1000}}};
     pumping->pump = (struct pump){.half = pumping->accumulator->sender,
                                   .links = &pumping->link,
                                   .link_count = 1,
@@ -89,7 +89,7 @@ static void pumping_begin(struct pumping *pumping)
 static void pumping_end(struct pumping *pumping)
 {
     struct ledger *ledger = calloc(1, sizeof *ledger);
-    close(pumping->link.socket);
+    close(pumping->link.broker.socket);
     close(pumping->pump.bell);
     if (pumping->broker >= 0) {
         close(pumping->broker);
@@ -122,7 +122,7 @@ static void append_large(struct pumping *pumping, uint32_t partition)
 /* Rounds until the link has begun so many requests. */
 static void begin_requests(struct pumping *pumping, uint32_t count)
 {
-    while (pumping->link.end < count) {
+    while (pumping->link.broker.end < count) {
         round_and_exchange(pumping);
     }
 }
@@ -205,7 +205,7 @@ TEST(a_batch_is_free_when_its_answer_was_well)
     EXPECT(request_read(&pumping) > RECORDS_START);
     EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT - 1);
     answer(&pumping, 0, 0, 42);
-    while (pumping.link.first == 0) {
+    while (pumping.link.broker.first == 0) {
         round_and_exchange(&pumping);
     }
     EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
@@ -221,7 +221,7 @@ TEST(a_pump_with_nothing_to_do_ends)
     while (pump_round(&pumping.pump, &pumping.wakes)) {
         pump_exchange(&pumping.pump);
     }
-    EXPECT_EQ_U64(pumping.link.end, 0);
+    EXPECT_EQ_U64(pumping.link.broker.end, 0);
     pumping_end(&pumping);
 }
 
@@ -243,7 +243,7 @@ TEST(a_stopped_pump_begins_nothing)
     EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
     pump_stop(&pumping.pump);
     EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(pumping.link.end, 0);
+    EXPECT_EQ_U64(pumping.link.broker.end, 0);
     pumping_end(&pumping);
 }
 
@@ -252,7 +252,7 @@ TEST(a_sender_without_room_for_a_request_is_not_rung)
 {
     struct pumping pumping;
     pumping_begin(&pumping);
-    pumping.link.requests_max = 1;
+    pumping.link.broker.requests_max = 1;
     atomic_u32 *sleep = &pumping.arena->globals->sender_sleep;
     EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
     begin_requests(&pumping, 1);
@@ -262,7 +262,7 @@ TEST(a_sender_without_room_for_a_request_is_not_rung)
     EXPECT(pumping.pump.wait_ns <= NS_PER_MS);
     append_large(&pumping, 1);
     EXPECT(pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(pumping.link.end, 1);
+    EXPECT_EQ_U64(pumping.link.broker.end, 1);
     EXPECT_EQ_U64(load_relaxed_u32(sleep), SENDER_AWAKE);
     answer(&pumping, 0, 0, 42);
     pump_exchange(&pumping.pump);
@@ -276,7 +276,7 @@ TEST(a_sender_whose_broker_is_slow_is_not_rung)
     struct pumping pumping;
     pumping_begin(&pumping);
     pumping.arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(pumping.arena)};
-    pumping.link.requests_max = 1;
+    pumping.link.broker.requests_max = 1;
     EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
     begin_requests(&pumping, 1);
     pumping.arena->clock.manual_ns += 50 * NS_PER_MS;
@@ -308,7 +308,7 @@ static void pumping_begin_with_waiter(struct pumping *pumping, uint32_t slot_cou
 {
     pumping_begin_in(pumping, slot_count, NULL);
     pumping->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(pumping->arena)};
-    pumping->link.requests_max = requests_max;
+    pumping->link.broker.requests_max = requests_max;
     for (uint32_t i = 0; i < requests_max; i++) {
         append_large(pumping, 0);
         begin_requests(pumping, i + 1);
@@ -357,7 +357,7 @@ TEST(waiters_are_woken_when_enough_buffers_are_free)
     append_large(&pumping, 0);
     EXPECT(holds_after(&pumping, 1)); /* a request has begun */
     EXPECT_EQ_U64(pumping.pump.tally.batch_count, HELD_BATCHES);
-    pumping.link.requests_max = 1;
+    pumping.link.broker.requests_max = 1;
     EXPECT(!holds_after(&pumping, 1));
     pumping_end(&pumping);
 }
@@ -369,7 +369,7 @@ TEST(waiters_are_woken_behind_the_request_that_has_begun)
     answer(&pumping, 0, 0, 42);
     pump_exchange(&pumping.pump);
     EXPECT(holds_after(&pumping, 1));
-    EXPECT_EQ_U64(pumping.link.end, 2);
+    EXPECT_EQ_U64(pumping.link.broker.end, 2);
     pump_exchange(&pumping.pump);
     EXPECT(!holds_after(&pumping, 1));
     pumping_end(&pumping);
@@ -382,7 +382,7 @@ TEST(waiters_are_woken_where_a_link_has_room)
     EXPECT(holds_after(&pumping, 1));
     answer(&pumping, 0, 0, 42);
     pump_exchange(&pumping.pump);
-    pumping.link.requests_max = 5;
+    pumping.link.broker.requests_max = 5;
     EXPECT(holds_after(&pumping, 1)); /* the batch behind begins */
     pump_exchange(&pumping.pump);
     EXPECT(!holds_after(&pumping, 1));
@@ -408,7 +408,7 @@ TEST(a_partition_without_a_link_ends_the_pump_in_its_time)
     while (pump_round(&pumping.pump, &pumping.wakes)) {
         pump_exchange(&pumping.pump);
     }
-    EXPECT_EQ_U64(pumping.link.end, 0);
+    EXPECT_EQ_U64(pumping.link.broker.end, 0);
     EXPECT_EQ_U64(pumping.pump.due_ns, 0);
     pumping_end(&pumping);
 }
@@ -419,7 +419,7 @@ static void expect_that_it_is_left(struct pumping *pumping)
 {
     pump_exchange(&pumping->pump);
     EXPECT(!pump_round(&pumping->pump, &pumping->wakes));
-    EXPECT_EQ_U64(pumping->link.end - pumping->link.first, 1);
+    EXPECT_EQ_U64(pumping->link.broker.end - pumping->link.broker.first, 1);
     EXPECT_EQ_U64(free_count(pumping), SLOT_COUNT - 1);
 }
 
@@ -432,9 +432,9 @@ TEST(an_answer_with_an_error_stays_where_it_is)
     begin_requests(&pumping, 1);
     answer(&pumping, 0, 6, 42);
     expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.is_strange);
-    EXPECT_EQ_U64(pumping.link.received_size, answer_write(bytes, 0, 6, 42));
-    EXPECT(memcmp(pumping.link.received, bytes, pumping.link.received_size) == 0);
+    EXPECT(pumping.link.broker.is_strange);
+    EXPECT_EQ_U64(pumping.link.broker.received_size, answer_write(bytes, 0, 6, 42));
+    EXPECT(memcmp(pumping.link.broker.received, bytes, pumping.link.broker.received_size) == 0);
     pumping_end(&pumping);
 }
 
@@ -446,7 +446,7 @@ TEST(an_answer_to_another_request_stays_where_it_is)
     begin_requests(&pumping, 1);
     answer(&pumping, 1, 0, 42);
     expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.is_strange);
+    EXPECT(pumping.link.broker.is_strange);
     pumping_end(&pumping);
 }
 
@@ -459,8 +459,8 @@ TEST(a_frame_larger_than_any_answer_is_not_waited_for)
     begin_requests(&pumping, 1);
     EXPECT(write(pumping.broker, head, sizeof head) == sizeof head);
     expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.is_strange);
-    EXPECT_EQ_U64(pumping.link.received_size, sizeof head);
+    EXPECT(pumping.link.broker.is_strange);
+    EXPECT_EQ_U64(pumping.link.broker.received_size, sizeof head);
     pumping_end(&pumping);
 }
 
@@ -474,7 +474,7 @@ TEST(a_socket_at_its_end_is_broken)
     close(pumping.broker);
     pumping.broker = -1;
     expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.is_broken);
+    EXPECT(pumping.link.broker.is_broken);
     pumping_end(&pumping);
 }
 
@@ -487,12 +487,12 @@ TEST(half_of_an_answer_is_waited_for)
     begin_requests(&pumping, 1);
     size_t size = answer_write(bytes, 0, 0, 42);
     for (size_t i = 0; i < size; i++) {
-        EXPECT_EQ_U64(pumping.link.first, 0);
+        EXPECT_EQ_U64(pumping.link.broker.first, 0);
         EXPECT(write(pumping.broker, bytes + i, 1) == 1);
         round_and_exchange(&pumping);
     }
     (void)pump_round(&pumping.pump, &pumping.wakes);
-    EXPECT_EQ_U64(pumping.link.first, 1);
+    EXPECT_EQ_U64(pumping.link.broker.first, 1);
     EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
     pumping_end(&pumping);
 }
@@ -502,10 +502,10 @@ TEST(a_damaged_batch_is_left_before_a_byte_of_it_is_written)
     struct pumping pumping;
     pumping_begin(&pumping);
     EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    while (pumping.link.end == 0) {
+    while (pumping.link.broker.end == 0) {
         EXPECT(pump_round(&pumping.pump, &pumping.wakes));
     }
-    uint8_t *bytes = arena_slot_data(pumping.arena, pumping.link.requests[0].pieces[0].drained.slot_index);
+    uint8_t *bytes = arena_slot_data(pumping.arena, pumping.link.pieces[0][0].drained.slot_index);
     bytes[RECORDS_START + 1] ^= 1;
     expect_that_it_is_left(&pumping);
     EXPECT(pumping.link.is_damaged);
@@ -525,7 +525,7 @@ TEST(a_batch_whose_header_has_a_wild_time_is_left)
             struct slot_header *slot = &pumping.arena->slots[slot_index];
             int64_t *wild = field == 0 ? &slot->base_timestamp_ms : &slot->meta[1].max_timestamp_ms;
             *wild ^= (int64_t)(UINT64_C(1) << bit);
-            while (pumping.link.end == 0) {
+            while (pumping.link.broker.end == 0) {
                 EXPECT(pump_round(&pumping.pump, &pumping.wakes));
             }
             expect_that_it_is_left(&pumping);
@@ -559,7 +559,7 @@ TEST(a_batch_of_a_transaction_goes_in_a_request_that_names_it)
     EXPECT_EQ_U64(load_be16(bytes + REQUEST_TRANSACTIONAL_ID), 1);
     EXPECT(bytes[REQUEST_TRANSACTIONAL_ID + 2] == 'x');
     answer(&pumping, 0, 0, 42);
-    while (pumping.link.first == 0) {
+    while (pumping.link.broker.first == 0) {
         round_and_exchange(&pumping);
     }
     EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
@@ -572,7 +572,7 @@ static void expect_no_request(struct pumping *pumping)
     while (pump_round(&pumping->pump, &pumping->wakes)) {
         pump_exchange(&pumping->pump);
     }
-    EXPECT_EQ_U64(pumping->link.end, 0);
+    EXPECT_EQ_U64(pumping->link.broker.end, 0);
     EXPECT_EQ_U64(pumping->pump.left_count, 1);
     EXPECT_EQ_U64(request_read(pumping), 0);
     pumping_end(pumping);
@@ -582,7 +582,7 @@ TEST(a_batch_of_a_transaction_is_left_by_a_link_that_names_none)
 {
     struct pumping pumping;
     pumping_begin_transaction(&pumping);
-    pumping.link.form.transactional_id = NULL;
+    pumping.link.broker.form.transactional_id = NULL;
     expect_no_request(&pumping);
 }
 
@@ -590,7 +590,7 @@ TEST(a_batch_of_no_transaction_is_left_by_a_link_that_names_one)
 {
     struct pumping pumping;
     pumping_begin(&pumping);
-    pumping.link.form.transactional_id = "x";
+    pumping.link.broker.form.transactional_id = "x";
     expect_no_request(&pumping);
 }
 
@@ -607,7 +607,7 @@ TEST(a_commit_ends_the_pump_when_the_last_batch_is_answered)
     answer(&pumping, 1, 0, 43);
     pump_exchange(&pumping.pump);
     EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(pumping.link.first, 2);
+    EXPECT_EQ_U64(pumping.link.broker.first, 2);
     EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
     pumping_end(&pumping);
 }
@@ -642,8 +642,8 @@ TEST(a_pump_whose_answer_took_long_goes_on_with_what_is_ready)
     pump_exchange(&pumping.pump);
     pumping.pump.last_begun_ns = 0;
     EXPECT(pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(pumping.link.first, 1);
-    EXPECT_EQ_U64(pumping.link.end, 2);
+    EXPECT_EQ_U64(pumping.link.broker.first, 1);
+    EXPECT_EQ_U64(pumping.link.broker.end, 2);
     pumping_end(&pumping);
 }
 
@@ -656,7 +656,7 @@ TEST(an_answer_for_a_partition_that_was_not_asked_for_stays_where_it_is)
     store_be32(bytes + ANSWER_PARTITION, 1);
     answer_send(&pumping, bytes, size);
     expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.is_strange);
+    EXPECT(pumping.link.broker.is_strange);
     pumping_end(&pumping);
 }
 
@@ -667,7 +667,7 @@ TEST(a_frame_of_a_negative_size_is_not_waited_for)
     pumping_begin_with_request(&pumping);
     answer_send(&pumping, head, sizeof head);
     expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.is_strange);
+    EXPECT(pumping.link.broker.is_strange);
     pumping_end(&pumping);
 }
 
@@ -678,7 +678,7 @@ TEST(an_empty_frame_stays_where_it_is)
     pumping_begin_with_request(&pumping);
     answer_send(&pumping, head, sizeof head);
     expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.is_strange);
+    EXPECT(pumping.link.broker.is_strange);
     pumping_end(&pumping);
 }
 
@@ -695,8 +695,8 @@ TEST(a_socket_that_ends_behind_any_byte_of_an_answer_is_broken)
         pumping.broker = -1;
         round_and_exchange(&pumping);
         expect_that_it_is_left(&pumping);
-        EXPECT(pumping.link.is_broken);
-        EXPECT_EQ_U64(pumping.link.received_size, cut);
+        EXPECT(pumping.link.broker.is_broken);
+        EXPECT_EQ_U64(pumping.link.broker.received_size, cut);
         pumping_end(&pumping);
     }
 }
@@ -713,7 +713,7 @@ TEST(an_answer_before_the_end_of_its_socket_is_taken)
     EXPECT(pump_round(&pumping.pump, &pumping.wakes));
     EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
     pump_exchange(&pumping.pump);
-    EXPECT(pumping.link.is_broken);
+    EXPECT(pumping.link.broker.is_broken);
     EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
     pumping_end(&pumping);
 }
@@ -731,9 +731,9 @@ TEST(answers_in_another_order_stay_where_they_are)
     answer_send(&pumping, bytes, 2 * size);
     pump_exchange(&pumping.pump);
     EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT(pumping.link.is_strange);
-    EXPECT_EQ_U64(pumping.link.answered, 0);
-    EXPECT_EQ_U64(pumping.link.received_size, 2 * size);
+    EXPECT(pumping.link.broker.is_strange);
+    EXPECT_EQ_U64(pumping.link.broker.answered, 0);
+    EXPECT_EQ_U64(pumping.link.broker.received_size, 2 * size);
     pumping_end(&pumping);
 }
 
@@ -748,8 +748,8 @@ TEST(a_second_answer_to_a_request_is_no_answer_to_the_next_one)
     (void)answer_write(bytes + size, 0, 0, 43);
     answer_send(&pumping, bytes, 2 * size);
     expect_that_it_is_left(&pumping);
-    EXPECT_EQ_U64(pumping.link.first, 1);
-    EXPECT(pumping.link.is_strange);
+    EXPECT_EQ_U64(pumping.link.broker.first, 1);
+    EXPECT(pumping.link.broker.is_strange);
     pumping_end(&pumping);
 }
 
@@ -760,8 +760,8 @@ TEST(an_answer_that_was_there_before_its_request_stays_where_it_is)
     answer(&pumping, 0, 0, 42);
     pump_exchange(&pumping.pump);
     EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT(pumping.link.is_strange);
-    EXPECT_EQ_U64(pumping.link.end, 0);
+    EXPECT(pumping.link.broker.is_strange);
+    EXPECT_EQ_U64(pumping.link.broker.end, 0);
     pumping_end(&pumping);
 }
 
@@ -775,7 +775,7 @@ TEST(a_throttle_ends_the_pump_with_the_result_taken)
     answer_send(&pumping, bytes, size);
     pump_exchange(&pumping.pump);
     EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT(pumping.link.throttle_ms == 250);
+    EXPECT(pumping.link.broker.throttle_ms == 250);
     EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
     pumping_end(&pumping);
 }
@@ -787,7 +787,7 @@ TEST(correlation_ids_go_on_where_the_lender_ended)
     struct pumping pumping;
     uint8_t bytes[2 * ANSWER_ROOM];
     pumping_begin(&pumping);
-    pumping.link.correlation_first = INT32_MAX;
+    pumping.link.broker.correlation_first = INT32_MAX;
     EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
     begin_requests(&pumping, 1);
     pump_exchange(&pumping.pump);
@@ -800,7 +800,7 @@ TEST(correlation_ids_go_on_where_the_lender_ended)
     EXPECT_EQ_U64(load_be32(bytes + REQUEST_CORRELATION), 0);
     answer(&pumping, INT32_MAX, 0, 42);
     answer(&pumping, 0, 0, 43);
-    while (pumping.link.first < 2) {
+    while (pumping.link.broker.first < 2) {
         round_and_exchange(&pumping);
     }
     EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
@@ -814,7 +814,7 @@ static void pumping_begin_with_little_room(struct pumping *pumping)
 {
     static const int room = 1;
     pumping_begin(pumping);
-    EXPECT(setsockopt(pumping->link.socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
+    EXPECT(setsockopt(pumping->link.broker.socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
 }
 
 TEST(an_answer_to_a_request_that_is_half_written_stays_where_it_is)
@@ -825,15 +825,15 @@ TEST(an_answer_to_a_request_that_is_half_written_stays_where_it_is)
     for (uint32_t i = 0; i < SLOT_COUNT / 2; i++) {
         append_large(&pumping, i % 2);
     }
-    while (!pumping.link.is_sending) {
+    while (!pumping.link.broker.is_sending) {
         round_and_exchange(&pumping);
     }
-    for (uint32_t i = 0; i < pumping.link.end; i++) {
+    for (uint32_t i = 0; i < pumping.link.broker.end; i++) {
         answer_send(&pumping, bytes, answer_of_both(bytes, i));
     }
     pump_exchange(&pumping.pump);
-    EXPECT(pumping.link.is_strange);
-    EXPECT_EQ_U64(pumping.link.answered, pumping.link.end - 1);
+    EXPECT(pumping.link.broker.is_strange);
+    EXPECT_EQ_U64(pumping.link.broker.answered, pumping.link.broker.end - 1);
     pumping_end(&pumping);
 }
 
@@ -848,14 +848,14 @@ TEST(the_rest_of_a_request_follows_when_the_socket_has_room)
     for (uint32_t answered = 0; answered < SLOT_COUNT / 4;) {
         round_and_exchange(&pumping);
         size += request_read(&pumping);
-        uint32_t written_end = pumping.link.end - pumping.link.is_sending;
-        EXPECT(size <= pumping.link.sent_size);
+        uint32_t written_end = pumping.link.broker.end - pumping.link.broker.is_sending;
+        EXPECT(size <= pumping.link.broker.sent_size);
         if (answered < written_end) {
             uint8_t bytes[ANSWER_ROOM];
             answer_send(&pumping, bytes, answer_of_both(bytes, answered++));
         }
     }
-    while (pumping.link.first < SLOT_COUNT / 4) {
+    while (pumping.link.broker.first < SLOT_COUNT / 4) {
         round_and_exchange(&pumping);
     }
     EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);

@@ -174,9 +174,12 @@ static void trip_begin(struct trip *trip, struct randomness *randomness)
                                     .producer = {.id = 4711, .epoch = 3},
                                     .name = {.bytes = name, .size = sizeof name - 1},
                                     .topic_id = {.bytes = "\"\"", .size = 2}};
-    trip->link = (struct ship_link){.socket = trip->sockets[0],
-                                    .form = {.client = "convoy", .client_size = 6, .version = VERSION, .acks = -1},
-                                    .requests_max = 5,
+    trip->link = (struct ship_link){.broker = {.socket = trip->sockets[0],
+                                               .form = {.client = "convoy",
+                                                        .client_size = 6,
+                                                        .version = VERSION,
+                                                        .acks = -1},
+                                               .requests_max = 5},
                                     .request_size_max = 1 << 20,
                                     .lanes = &trip->lane,
                                     .lane_count = 1};
@@ -223,7 +226,7 @@ TEST(a_convoy_ships_a_segment_to_its_end)
     EXPECT_EQ_U64((uint64_t)trip.lane.batch_count, BATCHES);
     EXPECT_EQ_U64((uint64_t)trip.lane.kept.position, BATCHES * BATCH_SIZE);
     EXPECT_EQ_U64((uint64_t)trip.lane.state, SHIP_LANE_ENDS);
-    EXPECT(!trip.link.is_broken);
+    EXPECT(!trip.link.broker.is_broken);
     trip_end(&trip);
 }
 
@@ -320,7 +323,7 @@ TEST(no_answer_acks_what_was_not_sent)
         trip_begin(&trip, &randomness);
         trip.broker.honest_count = (uint32_t)random_below(&randomness, BATCHES);
         trip_run(&trip);
-        EXPECT(trip.lane.kept.offset >= (int64_t)trip.broker.honest_count * RECORDS || trip.link.is_broken);
+        EXPECT(trip.lane.kept.offset >= (int64_t)trip.broker.honest_count * RECORDS || trip.link.broker.is_broken);
         EXPECT(trip.lane.kept.offset <= (int64_t)trip.broker.batch_count * RECORDS);
         EXPECT_EQ_U64((uint64_t)trip.lane.kept.position, (uint64_t)trip.lane.batch_count * BATCH_SIZE);
         trip_end(&trip);

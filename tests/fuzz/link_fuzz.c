@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hostile answers to the requests of a pump: the bytes of a socket come in pieces, as a broker or another program may
+ * Hostile answers to the requests of a link: the bytes of a socket come in pieces, as a broker or another program may
  * send them. `produce` has the reader of one answer; this has what lies around it: frames, their order, and the bytes
  * that are left for the lender. These rules are checked after every piece:
  *
@@ -17,12 +17,11 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "arena/arena.h"
 #include "base/bytes.h"
+#include "broker/link.h"
 #include "format/answers.h"
-#include "sender/pump_link.h"
 
-enum { CHOICES_SIZE = 7, REQUESTS_MAX = 5, BATCHES_MAX = 6, TOPICS_MAX = 2, SLOT_SIZE = 64, FRAME_HEAD_SIZE = 4 };
+enum { CHOICES_SIZE = 7, REQUESTS_MAX = 5, BATCHES_MAX = 6, TOPICS_MAX = 2, BATCH_SIZE = 64, FRAME_HEAD_SIZE = 4 };
 
 struct choices {
     uint8_t version;
@@ -30,56 +29,53 @@ struct choices {
     uint8_t batch_count;
     uint8_t topic_count;
     uint8_t piece_size;  /* bytes that one recv gives; 0: all */
-    uint8_t is_sending;  /* odd: the last byte of the youngest request is not written */
+    uint8_t is_sending;  /* odd: the last byte of the youngest request is not written; 2: the link takes errors */
     uint8_t is_closed;   /* odd: the broker closes its end behind its last byte */
 };
 
 struct drawn {
-    struct arena arena;
     struct produce_topic topics[TOPICS_MAX];
-    struct pump_link link;
+    struct broker_link link;
 };
-
-static uint8_t slots[BATCHES_MAX * SLOT_SIZE];
 
 static uint32_t request_count(const struct choices *choices)
 {
     return 1 + choices->request_count % REQUESTS_MAX;
 }
 
-/* The batches of the request that is next. */
-static uint32_t pieces_make(const struct choices *choices, struct pump_request *request)
+static bool request_begin(const struct choices *choices, struct drawn *drawn)
 {
+    static const uint8_t batch[BATCH_SIZE];
     uint32_t count = 1 + choices->batch_count % BATCHES_MAX;
     uint32_t topic_count = 1 + choices->topic_count % TOPICS_MAX;
-    for (uint32_t i = 0; i < count; i++) {
-        request->pieces[i] = (struct pump_piece){.drained = {.slot_index = i, .size = SLOT_SIZE},
-                                                 .topic = i % topic_count,
-                                                 .partition = (int32_t)i};
+    struct broker_request *request = broker_link_next_request(&drawn->link);
+    for (uint32_t topic = 0; topic < topic_count; topic++) {
+        for (uint32_t i = topic; i < count; i += topic_count) {
+            broker_request_add(request, &drawn->topics[topic], (int32_t)i, BATCH_SIZE);
+            pieces_add_memory(&request->pieces, batch, BATCH_SIZE);
+        }
     }
-    return count;
+    return broker_link_begin(&drawn->link, true, 1);
 }
 
 /* A link whose requests are written, but for the end of the youngest one perhaps. */
 static void link_make(const struct choices *choices, struct drawn *drawn)
 {
-    *drawn = (struct drawn){.arena = {.slot_data = slots}};
-    drawn->arena.geometry.slot_count = BATCHES_MAX;
-    drawn->arena.geometry.slot_stride = SLOT_SIZE;
-    drawn->topics[0] = (struct produce_topic){.name = "a", .name_size = 1, .id = {1}};
-    drawn->topics[1] = (struct produce_topic){.name = "bcd", .name_size = 3, .id = {2}};
-    struct pump_link *link = &drawn->link;
+    *drawn = (struct drawn){.topics = {{.name = "a", .name_size = 1, .id = {1}},
+                                       {.name = "bcd", .name_size = 3, .id = {2}}}};
+    struct broker_link *link = &drawn->link;
     link->form = (struct produce_request){.client = "c", .client_size = 1, .acks = -1};
     link->form.version =
         (int16_t)(PRODUCE_VERSION_MIN + choices->version % (PRODUCE_VERSION_MAX - PRODUCE_VERSION_MIN + 1));
     link->requests_max = REQUESTS_MAX;
-    link->place_count = BATCHES_MAX;
-    if (!pump_link_make(link, FUZZ_SIZE_MAX)) {
+    link->takes_errors = (choices->is_sending & 2) != 0;
+    const struct broker_link_limits limits = {
+        .batch_count = BATCHES_MAX, .pieces_per_batch = 1, .names_size = FUZZ_SIZE_MAX};
+    if (!broker_link_make(link, &limits)) {
         fuzz_fail("no memory");
     }
     for (uint32_t i = 0; i < request_count(choices); i++) {
-        uint32_t count = pieces_make(choices, pump_link_next_request(link));
-        if (!pump_link_begin(link, count, &drawn->arena, drawn->topics, 1)) {
+        if (!request_begin(choices, drawn)) {
             fuzz_fail("no memory");
         }
         link->is_sending = false;
@@ -87,11 +83,14 @@ static void link_make(const struct choices *choices, struct drawn *drawn)
     link->is_sending = choices->is_sending % 2 != 0;
 }
 
-static void results_check(const struct pump_link *link)
+static void results_check(const struct broker_link *link)
 {
     for (uint32_t number = link->first; number != link->answered; number++) {
-        const struct pump_request *request = &link->requests[number % PUMP_REQUESTS_MAX];
-        for (uint32_t i = 0; i < request->produce.batch_count; i++) {
+        const struct broker_request *request = &link->requests[number % BROKER_REQUESTS_MAX];
+        if (request->is_refused && !link->takes_errors) {
+            fuzz_fail("a link that takes no errors has taken one");
+        }
+        for (uint32_t i = 0; i < request->produce.batch_count && !request->is_refused; i++) {
             if (!request->results[i].is_answered) {
                 fuzz_fail("a request counts as answered, and a batch of it has no result");
             }
@@ -99,7 +98,7 @@ static void results_check(const struct pump_link *link)
     }
 }
 
-static void link_check(const struct pump_link *link, const uint8_t *bytes, uint32_t answered_before, bool was_strange)
+static void link_check(const struct broker_link *link, const uint8_t *bytes, uint32_t answered_before, bool was_strange)
 {
     const uint8_t *end = bytes + link->received_total;
     results_check(link);
@@ -129,16 +128,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memory_system.incoming_size = size - CHOICES_SIZE;
     memory_system.incoming_piece = choices.piece_size == 0 ? FUZZ_SIZE_MAX : choices.piece_size;
     memory_system.is_incoming_closed = choices.is_closed % 2 != 0;
-    for (uint64_t now_ns = 2; pump_link_is_well(&drawn.link) && memory_system.incoming_size > 0; now_ns++) {
+    bool is_over = false;
+    for (uint64_t now_ns = 2; !is_over && memory_system.incoming_size > 0; now_ns++) {
         uint32_t answered_before = drawn.link.answered;
-        pump_link_receive(&drawn.link, now_ns);
+        broker_link_receive(&drawn.link, now_ns);
         link_check(&drawn.link, data + CHOICES_SIZE, answered_before, false);
+        is_over = drawn.link.is_broken || drawn.link.is_strange;
     }
     uint32_t answered_before = drawn.link.answered;
     bool was_strange = drawn.link.is_strange;
-    pump_link_receive(&drawn.link, UINT64_MAX); /* once more: an end is found, and a strange link stays strange */
+    broker_link_receive(&drawn.link, UINT64_MAX); /* once more: an end is found, and a strange link stays strange */
     link_check(&drawn.link, data + CHOICES_SIZE, answered_before, was_strange);
-    pump_link_free(&drawn.link);
+    broker_link_free(&drawn.link);
     return 0;
 }
 
@@ -153,7 +154,7 @@ static size_t answers_write(const struct choices *choices, uint8_t *target, size
     size_t size = 0;
     link_make(choices, &drawn);
     for (uint32_t i = 0; i < drawn.link.end; i++) {
-        const struct produce_request *request = &pump_link_request(&drawn.link, i)->produce;
+        const struct produce_request *request = &broker_link_request(&drawn.link, i)->produce;
         size_t answer_size = answer_write(request, i, answer);
         if (size + FRAME_HEAD_SIZE + answer_size > room) {
             break;
@@ -162,7 +163,7 @@ static size_t answers_write(const struct choices *choices, uint8_t *target, size
         memcpy(target + size + FRAME_HEAD_SIZE, answer, answer_size);
         size += FRAME_HEAD_SIZE + answer_size;
     }
-    pump_link_free(&drawn.link);
+    broker_link_free(&drawn.link);
     return size;
 }
 

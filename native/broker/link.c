@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "broker/link.h"
+
+#include "base/bytes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum {
+    FRAME_HEAD_SIZE = 4,
+    CORRELATION_SIZE = 4,
+    RESPONSE_ROOM = 64 << 10, /* and this for each batch, and the names: */
+    RESPONSE_ROOM_OF_BATCH = 256,
+};
+
+/* ---- memory ---- */
+
+static bool request_make(const struct broker_link *link, struct broker_request *request, uint32_t pieces_per_batch)
+{
+    size_t count = link->batches_max;
+    size_t piece_count = (1 + pieces_per_batch) * count + 1;
+    request->produce = link->form;
+    request->produce.topics = request->topics = calloc(count, sizeof *request->topics);
+    request->produce.batches = request->batches = calloc(count, sizeof *request->batches);
+    request->results = calloc(count, sizeof *request->results);
+    request->cuts = calloc(count, sizeof *request->cuts);
+    request->pieces.iovecs = calloc(piece_count, sizeof *request->pieces.iovecs);
+    request->pieces.files = calloc(piece_count, sizeof *request->pieces.files);
+    return request->topics != NULL && request->batches != NULL && request->results != NULL &&
+           request->cuts != NULL && request->pieces.iovecs != NULL && request->pieces.files != NULL;
+}
+
+/* Room for the response to the largest request: each batch is of a topic of its own, or all are of one. */
+static bool answer_make(struct broker_link *link, size_t names_size)
+{
+    struct produce_request largest = link->form;
+    struct produce_topic *topics = calloc(link->batches_max, sizeof *topics);
+    for (uint32_t i = 0; topics != NULL && i < link->batches_max; i++) {
+        topics[i].batch_count = link->batches_max;
+    }
+    largest.topics = topics;
+    largest.topic_count = largest.batch_count = link->batches_max;
+    if (topics != NULL) {
+        link->answer.tables = calloc(produce_tables_size(&largest), sizeof *link->answer.tables);
+    }
+    free(topics);
+    link->received_room = RESPONSE_ROOM + (size_t)RESPONSE_ROOM_OF_BATCH * link->batches_max + names_size;
+    link->received = malloc(link->received_room);
+    return link->answer.tables != NULL && link->received != NULL;
+}
+
+bool broker_link_make(struct broker_link *link, const struct broker_link_limits *limits)
+{
+    CHECK(link->requests_max > 0 && link->requests_max <= BROKER_REQUESTS_MAX);
+    CHECK(limits->batch_count > 0);
+    link->batches_max = limits->batch_count;
+    bool is_made = answer_make(link, limits->names_size);
+    for (uint32_t i = 0; i < BROKER_REQUESTS_MAX && is_made; i++) {
+        is_made = request_make(link, &link->requests[i], limits->pieces_per_batch);
+    }
+    return is_made;
+}
+
+void broker_link_free(struct broker_link *link)
+{
+    for (uint32_t i = 0; i < BROKER_REQUESTS_MAX; i++) {
+        free(link->requests[i].topics);
+        free(link->requests[i].batches);
+        free(link->requests[i].results);
+        free(link->requests[i].cuts);
+        free(link->requests[i].pieces.iovecs);
+        free(link->requests[i].pieces.files);
+        free(link->requests[i].own);
+    }
+    free(link->answer.tables);
+    free(link->received);
+}
+
+/* ---- to compose a request ---- */
+
+struct broker_request *broker_link_next_request(struct broker_link *link)
+{
+    CHECK(broker_link_has_room(link));
+    struct broker_request *request = broker_link_request(link, link->end);
+    request->produce.topic_count = request->produce.batch_count = 0;
+    request->pieces.count = request->pieces.next = 0;
+    return request;
+}
+
+static bool is_same_topic(const struct produce_topic *one, const struct produce_topic *other)
+{
+    return one->name_size == other->name_size &&
+           (one->name == other->name || memcmp(one->name, other->name, one->name_size) == 0);
+}
+
+void broker_request_add(struct broker_request *request, const struct produce_topic *topic, int32_t partition,
+                        uint32_t size)
+{
+    struct produce_request *produce = &request->produce;
+    if (produce->topic_count == 0 || !is_same_topic(&request->topics[produce->topic_count - 1], topic)) {
+        request->topics[produce->topic_count] = *topic;
+        request->topics[produce->topic_count++].batch_count = 0;
+    }
+    request->topics[produce->topic_count - 1].batch_count++;
+    request->batches[produce->batch_count++] = (struct produce_batch){.partition = partition, .size = size};
+    pieces_add_gap(&request->pieces);
+}
+
+static bool own_reserve(struct broker_request *request)
+{
+    size_t room = produce_own_size_max(&request->produce);
+    CHECK(room > 0);
+    if (room <= request->own_room) {
+        return true;
+    }
+    uint8_t *own = realloc(request->own, room);
+    if (own != NULL) {
+        request->own = own;
+        request->own_room = room;
+    }
+    return own != NULL;
+}
+
+bool broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_ns)
+{
+    struct broker_request *request = broker_link_request(link, link->end);
+    CHECK(request->produce.batch_count > 0 && request->produce.batch_count <= link->batches_max);
+    if (!own_reserve(request)) {
+        return false;
+    }
+    size_t own_size = produce_encode(&request->produce, request->own, request->cuts);
+    store_be32(request->own + PRODUCE_CORRELATION, broker_link_correlation(link, link->end));
+    pieces_add_gap(&request->pieces);
+    pieces_fill_gaps(&request->pieces, request->own, request->cuts, own_size);
+    request->sent_size = 0;
+    request->is_checked = is_checked;
+    request->is_refused = false;
+    request->begun_ns = now_ns;
+    link->end++;
+    link->is_sending = true;
+    return true;
+}
+
+/* ---- to send it ---- */
+
+void broker_link_send(struct broker_link *link)
+{
+    struct broker_request *request = broker_link_request(link, link->end - 1);
+    CHECK(!link->is_sending || request->is_checked);
+    while (link->is_sending && !link->is_broken) {
+        ssize_t size = pieces_send_some(&request->pieces, link->socket);
+        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            return;
+        }
+        if (size < 0 && errno != EINTR) {
+            link->is_broken = true;
+        } else if (size > 0) {
+            pieces_advance(&request->pieces, (size_t)size);
+            request->sent_size += (uint64_t)size;
+            link->sent_size += (uint64_t)size;
+            link->is_sending = request->pieces.next < request->pieces.count;
+        }
+    }
+}
+
+/* ---- to take responses ---- */
+
+/* The oldest request is answered; `is_well` is false if it is refused. */
+static void request_answered(struct broker_link *link, bool is_well, uint64_t now_ns)
+{
+    struct broker_request *request = broker_link_request(link, link->answered);
+    CHECK(link->answered < link->end);
+    CHECK(now_ns >= request->begun_ns);
+    uint64_t latency_ns = now_ns - request->begun_ns;
+    request->answered_ns = now_ns;
+    request->is_refused = !is_well;
+    link->has_refused |= !is_well;
+    link->latency_sum_ns += latency_ns;
+    link->latency_max_ns = latency_ns > link->latency_max_ns ? latency_ns : link->latency_max_ns;
+    link->answered++;
+    link->request_count++;
+    if (is_well && link->answer.throttle_ms > link->throttle_ms) {
+        link->throttle_ms = link->answer.throttle_ms;
+    }
+}
+
+/* Returns false if it is no response to the oldest request that the link takes. */
+static bool answer_take(struct broker_link *link, const uint8_t *bytes, size_t size, uint64_t now_ns)
+{
+    uint32_t written_end = link->end - link->is_sending;
+    uint32_t correlation = broker_link_correlation(link, link->answered);
+    struct broker_request *request = broker_link_request(link, link->answered);
+    if (link->answered == written_end) {
+        return false;
+    }
+    link->answer.results = request->results;
+    bool is_well = produce_answer_read(&request->produce, correlation, bytes, size, &link->answer);
+    bool is_error = size >= CORRELATION_SIZE && load_be32(bytes) == correlation;
+    if (!is_well && !(link->takes_errors && is_error)) {
+        return false;
+    }
+    request_answered(link, is_well, now_ns);
+    return true;
+}
+
+/* Takes the whole frames in the buffer, up to one that is not ordinary. */
+static void frames_take(struct broker_link *link, uint64_t now_ns)
+{
+    size_t begin = 0;
+    while (link->received_size - begin >= FRAME_HEAD_SIZE) {
+        size_t size = load_be32(link->received + begin);
+        size_t left = link->received_size - begin - FRAME_HEAD_SIZE;
+        if (size > link->received_room - FRAME_HEAD_SIZE) {
+            link->is_strange = true;
+            break;
+        }
+        if (size > left) {
+            break;
+        }
+        if (!answer_take(link, link->received + begin + FRAME_HEAD_SIZE, size, now_ns)) {
+            link->is_strange = true;
+            break;
+        }
+        begin += FRAME_HEAD_SIZE + size;
+    }
+    CHECK(begin <= link->received_size);
+    link->received_size -= begin;
+    memmove(link->received, link->received + begin, link->received_size);
+}
+
+void broker_link_receive(struct broker_link *link, uint64_t now_ns)
+{
+    while (!link->is_broken && !link->is_strange) {
+        size_t room = link->received_room - link->received_size;
+        CHECK(room > 0);
+        ssize_t size = recv(link->socket, link->received + link->received_size, room, MSG_DONTWAIT);
+        if (size < 0 && errno == EINTR) {
+            continue;
+        }
+        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            return;
+        }
+        if (size <= 0) {
+            link->is_broken = true;
+            return;
+        }
+        link->received_total += (uint64_t)size;
+        link->received_size += (size_t)size;
+        frames_take(link, now_ns);
+        if ((size_t)size < room) {
+            return; /* the socket is empty: poll reports more */
+        }
+    }
+}

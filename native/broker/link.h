@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A plain socket to a broker, and the Produce requests on it.
+ *
+ *   requests   | 7 | 8 | 9 | 10 | 11 |      counted from 0; the correlation id is correlation_first + number
+ *                ^ first   ^ answered ^ end
+ *   request    | own | batch | own | batch | own |      pieces (pieces.h): memory, ranges of files
+ *
+ * The owner of a link composes its requests, and completes those that are answered. There are two owners: the pump
+ * sends batches of the arena (sender/pump.h), and the convoy sends batches of a log (shipping/convoy.h).
+ *
+ * Rules
+ *   Nothing is in flight in the beginning.
+ *   A request has at most one batch of each partition, as Kafka requires. The batches of a topic are adjacent.
+ *   No call waits for the broker. All bytes of a request are written before those of the next one.
+ *   A request has a policy. If its batches are to be checked, its owner checks them before its first byte is written,
+ *   and sets `is_checked`. Otherwise, they are sent unchanged, and `is_checked` is true from the beginning.
+ *   A response without an error, to the oldest request, is used here. If the link `takes_errors`, so is one with an
+ *   error, and its request is `is_refused`. Any other response makes the link strange, and stays in `received`.
+ *   The correlation ids continue those of the previous owner of the socket. So a second response to an earlier request
+ *   is never taken for the response to a request that is in flight now.
+ *   broker_link_send and broker_link_receive read the pieces and change nothing in them. Other threads may use the
+ *   arena meanwhile.
+ *
+ * The broker's bytes are input: a frame is read when all of it has arrived, within the bounds of its buffer.
+ */
+#ifndef BROKER_LINK_H
+#define BROKER_LINK_H
+
+#include "base/check.h"
+#include "broker/pieces.h"
+#include "format/produce.h"
+
+enum { BROKER_REQUESTS_MAX = 16 };
+
+struct broker_request {
+    struct produce_request produce;
+    struct produce_topic *topics;
+    struct produce_batch *batches;
+    struct produce_result *results; /* valid after it was answered, unless it was refused */
+    struct pieces pieces;
+    size_t *cuts;
+    uint8_t *own;
+    size_t own_room;
+    uint64_t sent_size;
+    uint64_t begun_ns;
+    uint64_t answered_ns;
+    bool is_checked;
+    bool is_refused; /* its response has an error */
+};
+
+struct broker_link {
+    /* the owner's, before broker_link_make */
+    int socket;
+    struct produce_request form; /* client, transactional id, version, acks and timeout of each request */
+    uint32_t correlation_first;  /* the correlation id of number 0; after INT32_MAX, ids continue with 0 */
+    uint32_t requests_max;
+    bool takes_errors;
+
+    uint32_t batches_max; /* of a request */
+    struct broker_request requests[BROKER_REQUESTS_MAX]; /* number n in place n % BROKER_REQUESTS_MAX */
+    uint32_t first;    /* not completed; the owner advances it */
+    uint32_t answered; /* the first that is not answered */
+    uint32_t end;
+    struct produce_answer answer;
+    uint8_t *received;
+    size_t received_room;
+    size_t received_size;
+    bool is_sending; /* bytes of the youngest request are left */
+    bool is_broken;  /* the socket is at its end */
+    bool is_strange; /* a response is not ordinary, and lies in `received` */
+    bool has_refused; /* a request is refused */
+    int32_t throttle_ms;
+    uint32_t request_count; /* answered */
+    uint64_t sent_size;
+    uint64_t received_total;
+    uint64_t latency_sum_ns; /* of requests, from their beginning to their responses */
+    uint64_t latency_max_ns;
+};
+
+/* The limits of a request. */
+struct broker_link_limits {
+    uint32_t batch_count;
+    uint32_t pieces_per_batch;
+    size_t names_size; /* bytes of the names of all topics */
+};
+
+/* Returns false if memory is short. broker_link_free follows in either case. */
+bool broker_link_make(struct broker_link *link, const struct broker_link_limits *limits);
+void broker_link_free(struct broker_link *link);
+
+static inline struct broker_request *broker_link_request(struct broker_link *link, uint32_t number)
+{
+    return &link->requests[number % BROKER_REQUESTS_MAX];
+}
+
+static inline uint32_t broker_link_correlation(const struct broker_link *link, uint32_t number)
+{
+    return (link->correlation_first + number) & INT32_MAX;
+}
+
+/* Requests that are not completed. */
+static inline uint32_t broker_link_in_flight(const struct broker_link *link)
+{
+    CHECK(link->first <= link->answered && link->answered <= link->end);
+    return link->end - link->first;
+}
+
+/* True while nothing extraordinary has happened. */
+static inline bool broker_link_is_well(const struct broker_link *link)
+{
+    return !link->is_broken && !link->is_strange && !link->has_refused && link->throttle_ms == 0;
+}
+
+/* True if another request may begin. */
+static inline bool broker_link_has_room(const struct broker_link *link)
+{
+    return broker_link_is_well(link) && !link->is_sending && broker_link_in_flight(link) < link->requests_max;
+}
+
+/* Returns the next request, without batches. */
+struct broker_request *broker_link_next_request(struct broker_link *link);
+
+/* Adds a batch of this topic to the request. Its caller adds its pieces next. */
+void broker_request_add(struct broker_request *request, const struct produce_topic *topic, int32_t partition,
+                        uint32_t size);
+
+/* Makes the next request the youngest one. If memory is short, returns false, and nothing was begun. */
+bool broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_ns);
+
+/* Writes what the socket accepts. The youngest request is checked. */
+void broker_link_send(struct broker_link *link);
+
+/* Takes the responses that have arrived. */
+void broker_link_receive(struct broker_link *link, uint64_t now_ns);
+
+#endif
