@@ -49,6 +49,7 @@ from shmaccum.segment_log.file_names import (
     LOCK_FILE,
     LOG,
     META_FILE,
+    META_UUID_KEY,
     META_VERSION_KEY,
     PRODUCER_IDS_FILE,
     RECOVERY_POINTS_FILE,
@@ -74,8 +75,8 @@ from shmaccum.segment_log.segment import Tail
 from shmaccum.segment_log.shipped import Shipped, read_shipped
 from shmaccum.segment_log.small_files import (
     offsets_checkpoint,
-    parse_uuid,
     properties,
+    read_directory_id,
     read_offsets_checkpoint,
     read_properties,
     read_topic_id,
@@ -88,7 +89,6 @@ from shmaccum.segment_log.transaction_files import TransactionFiles
 from shmaccum.units import format_count
 
 META_VERSION = "1"
-META_UUID_KEY = "directory.id"
 
 OPEN_PARTITIONS_MAX, OPEN_PARTITIONS_PARTS = 256, 12
 """Partitions that are open at once: so many, or this part of the limit of open files, because each has three. Whichever
@@ -209,7 +209,7 @@ class LogDirectory(ClosedOnExit):
             text = uuid_text(new_uuid)
             replace_file_synced(path, properties({META_VERSION_KEY: META_VERSION, META_UUID_KEY: text}))
             sync_path(self.path)
-        return parse_uuid(read_properties(path).get(META_UUID_KEY, ""))
+        return read_directory_id(path)
 
     # --- identity
 
@@ -307,7 +307,7 @@ class LogDirectory(ClosedOnExit):
 
     def _is_same_log(self) -> bool:
         try:
-            return parse_uuid(read_properties(self._file(META_FILE)).get(META_UUID_KEY, "")) == self.uuid
+            return read_directory_id(self._file(META_FILE)) == self.uuid
         except (FileNotFoundError, NotADirectoryError, NotALogError):
             return False
 

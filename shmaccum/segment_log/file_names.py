@@ -53,6 +53,7 @@ OF_A_SEGMENT = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 LOCK_FILE = ".lock"
 META_FILE = "meta.properties"
+META_UUID_KEY = "directory.id"
 META_VERSION_KEY = "shmaccum.version"
 PRODUCER_IDS_FILE = "producer-ids"
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"

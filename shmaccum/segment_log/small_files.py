@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from shmaccum.durability import sync_folder
 from shmaccum.exceptions import NotALogError
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log.file_names import LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE, TEMPORARY
+from shmaccum.segment_log.file_names import LEADER_EPOCHS_FILE, META_UUID_KEY, PARTITION_METADATA_FILE, TEMPORARY
 from shmaccum.segment_log.regular_files import open_regular
 
 UUID_SIZE = 16
@@ -97,6 +97,22 @@ def parse_uuid(text: str) -> bytes:
     if len(value) != UUID_SIZE:
         raise NotALogError(f"{text!r} is no uuid as Kafka writes them")
     return value
+
+
+def read_directory_id(path: str) -> bytes:
+    """The 16 bytes of the id of a log directory, from its ``meta.properties``.
+
+    Raises:
+        NotALogError: the file has no id.
+        OSError: the file cannot be read.
+    """
+    try:
+        return parse_uuid(read_properties(path).get(META_UUID_KEY, ""))
+    except NotALogError as error:
+        raise NotALogError(
+            f"{path} has no {META_UUID_KEY} ({error}): copy the file back from a backup, or write "
+            f"{META_UUID_KEY}={uuid_text(os.urandom(UUID_SIZE))} into it, which makes the log a new one for its clients"
+        ) from None
 
 
 def offsets_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:

@@ -37,12 +37,12 @@ from shmaccum import clock, descriptors
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.closing import ClosedOnExit
 from shmaccum.config import ServerOptions
-from shmaccum.exceptions import InvalidArgumentError, ServerUnreachableError
+from shmaccum.exceptions import InvalidArgumentError, NotALogError, ServerUnreachableError
 from shmaccum.questions import Questions
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.file_names import META_FILE
 from shmaccum.segment_log.reader import LogReader
-from shmaccum.segment_log.small_files import parse_uuid, read_properties
+from shmaccum.segment_log.small_files import read_directory_id
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.cluster import Address, Cluster
 from shmaccum.serving.connection import Connection, FrameLimits
@@ -100,7 +100,6 @@ CLOSED_PARTS = 16
 """One in so many of the idle clients is closed at once."""
 STALLED_S = 1.0
 """A request of which nothing arrives for so long is given up, where others wait for its memory."""
-META_UUID_KEY = "directory.id"
 
 
 @final
@@ -902,8 +901,13 @@ def _consumer_limits(options: ServerOptions) -> ConsumerLimits:
 
 
 def _cluster_id(directory: str) -> uuid.UUID:
-    properties = read_properties(os.path.join(directory, META_FILE))
-    return uuid.UUID(bytes=parse_uuid(properties[META_UUID_KEY]))
+    try:
+        return uuid.UUID(bytes=read_directory_id(os.path.join(directory, META_FILE)))
+    except FileNotFoundError:
+        raise NotALogError(
+            f"{directory} is empty, and a server that only reads makes no log: start its writer first, as a sender "
+            f"(--sink log:{directory}), or serve it with --writable"
+        ) from None
 
 
 def _is_loopback(host: str) -> bool:

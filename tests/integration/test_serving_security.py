@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -38,6 +40,7 @@ from tests.support.log_server import (
     served,
     stranger,
 )
+from tests.support.processes import wait_until
 from tests.support.segment_log import TOPIC
 
 LOOPBACK = "127.0.0.1"
@@ -173,6 +176,41 @@ def test_a_new_certificate_is_taken_over_while_the_server_runs(tmp_path: Path, p
             with stranger(address) as plain, contextlib.suppress(ssl.SSLCertVerificationError):
                 context.wrap_socket(plain, server_hostname=LOOPBACK).close()
                 break
+
+
+@pytest.mark.parametrize("harm", ["removed", "a folder", "half", "another key", "open to others"])
+def test_a_server_goes_on_with_its_former_certificate(
+    tmp_path: Path, pem: Pem, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    own: dict[str, Any] = {name: str(tmp_path / Path(path).name) for name, path in pem.server.items()}
+    for name, path in own.items():
+        shutil.copy(pem.server[name], path)
+        os.chmod(path, 0o600)
+    caplog.set_level(logging.INFO)
+    key = Path(own["ssl_keyfile"])
+    content = key.read_bytes()
+    with served(tmp_path / "log", **own) as address:
+        produce(address, range(3), **of_kafka_python(pem))
+        if harm == "half":
+            key.write_bytes(content[:100])
+        elif harm == "another key":
+            key.write_bytes(trustme.CA().issue_cert(LOOPBACK).private_key_pem.bytes())
+        elif harm == "open to others":
+            key.chmod(0o644)
+        else:
+            key.unlink()
+            if harm == "a folder":
+                key.mkdir()
+        wait_until(lambda: "the former content goes on" in caplog.text, "the server has looked at its files")
+        assert str(key) in caplog.text
+        produce(address, range(3), **of_kafka_python(pem))
+        if harm == "a folder":
+            key.rmdir()
+        key.touch(0o600)
+        key.chmod(0o600)
+        key.write_bytes(content)
+        wait_until(lambda: "that is in" in caplog.text, "the server has taken its files over")
+        produce(address, range(3), **of_kafka_python(pem))
 
 
 def test_a_server_with_tls_may_be_reached_from_other_hosts(tmp_path: Path, pem: Pem) -> None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import pytest
 
-from shmaccum.exceptions import NotARegularFileError
+from shmaccum.exceptions import NotALogError, NotARegularFileError
 from shmaccum.segment_log import LogDirectory, LogReader, check_log
 from shmaccum.segment_log.file_names import (
     LOCK_FILE,
@@ -25,6 +25,7 @@ from shmaccum.segment_log.file_names import (
     TEMPORARY,
     TRANSACTIONS_FOLDER,
 )
+from shmaccum.serving import LogServer
 from tests.support.segment_log import TOPIC, make_batches, open_log
 
 WATCHDOG_S = 60
@@ -171,3 +172,27 @@ def test_a_reader_follows_a_link_to_a_regular_file(written: Path, tmp_path: Path
     segment.rename(tmp_path / "elsewhere")
     segment.symlink_to(tmp_path / "elsewhere")
     assert list(LogReader(written).partition(TOPIC, 0).records()) == records
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "is empty, and a server that only reads makes no log: start its writer first"),
+        (b"", "meta.properties has no directory.id .* copy the file back"),
+        (b"directory.id=nonsense\n", "meta.properties has no directory.id .* copy the file back"),
+    ],
+)
+def test_a_reading_server_says_why_a_folder_is_no_log(tmp_path: Path, content: bytes | None, sentence: str) -> None:
+    if content is not None:
+        (tmp_path / META_FILE).write_bytes(content)
+    with pytest.raises(NotALogError, match=sentence):
+        LogServer(tmp_path, "127.0.0.1:0")
+
+
+def test_a_writer_says_what_to_do_without_the_id_of_its_log(tmp_path: Path) -> None:
+    with open_log(tmp_path):
+        pass
+    meta = tmp_path / META_FILE
+    meta.write_text("".join(line for line in meta.read_text().splitlines(True) if "directory.id" not in line))
+    with pytest.raises(NotALogError, match=r"has no directory\.id .* copy the file back"):
+        LogDirectory(tmp_path)
