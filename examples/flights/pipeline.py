@@ -39,6 +39,7 @@ VICTIM = 2
 LOOK_EVERY_S = 0.05
 STALK_EVERY_S = 0.0005
 DRAIN_TIMEOUT_S = 60.0
+IDLE_EXIT = "10s"
 
 Watcher = Callable[[int, int, int], None]
 """A function that is told now and then how many events are prepared, sent, and delivered."""
@@ -49,6 +50,10 @@ class Sender:
 
     def __init__(self, arena_name: str, directory: Path, listen: str | None) -> None:
         command = [sys.executable, "-m", "shmaccum", "sender", arena_name, "--sink", f"log:{directory}"]
+        command += [
+            "--idle-exit",
+            IDLE_EXIT,
+        ]  # for a run that is killed by SIGKILL, whose arena has no other process then
         command += ["-X", f"partitions={PARTITION_COUNT}", *([] if listen is None else ["--listen", listen])]
         self._messages = directory.with_name("sender.log")
         with self._messages.open("ab") as messages:

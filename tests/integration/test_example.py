@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.flights import data
+from examples.flights import data, pipeline
 from setup import ROOT
 from shmaccum.arena import Arena
 from shmaccum.exceptions import ShmaccumError
@@ -54,6 +54,21 @@ def is_sending(arena: str) -> bool:
     with contextlib.suppress(ShmaccumError), Arena.open_read_only(arena) as attached:
         return attached.native.sender_is_alive
     return False
+
+
+def test_the_sender_of_a_killed_run_ends(tmp_path: Path, arena_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "IDLE_EXIT", "100ms")
+    with Arena.create(arena_name):
+        sender = pipeline.Sender(arena_name, tmp_path / "log", None)
+        try:
+            wait_until(lambda: is_sending(arena_name), "the sender has its role")
+        except BaseException:
+            sender.end()
+            raise
+    try:
+        assert sender._process.wait(WATCHDOG_S) == 0
+    finally:
+        sender.end()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
