@@ -98,7 +98,6 @@ def test_the_time_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large_c
 
 @pytest.mark.parametrize("sink", ["null", "log", "memory"])
 def test_the_start_of_a_sender_imports_nothing_slow(sink: str) -> None:
-    program = (
-        f"import sys, shmaccum.sender.__main__, shmaccum.sinks.{sink}; print([m for m in {SLOW!r} if m in sys.modules])"
-    )
+    imports = f"import sys, shmaccum.sender.__main__, shmaccum.sinks.{sink}"
+    program = f"{imports}; print([m for m in {SLOW!r} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
