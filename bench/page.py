@@ -42,9 +42,9 @@ Benchmarks
 ==========
 
 This page is written from ``bench/results`` by ``python -m bench.page``. Each row names a question.
-``python -m bench NAME`` asks the question again on your machine. ``python -m bench.page --show NAME`` prints everything
-measured: every contender, the spread of its rounds, the versions, and the guarantees. ``make bench`` asks all questions
-that need no broker and no Spark, ``make bench-full`` asks all.
+``python -m bench NAME`` asks the question again on your machine. ``python -m bench.page --show NAME`` prints
+everything measured: every contender, the spread of its rounds, the versions, and the guarantees. ``make bench`` asks
+all questions that need no broker and no Spark, ``make bench-full`` asks all.
 
 The contenders of a question run in turn, after one warm-up each. A figure is the median of the rounds. A ratio is the
 median of the ratios to the peer round by round, because a busy moment slows both. A contender is called better or worse
