@@ -370,6 +370,7 @@ class Sender:
             return
         self._bell_at_ns = now_ns + NS_PER_S
         self._look_at_presence()
+        self._look_at_server(self._host)
         try:
             if not self._doorbell.look():
                 return
@@ -383,6 +384,14 @@ class Sender:
             )
             self._host.report(Report(Kind.IMPAIRED, sentence))
         self._rounds.renew_bell()
+
+    def _look_at_server(self, host: Host) -> None:
+        problem = None if self._log_server is None else self._log_server.problem
+        if problem is not None:
+            sentence = (
+                f"the server of the log does not work ({problem}): look at the sender's log, or restart the sender"
+            )
+            host.report(Report(Kind.IMPAIRED, sentence))
 
     def _look_at_presence(self) -> None:
         """Without its socket nobody finds the process of a sender: to replace it when it is stopped, or to stop it."""

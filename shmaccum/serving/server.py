@@ -23,6 +23,7 @@ import contextlib
 import functools
 import ipaddress
 import logging
+import math
 import os
 import selectors
 import socket
@@ -85,7 +86,7 @@ BACKLOG = 512
 ACCEPTED_MAX = 64
 """Clients that are welcomed in one round of the loop."""
 MAINTAIN_INTERVAL_S = 1.0
-PROBLEM_PAUSE_S = 0.2
+PROBLEM_PAUSE_S, PROBLEM_KEPT_S = 0.2, 5.0
 NUMBERS_TIMEOUT_S = 2.0
 FAILED_LOGIN_DELAY_S = 1.0
 IDLE_S, UNREAD_S, LONG_WAIT_S = 5.0, 10.0, 60.0
@@ -185,6 +186,7 @@ class LogServer(ClosedOnExit):
         """A client whose socket has this number or a higher one takes the place of an idle one."""
         self._is_stopped = False
         self._is_accepting = True
+        self._problem, self._problem_s = "", -math.inf
 
     def _open_log(self, teller: LogDirectory | None) -> None:
         """The parts that read and write the log.
@@ -249,9 +251,15 @@ class LogServer(ClosedOnExit):
     def _run_once_or_tell(self) -> None:
         try:
             self.run_once()
-        except Exception:
+        except Exception as error:
+            self._problem, self._problem_s = repr(error), clock.monotonic()
             logger.exception("the server of %s has a problem and goes on", self.directory)
             time.sleep(PROBLEM_PAUSE_S)
+
+    @property
+    def problem(self) -> str | None:
+        """The last exception that interrupted the loop, for a few seconds; from any thread."""
+        return self._problem if clock.monotonic() - self._problem_s < PROBLEM_KEPT_S else None
 
     def run_once(self) -> None:
         """Waits until something is to be done, and does it."""

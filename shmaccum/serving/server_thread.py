@@ -79,6 +79,13 @@ class ServerThread:
         """The function that answers a scrape (`LogServer.families`)."""
         return self._server.families
 
+    @property
+    def problem(self) -> str | None:
+        """The reason why clients are not served, as far as is known: the loop fails, or the thread has ended."""
+        if not self._thread.is_alive() and not self._is_closed.is_set():
+            return "the thread of the server has ended"
+        return self._server.problem
+
     def close(self, timeout_s: float = math.inf) -> None:
         """Ends the thread and every connection. Doing it twice does nothing.
 

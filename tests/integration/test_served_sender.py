@@ -21,6 +21,8 @@ import pytest
 from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, SenderBusyError
+from shmaccum.observe.health import troubles
+from shmaccum.observe.observation import Observer
 from shmaccum.segment_log.log_watch import LogWatch
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
@@ -52,6 +54,27 @@ def served(arena: Arena, path: Path) -> Iterator[str]:
         finally:
             sender.stop()
             thread.join()
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_health_tells_of_a_server_that_does_not_work(
+    arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ended: bool
+) -> None:
+    def fail(_server: LogServer) -> None:
+        raise OSError("broken")
+
+    def impaired() -> list[str]:
+        return [each.sentence for each in troubles(Observer(arena).observe()) if each.kind == "impaired"]
+
+    with served(arena, tmp_path / "log"):
+        assert impaired() == []
+        monkeypatch.setattr(LogServer, "run_once", fail)
+        if is_ended:
+            monkeypatch.setattr(threading.Thread, "is_alive", lambda thread: thread.name != "shmaccum-server")
+        wait_until(lambda: impaired() != [], "the trouble is told")
+        (sentence,) = impaired()
+        assert ("has ended" if is_ended else "OSError('broken')") in sentence
+        monkeypatch.undo()
 
 
 @contextlib.contextmanager
