@@ -133,7 +133,7 @@ static void shmaccum_prepare(const struct workload *workload, struct scoreboard 
                                       .partition_count = partition_count_of(workload),
                                       .name_heap_size = 4096,
                                       .completion_count = 8192,
-                                      .oversized_slot_count_max = BUFFER_MEMORY / BATCH_SIZE / 2,
+                                      .oversized_bytes_max = BUFFER_MEMORY / 2,
                                       .record_size_max = 1 << 20};
     struct error error;
     struct arena *arena;

@@ -56,7 +56,7 @@ static struct arena *arena_make(uint32_t mebibytes)
                                       .partition_count = 64,
                                       .name_heap_size = 4096,
                                       .completion_count = 65536,
-                                      .oversized_slot_count_max = slot_count / 2,
+                                      .oversized_bytes_max = (uint64_t)slot_count / 2 * BATCH_SIZE,
                                       .record_size_max = 1 << 20};
     struct error error;
     struct arena *arena;

@@ -129,9 +129,10 @@ static bool waiter_is_eligible(const struct arena *arena, const struct waiter_en
     if (need <= 1) {
         return true;
     }
-    uint64_t in_use = load_relaxed_u32(&arena->globals->oversized_slot_count);
-    uint64_t granted = waiter->granted_count;
-    return in_use + need <= arena->geometry.oversized_slot_count_max + granted;
+    uint64_t missing = need > waiter->granted_count ? need - waiter->granted_count : 0;
+    uint64_t charged = load_relaxed_u64(&arena->globals->oversized_bytes);
+    uint64_t limit = arena->geometry.oversized_bytes_max;
+    return charged <= limit && missing * arena->geometry.batch_size <= limit - charged;
 }
 
 /* The waiting one with the lowest ticket that may be served now. Of the oversized ones only the lowest is looked at. */
@@ -169,6 +170,13 @@ static void wake_add(struct wake_set *wakes, uint32_t waiter_index)
     }
 }
 
+/* Charges `slot_count` more slots to oversized records; fewer, where it is negative. */
+static void locked_charge_oversized(struct arena *arena, int64_t slot_count)
+{
+    CHECK(slot_count <= (int64_t)arena->geometry.slot_count);
+    add_u64(&arena->globals->oversized_bytes, (uint64_t)(slot_count * (int64_t)arena->geometry.batch_size));
+}
+
 static void locked_grant(struct arena *arena, struct waiter_entry *waiter, uint32_t slot_index, struct wake_set *wakes)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -178,7 +186,7 @@ static void locked_grant(struct arena *arena, struct waiter_entry *waiter, uint3
     waiter->granted_first = slot_index + 1;
     waiter->granted_count++;
     if (need > 1) {
-        add_u32(&arena->globals->oversized_slot_count, 1);
+        locked_charge_oversized(arena, 1);
     }
     if (waiter->granted_count >= need) {
         store_release_u64(&waiter->word, waiter_word(WAITER_GOT, need, waiter_word_ticket(word)));
@@ -298,10 +306,10 @@ static bool slot_is_oversized(const struct arena *arena, uint32_t slot_index, ui
 /* Rebuilds every cache of the pool from the words. */
 static void locked_recount(struct arena *arena)
 {
-    uint32_t oversized = 0;
+    uint64_t oversized_count = 0;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         uint64_t word = load_acquire_u64(&arena->slots[i].word);
-        oversized += slot_is_oversized(arena, i, word);
+        oversized_count += slot_is_oversized(arena, i, word);
         if (slot_word_state(word) == SLOT_FREE) {
             free_hint_set(arena, i);
         } else if (slot_word_state(word) == SLOT_GRANT) {
@@ -311,7 +319,7 @@ static void locked_recount(struct arena *arena)
             waiter->granted_count++;
         }
     }
-    store_relaxed_u32(&arena->globals->oversized_slot_count, oversized);
+    store_relaxed_u64(&arena->globals->oversized_bytes, oversized_count * arena->geometry.batch_size);
 }
 
 /* A fixer that died between its last grant and GOT left a waiter that has all it needs. */
@@ -508,7 +516,7 @@ static void locked_free_grants(struct arena *arena, const struct buffer_wait *wa
         uint32_t slot_index = next - 1;
         next = slot->chain_next;
         if (wait->need > 1) {
-            add_u32(&arena->globals->oversized_slot_count, (uint32_t)-1);
+            locked_charge_oversized(arena, -1);
         }
         slot_become_free(arena, slot_index, word);
     }
@@ -547,13 +555,13 @@ static void slots_become_free(struct arena *arena, const uint32_t *slots, uint32
     }
 }
 
-/* Oversized slots enter and leave the count under the pool lock, so that a recount never meets a half-done change. */
+/* Oversized slots are charged and credited under the pool lock, so that a recount never meets a half-done change. */
 static void locked_chain_become_free(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
     CHECK(count >= 1);
     CHECK(count <= arena->chain_slot_count_max);
     slots_become_free(arena, slots, count);
-    add_u32(&arena->globals->oversized_slot_count, -count);
+    locked_charge_oversized(arena, -(int64_t)count);
 }
 
 void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes)

@@ -19,13 +19,13 @@
  * FIX (under the pool lock; run as often as one likes): while there is a free slot and an eligible waiter, the one
  *     with the lowest ticket gets it: CAS FREE -> GRANT(waiter, ticket), and when it has all it needs: WAIT -> GOT.
  *     At last waiting_count = number of WAIT. It is a CAS because the fast path runs without the lock.
- *     A waiter for an oversized record is eligible while the oversized slots in use plus its need stay within
- *     oversized_slot_count_max; one that is not does not block those behind it, and among oversized ones order holds.
+ *     A waiter for an oversized record is eligible while oversized_bytes and the bytes that it still needs stay within
+ *     oversized_bytes_max; one that is not does not block those behind it, and among oversized ones order holds.
  *     Only the lowest eligible ticket accumulates, so two halves never wait for each other.
  *
  * REPAIR (under the pool lock, from the words alone): GRANT of a dead, cancelled or older ticket -> FREE; OWNED by the
  *     dead -> scrubbed, FREE; CONT whose head is gone -> scrubbed, FREE; waiter words of the dead -> IDLE; then
- *     recount what is cached (hints, grants, oversized slots).
+ *     recount what is cached (hints, grants, oversized bytes).
  *
  * SHARES: a process holds at most its share of the slots (process_share.h). One that has used it up is not in the
  *     queue, so it is in nobody's way there.

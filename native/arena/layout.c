@@ -128,7 +128,7 @@ enum status geometry_validate(const struct geometry *geometry, struct error *err
         {"partition_count", geometry->partition_count, 1, 1 << 22},
         {"name_heap_size", geometry->name_heap_size, TOPIC_NAME_SIZE_MAX, 1 << 28},
         {"completion_count", geometry->completion_count, 2, 1 << 28},
-        {"oversized_slot_count_max", geometry->oversized_slot_count_max, 0, geometry->slot_count},
+        {"oversized_bytes_max", geometry->oversized_bytes_max, 0, geometry->buffer_memory},
         {"record_size_max", geometry->record_size_max, RECORDS_START + 1, BATCH_SIZE_MAX},
         {"process_slot_count_max", geometry->process_slot_count_max, 0, geometry->slot_count},
         {"durability", geometry->durability, DURABILITY_PROCESS, DURABILITY_SYNC},

@@ -29,7 +29,7 @@
  * Sums that always hold:
  *   FREE + GRANT + OWNED + OPEN + READY + DONE + CONT + BAD == slot_count
  *   waiting_count >= number of waiter words in WAIT          (equal whenever nobody holds the pool lock)
- *   oversized_slot_count == slots granted, owned or filled for records that need more than one slot (ditto)
+ *   oversized_bytes == batch_size for each slot granted, owned or filled for a record that needs several (ditto)
  *
  * The writers (the rule of each field stands beside it):
  *   creator   once, before the magic
@@ -117,6 +117,7 @@ enum durability { DURABILITY_PROCESS = 0, DURABILITY_INTERVAL = 1, DURABILITY_SY
 /* The choices of the creator. All regions follow from these numbers. */
 struct geometry {
     uint64_t buffer_memory; /* bytes of slot data promised to the user: slot_count * batch_size */
+    uint64_t oversized_bytes_max; /* the largest oversized_bytes: option oversized_max_bytes */
     uint32_t batch_size;    /* bytes of one slot that a batch may use, header included */
     uint32_t slot_stride;   /* batch_size rounded up to a page */
     uint32_t slot_count;
@@ -126,12 +127,12 @@ struct geometry {
     uint32_t partition_count;
     uint32_t name_heap_size;
     uint32_t completion_count;      /* a power of two */
-    uint32_t oversized_slot_count_max; /* slots that records larger than a slot may hold together */
     uint32_t record_size_max;       /* max.request.size: the largest batch of one record, header included */
     uint32_t process_slot_count_max; /* slots that one process may hold (process_share.h); 0: all of them */
     uint16_t durability;       /* enum durability */
     uint16_t is_transactional; /* 1: records are appended inside transactions alone (transaction.h) */
     uint32_t sync_interval_ms; /* of DURABILITY_INTERVAL */
+    uint32_t reserved;         /* 0 */
 };
 
 struct superblock {
@@ -158,7 +159,8 @@ struct globals {
     ALIGNED atomic_u32 waiting_count; /* holder of pool_lock; raised before a word says WAIT; 0 opens the fast path */
 
     ALIGNED atomic_u64 next_ticket;     /* holder of pool_lock; grows for ever */
-    atomic_u32 oversized_slot_count;    /* holder of pool_lock; cache, recounted by repair */
+    atomic_u64 oversized_bytes;         /* holder of pool_lock; bytes charged to records larger than a slot: batch_size
+                                           for each of their slots. Cache, recounted by repair */
     atomic_u32 waiter_count_used;       /* holder of pool_lock, only grows: entries at or above it never waited */
 
     ALIGNED atomic_u32 free_scan_hint; /* anyone: bitmap word where free slots are likely */
@@ -390,7 +392,7 @@ enum {
     PROCESS_LOCK_START = 64, /* + entry index, exclusive for the life of the entry */
 };
 
-STATIC_CHECK(sizeof(struct geometry) == 64);
+STATIC_CHECK(sizeof(struct geometry) == 72);
 STATIC_CHECK(offsetof(struct superblock, options) + OPTIONS_SIZE_MAX <= PAGE_SIZE_BYTES);
 STATIC_CHECK(sizeof(struct globals) <= PAGE_SIZE_BYTES);
 STATIC_CHECK(offsetof(struct globals, sink_name) - offsetof(struct globals, arena_epoch) == CACHE_LINE);

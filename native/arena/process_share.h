@@ -52,9 +52,9 @@ static inline uint32_t process_share_max(const struct arena *arena)
 /* The most slots one oversized record may take. */
 static inline uint32_t oversized_slot_count_max(const struct arena *arena)
 {
-    CHECK(arena->geometry.oversized_slot_count_max <= arena->geometry.slot_count);
+    CHECK(arena->geometry.oversized_bytes_max <= arena->geometry.buffer_memory);
     uint32_t share = process_share_max(arena);
-    uint32_t all = arena->geometry.oversized_slot_count_max;
+    uint32_t all = (uint32_t)(arena->geometry.oversized_bytes_max / arena->geometry.batch_size);
     return all < share ? all : share;
 }
 

@@ -385,7 +385,7 @@ static void partitions_clear(struct arena *arena)
 static void caches_rebuild(struct arena *arena)
 {
     CHECK(!arena->is_read_only);
-    uint32_t oversized = 0;
+    uint64_t oversized_count = 0;
     for (uint32_t i = 0; i < arena->layout.bitmap_word_count; i++) {
         store_relaxed_u64(&arena->free_hints[i], 0);
         store_relaxed_u64(&arena->news_hints[i], 0);
@@ -404,9 +404,9 @@ static void caches_rebuild(struct arena *arena)
             sequence_raise(arena, slot, load_relaxed_u32(&slot->partition_index), word);
         }
         bool is_head = (state == SLOT_READY || state == SLOT_BAD) && arena->slots[i].chain_next != 0;
-        oversized += state == SLOT_CONT || is_head;
+        oversized_count += state == SLOT_CONT || is_head;
     }
-    store_relaxed_u32(&arena->globals->oversized_slot_count, oversized);
+    store_relaxed_u64(&arena->globals->oversized_bytes, oversized_count * arena->geometry.batch_size);
     store_relaxed_u32(&arena->globals->free_scan_hint, 0);
 }
 

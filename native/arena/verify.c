@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "arena/verify.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -278,7 +279,7 @@ static void processes_check(struct inspection *inspection)
 
 struct pool_count {
     uint32_t waiting;
-    uint32_t oversized;
+    uint64_t oversized_bytes;
 };
 
 static bool grant_counts_as_oversized(const struct arena *arena, uint64_t word)
@@ -310,15 +311,15 @@ static void pool_check(struct inspection *inspection)
         count.waiting += waiter_word_state(load_relaxed_u64(&arena->waiters[i].word)) == WAITER_WAIT;
     }
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        count.oversized += slot_counts_as_oversized(arena, i);
+        count.oversized_bytes += slot_counts_as_oversized(arena, i) ? arena->geometry.batch_size : 0;
     }
     if (count.waiting != load_relaxed_u32(&arena->globals->waiting_count)) {
         finding_add(inspection, NO_SLOT, "waiting_count says %u, %u waiters wait",
                     load_relaxed_u32(&arena->globals->waiting_count), count.waiting);
     }
-    if (count.oversized != load_relaxed_u32(&arena->globals->oversized_slot_count)) {
-        finding_add(inspection, NO_SLOT, "oversized_slot_count says %u, %u slots are used for oversized records",
-                    load_relaxed_u32(&arena->globals->oversized_slot_count), count.oversized);
+    if (count.oversized_bytes != load_relaxed_u64(&arena->globals->oversized_bytes)) {
+        finding_add(inspection, NO_SLOT, "oversized_bytes is %" PRIu64 ", the slots of oversized records have %" PRIu64,
+                    load_relaxed_u64(&arena->globals->oversized_bytes), count.oversized_bytes);
     }
 }
 

@@ -100,7 +100,9 @@ static bool small_number_get(const struct module_state *state, PyObject *mapping
 static bool geometry_parse(const struct module_state *state, PyObject *mapping, struct geometry *geometry)
 {
     static const struct integer_range memory_range = {"buffer_memory", 1, INT64_MAX};
+    static const struct integer_range oversized_range = {"oversized_bytes_max", 0, INT64_MAX};
     int64_t buffer_memory;
+    int64_t oversized_bytes_max;
     uint32_t durability;
     uint32_t is_transactional;
     *geometry = (struct geometry){0};
@@ -115,7 +117,6 @@ static bool geometry_parse(const struct module_state *state, PyObject *mapping, 
         {"partition_count", &geometry->partition_count},
         {"name_heap_size", &geometry->name_heap_size},
         {"completion_count", &geometry->completion_count},
-        {"oversized_slot_count_max", &geometry->oversized_slot_count_max},
         {"record_size_max", &geometry->record_size_max},
         {"process_slot_count_max", &geometry->process_slot_count_max},
         {"durability", &durability},
@@ -127,13 +128,15 @@ static bool geometry_parse(const struct module_state *state, PyObject *mapping, 
             return false;
         }
     }
-    if (!number_get(state, mapping, &memory_range, &buffer_memory)) {
+    if (!number_get(state, mapping, &memory_range, &buffer_memory) ||
+        !number_get(state, mapping, &oversized_range, &oversized_bytes_max)) {
         return false;
     }
     uint64_t slot_count = geometry->batch_size == 0 ? 0 : (uint64_t)buffer_memory / geometry->batch_size;
     geometry->durability = (uint16_t)(durability > UINT16_MAX ? UINT16_MAX : durability);
     geometry->is_transactional = (uint16_t)(is_transactional > UINT16_MAX ? UINT16_MAX : is_transactional);
     geometry->buffer_memory = (uint64_t)buffer_memory;
+    geometry->oversized_bytes_max = (uint64_t)oversized_bytes_max;
     geometry->slot_count = slot_count > UINT32_MAX ? UINT32_MAX : (uint32_t)slot_count;
     geometry->slot_stride = (uint32_t)round_up(geometry->batch_size, PAGE_SIZE_BYTES);
     return true;

@@ -92,6 +92,8 @@ class ArenaStatistics(NamedTuple):
     slot_count: int
     slots: Mapping[str, int]
     """State -> slots in it; they add up to slot_count."""
+    oversized_bytes: int
+    """Bytes of the buffers that records larger than a buffer hold now."""
     attached_process_count: int
     sender_is_alive: bool
     waiting_count: int
@@ -123,11 +125,11 @@ def _process_slot_count(percent: int, slot_count: int) -> int:
     return 0 if percent == WHOLE else max(slot_count * percent // 100, 1)
 
 
-def _oversized_slot_count(options: ArenaOptions, slot_count: int) -> int:
-    """How many slots oversized records may hold together: half of them unless the caller says otherwise."""
+def _oversized_bytes_max(options: ArenaOptions, slot_count: int) -> int:
+    """The bytes that oversized records may hold together: half of the buffers unless the caller says otherwise."""
     if options.oversized_max_bytes is None:
-        return slot_count // 2
-    return min(options.oversized_max_bytes // options.batch_size, slot_count)
+        return slot_count // 2 * options.batch_size
+    return min(options.oversized_max_bytes, options.buffer_memory)
 
 
 def _completion_count(wanted: int | None, slot_count: int) -> int:
@@ -163,7 +165,7 @@ def _geometry(options: ArenaOptions) -> dict[str, int]:
         "partition_count": options.partition_count,
         "name_heap_size": max(options.topic_count * TOPIC_NAME_SIZE_MEAN, TOPIC_NAME_SIZE_MAX),
         "completion_count": _completion_count(options.completion_count, slot_count),
-        "oversized_slot_count_max": _oversized_slot_count(options, slot_count),
+        "oversized_bytes_max": _oversized_bytes_max(options, slot_count),
         "record_size_max": options.max_request_size,
         "process_slot_count_max": _process_slot_count(options.max_process_share, slot_count),
         "is_transactional": int(options.transactional_id is not None),
@@ -668,6 +670,7 @@ class Arena:
             batch_size=geometry["batch_size"],
             slot_count=geometry["slot_count"],
             slots=self.native.state_counts(),
+            oversized_bytes=self.native.oversized_bytes,
             attached_process_count=sum(process["alive"] for process in processes),
             sender_is_alive=self.native.sender_is_alive,
             waiting_count=sum(word >> 62 == WAITER_WAIT for word in waiter_words),

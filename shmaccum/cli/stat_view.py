@@ -132,6 +132,9 @@ def _fill(seen: Observation) -> Pieces:
         f"{format_count(seen.queued_batch_count, 'batch', 'batches')}, {format_size(seen.queued_size)}"
     )
     pieces = [Text(f"{seen.fill:.1%}"), Text(f"{queued} wait", style=QUIET)]
+    if seen.oversized_bytes:
+        sizes = f"{format_size(seen.oversized_bytes)} of {format_size(seen.oversized_bytes_max)}"
+        pieces.append(Text(f"{sizes} held by records larger than a buffer", style=QUIET))
     if seen.dead_slot_count:
         pieces.append(Text(f"{format_count(seen.dead_slot_count, 'buffer')} of processes that are gone", style=QUIET))
     return Pieces(*pieces)

@@ -31,7 +31,10 @@ class ArenaOptions(Options):
     )
     max_request_size: int = size("1MiB", "The largest record, with the header of its batch.", maximum=INT_MAX)
     oversized_max_bytes: int | None = size(
-        None, "Buffers that records larger than a batch may hold together; auto: half of them.", minimum=0, unset="auto"
+        None,
+        "Bytes of the buffers that records larger than a batch may hold together; auto: half of them.",
+        minimum=0,
+        unset="auto",
     )
     max_process_share: int = percent(
         100, "The share of the buffers that one process may hold, so that a runaway process cannot starve the others."

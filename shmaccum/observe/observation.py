@@ -226,6 +226,10 @@ class Observation(NamedTuple):
     queued_record_count: int
     queued_size: int
     oldest_batch: BatchFacts | None
+    oversized_bytes: int
+    """Bytes of the buffers that records larger than a buffer hold now."""
+    oversized_bytes_max: int
+    """The most that they may hold together (oversized_max_bytes)."""
     waiting_count: int
     record_count: int
     record_bytes: int
@@ -484,6 +488,8 @@ class Observer:
             queued_record_count=sum(queue.record_count for queue in census.queues),
             queued_size=sum(queue.size for queue in census.queues),
             oldest_batch=_oldest(census.oldest, names, clock),
+            oversized_bytes=native.oversized_bytes,
+            oversized_bytes_max=arena.geometry["oversized_bytes_max"],
             waiting_count=len(census.waiting),
             record_count=sum(entry["record_count"] for entry in entries),
             record_bytes=sum(entry["record_bytes"] for entry in entries),

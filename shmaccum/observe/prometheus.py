@@ -72,6 +72,8 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
         "For how long something has lain in the sender's overflow, 0 when nothing does",
         lambda seen: (seen.overflow.age_ns or 0) / NS_PER_S,
     ),
+    "oversized_bytes": ("Bytes of buffers that records larger than a buffer hold", lambda seen: seen.oversized_bytes),
+    "oversized_max_bytes": ("The most that these may hold", lambda seen: seen.oversized_bytes_max),
     "waiting_threads": ("Threads that wait for a buffer", lambda seen: seen.waiting_count),
     "poisoned": ("1 when the arena takes no more work", lambda seen: seen.poisoned is not None),
     "removed": ("1 when the arena lost its name and takes no more records", lambda seen: seen.is_removed),

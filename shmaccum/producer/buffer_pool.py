@@ -174,9 +174,17 @@ class BufferPool:
             f"Failed to allocate {need * geometry['batch_size']} bytes within the configured max blocking time "
             f"{max_block_ms} ms. Total memory: {geometry['buffer_memory']} bytes. "
             f"Available memory: {free * geometry['batch_size']} bytes. Poolable size: {geometry['batch_size']} bytes. "
+            f"{self._oversized(need)}"
             f"{sender_state(self._arena)} If it cannot keep up, give the arena a larger buffer_memory or wait longer "
             "(max_block_ms)."
         )
+
+    def _oversized(self, need: int) -> str:
+        """What the records larger than a buffer hold together, where one of them did not get its buffers."""
+        if need == 1:
+            return ""
+        used, limit = self._arena.native.oversized_bytes, self._arena.geometry["oversized_bytes_max"]
+        return f"Records larger than a buffer hold {used} of at most {limit} bytes (oversized_max_bytes). "
 
     def _share_used(self) -> str:
         geometry = self._arena.geometry

@@ -313,7 +313,7 @@ static void arena_make(void)
                                       .partition_count = 4,
                                       .name_heap_size = 512,
                                       .completion_count = 256,
-                                      .oversized_slot_count_max = SLOT_COUNT / 2,
+                                      .oversized_bytes_max = SLOT_COUNT / 2 * BATCH_SIZE,
                                       .record_size_max = 4 * BATCH_SIZE};
     struct error error;
     struct arena *arena;

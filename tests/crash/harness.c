@@ -40,7 +40,7 @@ static const struct geometry GEOMETRY = {
     .partition_count = PARTITION_COUNT + 1,
     .name_heap_size = 256,
     .completion_count = 64,
-    .oversized_slot_count_max = 4,
+    .oversized_bytes_max = 4 * BATCH_SIZE,
     .record_size_max = 4 * BATCH_SIZE,
 };
 

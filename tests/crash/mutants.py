@@ -266,8 +266,8 @@ MUTANTS = (
     Mutant(
         "oversized-not-recounted",
         "arena/buffer_pool.c",
-        "    store_relaxed_u32(&arena->globals->oversized_slot_count, oversized);\n",
-        "    (void)oversized;\n",
+        "    store_relaxed_u64(&arena->globals->oversized_bytes, oversized_count * arena->geometry.batch_size);\n",
+        "    (void)oversized_count;\n",
         (("copy", "append-chain"),),
     ),
     Mutant(
@@ -603,7 +603,7 @@ MUTANTS = (
     Mutant(
         "oversized-not-given-back",
         "arena/buffer_pool.c",
-        "    add_u32(&arena->globals->oversized_slot_count, -count);\n",
+        "    locked_charge_oversized(arena, -(int64_t)count);\n",
         "",
         (("copy", "complete-chain"),),
         is_quick=True,

@@ -68,7 +68,7 @@ def test_the_defaults_are_kafkas(arena_name: str) -> None:
     assert geometry["batch_size"] == 16384
     assert geometry["slot_count"] == 2048
     assert geometry["record_size_max"] == 1 << 20
-    assert geometry["oversized_slot_count_max"] == 1024
+    assert geometry["oversized_bytes_max"] == 16 << 20
 
 
 def test_options_come_back_as_they_were_given(arena_name: str) -> None:

@@ -59,7 +59,7 @@ PyObject *arena_report_geometry(PyObject *self, void *unused)
         {"partition_count", geometry->partition_count},
         {"name_heap_size", geometry->name_heap_size},
         {"completion_count", geometry->completion_count},
-        {"oversized_slot_count_max", geometry->oversized_slot_count_max},
+        {"oversized_bytes_max", geometry->oversized_bytes_max},
         {"record_size_max", geometry->record_size_max},
         {"process_slot_count_max", geometry->process_slot_count_max},
         {"durability", geometry->durability},

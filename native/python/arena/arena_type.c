@@ -296,6 +296,13 @@ static PyObject *arena_get_completion_tail(PyObject *object, void *unused)
     return core == NULL ? NULL : PyLong_FromUnsignedLongLong(load_acquire_u64(&core->globals->completion_tail));
 }
 
+static PyObject *arena_get_oversized_bytes(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLongLong(load_relaxed_u64(&core->globals->oversized_bytes));
+}
+
 static PyObject *arena_get_options(PyObject *object, void *unused)
 {
     (void)unused;
@@ -796,6 +803,7 @@ ALONE_GET(arena_get_is_read_only, itself)
 ALONE_GET(arena_report_layout, itself)
 ALONE_GET(arena_get_opened_semaphores, itself)
 ALONE_GET(arena_get_options, itself)
+ALONE_GET(arena_get_oversized_bytes, itself)
 ALONE_GET(arena_get_owner, itself)
 ALONE_GET(arena_get_permissions, itself)
 ALONE_GET(arena_get_poisoned, itself)
@@ -835,6 +843,8 @@ static PyGetSetDef arena_properties[] = {
     {"opened_semaphores", alone_arena_get_opened_semaphores, NULL,
      "The waiter entries whose semaphores this handle has opened.", NULL},
     {"options", alone_arena_get_options, NULL, "The creator's options, msgpack.", NULL},
+    {"oversized_bytes", alone_arena_get_oversized_bytes, NULL,
+     "Bytes of the buffers that records larger than a buffer hold now.", NULL},
     {"owner", alone_arena_get_owner, NULL, "The number that names this process in the arena's words; 0: none.", NULL},
     {"poisoned", alone_arena_get_poisoned, NULL, "None, or the name of the status that poisoned the arena.", NULL},
     {"permissions", alone_arena_get_permissions, NULL, "(user, group, mode) of the arena's file, as it is now.", NULL},

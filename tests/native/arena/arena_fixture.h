@@ -55,7 +55,7 @@ static inline struct geometry geometry_of(uint32_t slot_count, uint32_t batch_si
         .partition_count = 8,
         .name_heap_size = 4096,
         .completion_count = 256,
-        .oversized_slot_count_max = slot_count / 2,
+        .oversized_bytes_max = (uint64_t)slot_count / 2 * batch_size,
         .record_size_max = batch_size * (slot_count / 2 + 1),
     };
 }

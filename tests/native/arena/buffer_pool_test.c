@@ -6,7 +6,7 @@
 #include "arena/attach.h"
 #include "producer/producer_batch.h"
 
-enum { SLOTS = 8 };
+enum { SLOTS = 8, BATCH_SIZE = 512 };
 
 /* ---- helpers ---- */
 
@@ -43,7 +43,7 @@ static void take_and_give_back(struct arena *arena, const struct buffer_wait *wa
 TEST(an_allocation_names_its_owner_and_no_slot_is_given_twice)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS + 1];
     uint64_t seen = 0;
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS + 1), SLOTS);
@@ -80,7 +80,7 @@ TEST(more_slots_than_one_bitmap_word_are_all_found)
 TEST(a_slot_is_scrubbed_as_far_as_it_was_written_before_it_is_free)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slot_index = 0;
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &slot_index), STATUS_OK);
     memset(arena_slot_data(arena, slot_index), 0xaa, 512);
@@ -94,7 +94,7 @@ TEST(a_slot_is_scrubbed_as_far_as_it_was_written_before_it_is_free)
 TEST(a_written_end_beyond_the_slot_scrubs_nobody_else)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[2];
     EXPECT_EQ_U64(slots_allocated(arena, slots, 2), 2);
     EXPECT_EQ_U64(slots[1], slots[0] + 1);
@@ -113,7 +113,7 @@ TEST(a_written_end_beyond_the_slot_scrubs_nobody_else)
 TEST(a_wait_is_granted_at_once_when_a_slot_is_free)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct wake_set wakes = {0};
     struct buffer_wait wait;
     uint32_t slot_index;
@@ -135,7 +135,7 @@ TEST(a_wait_is_granted_at_once_when_a_slot_is_free)
 TEST(the_longest_waiting_is_served_first_and_nobody_barges_in)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct arena *others[3];
     struct buffer_wait waits[3];
     uint32_t slots[SLOTS];
@@ -166,7 +166,7 @@ TEST(the_longest_waiting_is_served_first_and_nobody_barges_in)
 TEST(a_free_slot_does_not_go_to_a_newcomer_while_somebody_waits)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS];
     uint32_t slot_index;
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS - 1), SLOTS - 1);
@@ -186,7 +186,7 @@ TEST(a_free_slot_does_not_go_to_a_newcomer_while_somebody_waits)
 TEST(needs_that_can_never_be_met_are_refused)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct buffer_wait wait;
     EXPECT_STATUS(buffer_pool_enqueue(arena, 0, &wait, NULL), STATUS_INVALID);
     EXPECT_STATUS(buffer_pool_enqueue(arena, SLOTS / 2 + 1, &wait, NULL), STATUS_RECORD_TOO_LARGE);
@@ -199,7 +199,7 @@ TEST(needs_that_can_never_be_met_are_refused)
 TEST(when_every_waiter_entry_is_taken_the_next_is_told)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct buffer_wait waits[8];
     struct buffer_wait one_more;
     uint32_t slots[SLOTS];
@@ -222,7 +222,7 @@ TEST(when_every_waiter_entry_is_taken_the_next_is_told)
 TEST(a_cancelled_wait_leaves_its_part_to_the_next)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS];
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS - 2), SLOTS - 2);
     struct buffer_wait large = wait_begun(arena, 4);
@@ -234,7 +234,7 @@ TEST(a_cancelled_wait_leaves_its_part_to_the_next)
     EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << small.waiter_index);
     EXPECT_STATUS(buffer_pool_poll(arena, &small), STATUS_OK);
     EXPECT_STATUS(buffer_pool_cancel(arena, &large, NULL), STATUS_STALE);
-    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->oversized_slot_count), 0);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), 0);
     take_and_give_back(arena, &small);
     buffer_pool_give_back(arena, slots, SLOTS - 2, NULL);
     expect_all_free(arena);
@@ -244,7 +244,7 @@ TEST(a_cancelled_wait_leaves_its_part_to_the_next)
 TEST(a_cancel_that_comes_too_late_says_that_the_slots_are_ours)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct buffer_wait wait = wait_begun(arena, 2);
     EXPECT_STATUS(buffer_pool_cancel(arena, &wait, NULL), STATUS_OK);
     take_and_give_back(arena, &wait);
@@ -255,7 +255,7 @@ TEST(a_cancel_that_comes_too_late_says_that_the_slots_are_ours)
 TEST(nobody_polls_or_cancels_the_wait_of_another)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct arena *other = arena_attached(file);
     uint32_t slot_index;
     struct buffer_wait wait = wait_begun(arena, 1);
@@ -273,18 +273,18 @@ TEST(nobody_polls_or_cancels_the_wait_of_another)
 TEST(slots_for_an_oversized_record_are_counted_while_they_are_held)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[3];
     struct buffer_wait wait = wait_begun(arena, 3);
-    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->oversized_slot_count), 3);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), (uint64_t)3 * BATCH_SIZE);
     EXPECT_STATUS(buffer_pool_take(arena, &wait, slots), STATUS_OK);
     for (int i = 0; i < 3; i++) {
         EXPECT(slot_word_is_chain(slot_word_at(arena, slots[i])));
     }
     buffer_pool_repair(arena); /* recounts */
-    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->oversized_slot_count), 3);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), (uint64_t)3 * BATCH_SIZE);
     buffer_pool_give_back(arena, slots, 3, NULL);
-    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->oversized_slot_count), 0);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), 0);
     expect_all_free(arena);
     arena_end(arena, file);
 }
@@ -292,7 +292,7 @@ TEST(slots_for_an_oversized_record_are_counted_while_they_are_held)
 TEST(the_cap_on_oversized_slots_blocks_only_the_oversized)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512)); /* cap: 4 */
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE)); /* cap: 4 */
     uint32_t slots[3];
     struct buffer_wait first = wait_begun(arena, 3);
     EXPECT_STATUS(buffer_pool_take(arena, &first, slots), STATUS_OK);
@@ -317,7 +317,7 @@ TEST(the_cap_on_oversized_slots_blocks_only_the_oversized)
 TEST(only_the_first_oversized_waiter_gathers_so_two_halves_never_wait_for_each_other)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS];
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS), SLOTS);
     struct buffer_wait first = wait_begun(arena, 2);
@@ -359,7 +359,7 @@ static void run_wait_for_three(struct arena *arena, void *unused)
 TEST(what_the_dead_owned_or_were_granted_becomes_free)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     EXPECT(child_was_killed(child_started(file, run_allocate_two, NULL, NULL, 0)));
     EXPECT(child_was_killed(child_started(file, run_wait_for_three, NULL, NULL, 0)));
     buffer_pool_repair(arena);
@@ -378,7 +378,7 @@ static void run_wait_for_one(struct arena *arena, void *unused)
 TEST(who_steals_the_pool_lock_repairs_before_it_does_anything_else)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS];
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS - 1), SLOTS - 1);
     EXPECT(child_was_killed(child_started(file, run_wait_for_one, NULL, "slot_granted", SIGKILL)));
@@ -394,7 +394,7 @@ TEST(who_steals_the_pool_lock_repairs_before_it_does_anything_else)
 TEST(what_the_living_hold_is_not_touched_by_repair)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct arena *other = arena_attached(file);
     uint32_t slots[2];
     EXPECT_EQ_U64(slots_allocated(other, slots, 2), 2);
@@ -415,7 +415,7 @@ TEST(what_the_living_hold_is_not_touched_by_repair)
 static void expect_repaired(uint64_t payload, enum slot_state state)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     store_release_u64(&arena->slots[5].word, slot_word(state, 7, payload));
     and_bits_u64(&arena->free_hints[0], ~(UINT64_C(1) << 5));
     buffer_pool_repair(arena);
@@ -440,7 +440,7 @@ TEST(impossible_words_are_repaired)
 TEST(a_grant_of_an_older_ticket_is_void)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct buffer_wait old = wait_begun(arena, 1);
     take_and_give_back(arena, &old);
     struct buffer_wait wait = wait_begun(arena, 1);
@@ -459,14 +459,14 @@ TEST(a_grant_of_an_older_ticket_is_void)
 TEST(lost_hints_and_wrong_counts_are_rebuilt)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS];
     store_relaxed_u64(&arena->free_hints[0], 0);
-    store_relaxed_u32(&arena->globals->oversized_slot_count, 77);
+    store_relaxed_u64(&arena->globals->oversized_bytes, 77);
     store_relaxed_u32(&arena->globals->waiting_count, 5);
     EXPECT_STATUS(buffer_pool_try_allocate(arena, slots), STATUS_EXHAUSTED);
     buffer_pool_help(arena, NULL);
-    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->oversized_slot_count), 0);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), 0);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->waiting_count), 0);
     expect_all_free(arena);
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS), SLOTS);
@@ -477,7 +477,7 @@ TEST(lost_hints_and_wrong_counts_are_rebuilt)
 TEST(hints_that_promise_too_much_are_harmless)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS + 1];
     store_relaxed_u64(&arena->free_hints[0], UINT64_MAX);
     store_relaxed_u32(&arena->globals->free_scan_hint, UINT32_MAX);
@@ -510,7 +510,7 @@ TEST(a_process_killed_at_any_point_costs_nothing)
 {
     for (uint32_t i = 0; i < COUNT_OF(pool_points); i++) {
         int file = arena_file_new();
-        struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+        struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
         pid_t child = child_started(file, run_everything, NULL, pool_points[i], SIGKILL);
         EXPECT_OR_SAY(child_was_killed(child), "%s was not reached", pool_points[i]);
         buffer_pool_repair(arena);
@@ -523,7 +523,7 @@ TEST(a_waiter_s_own_help_is_enough_to_survive_any_death)
 {
     for (uint32_t i = 0; i < COUNT_OF(pool_points); i++) {
         int file = arena_file_new();
-        struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+        struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
         pid_t child = child_started(file, run_everything, NULL, pool_points[i], SIGSTOP);
         EXPECT(child_is_stopped(child));
         EXPECT(child_kill(child));
@@ -541,7 +541,7 @@ TEST(a_waiter_s_own_help_is_enough_to_survive_any_death)
 TEST(a_stopped_holder_of_the_pool_lock_loses_nothing)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     pid_t child = child_started(file, run_everything, NULL, "slot_granted", SIGSTOP);
     uint32_t slot_index;
     EXPECT(child_is_stopped(child));
@@ -568,7 +568,7 @@ static void run_fill_the_queue(struct arena *arena, void *unused)
 TEST(waiter_entries_of_the_dead_are_given_out_again)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     EXPECT(child_was_killed(child_started(file, run_fill_the_queue, NULL, NULL, 0)));
     struct buffer_wait wait = wait_begun(arena, 1);
     take_and_give_back(arena, &wait);

@@ -68,7 +68,7 @@ static const struct geometry smallest = {
     .partition_count = 1,
     .name_heap_size = TOPIC_NAME_SIZE_MAX,
     .completion_count = 2,
-    .oversized_slot_count_max = 0,
+    .oversized_bytes_max = 0,
     .record_size_max = RECORDS_START + 1,
 };
 
@@ -85,7 +85,7 @@ static struct geometry largest(void)
         .partition_count = 1 << 22,
         .name_heap_size = 1 << 28,
         .completion_count = 1 << 28,
-        .oversized_slot_count_max = SLOT_COUNT_MAX,
+        .oversized_bytes_max = (uint64_t)SLOT_COUNT_MAX * BATCH_SIZE_MAX,
         .record_size_max = BATCH_SIZE_MAX,
     };
 }
@@ -163,7 +163,7 @@ TEST(each_number_has_a_lower_and_an_upper_bound)
     EXPECT_BAD(name_heap_size, (1 << 28) + 1, "name_heap_size");
     EXPECT_BAD(completion_count, 1, "completion_count");
     EXPECT_BAD(completion_count, UINT32_C(1) << 29, "completion_count");
-    EXPECT_BAD(oversized_slot_count_max, 9, "oversized_slot_count_max");
+    EXPECT_BAD(oversized_bytes_max, 8 * 512 + 1, "oversized_bytes_max");
     EXPECT_BAD(record_size_max, RECORDS_START, "record_size_max");
     EXPECT_BAD(record_size_max, BATCH_SIZE_MAX + 1, "record_size_max");
 }

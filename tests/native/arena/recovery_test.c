@@ -145,13 +145,13 @@ TEST(an_oversized_batch_is_kept_with_its_pieces)
         if (is_other_boot) {
             boot_again(arena);
         }
-        store_relaxed_u32(&arena->globals->oversized_slot_count, 0);
+        store_relaxed_u64(&arena->globals->oversized_bytes, 0);
         struct recovery_report report = recovered_as_planned(arena);
         EXPECT_EQ_U64(report.ready_count, 1);
         EXPECT_EQ_U64(report.freed_count, 0);
         EXPECT_EQ_U64(slot_state_at(arena, head), SLOT_READY);
         EXPECT_EQ_U64(slots_in_state(arena, SLOT_CONT), 2);
-        EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->oversized_slot_count), 3);
+        EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), (uint64_t)3 * BATCH_SIZE);
         arena_end(arena, file);
     }
 }
@@ -489,7 +489,7 @@ static void arena_fill_randomly(struct arena *arena, struct randomness *randomne
     store_relaxed_u64(&arena->news_groups[0], random_bits(randomness));
     store_relaxed_u64(&globals->pool_lock, random_bits(randomness));
     store_relaxed_u32(&globals->waiting_count, (uint32_t)random_bits(randomness));
-    store_relaxed_u32(&globals->oversized_slot_count, (uint32_t)random_bits(randomness));
+    store_relaxed_u64(&globals->oversized_bytes, random_magnitude(randomness));
     store_relaxed_u64(&globals->completion_tail, random_magnitude(randomness));
     for (uint32_t i = 0; i < arena->geometry.process_count; i++) {
         store_relaxed_u32(&arena->processes[i].writing, (uint32_t)random_bits(randomness));

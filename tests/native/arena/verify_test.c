@@ -504,7 +504,7 @@ static uint32_t plant_grant_of_another_ticket(struct arena *arena)
 
 static uint32_t plant_piece(struct arena *arena, uint32_t head, uint32_t head_generation)
 {
-    store_relaxed_u32(&arena->globals->oversized_slot_count, 1);
+    store_relaxed_u64(&arena->globals->oversized_bytes, 1 * BATCH_SIZE);
     return plant_word(arena, SLOT_CONT, slot_payload_cont(head, head_generation));
 }
 
@@ -527,7 +527,7 @@ static uint32_t plant_piece_of_a_grant(struct arena *arena)
 {
     become_granted(arena);
     uint32_t slot_index = plant_piece(arena, 0, 0);
-    store_relaxed_u32(&arena->globals->oversized_slot_count, 4);
+    store_relaxed_u64(&arena->globals->oversized_bytes, 4 * BATCH_SIZE);
     return slot_index;
 }
 
@@ -546,7 +546,7 @@ static uint32_t plant_uncounted_waiter(struct arena *arena)
 static uint32_t plant_oversized_count(struct arena *arena)
 {
     chain_plant(arena);
-    store_relaxed_u32(&arena->globals->oversized_slot_count, 2);
+    store_relaxed_u64(&arena->globals->oversized_bytes, 2 * BATCH_SIZE);
     return NO_SLOT;
 }
 
@@ -620,7 +620,8 @@ static const struct planted {
 
     {"waiting_count says 1, 0 waiters wait", VERIFY_NORMAL, WHEN_IDLE, RECOVERED, plant_waiting_count},
     {"waiting_count says 0, 1 waiters wait", VERIFY_NORMAL, WHEN_IDLE, RECOVERED, plant_uncounted_waiter},
-    {"oversized_slot_count says 2, 3 slots", VERIFY_NORMAL, WHEN_IDLE, RECOVERED, plant_oversized_count},
+    {"oversized_bytes is 1024, the slots of oversized records have 1536", VERIFY_NORMAL, WHEN_IDLE, RECOVERED,
+     plant_oversized_count},
 };
 
 static void expect_found_alone(const struct arena *arena, const struct planted *row, enum verify_depth depth,

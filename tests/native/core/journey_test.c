@@ -149,7 +149,7 @@ TEST(every_record_arrives_once_and_in_order_however_few_the_slots)
     static struct journey journey;
     journey = (struct journey){.file = arena_file_new()};
     struct geometry geometry = geometry_of(SLOTS, BATCH_SIZE);
-    geometry.oversized_slot_count_max = 4;
+    geometry.oversized_bytes_max = 4 * BATCH_SIZE;
     geometry.record_size_max = 4 * BATCH_SIZE;
     journey.arena = arena_created(journey.file, geometry);
     journey.sender = sender_opened(journey.arena);

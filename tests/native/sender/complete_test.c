@@ -154,10 +154,10 @@ TEST(an_oversized_batch_is_freed_with_its_chain)
     static const uint8_t value[3 * BATCH_SIZE];
     struct append_result result;
     append_waiting(ending.producer, 0, record_of(value, sizeof value, 1000), &result);
-    EXPECT_EQ_U64(load_relaxed_u32(&ending.arena->globals->oversized_slot_count), 4);
+    EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->oversized_bytes), (uint64_t)4 * BATCH_SIZE);
     struct drained_batch batch = drained_one(&ending);
     EXPECT_STATUS(complete(&ending, &batch), STATUS_OK);
-    EXPECT_EQ_U64(load_relaxed_u32(&ending.arena->globals->oversized_slot_count), 0);
+    EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->oversized_bytes), 0);
     expect_all_free(ending.arena);
     ending_ended(&ending);
 }
@@ -479,7 +479,7 @@ TEST(a_quarantined_chain_stays_counted_and_linked)
     EXPECT_STATUS(sender_quarantine(ending.sender->sender, batch.slot_index, batch.seq), STATUS_OK);
     buffer_pool_repair(ending.arena);
     EXPECT_EQ_U64(slot_chain_walk(ending.arena, batch.slot_index, slots, 4), 2);
-    EXPECT_EQ_U64(load_relaxed_u32(&ending.arena->globals->oversized_slot_count), 2);
+    EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->oversized_bytes), (uint64_t)2 * BATCH_SIZE);
     accumulator_close(ending.sender);
     accumulator_close(ending.producer);
     arena_detach(ending.producing);
