@@ -23,7 +23,6 @@
 #include "python/log/log.h"
 #include "python/log/log_end_type.h"
 #include "python/producer/buffer_wait_type.h"
-#include "python/producer/confluent_type.h"
 #include "python/producer/flush_ticket_type.h"
 #include "python/producer/future_type.h"
 #include "python/producer/producer_many.h"
@@ -375,9 +374,7 @@ static bool names_add(struct module_state *state)
                                                                 "callback", "on_delivery", "timestamp", "headers"};
     return names_intern(send, SEND_ARGUMENT_COUNT, state->send_names) &&
            names_intern(produce, PRODUCE_ARGUMENT_COUNT, state->produce_names) &&
-           name_intern("_produce_any", &state->produce_any) &&
-           name_intern("_produce_refused", &state->produce_refused) &&
-           name_intern("_tell", &state->tell) && name_intern("popleft", &state->popleft);
+           name_intern("_produce_in_python", &state->produce_in_python);
 }
 
 static int module_exec(PyObject *module)
@@ -396,10 +393,7 @@ static int module_exec(PyObject *module)
     X(sender_busy)            \
     X(unknown_partition)      \
     X(future_functions)       \
-    X(produce_any)            \
-    X(produce_refused)        \
-    X(tell)                   \
-    X(popleft)                \
+    X(produce_in_python)      \
     X(appender_type)          \
     X(arena_type)             \
     X(batch_type)             \

@@ -3,9 +3,10 @@
 
 ::
 
-    produce   appends to the arena, in C for an ordinary record (native/python/producer/confluent_type.c); one with a
-              callback is watched, any other is counted by the core
-    poll      looks results up, and calls callbacks of deliveries, errors and statistics in the caller's thread
+    produce   appends to the arena, in C for an ordinary record (native/python/producer/confluent_type.c); the core
+              counts the records, and one with a callback joins those that are told
+    poll      looks up the results of told records (`ToldRecords`), and calls callbacks of deliveries, errors and
+              statistics in the caller's thread
     flush     hurries the sender, and polls until everything has its result
 
 librdkafka keeps records of a topic that it does not know yet, and asks for the topic behind the program's back. Here
@@ -22,36 +23,25 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from shmaccum import clock, kept_producer
-from shmaccum._native import BufferWait, ConfluentProducer, DeliveryFuture
+from shmaccum._native import BufferWait, ConfluentProducer
 from shmaccum.arena.reports import Kind, Report, read_reports
 from shmaccum.background import log_exception
 from shmaccum.closing import ClosedOnExit
+from shmaccum.compat.confluent_errors import kafka_error, translated, translated_in_transactions, translated_of_offsets
 from shmaccum.compat.confluent_options import DEFAULTS, ROWS
-from shmaccum.compat.errors import aborting, join, translating
+from shmaccum.compat.confluent_told import Callback, ToldRecords
+from shmaccum.compat.errors import aborting, translating
 from shmaccum.compat.settings import Settings
 from shmaccum.exceptions import (
-    ArenaBusyError,
-    BufferExhaustedError,
-    DeliveryAbortedError,
-    DeliveryFailedError,
-    DeliveryTimeoutError,
     FlushTimeoutError,
     InvalidArgumentError,
     NoTransactionError,
     PartitionCountUnknownError,
-    ProducerClosedError,
-    ProducerFencedError,
-    RecordTooLargeError,
-    SenderNotStartedError,
     ShmaccumError,
-    TransactionEndedError,
-    TransactionOutcomeUnknownError,
-    UnknownPartitionError,
 )
 from shmaccum.packages import needed
 from shmaccum.producer.buffer_pool import BufferPool
@@ -63,14 +53,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 with needed("confluent-kafka", "confluent", "shmaccum.compat.confluent needs"):
-    from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
+    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["ROWS", "Producer"]
 
-Callback: TypeAlias = Callable[[KafkaError | None, Message], object]
 Headers: TypeAlias = list[tuple[str, Any]]
 
 ANY_PARTITION = -1
@@ -85,95 +74,8 @@ LOOK_S = 1.0
 """Between two looks at the arena's error log."""
 SLICE_S = 0.1
 """Of a flush, between two looks at whether callbacks are due."""
-SLICE_OF_WATCHED_S = 0.005
-"""The same while records are watched: their callbacks are called while the sender delivers the others."""
-CREATE_TIME = 1
-
-CODES: Mapping[type[ShmaccumError], int] = {
-    ShmaccumError: KafkaError._FAIL,
-    InvalidArgumentError: KafkaError._INVALID_ARG,
-    SenderNotStartedError: KafkaError._ALL_BROKERS_DOWN,
-    UnknownPartitionError: KafkaError._UNKNOWN_PARTITION,
-    RecordTooLargeError: KafkaError.MSG_SIZE_TOO_LARGE,
-    PartitionCountUnknownError: KafkaError._UNKNOWN_TOPIC,
-    DeliveryTimeoutError: KafkaError._MSG_TIMED_OUT,
-    DeliveryAbortedError: KafkaError._PURGE_QUEUE,
-    NoTransactionError: KafkaError._STATE,
-    TransactionEndedError: KafkaError._INCONSISTENT,
-    TransactionOutcomeUnknownError: KafkaError._TIMED_OUT,
-    ProducerFencedError: KafkaError._FENCED,
-}
-"""Our error -> librdkafka's code. An error without a row has that of its nearest base."""
-CODES_IN_TRANSACTIONS = {
-    **CODES,
-    InvalidArgumentError: KafkaError._NOT_CONFIGURED,
-    ArenaBusyError: KafkaError._CONFLICT,
-}
-"""The codes of errors that the calls of transactions raise."""
-CODES_OF_OFFSETS = {**CODES, BufferExhaustedError: KafkaError._TIMED_OUT}
-"""The codes of errors of offsets for a transaction."""
-FLAGS: Mapping[type[ShmaccumError], Mapping[str, bool]] = {
-    ArenaBusyError: {"retriable": True},
-    BufferExhaustedError: {"retriable": True},
-    TransactionEndedError: {"txn_requires_abort": True},
-    TransactionOutcomeUnknownError: {"retriable": True},
-    ProducerFencedError: {"fatal": True},
-}
-"""Our error of a transaction -> what librdkafka tells a program to do."""
-
-
-def _code_in(codes: Mapping[type[ShmaccumError], int], error: ShmaccumError) -> int:
-    return next(codes[kind] for kind in type(error).__mro__ if kind in codes)
-
-
-def _kafka_error(error: ShmaccumError, code: int | None = None) -> KafkaError:
-    """The error in librdkafka's shape: its own words for the code, and ours."""
-    if code is None and isinstance(error, DeliveryFailedError) and error.error_code > 0:
-        code = error.error_code
-    if code is None:
-        code = _code_in(CODES, error)
-    flags = next((FLAGS[kind] for kind in type(error).__mro__ if kind in FLAGS), {})
-    return KafkaError(code, f"{KafkaError(code).str()}: {error}", **flags)
-
-
-def translated(error: ShmaccumError) -> ShmaccumError:
-    """The error, which is one of confluent-kafka's, too."""
-    if isinstance(error, BufferExhaustedError):
-        return join(error, BufferError, f"Local: Queue full: {error}")
-    if isinstance(error, ProducerClosedError):
-        return join(error, RuntimeError, f"Producer has been closed: {error}")
-    return join(error, KafkaException, _kafka_error(error))
-
-
-def _translated_in_transactions(error: ShmaccumError) -> ShmaccumError:
-    """The error of a call of transactions."""
-    return join(error, KafkaException, _kafka_error(error, _code_in(CODES_IN_TRANSACTIONS, error)))
-
-
-def _translated_of_offsets(error: ShmaccumError) -> ShmaccumError:
-    """The error of offsets for a transaction."""
-    return join(error, KafkaException, _kafka_error(error, _code_in(CODES_OF_OFFSETS, error)))
-
-
-class _Sent(NamedTuple):
-    """A record whose result somebody wants to be told. C makes it as a plain tuple (confluent_watch.h)."""
-
-    outcome: DeliveryFuture | _Outcome
-    callback: Callback
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Headers | None
-    next: None = None
-
-
-class _Outcome(NamedTuple):
-    """The outcome of a record."""
-
-    partition: int
-    offset: int
-    error: KafkaError | None
-    timestamp_ms: int
+SLICE_OF_TOLD_S = 0.005
+"""The same while records are told: their callbacks are called while the sender delivers the others."""
 
 
 @final
@@ -438,18 +340,16 @@ class Producer(ConfluentProducer, ClosedOnExit):
         self._times_out_first = timeout_ms <= own.propagation_ms
         self._flush_s = min(timeout_ms, TIMEOUT_DEFAULT_MS) / 1000
         producer.patience_ms = min(timeout_ms, own.propagation_ms)
-        self._deliveries = producer.deliveries()
         self._looks = _Looks(producer, own) if own.is_told_of_the_arena else None
-        self._reports: deque[_Sent] = deque()
-        self.start_anew()
+        self._tracker = producer.deliveries()
+        self._told = ToldRecords(self, self._tracker)
         self._producer = producer
         self._produce_through(producer, own.on_delivery)
         _producers.add(self)
 
     def start_anew(self) -> None:
         """Forgets what this process waits for. A child of a fork begins with this."""
-        self._take_watched()
-        self._reports.clear()  # and is no other one: a callback may fork
+        self._told.start_anew()
 
     def _open(self) -> _Producer:
         if self._producer is None:
@@ -458,8 +358,9 @@ class Producer(ConfluentProducer, ClosedOnExit):
 
     # --- produce
 
-    def _produce_any(
+    def _produce_in_python(
         self,
+        error: BaseException | None,
         topic: str,
         value: Any,
         key: Any,
@@ -469,46 +370,37 @@ class Producer(ConfluentProducer, ClosedOnExit):
         timestamp: int | None,
         headers: Any,
     ) -> None:
-        """Takes each record of `produce` that is not ordinary: it has more than a value, a key and a callback.
+        """Takes each record of `produce` that C does not send: it has headers, a partition or a timestamp.
 
         Args:
+            error: C has tried to send the record, and this was raised.
             partition: None or -1: the partitioner's. The others are those of `produce`.
         """
-        send = self._open().send
-        value_bytes, key_bytes = _as_bytes(value), _as_bytes(key)
+        producer, told, look_count = self._open(), callback or on_delivery or self._on_delivery, self._told.look_count
+        if error is not None and not isinstance(error, ShmaccumError):
+            raise error
+        value, key = _as_bytes(value), _as_bytes(key)
         headers = None if headers is None else _listed(headers)
         partition = ANY_PARTITION if partition is None else partition
-        chosen = partition if partition >= 0 else None
-        told = callback or on_delivery or self._on_delivery
+        record = None, None, told, topic, value, key, headers, None, None
         try:
-            future = send(topic, value_bytes, key_bytes, headers, chosen, timestamp or None)
-        except ShmaccumError as error:
-            self._produce_refused(error, told, topic, key_bytes, value_bytes, headers, partition, timestamp or 0)
+            if error is not None:
+                raise error
+            future = producer.send(topic, value, key, headers, partition if partition >= 0 else None, timestamp or None)
+        except PartitionCountUnknownError as unknown:
+            if told is not None:
+                self._told.refuse(record, partition, self._unknown_topic(unknown), timestamp or 0)
+        except ShmaccumError as refusal:
+            raise translated(refusal) from None
         else:
             if told is not None:
-                self._watch(_Sent(future, told, topic, key_bytes, value_bytes, headers))
+                is_known_new = look_count == self._told.look_count
+                batch = (future.partition_index, future.seq) if is_known_new else None
+                self._told.join((future.record_index, future, *record[2:7], batch, None))
 
-    def _produce_refused(
-        self,
-        error: BaseException,
-        told: Callback | None,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers | None = None,
-        partition: int = ANY_PARTITION,
-        timestamp_ms: int = 0,
-    ) -> None:
-        """Raises what `produce` raises for a record that did not go into the arena.
-
-        A topic that stays unknown is told as librdkafka tells it: by the callback of the record.
-        """
-        if not isinstance(error, PartitionCountUnknownError):
-            raise (translated(error) if isinstance(error, ShmaccumError) else error) from None
-        if told is not None:
-            code = KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC
-            outcome = _Outcome(partition, OFFSET_INVALID, _kafka_error(error, code), timestamp_ms)
-            self._reports.append(_Sent(outcome, told, topic, key, value, headers))
+    def _unknown_topic(self, error: PartitionCountUnknownError) -> KafkaError:
+        """librdkafka tells of a topic that stays unknown by the callback of the record."""
+        return kafka_error(error, KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC)
 
     def produce_batch(
         self,
@@ -559,43 +451,6 @@ class Producer(ConfluentProducer, ClosedOnExit):
             message["_error"] = error.args[0]
         return "_error" not in message
 
-    def _look_at_all(self) -> None:
-        """Looks for the result of each watched record: some were overwritten, or came before the watch, or there was
-        no memory for a watch."""
-        for sent in self._take_watched():
-            if self._deliveries.look_up(sent[0]):
-                self._reports.append(sent)
-            else:
-                self._watch(sent)
-
-    def _outcome_of(self, future: DeliveryFuture) -> _Outcome:
-        partition = self._deliveries.topic_partition(future.partition_index).partition
-        error = self._deliveries.exception_of(future)
-        offset = OFFSET_INVALID if error is not None else self._deliveries.offset_of(future)
-        return _Outcome(partition, offset, None if error is None else _kafka_error(error), future.timestamp_ms)
-
-    def _tell(self, sent: _Sent) -> None:
-        """Calls the callback of a record that did not go into the arena, or was not delivered.
-
-        C tells of the others.
-        """
-        outcome, callback, topic, key, value, headers, _ = sent
-        if not isinstance(outcome, _Outcome):
-            outcome = self._outcome_of(outcome)
-        partition, offset, error, timestamp_ms = outcome
-        message = Message(
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            key=key,
-            value=value,
-            headers=headers,
-            error=error,
-            timestamp=(CREATE_TIME, timestamp_ms),
-            latency=max(time.time() - timestamp_ms / 1000, 0.0),
-        )
-        callback(error, message)
-
     # --- results
 
     def poll(self, timeout: float | None = FOREVER) -> int:
@@ -617,25 +472,13 @@ class Producer(ConfluentProducer, ClosedOnExit):
         end_s = _end_s(timeout)
         while not served and (left_s := end_s - clock.monotonic()) > 0:
             with translating(translated):
-                self._deliveries.wait_until(self._has_reports, min(left_s, LOOK_S))
+                self._tracker.wait_until(self._told.look, min(left_s, LOOK_S))
             served = self._serve()
         return served
 
-    def _has_reports(self) -> bool:
-        if self._watched_count:
-            found: list[_Sent] = []
-            try:
-                is_whole = self._take_results(found)
-            finally:
-                self._reports.extend(found)
-            if not is_whole:
-                self._look_at_all()
-        return bool(self._reports)
-
     def _serve(self) -> int:
         """Calls every callback that is due; their number."""
-        self._has_reports()
-        served = self._tell_reports(self._reports, self._deliveries, Message)
+        served = self._told.call() if self._told.look() else 0
         return served if self._looks is None else served + self._looks.look(self.__len__)
 
     def flush(self, timeout: float | None = FOREVER) -> int:
@@ -658,14 +501,14 @@ class Producer(ConfluentProducer, ClosedOnExit):
 
     @property
     def _slice_s(self) -> float:
-        return SLICE_OF_WATCHED_S if self._watched_count else SLICE_S
+        return SLICE_OF_TOLD_S if self._told.pending_count else SLICE_S
 
     def __len__(self) -> int:
         """The number of records without a result, and of results that were not told yet."""
         if self._producer is None:
             return 0
-        self._has_reports()  # a watched record with a result becomes a report
-        return max(self._producer.incomplete_count, self._watched_count) + len(self._reports)
+        self._told.look()
+        return max(self._producer.incomplete_count, self._told.pending_count) + self._told.due_count
 
     def __bool__(self) -> bool:
         return True
@@ -692,7 +535,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
             finally:
                 self._tell_the_rest()
                 self._producer = None
-                self._produce_through(None)
+                self._produce_through(None, None)
                 _producers.discard(self)
                 self._log_untold(producer.client_id)
                 with translating(translated):
@@ -701,15 +544,15 @@ class Producer(ConfluentProducer, ClosedOnExit):
 
     def _tell_the_rest(self) -> None:
         """Calls the callbacks that are due where one of them has ended the flush. Their exceptions are logged."""
-        while self._reports:
+        while self._told.due_count:
             try:
-                self._tell_reports(self._reports, self._deliveries, Message)
+                self._told.call()
             except BaseException:  # noqa: BLE001, PERF203 - of user code
                 log_exception(logger, "a callback failed while its producer was closed")
 
     def _log_untold(self, client_id: str) -> None:
         """Logs how many callbacks will not be called, and forgets them."""
-        untold = self._watched_count + len(self._reports)
+        untold = self._told.pending_count + self._told.due_count
         self.start_anew()
         if untold:
             logger.warning("%s: %s will not be called in this process", client_id, format_count(untold, "callback"))
@@ -762,7 +605,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 retriable, when the last transaction is not over.
         """
         producer = self._open()
-        with translating(_translated_in_transactions):
+        with translating(translated_in_transactions):
             producer.init_transactions()
         self._is_initialized = True
 
@@ -774,7 +617,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 process has begun one, or the last one did not end within ``transaction.timeout.ms``. With _FENCED,
                 which is fatal, when another producer has the ``transactional.id``.
         """
-        with translating(_translated_in_transactions):
+        with translating(translated_in_transactions):
             self._initialized().begin_transaction()
 
     def commit_transaction(self, timeout: float = FOREVER) -> None:
@@ -789,7 +632,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 call made again tells it. With _FENCED, which is fatal, when another producer has the
                 ``transactional.id``. With _STATE when this producer has begun no transaction.
         """
-        with translating(_translated_in_transactions):
+        with translating(translated_in_transactions):
             producer = self._initialized()
             producer.commit_transaction(producer.transaction_timeout_s if timeout < 0 else timeout)
 
@@ -802,7 +645,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         Raises:
             KafkaException: with _STATE when this producer has begun no transaction, or its commit has begun.
         """
-        with translating(_translated_in_transactions), aborting():
+        with translating(translated_in_transactions), aborting():
             self._initialized().abort_transaction()
 
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = FOREVER) -> None:
@@ -820,9 +663,9 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 when an offset or the group is wrong; with _TIMED_OUT, which is retriable, when the arena stayed full;
                 with _FENCED when another producer has the ``transactional.id``.
         """
-        with translating(_translated_in_transactions):
+        with translating(translated_in_transactions):
             producer = self._initialized()
-        with translating(_translated_of_offsets):
+        with translating(translated_of_offsets):
             producer.send_offsets_in_time(
                 positions, group_metadata, producer.transaction_timeout_s if timeout < 0 else timeout
             )

@@ -32,10 +32,9 @@ BATCH_COUNT = 80
 TABLE = re.compile(r"^static Py(?:MethodDef|GetSetDef) \w+\[\] = \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
 ENTRY = re.compile(r'^ +\{"\w+", (?:FAST\(|\(PyCFunction\)\(void \(\*\)\(void\)\))?(\w+)', re.MULTILINE)
 ALONE_BY_THEMSELVES = {
+    "confluent_call",
     "confluent_produce",
-    "confluent_take_results",
-    "confluent_tell_reports",
-    "confluent_watch",
+    "confluent_produce_through",
     "producer_send",
     "wait_join",
 }
@@ -107,7 +106,7 @@ def test_records_in_the_words_of_confluent_are_delivered_once_and_in_order(arena
     arena.native.set_topic_partition_count("flights", 1)
     with Drainer(arena) as drainer, Producer(arena) as producer:
         confluent = ConfluentProducer()
-        confluent._produce_through(producer)
+        confluent._produce_through(producer, None)
 
         def produce(thread: int) -> None:
             for number in range(RECORD_COUNT):

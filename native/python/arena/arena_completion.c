@@ -7,7 +7,6 @@
 #include "arena/completion.h"
 #include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
-#include "python/common/completion_tuple.h"
 #include "python/common/errors.h"
 #include "python/common/monotonic.h"
 #include "python/common/token_type.h"
@@ -18,6 +17,14 @@ static struct arena_object *arena_of(PyObject *self)
 }
 
 /* ---- find ---- */
+
+/* Result, error code, base offset, log append time, first record, record count. */
+static PyObject *completion_to_tuple(const struct completion *completion)
+{
+    return Py_BuildValue("(iiLLII)", (int)completion->result, completion->error_code,
+                         (long long)completion->base_offset, (long long)completion->log_append_time_ms,
+                         completion->first_record, completion->record_count);
+}
 
 /* False with an exception set. */
 static bool token_take(const struct arena_object *self, PyObject *token, const char *function,

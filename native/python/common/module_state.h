@@ -51,10 +51,7 @@ struct module_state {
     PyObject *unknown_partition;
     PyObject *send_names[SEND_ARGUMENT_COUNT]; /* interned: keywords are found by identity */
     PyObject *produce_names[PRODUCE_ARGUMENT_COUNT];
-    PyObject *produce_any; /* names of methods that ConfluentProducer calls */
-    PyObject *produce_refused;
-    PyObject *tell;
-    PyObject *popleft; /* of a deque */
+    PyObject *produce_in_python; /* the name of a method of ConfluentProducer */
     atomic_pointer future_functions; /* the module shmaccum.producer.future; NULL: no future was asked yet */
     void *spare_future; /* memory, or NULL: producer/future_type.h */
     PyTypeObject *appender_type;

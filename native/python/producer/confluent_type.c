@@ -1,166 +1,108 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ConfluentProducer: produce() in confluent-kafka's words, once per record.
+ * ConfluentProducer: produce() in confluent-kafka's words, a thin variant of Producer.send() (producer_type.c).
  *
- *   ordinary   topic, value and key alone: goes through send() of a Producer
- *   told       has a callback, too: is watched from then on (confluent_watch.h), and told by poll (confluent_tell.h)
- *   any other  has headers, a partition or a timestamp: _produce_any() of the Python class takes it
- *   refused    send() raised: _produce_refused() of the Python class says the same in confluent-kafka's words
+ * It sends a record of a topic, a value and a key. _produce_in_python() of the Python class takes any other record, and
+ * the error of one that was refused. A record with a callback joins a chain, which poll() takes (confluent_told.py):
  *
- * It is the base of the Python class, so a program's own class may override produce(), and comes here by super().
+ *   record   a tuple: index in the batch, DeliveryFuture, callback, topic, value, key, headers, batch, next
+ *   batch    (partition index, seq): one object for records that follow each other in a batch
+ *
+ * A record is made before the append and changed after it, while no one else sees it: it will be sent, so nothing after
+ * the append may fail. It is late if there is no memory for its index and its batch, which are None then, or if the
+ * chain was taken during the call: its result may be older than those that poll() has walked.
  */
-#include "python/producer/confluent_type.h"
+#include "python/producer/producer_type.h"
 
-#include "arena/completion.h"
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
-#include "python/producer/confluent_tell.h"
-#include "python/producer/confluent_watch.h"
 #include "python/producer/future_type.h"
-#include "python/producer/producer_type.h"
 
 struct confluent_object {
     PyObject ob_base;
-    struct module_state *state;
-    struct producer_object *producer; /* of ordinary records; NULL: no record is ordinary */
+    const struct module_state *state; /* NULL: it had no producer yet */
+    struct producer_object *producer; /* NULL: it has none */
     PyObject *on_delivery;            /* of records that have no callback of their own, or NULL */
-    struct confluent_watch watch;
+    PyObject *chain;                  /* the newest record with a callback, or NULL; the last one's next is None */
+    uint64_t take_count;              /* how often the chain was taken */
 };
+
+enum { INDEX, FUTURE, TOLD, NAME, DATA, DATA_KEY, DATA_HEADERS, BATCH, NEXT, ITEM_COUNT };
 
 static struct confluent_object *confluent_of(PyObject *self)
 {
     return (struct confluent_object *)self;
 }
 
-/* ---- watch ---- */
-
-/* A reference, which outlives a close() in another thread; NULL: there is none. */
-static inline struct producer_object *producer_hold(struct confluent_object *self)
+static PyObject **items_of(PyObject *record)
 {
-    struct producer_object *producer;
+    return ((PyTupleObject *)record)->ob_item;
+}
+
+static const struct token_object *token_of(PyObject *record)
+{
+    return &((struct future_object *)PyTuple_GET_ITEM(record, FUTURE))->token;
+}
+
+/* ---- chain ---- */
+
+/* A reference; NULL with an exception set. Most records join the batch of the record before. */
+static inline PyObject *batch_of(PyObject *record, PyObject *former)
+{
+    const struct token_object *token = token_of(record);
+    if (LIKELY(former != NULL && token_of(former)->seq == token->seq &&
+               token_of(former)->partition_index == token->partition_index)) {
+        return Py_NewRef(PyTuple_GET_ITEM(former, BATCH));
+    }
+    return Py_BuildValue("(IK)", (unsigned int)token->partition_index, (unsigned long long)token->seq);
+}
+
+static void record_join(struct confluent_object *self, PyObject *record, uint64_t take_count)
+{
+    PyObject **items = items_of(record);
+    PyObject *index = PyLong_FromUnsignedLong(token_of(record)->record_index);
+    PyObject *batch;
     ALONE_BEGIN(self);
-    producer = self->producer;
-    Py_XINCREF((PyObject *)producer);
-    ALONE_END();
-    return producer;
-}
-
-static inline bool result_is_pending(const struct arena *core, PyObject *record)
-{
-    const struct token_object *token = (const struct token_object *)PyTuple_GET_ITEM(record, 0);
-    const struct record_token key = {.seq = token->seq,
-                                     .partition_index = token->partition_index,
-                                     .slot_index = token->slot_index,
-                                     .record_index = token->record_index};
-    struct completion completion;
-    return completion_find(core, &key, &completion) == STATUS_PENDING;
-}
-
-static inline uint64_t tail_of(struct arena_object *arena)
-{
-    uint64_t tail = 0;
-    ALONE_BEGIN(arena);
-    if (LIKELY(arena->core != NULL)) {
-        tail = load_acquire_u64(&arena->core->globals->completion_tail);
+    batch = index == NULL ? NULL : batch_of(record, self->chain);
+    if (LIKELY(batch != NULL && self->take_count == take_count)) {
+        Py_SETREF(items[INDEX], Py_NewRef(index));
+        Py_SETREF(items[BATCH], Py_NewRef(batch));
     }
-    ALONE_END();
-    return tail;
-}
-
-static inline bool is_pending_in(struct arena_object *arena, PyObject *record)
-{
-    bool is_pending = true;
-    ALONE_BEGIN(arena);
-    if (LIKELY(arena->core != NULL)) {
-        is_pending = result_is_pending(arena->core, record);
+    if (self->chain != NULL) {
+        Py_SETREF(items[NEXT], self->chain);
     }
+    self->chain = Py_NewRef(record);
     ALONE_END();
-    return is_pending;
+    Py_XDECREF(batch);
+    Py_XDECREF(index);
+    PyErr_Clear();
 }
 
-static void record_watch(struct confluent_object *self, struct arena_object *arena, PyObject *record)
-{
-    uint64_t tail = tail_of(arena);
-    ALONE_BEGIN(self);
-    watch_add(&self->watch, record, tail);
-    ALONE_END();
-    if (UNLIKELY(!is_pending_in(arena, record))) {
-        ALONE_BEGIN(self);
-        self->watch.is_late = true;
-        ALONE_END();
-    }
-}
-
-static PyObject *confluent_watch(PyObject *object, PyObject *record)
+/* Moves the records of the chain to the end of a list. True if one of them is late. An exception leaves the chain as it
+ * is. */
+static PyObject *confluent_take_told(PyObject *object, PyObject *target)
 {
     struct confluent_object *self = confluent_of(object);
-    if (!PyTuple_Check(record) || PyTuple_GET_SIZE(record) != RECORD_ITEM_COUNT ||
-        !PyObject_TypeCheck(PyTuple_GET_ITEM(record, RECORD_FUTURE), self->state->future_type)) {
-        PyErr_SetString(PyExc_TypeError, "a watched record is a tuple that begins with its DeliveryFuture");
-        return NULL;
+    PyObject *all = PyList_New(0);
+    bool is_taken = all != NULL;
+    bool is_late = false;
+    for (PyObject *record = self->chain; is_taken && record != NULL && record != Py_None;
+         record = PyTuple_GET_ITEM(record, NEXT)) {
+        is_taken = PyList_Append(all, record) == 0;
+        is_late |= PyTuple_GET_ITEM(record, BATCH) == Py_None;
     }
-    struct producer_object *producer = producer_hold(self);
-    if (producer != NULL) { /* else closed meanwhile: nobody is told any more */
-        record_watch(self, producer->appender->arena, record);
-        Py_DECREF((PyObject *)producer);
+    Py_ssize_t end = is_taken ? PyList_Size(target) : -1;
+    is_taken = end >= 0 && PyList_SetSlice(target, end, end, all) == 0;
+    if (is_taken) {
+        self->take_count++;
+        Py_CLEAR(self->chain);
     }
-    Py_RETURN_NONE;
-}
-
-static PyObject *results_take(struct confluent_object *self, struct arena_object *arena, PyObject *found)
-{
-    bool is_whole = true;
-    bool is_taken = true;
-    ALONE_BOTH_BEGIN(self, arena);
-    if (LIKELY(arena->core != NULL)) {
-        is_taken = watch_take_results(&self->watch, arena->core, found, &is_whole);
+    for (Py_ssize_t i = 0; is_taken && i < PyList_GET_SIZE(all); i++) {
+        Py_SETREF(items_of(PyList_GET_ITEM(all, i))[NEXT], Py_NewRef(Py_None));
     }
-    ALONE_BOTH_END();
-    return is_taken ? PyBool_FromLong(is_whole) : NULL;
-}
-
-static PyObject *confluent_take_results(PyObject *object, PyObject *found)
-{
-    if (!PyList_Check(found)) {
-        PyErr_SetString(PyExc_TypeError, "a list is expected");
-        return NULL;
-    }
-    struct producer_object *producer = producer_hold(confluent_of(object));
-    if (producer == NULL) {
-        Py_RETURN_TRUE;
-    }
-    PyObject *answer = results_take(confluent_of(object), producer->appender->arena, found);
-    Py_DECREF((PyObject *)producer);
-    return answer;
-}
-
-static PyObject *confluent_take_watched(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    return watch_take_all(&confluent_of(object)->watch);
-}
-
-static PyObject *confluent_get_watched_count(PyObject *object, void *unused)
-{
-    (void)unused;
-    return PyLong_FromSsize_t(confluent_of(object)->watch.count);
-}
-
-/* ---- tell ---- */
-
-static PyObject *confluent_tell_reports(PyObject *object, PyObject *const *args, Py_ssize_t count)
-{
-    if (count != 3) {
-        return PyErr_Format(PyExc_TypeError, "_tell_reports() takes 3 arguments, not %zd", count);
-    }
-    struct confluent_teller teller = {.state = confluent_of(object)->state,
-                                      .producer = object,
-                                      .reports = args[0],
-                                      .deliveries = args[1],
-                                      .message_type = args[2]};
-    Py_ssize_t told = tell_reports(&teller);
-    return told < 0 ? NULL : PyLong_FromSsize_t(told);
+    Py_XDECREF(all);
+    return is_taken ? PyBool_FromLong(is_late) : NULL;
 }
 
 /* ---- produce ---- */
@@ -183,16 +125,6 @@ static inline bool is_ordinary(PyObject *const *bound)
     return is_none(bound[PARTITION]) && is_none(bound[TIMESTAMP]) && is_none(bound[HEADERS]);
 }
 
-/* A reference, None for nobody. */
-static inline PyObject *told_hold(struct confluent_object *self, PyObject *const *bound)
-{
-    PyObject *told = is_none(bound[CALLBACK]) ? bound[ON_DELIVERY] : bound[CALLBACK];
-    ALONE_BEGIN(self);
-    told = Py_NewRef(is_none(told) && self->on_delivery != NULL ? self->on_delivery : told == NULL ? Py_None : told);
-    ALONE_END();
-    return told;
-}
-
 /* A str in UTF-8; anything else as it is, for send() to judge. A reference; NULL with an exception set. */
 static inline PyObject *part_encode(PyObject *given)
 {
@@ -202,164 +134,170 @@ static inline PyObject *part_encode(PyObject *given)
     return PyUnicode_Check(given) ? PyUnicode_AsUTF8String(given) : Py_NewRef(given);
 }
 
-static PyObject *none_or_null(PyObject *answer)
-{
-    Py_XDECREF(answer);
-    return answer == NULL ? NULL : Py_NewRef(Py_None);
-}
-
-/* The parts of an ordinary record, in UTF-8 where one was a str. */
-struct ordinary {
-    PyObject *told; /* a callback, or None */
-    PyObject *topic;
-    PyObject *key;
-    PyObject *value;
-};
-
-static COLD PyObject *produce_refused(PyObject *object, const struct ordinary *given)
-{
-    PyObject *error = exception_take();
-    PyObject *arguments[] = {object, error, given->told, given->topic, given->key, given->value};
-    PyObject *answer =
-        PyObject_VectorcallMethod(confluent_of(object)->state->produce_refused, arguments, 6, NULL);
-    Py_DECREF(error);
-    return none_or_null(answer);
-}
-
-/* Made before the append, so that no record is committed without it. Its future comes behind. */
-static inline PyObject *record_new(const struct ordinary *given)
-{
-    return PyTuple_Pack(RECORD_ITEM_COUNT, Py_None, given->told, given->topic, given->key, given->value, Py_None,
-                        Py_None);
-}
-
-static inline PyObject *produce_told(PyObject *object, struct producer_object *producer,
-                                     const struct ordinary *given)
-{
-    PyObject *record = record_new(given);
-    if (record == NULL) {
-        return NULL;
-    }
-    PyObject *parts[] = {given->topic, given->value, given->key};
-    PyObject *future = producer_send((PyObject *)producer, parts, 3, NULL);
-    PyObject *answer = future == NULL ? produce_refused(object, given) : Py_NewRef(Py_None);
-    if (LIKELY(future != NULL)) {
-        Py_SETREF(((PyTupleObject *)record)->ob_item[RECORD_FUTURE], future);
-        record_watch(confluent_of(object), producer->appender->arena, record);
-    }
-    Py_DECREF(record);
-    return answer;
-}
-
-static inline PyObject *produce_untold(PyObject *object, struct producer_object *producer,
-                                       const struct ordinary *given)
-{
-    PyObject *parts[] = {given->topic, given->value, given->key};
-    PyObject *future = producer_send((PyObject *)producer, parts, 3, NULL);
-    if (UNLIKELY(future == NULL)) {
-        return produce_refused(object, given);
-    }
-    Py_DECREF(future);
-    Py_RETURN_NONE;
-}
-
-static inline PyObject *produce_ordinary(PyObject *object, struct producer_object *producer, PyObject *const *bound)
-{
-    struct ordinary given = {.topic = bound[TOPIC], .value = part_encode(bound[VALUE])};
-    PyObject *answer = NULL;
-    given.key = given.value == NULL ? NULL : part_encode(bound[KEY]);
-    if (LIKELY(given.key != NULL)) {
-        given.told = told_hold(confluent_of(object), bound);
-        answer = given.told == Py_None ? produce_untold(object, producer, &given)
-                                       : produce_told(object, producer, &given);
-        Py_DECREF(given.told);
-    }
-    Py_XDECREF(given.value);
-    Py_XDECREF(given.key);
-    return answer;
-}
-
-/* All arguments in confluent-kafka's order; one that was left out is None. */
-static PyObject *produce_any(PyObject *object, PyObject *const *bound)
+/* Takes the exception that is set, if there is one. */
+static COLD PyObject *produce_in_python(PyObject *object, PyObject *const *bound)
 {
     const struct module_state *state = confluent_of(object)->state;
-    PyObject *arguments[1 + PRODUCE_ARGUMENT_COUNT] = {object};
+    PyObject *error = PyErr_Occurred() != NULL ? exception_take() : Py_NewRef(Py_None);
+    PyObject *arguments[2 + PRODUCE_ARGUMENT_COUNT] = {object, error};
     for (int i = 0; i < PRODUCE_ARGUMENT_COUNT; i++) {
-        arguments[1 + i] = bound[i] == NULL ? Py_None : bound[i];
+        arguments[2 + i] = bound[i] == NULL ? Py_None : bound[i];
     }
-    return none_or_null(
-        PyObject_VectorcallMethod(state->produce_any, arguments, 1 + PRODUCE_ARGUMENT_COUNT, NULL));
+    PyObject *answer =
+        PyObject_VectorcallMethod(state->produce_in_python, arguments, 2 + PRODUCE_ARGUMENT_COUNT, NULL);
+    Py_DECREF(error);
+    return answer;
+}
+
+/* False with an exception set. */
+static inline bool send_told(struct confluent_object *self, struct producer_object *producer, PyObject *callback,
+                             PyObject *const *parts)
+{
+    PyObject *record = PyTuple_Pack(ITEM_COUNT, Py_None, Py_None, callback, parts[0], parts[1], parts[2], Py_None,
+                                    Py_None, Py_None);
+    uint64_t take_count;
+    ALONE_BEGIN(self);
+    take_count = self->take_count;
+    ALONE_END();
+    PyObject *future = record == NULL ? NULL : producer_send((PyObject *)producer, parts, 3, NULL);
+    if (LIKELY(future != NULL)) {
+        Py_SETREF(items_of(record)[FUTURE], future);
+        record_join(self, record, take_count);
+    }
+    Py_XDECREF(record);
+    return future != NULL;
+}
+
+static inline bool produce(struct confluent_object *self, struct producer_object *producer, PyObject *callback,
+                           PyObject *const *bound)
+{
+    PyObject *value = part_encode(bound[VALUE]);
+    PyObject *key = value == NULL ? NULL : part_encode(bound[KEY]);
+    PyObject *parts[] = {bound[TOPIC], value, key};
+    bool is_sent = false;
+    if (LIKELY(key != NULL) && callback != Py_None) {
+        is_sent = send_told(self, producer, callback, parts);
+    } else if (LIKELY(key != NULL)) {
+        PyObject *future = producer_send((PyObject *)producer, parts, 3, NULL);
+        is_sent = future != NULL;
+        Py_XDECREF(future);
+    }
+    Py_XDECREF(value);
+    Py_XDECREF(key);
+    return is_sent;
 }
 
 static PyObject *confluent_produce(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     struct confluent_object *self = confluent_of(object);
     PyObject *bound[ARGUMENT_COUNT_MAX];
+    if (self->state == NULL) {
+        return PyErr_Format(PyExc_RuntimeError, "Producer has been closed");
+    }
     if (!arguments_bind_interned(&produce_signature, self->state->produce_names, args, count, names, bound)) {
         return NULL;
     }
-    struct producer_object *producer = is_ordinary(bound) ? producer_hold(self) : NULL;
-    if (producer == NULL) {
-        return produce_any(object, bound);
-    }
-    PyObject *answer = produce_ordinary(object, producer, bound);
-    Py_DECREF((PyObject *)producer);
-    return answer;
+    PyObject *callback = is_none(bound[CALLBACK]) ? bound[ON_DELIVERY] : bound[CALLBACK];
+    struct producer_object *producer;
+    ALONE_BEGIN(self);
+    callback = is_none(callback) ? self->on_delivery : callback;
+    callback = Py_NewRef(callback == NULL ? Py_None : callback);
+    producer = self->producer;
+    Py_XINCREF((PyObject *)producer);
+    ALONE_END();
+    bool is_sent = producer != NULL && is_ordinary(bound) && produce(self, producer, callback, bound);
+    Py_DECREF(callback);
+    Py_XDECREF((PyObject *)producer);
+    return LIKELY(is_sent) ? Py_NewRef(Py_None) : produce_in_python(object, bound);
 }
 
-static PyObject *confluent_produce_through(PyObject *object, PyObject *const *args, Py_ssize_t count,
-                                           PyObject *names)
+static PyObject *confluent_produce_through(PyObject *object, PyTypeObject *type, PyObject *const *args,
+                                           Py_ssize_t count, PyObject *names)
 {
-    static const struct signature signature = {
-        .function = "_produce_through", .names = {"producer", "on_delivery"}, .required_count = 1, .count = 2};
+    const struct module_state *state = PyType_GetModuleState(type);
     struct confluent_object *self = confluent_of(object);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    if (!arguments_bind(&signature, args, count, names, bound)) {
-        return NULL;
+    if (names != NULL || count != 2 || !(args[0] == Py_None || PyObject_TypeCheck(args[0], state->producer_type))) {
+        return PyErr_Format(PyExc_TypeError, "_produce_through() takes a Producer or None, and a callback or None");
     }
-    PyObject *producer = is_none(bound[0]) ? NULL : bound[0];
-    if (producer != NULL && !PyObject_TypeCheck(producer, self->state->producer_type)) {
-        PyErr_Format(PyExc_TypeError, "a Producer or None is expected, not %.80s", Py_TYPE(producer)->tp_name);
-        return NULL;
-    }
-    Py_XSETREF(self->producer, (struct producer_object *)Py_XNewRef(producer));
-    Py_XSETREF(self->on_delivery, is_none(bound[1]) ? NULL : Py_NewRef(bound[1]));
+    ALONE_BEGIN(self);
+    self->state = state;
+    Py_XSETREF(self->producer, args[0] == Py_None ? NULL : (struct producer_object *)Py_NewRef(args[0]));
+    Py_XSETREF(self->on_delivery, args[1] == Py_None ? NULL : Py_NewRef(args[1]));
+    ALONE_END();
     Py_RETURN_NONE;
 }
 
+/* ---- call ---- */
+
+struct delivered {
+    PyObject *records;      /* iterator of a list */
+    PyObject *message_type; /* confluent_kafka.Message */
+    PyObject *partition;
+    PyObject *time_kind;
+    long long base_offset; /* of record `first`, or -1 */
+    unsigned int first;
+    double now_s;
+};
+
+/* A reference; NULL with an exception set. */
+static inline PyObject *message_new(const struct delivered *given, PyObject *record)
+{
+    PyObject **items = items_of(record);
+    const struct token_object *token = token_of(record);
+    long long offset = given->base_offset < 0 ? -1 : given->base_offset + token->record_index - given->first;
+    double latency_s = given->now_s - (double)token->timestamp_ms / 1e3;
+    PyObject *parts[] = {items[NAME],         given->partition, PyLong_FromLongLong(offset), items[DATA_KEY],
+                         items[DATA],         items[DATA_HEADERS], Py_None,                  NULL,
+                         NULL};
+    PyObject *time_ms = PyLong_FromLongLong(token->timestamp_ms);
+    parts[7] = time_ms == NULL ? NULL : PyTuple_Pack(2, given->time_kind, time_ms);
+    parts[8] = PyFloat_FromDouble(latency_s > 0 ? latency_s : 0);
+    bool is_whole = parts[2] != NULL && parts[7] != NULL && parts[8] != NULL;
+    PyObject *message = is_whole ? PyObject_Vectorcall(given->message_type, parts, 9, NULL) : NULL;
+    Py_XDECREF(parts[2]);
+    Py_XDECREF(parts[7]);
+    Py_XDECREF(parts[8]);
+    Py_XDECREF(time_ms);
+    return message;
+}
+
+static inline bool callback_call(const struct delivered *given, PyObject *record)
+{
+    PyObject *arguments[] = {Py_None, message_new(given, record)};
+    PyObject *answer =
+        arguments[1] == NULL ? NULL : PyObject_Vectorcall(items_of(record)[TOLD], arguments, 2, NULL);
+    Py_XDECREF(arguments[1]);
+    Py_XDECREF(answer);
+    return answer != NULL;
+}
+
+/* The number of callbacks that were called. An exception of one leaves the others to the iterator. */
+static PyObject *confluent_call(PyObject *Py_UNUSED(object), PyObject *args)
+{
+    struct delivered given;
+    if (!PyArg_ParseTuple(args, "O!OOOLId:_call", &PyListIter_Type, &given.records, &given.message_type,
+                          &given.partition, &given.time_kind, &given.base_offset, &given.first, &given.now_s)) {
+        return NULL;
+    }
+    Py_ssize_t count = 0;
+    PyObject *record;
+    bool is_called = true;
+    while (is_called && (record = PyIter_Next(given.records)) != NULL) {
+        is_called = callback_call(&given, record);
+        count += is_called;
+        Py_DECREF(record);
+    }
+    return is_called ? PyLong_FromSsize_t(count) : NULL;
+}
+
 /* ---- the type ---- */
-
-static void confluent_dealloc(PyObject *object);
-
-/* That of the native type, which is among the bases of a class derived from it. */
-static struct module_state *state_of_class(PyTypeObject *type)
-{
-    while (type->tp_dealloc != confluent_dealloc) {
-        type = type->tp_base;
-    }
-    return PyType_GetModuleState(type);
-}
-
-static PyObject *confluent_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
-{
-    PyObject *object = PyType_GenericNew(type, args, keywords);
-    if (object != NULL) {
-        confluent_of(object)->state = state_of_class(type);
-    }
-    if (object != NULL && !watch_begin(&confluent_of(object)->watch)) {
-        Py_CLEAR(object);
-    }
-    return object;
-}
 
 static int confluent_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT((PyObject *)confluent_of(object)->producer);
     Py_VISIT(confluent_of(object)->on_delivery);
-    Py_VISIT(confluent_of(object)->watch.batches);
-    Py_VISIT(confluent_of(object)->watch.recent);
-    Py_VISIT(confluent_of(object)->watch.chain);
+    Py_VISIT(confluent_of(object)->chain);
     return 0;
 }
 
@@ -367,9 +305,7 @@ static int confluent_clear(PyObject *object)
 {
     Py_CLEAR(confluent_of(object)->producer);
     Py_CLEAR(confluent_of(object)->on_delivery);
-    Py_CLEAR(confluent_of(object)->watch.batches);
-    Py_CLEAR(confluent_of(object)->watch.recent);
-    Py_CLEAR(confluent_of(object)->watch.chain);
+    Py_CLEAR(confluent_of(object)->chain);
     return 0;
 }
 
@@ -384,57 +320,26 @@ static void confluent_dealloc(PyObject *object)
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
-static const char produce_text[] =
-    "produce($self, topic, value=None, key=None, partition=-1, callback=None, on_delivery=None, timestamp=0,\n"
-    "        headers=None)\n"
-    "--\n\n"
-    "Puts a record into the arena; a sender delivers it.\n\n"
-    "Args:\n"
-    "    value, key: bytes-like, a str, or None for null.\n"
-    "    partition: -1: the partitioner's.\n"
-    "    callback, on_delivery: called by `poll` or `flush` with an error or None, and with the message.\n"
-    "    timestamp: milliseconds since 1970; 0: now.\n"
-    "    headers: a dict, or a list of pairs.\n\n"
-    "Raises:\n"
-    "    BufferError: the arena is full: poll, and try again.\n"
-    "    KafkaException: the record is too large, or there is no such partition.\n"
-    "    RuntimeError: the producer is closed.\n"
-    "    TypeError: a part has a wrong type.";
-
-ALONE(confluent_take_watched, itself)
-ALONE_FAST(confluent_produce_through, itself)
-ALONE_GET(confluent_get_watched_count, itself)
+ALONE(confluent_take_told, itself)
 
 static PyMethodDef confluent_methods[] = {
-    {"produce", FAST(confluent_produce), METH_FASTCALL | METH_KEYWORDS, produce_text},
-    {"_produce_through", FAST(alone_confluent_produce_through), METH_FASTCALL | METH_KEYWORDS,
-     "_produce_through($self, producer, on_delivery=None)\n--\n\n"
-     "Sends ordinary records through this producer from now on, without _produce_any(); None: through none."},
-    {"_take_results", confluent_take_results, METH_O,
-     "Appends the watched records that have a result by now to a list. False: look at all, some were not looked for."},
-    {"_take_watched", alone_confluent_take_watched, METH_NOARGS,
-     "The watched records in a list. They are watched no more."},
-    {"_tell_reports", FAST(confluent_tell_reports), METH_FASTCALL,
-     "_tell_reports($self, reports, deliveries, message_type, /)\n--\n\n"
-     "Takes records out of a deque until it is empty, and calls the callback of each; their number."},
-    {"_watch", confluent_watch, METH_O,
-     "Watches a record: a tuple that begins with its future, and ends with None."},
+    {"produce", FAST(confluent_produce), METH_FASTCALL | METH_KEYWORDS,
+     "produce($self, topic, value=None, key=None, partition=-1, callback=None, on_delivery=None, timestamp=0,\n"
+     "        headers=None)\n--\n\nAppends a record to the arena; a sender delivers it."},
+    {"_call", confluent_call, METH_VARARGS,
+     "_call(records, message type, partition, time kind, base offset, first, now)"},
+    {"_produce_through", FAST(confluent_produce_through), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
+     "_produce_through($self, producer, on_delivery, /)\n--\n\nSends through this producer; None closes."},
+    {"_take_told", alone_confluent_take_told, METH_O, "Moves the records with a callback to the end of a list."},
     {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef confluent_properties[] = {
-    {"_watched_count", alone_confluent_get_watched_count, NULL, "The number of watched records.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot confluent_slots[] = {
     {Py_tp_doc, "The produce() of shmaccum.compat.confluent."},
-    {Py_tp_new, confluent_new},
     {Py_tp_dealloc, confluent_dealloc},
     {Py_tp_traverse, confluent_traverse},
     {Py_tp_clear, confluent_clear},
     {Py_tp_methods, confluent_methods},
-    {Py_tp_getset, confluent_properties},
     {0, NULL},
 };
 

@@ -9,6 +9,7 @@
 #include "python/producer/append.h"
 
 extern PyType_Spec producer_spec;
+extern PyType_Spec confluent_spec; /* confluent_type.c */
 
 /* The knowledge of a producer about a topic. */
 struct topic_note {

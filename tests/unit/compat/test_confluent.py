@@ -22,11 +22,13 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from typing_extensions import Self
 
 from shmaccum._native import DeliveryFuture
+from shmaccum._native import Producer as NativeProducer
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.compat import confluent
 from shmaccum.compat.confluent import Producer
+from shmaccum.compat.confluent_told import ToldRecords
 from shmaccum.exceptions import BufferExhaustedError, UnknownPartitionError
 from shmaccum.segment_log import LogReader
 from tests.support.accumulator import Accumulator
@@ -35,6 +37,8 @@ from tests.support.processes import WATCHDOG_S, Child
 from tests.unit.compat.conftest import TOPIC
 
 THREAD_COUNT = 4
+SMALL_NUMBER_COUNT = 257
+"""So many ints CPython has at hand."""
 
 
 def dotted(own: dict[str, Any], **config: Any) -> dict[str, Any]:
@@ -409,7 +413,7 @@ def test_a_refused_configuration_makes_no_arena(wrong: dict[str, Any]) -> None:
     assert not [name for name in os.listdir("/dev/shm") if name.startswith("compat-nowhere.invalid")]
 
 
-# --- watched records: the C half of a callback
+# --- told records
 
 
 @final
@@ -445,7 +449,7 @@ def test_parts_of_a_batch_are_told_in_the_order_of_the_records(unkept: dict[str,
     with Taken(unsent) as taken:
         (batch,) = drain(taken.sender)
         taken.sender.complete_part(batch, 2, BatchResult.SUCCEEDED, 10)
-        assert (producer.poll(0), producer._watched_count, len(producer)) == (2, 3, 4)
+        assert (producer.poll(0), producer._told.pending_count, len(producer)) == (2, 3, 4)
         taken.sender.complete_part(batch, 1, BatchResult.FAILED, -1, None, KafkaError.INVALID_RECORD)
         assert len(producer) == 4  # three have no result, and one was not told
         taken.sender.complete_part(batch, 3, BatchResult.SUCCEEDED, 50)
@@ -465,7 +469,7 @@ def test_results_that_were_overwritten_are_told_as_lost(unkept: dict[str, Any], 
             taken.end(7)
             producer.produce(TOPIC, b"untold")
         producer.produce(TOPIC, b"pending", on_delivery=heard)
-        assert (producer.poll(0), producer._watched_count) == (1, 1)
+        assert (producer.poll(0), producer._told.pending_count) == (1, 1)
         taken.end(9)
         assert producer.poll(0) == 1
         producer.close()
@@ -474,13 +478,19 @@ def test_results_that_were_overwritten_are_told_as_lost(unkept: dict[str, Any], 
     assert (heard.errors[1], heard.messages[1].offset()) == (None, 10)
 
 
-def test_a_result_that_came_before_the_watch_is_told(unkept: dict[str, Any], unsent: Arena) -> None:
+def record_of(future: DeliveryFuture, heard: Heard, value: bytes, batch: tuple[int, int] | None) -> tuple[Any, ...]:
+    """A told record as `Producer._produce_in_python` makes it."""
+    return future.record_index, future, heard, TOPIC, value, None, None, batch, None
+
+
+def test_a_result_that_came_before_the_last_look_is_told(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     producer = Producer(dotted(unkept))
     with Taken(unsent) as taken:
         future = producer._open().send(TOPIC, b"early")
         taken.end(3)
-        producer._watch(confluent._Sent(future, heard, TOPIC, None, b"early", None))
+        assert producer.poll(0) == 0
+        producer._told.join(record_of(future, heard, b"early", None))
         producer.produce(TOPIC, b"pending", on_delivery=heard)
         assert (producer.poll(0), len(producer)) == (1, 1)
         taken.end(4)
@@ -489,13 +499,36 @@ def test_a_result_that_came_before_the_watch_is_told(unkept: dict[str, Any], uns
     assert [(message.value(), message.offset()) for message in heard.messages] == [(b"early", 3), (b"pending", 4)]
 
 
-def test_records_that_threads_watch_out_of_order_are_told_in_order(unkept: dict[str, Any], unsent: Arena) -> None:
+@pytest.mark.parametrize("headers", [None, {"h": b"1"}], ids=["C", "Python"])
+def test_a_record_whose_result_is_walked_during_its_call_is_told(
+    unkept: dict[str, Any], unsent: Arena, monkeypatch: pytest.MonkeyPatch, headers: dict[str, bytes] | None
+) -> None:
+    heard = Heard()
+    with Taken(unsent) as taken:
+
+        def deliver_and_poll(_future: DeliveryFuture | None, _error: BaseException | None) -> None:
+            taken.end(5)
+            assert producer.poll(0) == 0
+
+        producer = Producer(dotted(unkept))
+        own = producer._open()
+        polling = NativeProducer(own._appender.native, own._tracker, own._wait_for_partitions, None, deliver_and_poll)
+        producer._produce_through(polling, None)
+        monkeypatch.setattr(type(own), "send", polling.send)
+        producer.produce(TOPIC, b"v", on_delivery=heard, headers=headers)
+        assert producer.poll(0) == 1
+        producer.close()
+    assert [(message.value(), message.offset()) for message in heard.messages] == [(b"v", 5)]
+
+
+def test_records_that_join_out_of_order_are_told_in_order(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     producer = Producer(dotted(unkept))
     values = [b"%d" % number for number in range(5)]
-    sent = [confluent._Sent(producer._open().send(TOPIC, value), heard, TOPIC, None, value, None) for value in values]
+    futures = [producer._open().send(TOPIC, value) for value in values]
     for index in (3, 0, 4, 1, 2):
-        producer._watch(sent[index])
+        batch = futures[index].partition_index, futures[index].seq
+        producer._told.join(record_of(futures[index], heard, values[index], batch))
     with Taken(unsent) as taken:
         taken.end()
         assert producer.poll(0) == 5
@@ -503,13 +536,14 @@ def test_records_that_threads_watch_out_of_order_are_told_in_order(unkept: dict[
     assert [message.value() for message in heard.messages] == values
 
 
-def test_a_watch_takes_nothing_but_its_records(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_the_methods_for_told_records_refuse_other_arguments(unkept: dict[str, Any], unsent: Arena) -> None:
     producer = Producer(dotted(unkept))
-    for wrong in ((), (None,) * 7, [1]):
-        with pytest.raises(TypeError, match="a watched record"):
-            producer._watch(wrong)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="3 arguments"):
-        producer._tell_reports()  # type: ignore[call-arg]
+    wrong: list[Any] = [(), ([], Message, 0, 1, 0, 0, 0.0)]
+    for arguments in wrong:
+        with pytest.raises(TypeError, match="_call"):
+            producer._call(*arguments)
+    with pytest.raises(TypeError, match="_produce_through"):
+        producer._produce_through(3, None)  # type: ignore[arg-type]
     producer.close()
 
 
@@ -517,14 +551,15 @@ def test_a_record_without_memory_is_sent_and_told_or_neither(
     unkept: dict[str, Any], unsent: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = pytest.importorskip("_testcapi")
-    looks: list[Producer] = []
-    look_at_all = Producer._look_at_all
+    late: list[object] = []
+    add_new = ToldRecords._add_new
 
-    def look(producer: Producer) -> None:
-        looks.append(producer)
-        look_at_all(producer)
+    def add(records: ToldRecords) -> list[tuple[int, int]]:
+        found = add_new(records)
+        late.extend(found)
+        return found
 
-    monkeypatch.setattr(Producer, "_look_at_all", look)
+    monkeypatch.setattr(ToldRecords, "_add_new", add)
     heard = Heard()
     producer = Producer(dotted(unkept))
     send_count, refused_count = 0, 0
@@ -535,6 +570,8 @@ def test_a_record_without_memory_is_sent_and_told_or_neither(
         taken.end()
         producer.poll(0)
         for granted_count in range(20):
+            for _ in range(SMALL_NUMBER_COUNT):
+                producer.produce(TOPIC)  # so that the record's index in its batch needs memory
             futures.append(DeliveryFuture(tracker, 0, 0, 0, 0, 0))  # where the next one would need no memory
             memory.set_nomemory(granted_count, 0)
             try:
@@ -549,8 +586,10 @@ def test_a_record_without_memory_is_sent_and_told_or_neither(
         assert len(producer) == 0
         assert len(heard.messages) == 1 + send_count
         assert refused_count > 0, "no allocation before the append failed"
-        assert looks, "no allocation behind the append failed"
-        assert producer._open().metrics()["producer-metrics"]["record-send-total"] == 1 + send_count
+        assert late, "no allocation after the append failed"
+        assert producer._open().metrics()["producer-metrics"]["record-send-total"] == (
+            1 + send_count + 20 * SMALL_NUMBER_COUNT
+        )
         producer.close()
 
 

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records whose callbacks are to be told of their result.
+
+::
+
+    produce ──> chain of the native producer ──> batches ──> due ──> callback
+                (confluent_type.c)               look()      call()
+
+Nothing is looked up for a record while its batch has no result. `ToldRecords.look` walks the results that came since
+the last look, and `ToldRecords.call` makes the messages of a batch's records one by one. So few objects are alive at a
+time, and an exception of a callback leaves the others to the next call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter, length_hint
+from typing import Any, NamedTuple, TypeAlias, final
+
+from shmaccum._native import RESULT_SUCCEEDED, ConfluentProducer
+from shmaccum.background import listed
+from shmaccum.compat.confluent_errors import kafka_error
+from shmaccum.exceptions import ArenaClosedError
+from shmaccum.packages import needed
+from shmaccum.producer.delivery import DeliveryTracker
+
+with needed("confluent-kafka", "confluent", "shmaccum.compat.confluent needs"):
+    from confluent_kafka import OFFSET_INVALID, KafkaError, Message
+
+Callback: TypeAlias = Callable[[KafkaError | None, Message], object]
+Record: TypeAlias = tuple[Any, ...]
+Batch: TypeAlias = tuple[int, int]
+"""Partition index and sequence."""
+
+INDEX, FUTURE, CALLBACK, TOPIC, VALUE, KEY, HEADERS, BATCH = range(8)
+"""The items of a record (confluent_type.c)."""
+CREATE_TIME = 1
+
+
+class _Due(NamedTuple):
+    """Records of a batch with the same result.
+
+    Attributes:
+        records: those whose callbacks were not called yet.
+        completion: as `DeliveryFuture.completion`.
+    """
+
+    records: Iterator[Record]
+    partition: int
+    completion: tuple[int, ...]
+
+
+@final
+class ToldRecords:
+    """The records of this process that have a callback, until it was called.
+
+    One thread at a time looks. It removes records from one place and adds them to the next one without a call between,
+    so an exception of a signal handler neither loses nor repeats a record.
+
+    Args:
+        source: has the chain of new records.
+        tracker: looks results up.
+    """
+
+    def __init__(self, source: ConfluentProducer, tracker: DeliveryTracker) -> None:
+        self._source = source
+        self._tracker = tracker
+        self._refused: deque[tuple[Record, int, KafkaError, int]] = deque()
+        self._due: deque[_Due] = deque()
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Forgets all records. A child of a fork begins with this."""
+        self._source._take_told([])
+        self._new: list[Record] = []
+        self._batches: dict[Batch, list[Record]] = {}
+        self._tail = 0
+        self._is_whole = True
+        self._has_late = False
+        self._looker = threading.Lock()  # never waited for
+        self.look_count = 0
+        self._refused.clear()  # the same objects: a callback may fork
+        self._due.clear()
+
+    @property
+    def pending_count(self) -> int:
+        """The number of records without a result."""
+        return len(self._new) + sum(len(records) for records in listed(self._batches.values()))
+
+    @property
+    def due_count(self) -> int:
+        """The number of callbacks to be called."""
+        return len(self._refused) + sum(length_hint(due.records) for due in listed(self._due))
+
+    def join(self, record: Record) -> None:
+        """Adds a record that Python sent. The next look asks for the result of one that names no batch."""
+        self._new.append(record)
+        self._has_late |= record[BATCH] is None
+
+    def refuse(self, record: Record, partition: int, error: KafkaError, timestamp_ms: int) -> None:
+        """Adds a record that did not go into the arena."""
+        self._refused.append((record, partition, error, timestamp_ms))
+
+    # --- look
+
+    def look(self) -> bool:
+        """Finds the records whose results came since the last look; True if a callback is due."""
+        if self._looker.acquire(blocking=False):
+            try:
+                with contextlib.suppress(ArenaClosedError):  # by another thread
+                    self._look()
+            finally:
+                self._looker.release()
+        return bool(self._refused or self._due)
+
+    def _look(self) -> None:
+        tail, was_whole = self._tracker.result_count, self._is_whole
+        self._is_whole = False  # an exception in the middle: the next look asks for each result
+        self.look_count += 1
+        self._has_late |= self._source._take_told(self._new)
+        if tail == self._tail and was_whole and not self._has_late:
+            self._is_whole = True
+            return
+        self._has_late = False
+        late = self._add_new()
+        for batch in late if self._walk(tail) and was_whole else list(self._batches):
+            self._look_up_each(batch)
+        self._tail, self._is_whole = tail, True
+
+    def _add_new(self) -> list[Batch]:
+        """Moves new records to their batches; the batches of those whose result may be older than the last look."""
+        late: list[Batch] = []
+        for batch, records in groupby(self._new.copy(), itemgetter(BATCH)):
+            if batch is not None:
+                self._add(batch, list(records))
+                continue
+            for record in records:
+                future = record[FUTURE]
+                late.append((future.partition_index, future.seq))
+                self._add(late[-1], [(future.record_index, *record[1:])])
+        return late
+
+    def _add(self, batch: Batch, records: list[Record]) -> None:
+        found = self._batches.setdefault(batch, [])
+        del self._new[: len(records)]
+        found.extend(records)
+
+    def _walk(self, tail: int) -> bool:
+        """Walks the results since the last look. False: it is less work to ask for each, or some are overwritten."""
+        if tail - self._tail > self.pending_count:
+            return False
+        results = self._tracker.results(self._tail, tail)
+        for _, partition_index, seq, *completion in results:
+            records = self._batches.get((partition_index, seq))
+            if records is not None:
+                records.sort(key=itemgetter(INDEX))
+                first, count = completion[4:]
+                begin, end = bisect_left(records, (first,)), bisect_left(records, (first + count,))
+                self._end((partition_index, seq), begin, end, tuple(completion))
+        return len(results) == tail - self._tail
+
+    def _look_up_each(self, batch: Batch) -> None:
+        records = self._batches.get(batch, [])
+        records.sort(key=itemgetter(INDEX))
+        place = 0
+        while place < len(records):
+            future = records[place][FUTURE]
+            if self._tracker.is_known(future):
+                self._end(batch, place, place + 1, future.completion)
+            else:
+                place += 1
+
+    def _end(self, batch: Batch, begin: int, end: int, completion: tuple[int, ...]) -> None:
+        records = self._batches[batch]
+        ended = records[begin:end]
+        due = _Due(iter(ended), self._tracker.topic_partition(batch[0]).partition, completion)
+        del records[begin:end]
+        if not records:
+            del self._batches[batch]
+        self._due.append(due)
+
+    # --- call
+
+    def call(self) -> int:
+        """Calls the callbacks that are due; their number."""
+        count = 0
+        while self._refused:
+            with contextlib.suppress(IndexError):
+                record, partition, error, timestamp_ms = self._refused.popleft()
+            record[CALLBACK](error, _message_of(record, partition, error, timestamp_ms))
+            count += 1
+        while self._due:
+            due = self._due[0]
+            count += self._call(due)
+            with contextlib.suppress(ValueError):  # another thread has removed it
+                self._due.remove(due)
+        return count
+
+    def _call(self, due: _Due) -> int:
+        records, partition, completion = due
+        result, _, base_offset, _, first, _ = completion
+        if result == RESULT_SUCCEEDED:
+            return self._source._call(records, Message, partition, CREATE_TIME, base_offset, first, time.time())
+        count = 0
+        for record in records:
+            self._call_failed(record, partition, completion)
+            count += 1
+        return count
+
+    def _call_failed(self, record: Record, partition: int, completion: tuple[int, ...]) -> None:
+        future = record[FUTURE]
+        future.completion = completion
+        failure = self._tracker.exception_of(future)
+        assert failure is not None
+        error = kafka_error(failure)
+        record[CALLBACK](error, _message_of(record, partition, error, future.timestamp_ms))
+
+
+def _message_of(record: Record, partition: int, error: KafkaError, timestamp_ms: int) -> Message:
+    """The message of a record that was not delivered."""
+    return Message(
+        topic=record[TOPIC],
+        partition=partition,
+        offset=OFFSET_INVALID,
+        key=record[KEY],
+        value=record[VALUE],
+        headers=record[HEADERS],
+        error=error,
+        timestamp=(CREATE_TIME, timestamp_ms),
+        latency=max(time.time() - timestamp_ms / 1000, 0.0),
+    )
