@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import operator
 import os
 import threading
 import time
@@ -78,6 +79,9 @@ REASONS_MAX = 256
 Observer: TypeAlias = Callable[[DeliveryFuture], object]
 
 
+_PLACE = operator.attrgetter("key", "future.record_index")
+
+
 class RecordMetadata(NamedTuple):
     """Where a record went (kafka-python's fields and order).
 
@@ -100,23 +104,24 @@ class RecordMetadata(NamedTuple):
 
 
 class Waiter:
-    """A future that has no result yet, and the observer that is to be told of it, once."""
+    """A future that has no result yet, and the observer that is to be told of it, once.
 
-    __slots__ = ("_observers", "future")
+    Attributes:
+        key: the batch of the record.
+    """
+
+    __slots__ = ("_observers", "future", "key")
 
     def __init__(self, future: DeliveryFuture, observer: Observer) -> None:
         self.future = future
+        self.key = future.partition_index, future.seq
         self._observers = [observer]
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """The batch of the record."""
-        return self.future.partition_index, self.future.seq
 
     @property
     def observer(self) -> Observer | None:
         """The observer; None when it was taken."""
-        return next(iter(self._observers), None)
+        found = self._observers[:1]  # another thread may take it
+        return found[0] if found else None
 
     def take(self) -> Observer | None:
         """The observer, for the one thread that gets it; None for every other one."""
@@ -146,7 +151,7 @@ class Waiters:
     def __init__(self, tracker: DeliveryTracker, tell: Callable[[Waiter], bool]) -> None:
         self._tracker = tracker
         self._tell = tell
-        self._by_batch: dict[tuple[int, int], list[Waiter]] = {}
+        self._by_batch: dict[tuple[int, int], dict[Waiter, None]] = {}  # a batch may have thousands
         self._is_whole = True
         self.tail = 0
         """The number of results that were walked."""
@@ -163,17 +168,15 @@ class Waiters:
         if not self._by_batch:
             self.tail = self._tracker.result_count
         for waiter in waiters:
-            self._by_batch.setdefault(waiter.key, []).append(waiter)
+            self._by_batch.setdefault(waiter.key, {})[waiter] = None
 
     def discard(self, waiter: Waiter) -> None:
         """A waiter that is told or needs no result any more."""
-        self._keep(waiter.key, [other for other in self._by_batch.get(waiter.key, ()) if other is not waiter])
-
-    def _keep(self, key: tuple[int, int], waiters: list[Waiter]) -> None:
-        if waiters:
-            self._by_batch[key] = waiters
-        else:
-            self._by_batch.pop(key, None)
+        waiters = self._by_batch.get(waiter.key)
+        if waiters is not None:
+            waiters.pop(waiter, None)
+            if not waiters:
+                del self._by_batch[waiter.key]
 
     def walk(self) -> None:
         """Tells of the results that came since the last walk."""
@@ -208,7 +211,7 @@ class Waiters:
 
     def _end(self, ended: list[Waiter]) -> None:
         """In the order of the records of a partition."""
-        for waiter in sorted(ended, key=lambda waiter: (*waiter.key, waiter.future.record_index)):
+        for waiter in sorted(ended, key=_PLACE):
             if not self._tell(waiter):
                 return
             self.discard(waiter)
@@ -547,10 +550,11 @@ class DeliveryTracker:
     def _take_added(self) -> list[Waiter]:
         """The waiters that were added since the last time, among the others now."""
         added: list[Waiter] = []
-        while not self._added.empty():
-            with contextlib.suppress(Empty):
+        with contextlib.suppress(Empty):
+            for _ in range(self._added.qsize()):
                 waiter = self._added.get_nowait()
-                added += [] if waiter is None else [waiter]
+                if waiter is not None:
+                    added.append(waiter)
         self._waiters.add(added)
         return added
 
