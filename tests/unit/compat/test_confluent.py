@@ -547,6 +547,32 @@ def test_the_methods_for_told_records_refuse_other_arguments(unkept: dict[str, A
     producer.close()
 
 
+def test_threads_that_produce_and_poll_are_told_of_each_record_once(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard = Heard()
+    values = [[b"%d:%d" % (thread, number) for number in range(1000)] for thread in range(THREAD_COUNT)]
+    with Producer(dotted(unkept)) as producer, Drainer(unsent):
+
+        def produce(thread: int) -> None:
+            for number, value in enumerate(values[thread]):
+                while True:
+                    try:
+                        producer.produce(TOPIC, value, on_delivery=heard, headers={} if number % 7 == 0 else None)
+                        break
+                    except BufferError:
+                        producer.poll(0.001)
+                producer.poll(0)
+
+        threads = [threading.Thread(target=produce, args=(thread,)) for thread in range(THREAD_COUNT)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WATCHDOG_S)
+        assert producer.flush(WATCHDOG_S) == 0
+    told = sorted(message.value() or b"" for message in heard.messages)
+    assert told == sorted(value for own in values for value in own)
+    assert heard.errors == [None] * len(heard.messages)
+
+
 def test_a_record_without_memory_is_sent_and_told_or_neither(
     unkept: dict[str, Any], unsent: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
