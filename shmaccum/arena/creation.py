@@ -215,7 +215,9 @@ class Creation:
         if not is_new:
             check_arena(self._private, descriptors.map, self._mode, self._group)
         if not set_lock(descriptors.lock, fcntl.F_WRLCK, ATTACH_LOCK_BYTE):
-            self._tell_wait()
+            if clock.monotonic() >= self._told_s:
+                _warn("waiting for %s: another process is creating it", self._file.text)
+                self._told_s = float("inf")
             return False
         found = os.fstat(descriptors.map)
         if not (self._leads_to(found) and os.path.sameopenfile(descriptors.map, descriptors.lock)):
@@ -232,11 +234,6 @@ class Creation:
             self.discard()
             raise
         return True
-
-    def _tell_wait(self) -> None:
-        if clock.monotonic() >= self._told_s:
-            _warn("waiting for %s: another process is creating it", self._file.text)
-            self._told_s = float("inf")
 
     def _leads_to(self, found: os.stat_result) -> bool:
         """True while the private name leads to this file."""

@@ -306,7 +306,8 @@ class SenderWatch:
         try:
             with _reachable(ArenaFile.parse(self._arena.name).presence(self._arena.uuid, number)) as address:
                 line.connect(address)
-            if self._is_trusted(line):
+            _, user, group = self._credentials(line)  # of the listener, as the kernel names them
+            if is_insider(user, {group, *_peer_groups(line)}, self._arena.permissions):
                 return line
         except BlockingIOError:
             self._ask_for_another_socket(number)
@@ -325,11 +326,6 @@ class SenderWatch:
                         arena.native.set_presence(0)
             elif native.presence == number:
                 native.set_presence(0)
-
-    def _is_trusted(self, line: socket.socket) -> bool:
-        """True for a listener that shares the arena, as the kernel names its user and its groups."""
-        _, user, group = self._credentials(line)
-        return is_insider(user, {group, *_peer_groups(line)}, self._arena.permissions)
 
     @staticmethod
     def _credentials(line: socket.socket) -> tuple[int, int, int]:

@@ -101,19 +101,6 @@ def sentence_of(error: BaseException) -> str:
     return str(error) or (type(error).__doc__ or type(error).__name__).splitlines()[0]
 
 
-def _leave_quietly() -> None:
-    """The interpreter flushes standard output at its end; into a closed pipe that would be an error of its own."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _print_in_any_locale() -> None:
-    """A character that the terminal's encoding lacks is shown as an escape instead of ending the command."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 class Command(click.Command):
     """A command that knows ``--debug`` and turns what is expected to fail into a sentence."""
 
@@ -134,7 +121,9 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            _leave_quietly()
+            # The interpreter flushes standard output at its end; into a closed pipe that would be an error of its own.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(EXIT_READER_GONE)
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)
@@ -173,7 +162,10 @@ class LazyGroup(Group):
     """The commands of `COMMANDS`; only the module of the one that is called is imported."""
 
     def main(self, *arguments: Any, **keywords: Any) -> Any:
-        _print_in_any_locale()
+        # A character that the terminal's encoding lacks is shown as an escape instead of ending the command.
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         return super().main(*arguments, **keywords)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002

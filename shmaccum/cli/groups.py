@@ -82,7 +82,9 @@ def list_groups(directory: str, settings: ClientSettings, is_json: bool) -> None
     table = Table(*words("group", "state"), *numbers("members", "partitions", "lag"))
     for facts in found:
         name, count = readable_line(facts.group_id), str(len(facts.positions))
-        table.add_row(name, facts.state, _member_count(facts), count, f"{_lag(facts):,}")
+        stopped = sum(member.is_stopped for member in facts.members)
+        member_count = f"{len(facts.members)} ({stopped} stopped)" if stopped else str(len(facts.members))
+        table.add_row(name, facts.state, member_count, count, f"{_lag(facts):,}")
     show(table)
 
 
@@ -115,16 +117,7 @@ def _sentence_on(member: Member) -> str:
     return f"member {member.member_id}: process {member.pid} {state} {', '.join(member.partitions) or 'no partition'}"
 
 
-def _member_count(facts: GroupFacts) -> str:
-    stopped = sum(member.is_stopped for member in facts.members)
-    return f"{len(facts.members)} ({stopped} stopped)" if stopped else str(len(facts.members))
-
-
 # --- reset, delete, export
-
-
-def _target(text: str) -> Start:
-    return Start.parse(text)
 
 
 @command.command("reset", cls=Command)
@@ -156,7 +149,7 @@ def reset(
     Without --topic, the offsets that the group has committed are moved. With --topic, the group gets an offset in every
     partition of that topic. An offset outside the log becomes the nearest one in it.
     """
-    start = _target(target)
+    start = Start.parse(target)
     reader = LogReader(directory, on_corrupt="skip")
     former = {
         one.place: one.offset for one in facts_of(reader, group_id, settings).positions if one.end_offset is not None

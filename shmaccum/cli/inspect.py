@@ -257,13 +257,6 @@ def record_document(
     return {"index": offset_delta, "timestamp_ms": timestamp_ms, "key": key, "value": value, "headers": headers}
 
 
-def _slot_document(inspector: Inspector, slot_index: int) -> dict[str, Any]:
-    """One slot with its records; None where they cannot be decoded."""
-    facts = inspector.slot(slot_index)
-    records = inspector.records(facts) if facts.state in FILLED_STATES else []
-    return facts.as_json() | {"records": None if records is None else [record_document(record) for record in records]}
-
-
 def _slot_pairs(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The fields that say something, in words."""
     for name, value in document.items():
@@ -358,7 +351,12 @@ def command(
         inspector = Inspector(arena)
         if slot_index is not None:
             if is_json:
-                print_json(_slot_document(inspector, slot_index))
+                facts = inspector.slot(slot_index)
+                records = inspector.records(facts) if facts.state in FILLED_STATES else []
+                slot_document = facts.as_json() | {
+                    "records": None if records is None else [record_document(record) for record in records]
+                }
+                print_json(slot_document)
             else:
                 _show_slot(inspector, slot_index, hex_size)
         elif completions is not None:

@@ -253,12 +253,6 @@ def _run(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> in
 # --- the command
 
 
-def _producer_options(texts: tuple[str, ...]) -> dict[str, Any]:
-    given: dict[str, Any] = dict(assignments(texts))
-    ProducerOptions.parse(given)
-    return given
-
-
 @click.command(
     "produce",
     cls=Command,
@@ -326,7 +320,9 @@ def command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="shmaccum: %(message)s")
     with Arena.attach(arena_name, mode=arena_mode, group=arena_group) as arena:
-        producer = Producer(arena, **_producer_options(options))
+        given: dict[str, Any] = dict(assignments(options))
+        ProducerOptions.parse(given)
+        producer = Producer(arena, **given)
         job = Job(
             producer=producer,
             headers=record_headers,

@@ -43,11 +43,6 @@ def _sentence(progress: ShippingProgress, elapsed_s: float) -> str:
     return text if progress.outage is None else f"{text}; {progress.outage}"
 
 
-def _document(progress: ShippingProgress) -> dict[str, Any]:
-    refusals = {str(place): sentence for place, sentence in progress.refusals.items()}
-    return {**progress._asdict(), "refusals": refusals}
-
-
 TELLER_END_S = 1.0
 
 
@@ -83,7 +78,8 @@ class _Foreground:
 
     def _tell(self, progress: ShippingProgress) -> None:
         if self._is_json:
-            print_json(_document(progress))
+            refusals = {str(place): sentence for place, sentence in progress.refusals.items()}
+            print_json({**progress._asdict(), "refusals": refusals})
         else:
             logger.info("%s", _sentence(progress, clock.monotonic() - self._begun_s))
 
@@ -110,12 +106,6 @@ def _renames(texts: tuple[str, ...]) -> Mapping[str, str]:
 def _starts(texts: tuple[str, ...]) -> Mapping[str, str]:
     """Starts by the topics and partitions that they are for; an empty name is for all others."""
     return {name: start for name, _, start in (text.rpartition("=") for text in texts)}
-
-
-def _forget(directory: str) -> None:
-    path = os.path.abspath(directory)
-    has_forgotten = forget(path)
-    click.echo(f"the shipping positions of {path} are forgotten" if has_forgotten else f"{path} has no positions")
 
 
 @click.command(
@@ -181,7 +171,8 @@ def command(
     goes on where this one ended. Retention keeps what is not shipped.
     """
     if is_forgetting:
-        _forget(directory)
+        path = os.path.abspath(directory)
+        click.echo(f"the shipping positions of {path} are forgotten" if forget(path) else f"{path} has no positions")
         return
     if url is None:
         raise InvalidArgumentError("ship needs a sink: name it by --to, as in --to kafka:localhost:9092")

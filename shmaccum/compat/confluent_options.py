@@ -42,14 +42,9 @@ def _partitioner(given: Any) -> Any:
     return PARTITIONERS[given]
 
 
-def _number(given: Any) -> float:
-    """librdkafka takes a number as text, too."""
-    return float(given)
-
-
 def _milliseconds(given: Any) -> int:
-    """librdkafka takes a fraction of a millisecond, too."""
-    return math.ceil(_number(given))
+    """librdkafka also accepts a fraction of a millisecond, and a number as text."""
+    return math.ceil(float(given))
 
 
 def _timeout_ms(given: Any) -> int:

@@ -39,21 +39,15 @@ class Secret:
                 (shmaccum/secret_files.py); the message does not show the secret.
         """
         if self._source.startswith(ENVIRONMENT):
-            return self._from_environment(self._source[len(ENVIRONMENT) :])
+            name = self._source[len(ENVIRONMENT) :]
+            if name not in os.environ:
+                raise InvalidArgumentError(f"the environment has no variable {name}: set it, or use file:PATH")
+            return os.environ[name]
         if self._source.startswith(FILE):
-            return self._from_file(self._source[len(FILE) :])
+            path = self._source[len(FILE) :]
+            lines = read_secret(path, "file with a secret").splitlines()
+            return lines[0] if lines else ""
         return self._source
-
-    @staticmethod
-    def _from_environment(name: str) -> str:
-        if name not in os.environ:
-            raise InvalidArgumentError(f"the environment has no variable {name}: set it, or use file:PATH")
-        return os.environ[name]
-
-    @staticmethod
-    def _from_file(path: str) -> str:
-        lines = read_secret(path, "file with a secret").splitlines()
-        return lines[0] if lines else ""
 
     @property
     def place(self) -> str | None:

@@ -91,7 +91,7 @@ class ConsumerGroup:
         Args:
             is_told: another member of this process has looked for the dead.
         """
-        self.pause_s = self._watch_stopped()
+        self.pause_s = math.inf if self._stopped is None else self._stopped.look(self.membership.others())
         if self.membership.look(is_told=is_told):
             self._busy_s = 0.0
             return True
@@ -113,10 +113,6 @@ class ConsumerGroup:
                 OUTDATED_S,
                 self.membership.stopped(),
             )
-
-    def _watch_stopped(self) -> float:
-        """With replace_stalled_ms: looks for stopped members, and answers the time until the next look."""
-        return math.inf if self._stopped is None else self._stopped.look(self.membership.others())
 
     # --- offsets
 

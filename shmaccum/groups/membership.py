@@ -37,10 +37,6 @@ JOIN_PAUSE_NS, JOIN_PAUSE_NS_MAX = 30_000, 1_000_000
 """Where only members join, each member adds so much to this pause for each process, and so much at most."""
 
 
-def _boot_ms() -> int:
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-
-
 class Assignors(NamedTuple):
     """The assignors that a member supports, the preferred one first."""
 
@@ -147,7 +143,10 @@ class Membership:
         self.plan = read_plan(self._path)
         if not was_member:
             self._check(self.plan.members)
-            self._found_group()
+            # A group with members has a file of offsets, by which others know its name.
+            if not has_group(self._directory, self._group_id):
+                with self.locks.pen(PEN_TIMEOUT_S, self.stopped):
+                    self._offsets.found()
             self.locks.join()
         self._joins.add(self.member_id, self._row())
         try:
@@ -170,12 +169,6 @@ class Membership:
         with self.locks.pen(PEN_TIMEOUT_S, self.stopped):
             self._offsets.restore(known, self.locks.owned)
         logger.error("%s was removed or replaced under its members. They join the group again", self.locks.path)
-
-    def _found_group(self) -> None:
-        """A group with members has a file of offsets, by which others know its name."""
-        if not has_group(self._directory, self._group_id):
-            with self.locks.pen(PEN_TIMEOUT_S, self.stopped):
-                self._offsets.found()
 
     def wants(self, topics: Iterable[str]) -> bool:
         """True for a member that consumes exactly these topics."""
@@ -499,7 +492,7 @@ def _checked(
 
 def _missed(row: MemberRow) -> MemberRow | None:
     """The row of a static member that is gone; None when its session is over."""
-    now_ms = _boot_ms()
+    now_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
     gone_ms = now_ms if row.gone_ms is None else row.gone_ms
     is_over = not 0 <= now_ms - gone_ms < row.session_timeout_ms
     return None if is_over else replace(row, slot=-1, gone_ms=gone_ms)

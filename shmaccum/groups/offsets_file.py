@@ -211,7 +211,7 @@ class GroupLock:
 
     def _lock(self, directory: str, group_id: str) -> None:
         if not self._descriptor.set(fcntl.F_WRLCK, 0, 0):
-            is_local = self._is_local()
+            is_local = self._descriptor.kind_at(0) == fcntl.F_RDLCK  # every local member holds this read lock
             self.release()
             if is_local:
                 raise GroupModeError(
@@ -247,10 +247,6 @@ class GroupLock:
         for suffix in (OFFSETS, JOINS, PLAN, LOCK):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._stem + suffix)
-
-    def _is_local(self) -> bool:
-        """True when the first byte has the read lock that every local member holds."""
-        return self._descriptor.kind_at(0) == fcntl.F_RDLCK
 
     def release(self) -> None:
         """Gives the right back. Doing it twice does nothing."""

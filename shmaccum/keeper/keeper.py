@@ -194,13 +194,9 @@ class SenderKeeper:
             arena = self._arena()  # a caller may have come before that
             if arena is not None:
                 self._is_over = False
-                self._awaken()
+                if self._watch is not None:
+                    self._watch.calm()  # the wake-up was meant for the end
         return arena
-
-    def _awaken(self) -> None:
-        """Waits again: the wake-up was meant for the end."""
-        if self._watch is not None:
-            self._watch.calm()
 
     def _look_safely(self, arena: Arena) -> None:
         """Looks once; every other exception than those of an arena that needs no keeper is tried again."""

@@ -291,7 +291,7 @@ def start(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
         begins_at = log.seek(0, os.SEEK_END)
         reader = _spawn(arena, recipe, log, deadline_s)
         try:
-            is_closed = _wait_for_end(reader, deadline_s)
+            is_closed = bool(wait_readable([reader], max(deadline_s - clock.monotonic(), 0)))
         finally:
             os.close(reader)
         if arena.native.sender_is_alive:
@@ -361,11 +361,6 @@ def _spawn(arena: Arena, recipe: Recipe, log: IO[bytes], deadline_s: float) -> i
     finally:
         os.close(writer)
     return reader
-
-
-def _wait_for_end(reader: int, deadline_s: float) -> bool:
-    """True when the other end was closed."""
-    return bool(wait_readable([reader], max(deadline_s - clock.monotonic(), 0)))
 
 
 def _reason(log: IO[bytes], begins_at: int) -> str:

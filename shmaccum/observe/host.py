@@ -19,7 +19,9 @@ SHARED_MODES = (b" rw-s ", b" r--s ")
 
 def arena_names() -> list[str]:
     """The names and paths of the arenas of this host that this user can read, in order; names first."""
-    return [*sorted(_in_shared_memory()), *sorted(_mapped_files())]
+    paths = {path for pid in os.listdir("/proc") if pid.isdecimal() for path in _mapped_by(pid)}
+    mapped_files = {path for path in paths if is_arena(path) and not is_private_name(os.path.basename(path))}
+    return [*sorted(_in_shared_memory()), *sorted(mapped_files)]
 
 
 def _in_shared_memory() -> Iterator[str]:
@@ -27,11 +29,6 @@ def _in_shared_memory() -> Iterator[str]:
         for entry in entries:
             if is_arena(entry.path) and not is_private_name(entry.name):
                 yield entry.name
-
-
-def _mapped_files() -> set[str]:
-    paths = {path for pid in os.listdir("/proc") if pid.isdecimal() for path in _mapped_by(pid)}
-    return {path for path in paths if is_arena(path) and not is_private_name(os.path.basename(path))}
 
 
 def _mapped_by(pid: str) -> set[str]:

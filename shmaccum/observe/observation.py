@@ -368,12 +368,6 @@ def _ran_last_ms(process: str) -> float | None:
         return None
 
 
-def _resting_ns(pid: int) -> int | None:
-    """How long ago a process ran last; None where the kernel does not tell (CONFIG_SCHED_DEBUG)."""
-    then_ms, now_ms = _ran_last_ms(str(pid)), _ran_last_ms("self")
-    return None if then_ms is None or now_ms is None else max(int((now_ms - then_ms) * 1e6), 0)
-
-
 class _ProcessWatch:
     """The figures of attached processes; kept between looks, because CPU is a share of the time between two."""
 
@@ -565,7 +559,10 @@ class Observer:
             self._stopped_ns.pop(key, None)
             return None
         seen_ns = now_ns - self._stopped_ns.setdefault(key, now_ns)
-        return max(_resting_ns(entry["pid"]) or 0, seen_ns)
+        # The kernel states when a process ran last only with CONFIG_SCHED_DEBUG.
+        then_ms, now_ms = _ran_last_ms(str(entry["pid"])), _ran_last_ms("self")
+        resting_ns = None if then_ms is None or now_ms is None else max(int((now_ms - then_ms) * 1e6), 0)
+        return max(resting_ns or 0, seen_ns)
 
 
 def _own(entry: Mapping[str, Any], name: str) -> int:

@@ -53,6 +53,8 @@ class Painter:
     def picture(self) -> dict[str, Any]:
         """The document; keys are stable."""
         seen = self.observe()
+        numbers = {} if self._read_sender is None else self._read_sender()
+        latencies = {key: numbers[name] for name, key in LATENCIES.items() if name in numbers}
         return {
             "name": seen.name,
             "time_ns": seen.time_ns,
@@ -71,15 +73,11 @@ class Painter:
             "overflow": seen.overflow._asdict(),
             "transaction": None if seen.transaction is None else seen.transaction._asdict(),
             "sender": seen.sender._asdict(),
-            "latencies": self._latencies(),
+            "latencies": latencies,
             "troubles": [trouble.as_json() for trouble in troubles(seen)],
             "cells": self._cells(),
             **_lists(seen),
         }
-
-    def _latencies(self) -> dict[str, float]:
-        numbers = {} if self._read_sender is None else self._read_sender()
-        return {key: numbers[name] for name, key in LATENCIES.items() if name in numbers}
 
     def _cells(self) -> dict[str, Any]:
         """The state of each cell as a digit, and the topic-partitions of those that hold a batch."""

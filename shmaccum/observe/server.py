@@ -140,7 +140,10 @@ class _Routes:
 
     def _answer(self, path: str) -> Answer:
         if path in PROBES:
-            return self._probed(PROBES[path])
+            question = PROBES[path]
+            found = [] if self._painter is None else list(troubles(self._painter.observe(), question))
+            sentences = [trouble.sentence for trouble in found] or [question.name.lower()]
+            return UNAVAILABLE if found else OK, TEXT, "".join(f"{sentence}\n" for sentence in sentences).encode()
         if self._painter is not None and path == "/arena.json":
             self.has_shown.set()
             return OK, "application/json", json.dumps(self._painter.picture()).encode()
@@ -148,11 +151,6 @@ class _Routes:
             name, kind = FILES[path]
             return OK, kind, (resources.files("shmaccum.observe") / "page" / name).read_bytes()
         return NOT_FOUND, TEXT, b"there is /metrics, /healthz and /readyz\n"
-
-    def _probed(self, question: Question) -> Answer:
-        found = [] if self._painter is None else list(troubles(self._painter.observe(), question))
-        sentences = [trouble.sentence for trouble in found] or [question.name.lower()]
-        return UNAVAILABLE if found else OK, TEXT, "".join(f"{sentence}\n" for sentence in sentences).encode()
 
 
 PROBES: Final = {"/healthz": Question.LIVE, "/readyz": Question.READY}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -300,7 +300,9 @@ def _apply_to(directory: WrittenLog, place: TopicPartition, staged: Staged, prod
     applied_count = _applied_count(directory, place, producer_id)
     with closing(staged.batches(place)) as batches:
         for run in _runs(_restamped(batches, producer_id), applied_count):
-            _append(directory.partition(*place), run)
+            for outcome in directory.partition(*place).append(run):
+                if isinstance(outcome, Refusal):
+                    raise LogError(outcome.message)
 
 
 def _restamped(batches: Iterable[LogBatch], producer_id: int) -> Iterator[RestampedBatch]:
@@ -324,12 +326,6 @@ def _runs(batches: Iterator[RestampedBatch], applied_count: int) -> Iterator[lis
         size += batch.size
     if run:
         yield run
-
-
-def _append(log: PartitionLog, run: Sequence[RestampedBatch]) -> None:
-    for outcome in log.append(run):
-        if isinstance(outcome, Refusal):
-            raise LogError(outcome.message)
 
 
 # --- clearing up

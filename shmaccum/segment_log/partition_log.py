@@ -539,15 +539,12 @@ class PartitionLog:
             self._active.check_name()
             path = offset_file(self.folder, self.log_end_offset, SNAPSHOT)
             replace_file(path, self.producers.snapshot())
-            self._remove_snapshots()
+            # Keeps those at a segment's base offset and the newest few others.
+            loose = [offset for offset in offsets_with(self.folder, SNAPSHOT) if offset not in self.segments]
+            for offset in loose[:-LOOSE_SNAPSHOTS_KEPT]:
+                os.unlink(offset_file(self.folder, offset, SNAPSHOT))
         except OSError as error:
             self._find(error, "no snapshot was written, the next opening will take longer")
-
-    def _remove_snapshots(self) -> None:
-        """Keeps those at a segment's base offset and the newest few others."""
-        loose = [offset for offset in offsets_with(self.folder, SNAPSHOT) if offset not in self.segments]
-        for offset in loose[:-LOOSE_SNAPSHOTS_KEPT]:
-            os.unlink(offset_file(self.folder, offset, SNAPSHOT))
 
     # --- sync
 

@@ -124,7 +124,10 @@ class Recovery:
         if not self.segments:
             self.segments = [0]
         for base_offset in self.segments[:-1]:
-            self._recover_finished(base_offset)
+            # No process appends to this segment any more: its damage is reported, and its indexes are made right.
+            view = map_file(self._path(base_offset, LOG))
+            scan = self._scan(view, base_offset)
+            self._report(base_offset, scan.damages if scan.torn is None else [*scan.damages, scan.torn])
         active, end_offset = self._recover_active(self.segments[-1])
         if not self.is_same_boot and end_offset:
             self.epochs.raise_at(end_offset)
@@ -151,12 +154,6 @@ class Recovery:
                 os.unlink(self._path(offset, suffix))
 
     # --- segments
-
-    def _recover_finished(self, base_offset: int) -> None:
-        """A segment that nobody will append to: its damage is reported, its indexes are made right."""
-        view = map_file(self._path(base_offset, LOG))
-        scan = self._scan(view, base_offset)
-        self._report(base_offset, scan.damages if scan.torn is None else [*scan.damages, scan.torn])
 
     def _recover_active(self, base_offset: int) -> tuple[Segment, int]:
         """The segment to append to, cut to its last whole batch, and the log end offset."""
@@ -229,13 +226,15 @@ class Recovery:
         if start is not None:
             scan = scan_from(view, start, base_offset)
             if self._are_entries_right(base_offset, scan, index):
-                if self._is_complete(scan, index):
+                lag = scan.batches[-1].position - last_position(index) if scan.batches else 0
+                if lag <= self.index_interval:  # no entry is missing
                     return scan
                 if start:
                     self._complete_indexes(base_offset, scan, index.head(bisect_right(index.column("position"), start)))
                     return scan
         whole = scan_from(view, 0, base_offset)
-        self._write_indexes(base_offset, whole)
+        indexer = Indexer(base_offset, self.index_interval)
+        self._write_entries(base_offset, indexer, whole.batches, (b"", b""), "wrong")
         return whole
 
     def _start(self, view: memoryview, base_offset: int, index: Entries) -> int | None:
@@ -248,11 +247,6 @@ class Recovery:
         anywhere = at_least(base_offset, base_offset)
         is_sound = position < len(view) and batch_problem(view, position, anywhere, is_crc_checked=True) is None
         return position if is_sound else None
-
-    def _is_complete(self, scan: Scan, index: Entries) -> bool:
-        """True when no entry is missing from the offset index."""
-        lag = scan.batches[-1].position - last_position(index) if scan.batches else 0
-        return lag <= self.index_interval
 
     def _are_entries_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
         """True when those that are there tell what the scanned batches are, the time index as much as the other."""
@@ -310,10 +304,6 @@ class Recovery:
             indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = last_timestamp(kept_time)
             indexer.max_timestamp_offset = base_offset + kept_time.last("relative_offset")
         self._write_entries(base_offset, indexer, scan.batches[1:], (kept.content, kept_time.content), "behind")
-
-    def _write_indexes(self, base_offset: int, scan: Scan) -> None:
-        indexer = Indexer(base_offset, self.index_interval)
-        self._write_entries(base_offset, indexer, scan.batches, (b"", b""), "wrong")
 
     def _write_entries(
         self, base_offset: int, indexer: Indexer, batches: Sequence[Written], kept: tuple[bytes, bytes], flaw: str

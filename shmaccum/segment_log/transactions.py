@@ -85,7 +85,11 @@ def conclude(
         if is_concluded(files, transaction):
             return
         if not is_undone:
-            raise StagingLostError(_dropped(transaction, findings))
+            dropped = (
+                "; ".join(findings or ())
+                or f"transaction {transaction} was dropped by another writer: its staging is lost"
+            )
+            raise StagingLostError(dropped)
         if findings is not None:
             raise LogError("; ".join(findings) or f"transaction {transaction} was not applied: try again")
         if clock.monotonic() >= deadline_s:
@@ -165,10 +169,6 @@ def _open_once(directory: str, options: LogSinkOptions | None) -> list[str] | No
     for finding in findings:
         logger.warning("%s", finding)
     return findings
-
-
-def _dropped(transaction: TransactionId, findings: Sequence[str] | None) -> str:
-    return "; ".join(findings or ()) or f"transaction {transaction} was dropped by another writer: its staging is lost"
 
 
 def _given_up(directory: str, files: TransactionFiles, transaction: TransactionId) -> str:

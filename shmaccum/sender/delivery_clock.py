@@ -110,16 +110,13 @@ class DeliveryClock:
             self._outage_since_ns = now_ns
             self._native.record_error(f"the sink does not work: {outage}")
             logger.error("the sink does not work: %s. %s", outage, self._consequence)
-        self._half.publish_outage(self._outage_since_ns, _published(outage))
+        # The sentence as the arena has room for it, without half a character at its end.
+        text = outage.replace("\0", "?").encode("utf-8", "replace")[:OUTAGE_SIZE_MAX]
+        published = text.decode("utf-8", "ignore").encode()
+        self._half.publish_outage(self._outage_since_ns, published)
 
     @property
     def _consequence(self) -> str:
         if self._counts_always:
             return "Records expire meanwhile (delivery_timeout_counts=always)"
         return "No record expires meanwhile; records wait in the arena"
-
-
-def _published(outage: str) -> bytes:
-    """The sentence as the arena has room for it, without half a character at its end."""
-    text = outage.replace("\0", "?").encode("utf-8", "replace")[:OUTAGE_SIZE_MAX]
-    return text.decode("utf-8", "ignore").encode()

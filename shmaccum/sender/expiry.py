@@ -45,7 +45,8 @@ class Expiry:
     def expire(self, now_ns: int) -> int:
         """Ends what is due. Answers how many batches expired; then `count` is to follow."""
         timeout_ns = self._timeout_ms * NS_PER_MS
-        self._is_told = self._may_expire(now_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
+        # As far as the last round knew, no batch is old enough before `at_ns`.
+        self._is_told = (self._stood_still or now_ns >= self.at_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
         if self._is_told:
             self._tell(now_ns)
         expired_count, next_ns = self._half.expire(timeout_ns, now_ns)
@@ -63,10 +64,6 @@ class Expiry:
             self._metrics.failed(topic, record_count, now_ns)
         if not self._is_told:
             self._tell(now_ns)
-
-    def _may_expire(self, now_ns: int) -> bool:
-        """False while no batch can be old enough, as far as the last round knew."""
-        return self._stood_still or now_ns >= self.at_ns
 
     def _oldest_age_ns(self, now_ns: int) -> int:
         """The age that counts for expiry, of the oldest batch that has no result; 0 when there is none."""

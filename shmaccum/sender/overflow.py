@@ -488,7 +488,10 @@ class Overflow:
     def _write(self, wires: Sequence[WireBatch], now_ns: int) -> int:
         backlog = self._backlog_of(wires[0])
         log = self._log(backlog)
-        self._name_identity(backlog)
+        # The ids of the first batches of a partition are those that this sink knows.
+        identity = self._native.producer_identity[2]
+        if backlog.is_empty and backlog.position.identity != identity:
+            backlog.file.write_position(backlog.position._replace(identity=identity))
         moved, failure = _appended(log, wires)
         rows = [
             Row(offset, wire.batch.seq, wire.batch.slot_index, wire.record_count, self._tag) for wire, offset in moved
@@ -503,12 +506,6 @@ class Overflow:
         if failure is not None:
             self._fail(failure.message, now_ns)
         return len(moved)
-
-    def _name_identity(self, backlog: Backlog) -> None:
-        """The ids of the first batches of a partition are those that this sink knows."""
-        identity = self._native.producer_identity[2]
-        if backlog.is_empty and backlog.position.identity != identity:
-            backlog.file.write_position(backlog.position._replace(identity=identity))
 
     def _backlog_of(self, wire: WireBatch) -> Backlog:
         backlog = self._backlogs.get(wire.partition_index)

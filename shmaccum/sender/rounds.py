@@ -237,7 +237,9 @@ class Rounds:
             self._ask(functools.partial(self._ending.look, now_ns), None)
         has_spilled = self._spill(now_ns)
         if rest_ns := self._trouble.rest_ns(now_ns):
-            self._leave_alone(rest_ns)
+            # Producers wake the sender only while its sleep flag is set. It is clear here: only a stop ends this wait.
+            wait_readable([self._doorbell], min(rest_ns, TICK_NS) / NS_PER_S)
+            self._doorbell.clear()
             return 0
         shipped = self._ship(now_ns)
         sent = self._send(self._native.now_ns() if shipped else now_ns)
@@ -531,11 +533,6 @@ class Rounds:
 
     def _has_transaction_news(self) -> bool:
         return self._ending is not None and self._ending.is_news
-
-    def _leave_alone(self, rest_ns: int) -> None:
-        """The sink has just raised: only a stop ends this rest, for nobody rings who does not see a sleeper."""
-        wait_readable([self._doorbell], min(rest_ns, TICK_NS) / NS_PER_S)
-        self._doorbell.clear()
 
     def _ask(self, question: Callable[[], Answer], otherwise: Answer) -> Answer:
         """The sink's answer; when it raises, `otherwise`, and it is left alone for a while."""

@@ -463,17 +463,15 @@ class Sender:
         if idle_exit_ms is None or now_ns < self._idle_look_at_ns:
             return False
         self._idle_look_at_ns = now_ns + min(idle_exit_ms * NS_PER_MS // IDLE_LOOKS, NS_PER_S)
-        if not self._is_idle():
+        assert self._rounds is not None
+        is_idle = self._rounds.is_idle and not others_are_attached(self.arena)
+        if not is_idle:
             self._idle_since_ns = None
         elif self._idle_since_ns is None:
             self._idle_since_ns = now_ns
         elif now_ns - self._idle_since_ns >= idle_exit_ms * NS_PER_MS:
             self.has_left_idle = True
         return self.has_left_idle
-
-    def _is_idle(self) -> bool:
-        assert self._rounds is not None
-        return self._rounds.is_idle and not others_are_attached(self.arena)
 
     # --- end
 

@@ -258,7 +258,8 @@ class ConsumerGroup:
         is_new = len(self.members) > former_count
         before = member.assigned
         member.expires_at_ms = now_ms + self.limits.session_timeout_ms
-        if self._note(member, request, names) or is_new or self._has_new_shapes(topics):
+        # The last condition is true if a topic that a member subscribes to came, went or grew.
+        if self._note(member, request, names) or is_new or self._subscribed(topics) != self._shapes:
             self.generation += 1
         if self.generation > self.assignment_epoch:
             self._assign(topics)
@@ -425,14 +426,11 @@ class ConsumerGroup:
         """The topics that match the pattern of the heartbeat, or the one that its member has already."""
         pattern = request.topic_pattern
         if pattern is None:
-            former = self._former_member(request)
+            # The member that sent the heartbeat or, if it is static, the member that it replaces.
+            known_id = self._static.get(request.instance_id) if request.instance_id is not None else None
+            former = self.members.get(known_id or request.member_id)
             pattern = NO_PATTERN if former is None else former.topic_pattern
         return matching(pattern) if pattern else frozenset()
-
-    def _former_member(self, request: Heartbeat) -> ConsumerMember | None:
-        """The member that speaks or, of a static one, the member whose place it takes."""
-        known_id = self._static.get(request.instance_id) if request.instance_id is not None else None
-        return self.members.get(known_id or request.member_id)
 
     def _note(self, member: ConsumerMember, request: Heartbeat, matched_names: frozenset[str]) -> bool:
         """Takes over what a heartbeat says; True when the target depends on it."""
@@ -459,10 +457,6 @@ class ConsumerGroup:
     def _subscribed(self, topics: Mapping[str, TopicShape]) -> dict[str, TopicShape]:
         names = {name for member in self.members.values() for name in member.subscribed_names}
         return {name: topics[name] for name in names if name in topics}
-
-    def _has_new_shapes(self, topics: Mapping[str, TopicShape]) -> bool:
-        """A topic that somebody subscribes to came, went or grew."""
-        return self._subscribed(topics) != self._shapes
 
     def _assign(self, topics: Mapping[str, TopicShape]) -> None:
         """Makes the target of each member, and the group epoch its epoch."""

@@ -233,7 +233,10 @@ class Coordinator:
             try:
                 loaded = _Loaded(self._directory, group_id, self._limits, is_synced=self._is_synced)
             except GroupModeError:
-                self._tell_of_local(group_id)
+                # JoinGroup has no room for a sentence, so the server's log has it, once for each group.
+                if group_id not in self._refused:
+                    self._refused.add(group_id)
+                    logger.warning("remote members are refused: %s", local_groups.refusal(group_id))
                 return BrokerError.INCONSISTENT_GROUP_PROTOCOL
             except (LogBusyError, CorruptLogError, OSError):
                 return BrokerError.COORDINATOR_NOT_AVAILABLE
@@ -246,12 +249,6 @@ class Coordinator:
     def _sign(self, loaded: _Loaded) -> None:
         with contextlib.suppress(OSError):  # commands cannot find this server then
             loaded.lock.sign(self.address)
-
-    def _tell_of_local(self, group_id: str) -> None:
-        """JoinGroup has no room for a sentence, so the server's log has it, once for each group."""
-        if group_id not in self._refused:
-            self._refused.add(group_id)
-            logger.warning("remote members are refused: %s", local_groups.refusal(group_id))
 
     def _local_members(self, group_id: str) -> list[GroupMember]:
         """The members of a group that needs no server; none of a group that this server has loaded."""

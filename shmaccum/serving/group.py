@@ -297,7 +297,7 @@ class Group:
             self.leader = member_id
         self.protocol_type = request.protocol_type
         if self._round.is_first:
-            self._extend_first_round(now_ms)
+            self._round.ends_at_ms = min(now_ms + self.limits.initial_delay_ms, self._round.latest_end_ms)
         self._park_join(token, member, now_ms)
 
     def _take_over(self, token: Hashable, former_id: str, member_id: str, request: Join, now_ms: float) -> None:
@@ -403,9 +403,6 @@ class Group:
     def _rebalance_timeout_ms(self) -> float:
         return max((_rebalance_timeout_ms(member.join) for member in self.members.values()), default=0)
 
-    def _extend_first_round(self, now_ms: float) -> None:
-        self._round.ends_at_ms = min(now_ms + self.limits.initial_delay_ms, self._round.latest_end_ms)
-
     def _maybe_complete(self, now_ms: float) -> None:
         """Ends the round as soon as nobody is missing."""
         has_all = all(member.joining is not None for member in self.members.values()) and not self._promised
@@ -427,7 +424,9 @@ class Group:
         """Everybody who takes part is known: a new generation."""
         self.generation += 1
         if not self.members:
-            self._become_empty()
+            self.state = GroupState.EMPTY
+            self.leader = self.protocol = None
+            self._round = _Round()
             return
         joined = [member for member in self.members.values() if member.joining is not None]
         leaders = [member.member_id for member in joined if not member.is_gone] or [joined[0].member_id]
@@ -442,11 +441,6 @@ class Group:
             token, member.joining = member.joining, None
             self._answer_join(token, self._joined(member))
             self._touch(member, now_ms)
-
-    def _become_empty(self) -> None:
-        self.state = GroupState.EMPTY
-        self.leader = self.protocol = None
-        self._round = _Round()
 
     # --- sync
 

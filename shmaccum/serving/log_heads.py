@@ -207,7 +207,8 @@ class LogHead:
         file = self._open(base_offset)
         while file is not None and len(self._notes.positions) > 1:
             position = self._notes.positions[-1]
-            header = _header_at(file, position)
+            content = os.pread(file.descriptor, HEADER_SIZE, position)
+            header = read_header(content) if len(content) == HEADER_SIZE else None
             if header is not None and header.problem is None and header.last_offset == self._notes.offsets[-1]:
                 self.end_offset, self._end = header.base_offset, position
                 return
@@ -401,8 +402,3 @@ class LogHead:
         else:
             self._indexed.move_to_end(base_offset)
         return found
-
-
-def _header_at(file: LogFile, position: int) -> BatchHeader | None:
-    content = os.pread(file.descriptor, HEADER_SIZE, position)
-    return read_header(content) if len(content) == HEADER_SIZE else None

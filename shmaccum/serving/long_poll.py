@@ -139,7 +139,9 @@ class LongPoll:
         if fetch.is_large:
             call.work(self._fetch_in_steps(fetch))
         elif not self._try_answer(fetch):
-            self._park(fetch)
+            take_all(self._park_in_steps(fetch))
+            if fetch.has_news:
+                self._ask_again(fetch)
 
     def _fetch_in_steps(self, fetch: _Fetch) -> Steps:
         """A fetch of many partitions: each is a step, of the look at it and of its parking."""
@@ -204,11 +206,6 @@ class LongPoll:
         return head
 
     # --- parking
-
-    def _park(self, parked: _Fetch) -> None:
-        take_all(self._park_in_steps(parked))
-        if parked.has_news:
-            self._ask_again(parked)
 
     def _park_in_steps(self, parked: _Fetch) -> Steps:
         """Parks a fetch; it has news where something happened to it meanwhile."""

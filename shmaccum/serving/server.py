@@ -166,9 +166,8 @@ class LogServer(ClosedOnExit):
         self._bell, self._rope = socket.socketpair()
         self._rope.setblocking(False)
         self._questions: Questions[list[Family]] = Questions("the server", self._ring)
-        self._limits = FrameLimits(
-            self.options.request_size_max, self._produce_size_max(), self.options.request_memory_max
-        )
+        produce_size_max = self.options.request_size_max if self._log is None else self.options.produce_size_max
+        self._limits = FrameLimits(self.options.request_size_max, produce_size_max, self.options.request_memory_max)
         self._hosts: Counter[str] = Counter()
         self._connections: set[Connection] = set()
         self._starved: set[Connection] = set()
@@ -237,9 +236,6 @@ class LogServer(ClosedOnExit):
         more = {} if self._users is None else login_routes(self._hashing, self._refuse_login)
         table = routes(cluster, self._coordinator, Placement(topics), settings, writing, self._polls.fetch, more)
         return guarded_routes(table, topics)
-
-    def _produce_size_max(self) -> int:
-        return self.options.request_size_max if self._log is None else self.options.produce_size_max
 
     # --- the loop
 
@@ -321,7 +317,9 @@ class LogServer(ClosedOnExit):
     def _do_due(self) -> None:
         """Does what is to be done at its time."""
         self._polls.end_waits()
-        self._answer_refused()
+        while self._refused and self._refused[0][0] <= clock.monotonic():
+            _, call, values = self._refused.popleft()
+            call.answer(values)
         self._coordinator.tick()
         self._maintain()
 
@@ -353,7 +351,8 @@ class LogServer(ClosedOnExit):
         self._topics.retain()
         self._coordinator.retain()
         self._read_changed_files()
-        self._close_overdue(now_s)
+        for connection in [each for each in self._connections if self._is_overdue(each, now_s)]:
+            self._close(connection)
         self._descriptor_end = descriptors.limit() - descriptors.reserve(self._topics.total_count())
         if descriptors.lowest_free() >= self._descriptor_end:
             self._make_room(self._connections)
@@ -376,11 +375,6 @@ class LogServer(ClosedOnExit):
                 call.user = connection.login.user or NOBODY
         self._polls.ask_all_again()
 
-    def _close_overdue(self, now_s: float) -> None:
-        """Ends connections that are idle, took too long to log in, or whose user is gone."""
-        for connection in [each for each in self._connections if self._is_overdue(each, now_s)]:
-            self._close(connection)
-
     def _is_overdue(self, connection: Connection, now_s: float) -> bool:
         login = connection.login
         if not connection.transport.is_open or not connection.is_known:
@@ -402,7 +396,9 @@ class LogServer(ClosedOnExit):
             except OSError as error:
                 logger.warning("a client could not be accepted: %s", error.strerror)
                 if not self._make_room(self._connections):
-                    self._pause_accepting()
+                    # Clients wait in the backlog until `_maintain`: without descriptors, the loop would spin.
+                    self._selector.unregister(self._listener)
+                    self._is_accepting = False
                 return
             if not self._has_room_for(host, accepted.fileno()):
                 accepted.close()
@@ -456,11 +452,6 @@ class LogServer(ClosedOnExit):
         if not connection.has_asked:
             return 0
         return 1 if now_s - connection.active_s > IDLE_S else None
-
-    def _pause_accepting(self) -> None:
-        """Leaves clients in the backlog until `_maintain`: without descriptors the loop would turn for nothing."""
-        self._selector.unregister(self._listener)
-        self._is_accepting = False
 
     def _welcome(self, accepted: socket.socket, host: str) -> None:
         accepted.setblocking(False)
@@ -701,11 +692,6 @@ class LogServer(ClosedOnExit):
         """Answers later, so that nobody can try many passwords."""
         logger.warning("a login from %s failed: %s", call.host, values["error_message"])
         self._refused.append((clock.monotonic() + FAILED_LOGIN_DELAY_S, call, values))
-
-    def _answer_refused(self) -> None:
-        while self._refused and self._refused[0][0] <= clock.monotonic():
-            _, call, values = self._refused.popleft()
-            call.answer(values)
 
     def _send(self, connection: Connection, pieces: Sequence[Piece]) -> None:
         call = self._waiting.pop(connection, None)

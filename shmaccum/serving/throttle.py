@@ -33,12 +33,9 @@ class Throttle(logging.Filter):
             return True
         now_s = self._clock_s()
         if now_s - self._began_s >= 1.0:
-            self._tell_left_out(record)
+            if self._count > WARNINGS_MAX:
+                record.msg = f"{record.getMessage()} ({self._count - WARNINGS_MAX} warnings before it were left out)"
+                record.args = ()
             self._began_s, self._count = now_s, 0
         self._count += 1
         return self._count <= WARNINGS_MAX
-
-    def _tell_left_out(self, record: logging.LogRecord) -> None:
-        if self._count > WARNINGS_MAX:
-            record.msg = f"{record.getMessage()} ({self._count - WARNINGS_MAX} warnings before it were left out)"
-            record.args = ()

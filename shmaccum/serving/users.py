@@ -337,14 +337,11 @@ class UsersFile:
         neither an answer nor its time tells which names are users, where all logins have one number of iterations. It
         stays the same when the server starts again, for it is made of the first login in the file.
         """
-        decoy = self._decoy(name, mechanism)
-        user = self._users.get(name)
-        return decoy if user is None else user.verifiers.get(mechanism, decoy)
-
-    def _decoy(self, name: str, mechanism: str) -> Verifier:
         salt = hmac.digest(self._pepper, f"decoy {mechanism} {name}".encode(), "sha256")[:SALT_SIZE]
         size = hashlib.new(HASHES[mechanism]).digest_size
-        return Verifier(salt, self._usual_iterations(mechanism), secrets.token_bytes(size), secrets.token_bytes(size))
+        decoy = Verifier(salt, self._usual_iterations(mechanism), secrets.token_bytes(size), secrets.token_bytes(size))
+        user = self._users.get(name)
+        return decoy if user is None else user.verifiers.get(mechanism, decoy)
 
     @property
     def _pepper(self) -> bytes:

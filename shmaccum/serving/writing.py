@@ -147,11 +147,8 @@ class Writing:
             return {**answer, "error_code": int(found.error_code), "error_message": found.message or None}
         assert one.topic is not None
         offset, time_ms = found
-        start = self._start_offset(one.topic, one.data.index)
+        start = self._directory.partition(one.topic, one.data.index).log_start_offset
         return {**answer, "base_offset": offset, "log_append_time_ms": time_ms, "log_start_offset": start}
-
-    def _start_offset(self, topic: str, partition: int) -> int:
-        return self._directory.partition(topic, partition).log_start_offset
 
     def _place_problem(self, topic: str | None, data: Any, call: Call) -> Refusal | None:
         """The reason why a partition takes nothing of a request; None: it takes what is right."""

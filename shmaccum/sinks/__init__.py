@@ -68,11 +68,6 @@ def sink_kinds() -> list[str]:
     return sorted(_sinks)
 
 
-def _advice(kind: str) -> str:
-    near = difflib.get_close_matches(kind, _sinks, n=1)
-    return f"did you mean {near[0]}:?" if near else "there are " + ", ".join(f"{known}:" for known in sink_kinds())
-
-
 def sink_type(kind: str) -> type[Sink]:
     """The class behind a kind.
 
@@ -81,7 +76,11 @@ def sink_type(kind: str) -> type[Sink]:
     """
     found = _sinks.get(kind)
     if found is None:
-        raise InvalidArgumentError(f"{kind}: is no kind of sink, {_advice(kind)}")
+        near = difflib.get_close_matches(kind, _sinks, n=1)
+        advice = (
+            f"did you mean {near[0]}:?" if near else "there are " + ", ".join(f"{known}:" for known in sink_kinds())
+        )
+        raise InvalidArgumentError(f"{kind}: is no kind of sink, {advice}")
     if isinstance(found, str):
         module, _, name = found.partition(":")
         loaded: type[Sink] = getattr(importlib.import_module(module), name)

@@ -84,7 +84,9 @@ def node_producer(
         options = ArenaOptions.parse(given)
         producer = Producer(_open(arena, options), is_kept=True, **producer_options)
         _producers[place] = producer
-        _tell_differences(producer.arena, {name: getattr(options, name) for name in SIZES if name in given})
+        sizes = {name: getattr(options, name) for name in SIZES if name in given}
+        for difference in producer.arena.size_differences(sizes):
+            logger.warning("%s exists already and is left as it is: %s", producer.arena.name, difference)
     return producer
 
 
@@ -95,12 +97,6 @@ def _open(name: str, options: ArenaOptions) -> Arena:
         if error.errno != errno.ENOMEM:
             raise
         raise MemoryError(_too_small(name, options)) from None
-
-
-def _tell_differences(arena: Arena, sizes: Mapping[str, int]) -> None:
-    """Logs where an existing arena differs from the options; it stays as it is, as with ``create --exist-ok``."""
-    for difference in arena.size_differences(sizes):
-        logger.warning("%s exists already and is left as it is: %s", arena.name, difference)
 
 
 def _too_small(name: str, options: ArenaOptions) -> str:

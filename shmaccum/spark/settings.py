@@ -144,7 +144,10 @@ def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
     options = _without_prefix(_of_user(given))
     own, rest = _taken(SparkSinkOptions, options)
     if own.delivery_guarantee == EXACTLY_ONCE:
-        return _exactly_once(own, rest, _checkpoint(given))
+        # The checkpoint of a query, as its options name it.
+        found = (value for name, value in given.items() if name.lower() == CHECKPOINT)
+        checkpoint = next((str(value) for value in found), None)
+        return _exactly_once(own, rest, checkpoint)
     if own.arena is None:
         raise InvalidArgumentError(
             "no arena is named: say .option('arena', NAME), or in SQL INSERT INTO table WITH ('arena' = 'NAME', ...); "
@@ -231,12 +234,6 @@ def _auto(own: SparkSinkOptions, rest: Mapping[str, Any], sink: str) -> SinkSett
     arena, producer, sender, *others = _split(rest, (ArenaOptions, ProducerOptions, SenderOptions, *of_sink))
     sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
     return SinkSettings(own.arena or "", own.topic, sink, arena, producer, sender, others[0] if others else {})
-
-
-def _checkpoint(given: Mapping[str, Any]) -> str | None:
-    """The checkpoint of a query, as its options name it."""
-    found = (value for name, value in given.items() if name.lower() == CHECKPOINT)
-    return next((str(value) for value in found), None)
 
 
 def _exactly_once(own: SparkSinkOptions, rest: Mapping[str, Any], checkpoint: str | None) -> SinkSettings:

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 
 Rule = Callable[[PurePosixPath, str], Iterator[str]]
 
-FUNCTION_LINES_MAX = 60
+FUNCTION_LINES_MAX = 70
 LINE_LENGTH_MAX = 120
 
 # Each folder of native/ and the folders that its files may include from, besides itself. The rooms of the producer and
@@ -140,7 +140,7 @@ def bare_atomic(path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 def long_c_function(_path: PurePosixPath, text: str) -> Iterator[str]:
-    """No C function body, from the `{` to the `}` in column 0, is longer than 60 lines."""
+    """No C function body, from the `{` to the `}` in column 0, is longer than 70 lines."""
     start = 0
     for number, line in enumerate(without_comments(text).splitlines(), start=1):
         if line.rstrip() == "{":
@@ -219,7 +219,7 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def long_python_function(_path: PurePosixPath, text: str) -> Iterator[str]:
-    """No Python function is longer than 60 lines, its docstring aside."""
+    """No Python function is longer than 70 lines, its docstring aside."""
     for node in statements(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1 - docstring_lines(node)

@@ -489,7 +489,8 @@ class KafkaSink(Sink):
             return []
         may_go = ready
         if self.is_idempotent and (unknown := self._known.missing(ready, clock.monotonic())):
-            waiting = unknown & self._indices_in_flight()
+            indices_in_flight = {index for delivery in self._in_flight() for index in delivery.partition_indices()}
+            waiting = unknown & indices_in_flight
             may_go = [partition_index for partition_index in ready if partition_index not in waiting]
         if len(planned) == len(nodes) == 1:
             return [may_go] if may_go else []
@@ -497,9 +498,6 @@ class KafkaSink(Sink):
             if (node_id := self._leaders.get(partition_index)) in planned:
                 planned[node_id].append(partition_index)
         return [indices for indices in planned.values() if indices]
-
-    def _indices_in_flight(self) -> set[int]:
-        return {index for delivery in self._in_flight() for index in delivery.partition_indices()}
 
     def _in_flight(self) -> Iterator[Delivery]:
         """Deliveries without an answer."""

@@ -49,13 +49,10 @@ KERBEROS_ADVICE = (
 def describe(error: Exception) -> str:
     """A sentence for people with the problem and advice, without anything secret."""
     text = ", ".join(map(str, error.args)) or type(error).__name__
-    for kind, advice in (*ADVICE, *_advice_on_kerberos()):
+    # Errors of Kerberos come through the library unchanged. Without its optional package, there are none.
+    package = sys.modules.get("gssapi.exceptions")
+    advice_on_kerberos = () if package is None else ((package.GSSError, KERBEROS_ADVICE),)
+    for kind, advice in (*ADVICE, *advice_on_kerberos):
         if isinstance(error, kind):
             return f"{text}: {advice}"
     return text
-
-
-def _advice_on_kerberos() -> Sequence[tuple[type[Exception], str]]:
-    """Its errors come through the library as they are. Without its package, which is optional, there are none."""
-    package = sys.modules.get("gssapi.exceptions")
-    return () if package is None else ((package.GSSError, KERBEROS_ADVICE),)

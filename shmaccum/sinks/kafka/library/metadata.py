@@ -38,12 +38,8 @@ class Cluster(ClusterMetadata):  # type: ignore[misc]
         self.update_count += 1
         self.topic_errors = {topic.name: topic.error_code for topic in metadata.topics if topic.error_code}
         super().update_metadata(metadata)
-        self._ask_for_new_topics()
-
-    def _ask_for_new_topics(self) -> None:
-        """The library takes any response for the one to every wish, also where a topic was named while it was under
-        way. New topics do not wait for the backoff. (Metadata.java, requestUpdateForNewTopics)
-        """
+        # The library takes any response for the one to every wish, also where a topic was named while it was under way.
+        # New topics do not wait for the backoff. (Metadata.java, requestUpdateForNewTopics)
         if not self._topics <= self._asked_topics:
             self._last_refresh_ms = 0
             self.request_update()

@@ -159,7 +159,10 @@ def answer_of(request: Request | FetchOffsets, response: Any) -> Answer:
         found = coordinator_in(response)
         return Answer(found.error_code, found.error_message or "", node_id=found.node_id)
     if isinstance(request, AskVersion):
-        return Answer(response.error_code, version=_version_in(response.finalized_features or ()))
+        # Without the feature, the version is 1: the broker has transactions as it always had.
+        features = response.finalized_features or ()
+        version = next((max(feature.max_version_level, 1) for feature in features if feature.name == FEATURE), 1)
+        return Answer(response.error_code, version=version)
     if isinstance(request, (InitProducerId, EndTransaction)):
         names = {"producer_id": response.producer_id, "producer_epoch": response.producer_epoch}
         return Answer(response.error_code, **{name: given for name, given in names.items() if given is not None})
@@ -178,11 +181,6 @@ def answer_of(request: Request | FetchOffsets, response: Any) -> Answer:
 def coordinator_in(response: Any) -> Any:
     """The coordinator that an answer to FindCoordinator names; it has a node_id, host and port."""
     return response.coordinators[0] if response.coordinators else response
-
-
-def _version_in(features: Iterable[Any]) -> int:
-    """Without the feature it is 1: a broker that has transactions, and has them as it always had."""
-    return next((max(feature.max_version_level, 1) for feature in features if feature.name == FEATURE), 1)
 
 
 def _partition_errors(topics: Iterable[Any]) -> dict[TopicPartition, int]:
