@@ -3,24 +3,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log import LogDirectory
 from tests.kafka.broker import LOOPBACK, held_port
 from tests.kafka.proxy import RequestProxy
+from tests.linear import roles
 from tests.linear.director import KINDS_OF_ROUNDS, Outcome, Round
 from tests.linear.history import Assigned, Committed, History, Life, Notes, Read, Told, code_of, read_consumer
 from tests.linear.judge import KINDS, judge
-from tests.linear.roles import CONSUMERS_LEAVE, Places, Words, read_by_kafka
+from tests.linear.roles import CONSUMERS_LEAVE, Places, Words, read_by_kafka, topic_name
 from tests.support.log_server import served
 from tests.support.segment_log import make_batch, open_log
 
 FETCH, LIST_OFFSETS = 1, 2
+PARTITION_COUNT, RECORD_COUNT = 2, 10
 PLACE = TopicPartition("linear-0", 0)
 SHORT_S = 2.5
 
@@ -164,27 +170,66 @@ def test_a_line_that_a_kill_cut_off_is_left_out(tmp_path: Path) -> None:
     assert read_consumer(path) == [Life(), Life([Read(2, PLACE, 7, [12, 13])])]
 
 
-def test_a_member_of_librdkafka_looks_no_offset_up(tmp_path: Path) -> None:
+def fill(log: LogDirectory, topic: str) -> None:
+    log.create_topic(topic)
+    for partition in range(PARTITION_COUNT):
+        values = [b"%d" % code_of(partition, 0, number) for number in range(RECORD_COUNT)]
+        log.partition(topic, partition).append([make_batch(values)])
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A log with one topic, served through a proxy to one member that leaves when it has read all of some topics."""
+
+    places: Places
+    log: LogDirectory
+    between: RequestProxy
+
+    def read(self, *topics: str) -> None:
+        rows = [f"{topic} {number} {RECORD_COUNT}\n" for topic in topics for number in range(PARTITION_COUNT)]
+        self.places.ends.write_text("".join(rows))
+        read_by_kafka(self.places, "kafka-0", random.Random(0))
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Alone]:
+    with contextlib.closing(held_port()) as held, open_log(tmp_path / "log", partitions=PARTITION_COUNT) as log:
+        port = held.getsockname()[1]
+        places = Places(tmp_path, "", f"{LOOPBACK}:{port}")
+        fill(log, PLACE.topic)
+        Words(places.words).phase = CONSUMERS_LEAVE
+        with served(places.log, is_writable=False, advertised_listener=places.address) as address:
+            between = RequestProxy(int(address.rpartition(":")[2]), port)
+            try:
+                yield Alone(places, log, between)
+            finally:
+                between.close()
+
+
+def test_a_member_of_librdkafka_looks_no_offset_up(alone: Alone) -> None:
     """A late answer to ListOffsets would take it back to the first offset, whatever the server does."""
-    held = held_port()
-    port = held.getsockname()[1]
-    places = Places(tmp_path, "", f"{LOOPBACK}:{port}")
-    with open_log(places.log, partitions=2) as log:
-        log.create_topic(PLACE.topic)
-        for partition in range(2):
-            values = [b"%d" % code_of(partition, 0, number) for number in range(10)]
-            log.partition(PLACE.topic, partition).append([make_batch(values)])
-    places.ends.write_text("".join(f"{PLACE.topic} {partition} 10\n" for partition in range(2)))
-    Words(places.words).phase = CONSUMERS_LEAVE
-    with served(places.log, is_writable=False, advertised_listener=places.address) as address:
-        between = RequestProxy(int(address.rpartition(":")[2]), port)
-        try:
-            read_by_kafka(places, "kafka-0", random.Random(0))
-        finally:
-            between.close()
-            held.close()
-    assert between.counts[FETCH] > 0
-    assert between.counts[LIST_OFFSETS] == 0
+    alone.read(PLACE.topic)
+    assert alone.between.counts[FETCH] > 0
+    assert alone.between.counts[LIST_OFFSETS] == 0
+
+
+def test_a_member_of_librdkafka_subscribes_again_for_a_topic_that_it_lacks(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the topic is made when it has done so."""
+    later = topic_name(1)
+    real_begins = roles._begins
+    calls = []
+
+    def begins(consumer: Any, given: list[Any]) -> list[Any]:
+        calls.append(given)
+        if len(calls) == 2:
+            fill(alone.log, later)
+        return real_begins(consumer, given)
+
+    monkeypatch.setattr(roles, "_begins", begins)
+    alone.read(PLACE.topic, later)
+    assert len(calls) > 1
 
 
 @pytest.mark.slow
