@@ -197,8 +197,7 @@ static bool answer_take(struct broker_link *link, const uint8_t *bytes, size_t s
     }
     link->answer.results = request->results;
     bool is_well = produce_answer_read(&request->produce, correlation, bytes, size, &link->answer);
-    bool is_error = size >= CORRELATION_SIZE && load_be32(bytes) == correlation;
-    if (!is_well && !(link->takes_errors && is_error)) {
+    if (!is_well && !(link->takes_errors && size >= CORRELATION_SIZE && load_be32(bytes) == correlation)) {
         return false;
     }
     request_answered(link, is_well, now_ns);

@@ -1,50 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "broker/pieces.h"
 
-#include "base/check.h"
-
 #include <errno.h>
-#include <stdbool.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 
 enum { IOVECS_AT_ONCE = 1024 /* IOV_MAX */ };
-enum { IN_MEMORY = -1, GAP = -2 };
 
 /* ---- the list ---- */
-
-static void piece_add(struct pieces *pieces, void *bytes, size_t size, struct piece_file file)
-{
-    pieces->iovecs[pieces->count] = (struct iovec){.iov_base = bytes, .iov_len = size};
-    pieces->files[pieces->count++] = file;
-}
-
-void pieces_add_gap(struct pieces *pieces)
-{
-    piece_add(pieces, NULL, 0, (struct piece_file){.descriptor = GAP});
-}
-
-void pieces_add_memory(struct pieces *pieces, const void *bytes, size_t size)
-{
-    if (size > 0) {
-        piece_add(pieces, (void *)bytes, size, (struct piece_file){.descriptor = IN_MEMORY});
-    }
-}
-
-void pieces_add_range(struct pieces *pieces, int descriptor, off_t position, size_t size)
-{
-    CHECK(descriptor >= 0);
-    if (size > 0) {
-        piece_add(pieces, NULL, size, (struct piece_file){.descriptor = descriptor, .position = position});
-    }
-}
 
 void pieces_fill_gaps(struct pieces *pieces, uint8_t *own, const size_t *cuts, size_t own_size)
 {
     size_t begin = 0;
-    CHECK(pieces->count > 0 && pieces->files[pieces->count - 1].descriptor == GAP);
+    CHECK(pieces->count > 0 && pieces->files[pieces->count - 1].descriptor == PIECE_IS_GAP);
     for (uint32_t i = 0; i < pieces->count - 1; i++) {
-        if (pieces->files[i].descriptor == GAP) {
+        if (pieces->files[i].descriptor == PIECE_IS_GAP) {
             pieces->iovecs[i] = (struct iovec){.iov_base = own + begin, .iov_len = *cuts - begin};
             begin = *cuts++;
         }

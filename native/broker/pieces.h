@@ -15,6 +15,8 @@
 #ifndef BROKER_PIECES_H
 #define BROKER_PIECES_H
 
+#include "base/check.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -33,10 +35,35 @@ struct pieces {
     uint32_t next;
 };
 
-/* Adds a piece. An empty one is left out. */
-void pieces_add_gap(struct pieces *pieces);
-void pieces_add_memory(struct pieces *pieces, const void *bytes, size_t size);
-void pieces_add_range(struct pieces *pieces, int descriptor, off_t position, size_t size);
+/* A negative descriptor. */
+enum { PIECE_IN_MEMORY = -1, PIECE_IS_GAP = -2 };
+
+static inline void pieces_add(struct pieces *pieces, const void *bytes, size_t size, int descriptor, off_t position)
+{
+    pieces->iovecs[pieces->count] = (struct iovec){.iov_base = (void *)bytes, .iov_len = size};
+    pieces->files[pieces->count++] = (struct piece_file){.descriptor = descriptor, .position = position};
+}
+
+/* Each of these adds a piece. An empty one is left out. */
+static inline void pieces_add_gap(struct pieces *pieces)
+{
+    pieces_add(pieces, NULL, 0, PIECE_IS_GAP, 0);
+}
+
+static inline void pieces_add_memory(struct pieces *pieces, const void *bytes, size_t size)
+{
+    if (size > 0) {
+        pieces_add(pieces, bytes, size, PIECE_IN_MEMORY, 0);
+    }
+}
+
+static inline void pieces_add_range(struct pieces *pieces, int descriptor, off_t position, size_t size)
+{
+    CHECK(descriptor >= 0);
+    if (size > 0) {
+        pieces_add(pieces, NULL, size, descriptor, position);
+    }
+}
 
 /* Fills the gaps. The own bytes of gap n end at cuts[n] (format/produce.h), and those of the last gap at `own_size`. */
 void pieces_fill_gaps(struct pieces *pieces, uint8_t *own, const size_t *cuts, size_t own_size);

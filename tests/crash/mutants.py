@@ -1138,8 +1138,8 @@ MUTANTS = (
     Mutant(
         "link-takes-an-error-that-its-owner-reads",
         "broker/link.c",
-        "    if (!is_well && !(link->takes_errors && is_error)) {\n",
-        "    if (!is_well && !is_error) {\n",
+        "    if (!is_well && !(link->takes_errors && size",
+        "    if (!is_well && !(size",
         (("test", "broker/link_test"), ("test", "sender/pump_test")),
         is_quick=True,
     ),
