@@ -262,7 +262,12 @@ class ArenaFile(NamedTuple):
     @staticmethod
     def _made(creation: Creation, descriptors: Descriptors) -> Iterator[Descriptors]:
         """Hands the descriptors to the body, and ends the creation after it. A copy keeps the lock until then."""
-        lock = os.dup(descriptors.lock)
+        try:
+            lock = os.dup(descriptors.lock)
+        except BaseException:
+            creation.discard()
+            descriptors.close()
+            raise
         try:
             yield descriptors
             creation.publish()
