@@ -24,7 +24,7 @@ from shmaccum._native import SenderHalf
 from shmaccum.sender.backlog import Backlog
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sinks.convoy import LaneReport, links_of, repayment_of
-from shmaccum.sinks.sink import Loan, Sink
+from shmaccum.sinks.sink import Loan, Sink, Sockets
 
 CONVOY_MS = 25
 """No request begins after this time."""
@@ -47,6 +47,7 @@ class Convoy:
     def __init__(self, half: SenderHalf, sink: Sink, arena: int, *, answer_time_ms: int, is_synced: bool) -> None:
         self._half = half
         self._sink = sink
+        self._sockets = sink.fast_path if isinstance(sink.fast_path, Sockets) else None
         self._arena = arena
         self._answer_time_ms = min(answer_time_ms, ANSWER_MS_MAX)
         self._is_synced = is_synced
@@ -54,7 +55,7 @@ class Convoy:
 
     def may_take(self, backlog: Backlog, now_ns: int) -> bool:
         """True for a backlog whose next batches may go in a convoy, once nothing of it is read ahead."""
-        is_time = self._sink.takes_files and now_ns >= self._not_before_ns
+        is_time = self._sockets is not None and now_ns >= self._not_before_ns
         return is_time and backlog.position.identity == self._sink.identity and backlog.is_ordinary(now_ns)
 
     def run(self, backlogs: Mapping[int, Backlog], bell: int, now_ns: int) -> list[tuple[Backlog, LaneReport]]:
@@ -68,7 +69,7 @@ class Convoy:
         Returns:
             How far each backlog came that went; empty when the sink lent nothing.
         """
-        loans = self._sink.lend(list(backlogs))
+        loans = self._sockets.lend(list(backlogs)) if self._sockets is not None else ()
         lanes = [sorted((backlogs[index] for index in loan.partition_indices), key=_order_of) for loan in loans]
         if not loans:
             return []
@@ -76,7 +77,7 @@ class Convoy:
         rows = [backlog.lane(loan.topic_ids) for loan, its in zip(loans, lanes, strict=True) for backlog in its]
         try:
             self._half.ship_overflow(
-                links_of(zip(loans, map(len, lanes), strict=True), self._sink.request_size_max),
+                links_of(zip(loans, map(len, lanes), strict=True), self._sink.limits.request_size_max),
                 tuple(row for row, _ in rows),
                 tuple(spill for _, spill in rows),
                 found,
@@ -103,7 +104,8 @@ class Convoy:
             backlog.take(report, *spill)
         for loan, its, use in zip(loans, lanes, uses, strict=True):
             repayment = repayment_of(use, {backlog.index: told[backlog] for backlog in its})
-            self._sink.give_back(loan, repayment)
+            assert self._sockets is not None
+            self._sockets.give_back(loan, repayment)
             has_failed |= repayment.is_broken
         if has_failed:
             self._not_before_ns = now_ns + PAUSE_NS

@@ -62,7 +62,7 @@ class DeliveryClock:
         self._looked_ns = now_ns
         self._unproved_ns = 0
         self._outage_since_ns = 0
-        self._answer_count = sink.answer_count
+        self._answer_count = sink.peer.answer_count
         self.outage: str | None = None
         """Why the sink did not work at the last look; None: it worked."""
         half.tell_delivery_timeout(options.delivery_timeout_ms * NS_PER_MS, self._counts_always)
@@ -80,7 +80,7 @@ class DeliveryClock:
         """
         step_ns = min(now_ns - self._looked_ns, STEP_MAX_NS)
         self._looked_ns = now_ns
-        outage = self._sink.outage
+        outage = self._sink.peer.outage
         if outage != self.outage:
             self._turn(outage, now_ns)
             step_ns = 0
@@ -89,7 +89,7 @@ class DeliveryClock:
             self._prove()
 
     def _prove(self) -> None:
-        answer_count = self._sink.answer_count
+        answer_count = self._sink.peer.answer_count
         if answer_count is not None and answer_count == self._answer_count:
             return
         self._answer_count = answer_count

@@ -113,7 +113,8 @@ class Ending:
             self._arena.sync()
             self._forced_number = number
         producer_id, epoch, _ = self._native.producer_identity
-        ended = self._sink.end_transaction(producer_id, epoch, is_commit=is_commit)
+        assert self._sink.transactions is not None
+        ended = self._sink.transactions.end_transaction(producer_id, epoch, is_commit=is_commit)
         if ended is None:
             return False
         self._identity.renew(ended.producer_id, ended.producer_epoch)
@@ -136,7 +137,7 @@ def check_transactions(host: Host, sink: Sink) -> None:
     if host.transactions is None:
         return
     arena, options = host.arena, host.options
-    if not sink.takes_transactions:
+    if sink.transactions is None:
         raise InvalidArgumentError(
             f"{arena.name} has the transactional_id {host.transactions.transactional_id!r}, and the sink "
             f"{sink.name or type(sink).__name__} takes no transactions: deliver to kafka:HOST:PORT or log:DIR, or "

@@ -41,7 +41,7 @@ class ProducerIdentity:
         self._native = native
         self._sink = sink
         self._lending = lending
-        self._is_wanted = enable_idempotence
+        self._ids = sink.producer_ids if enable_idempotence else None
         self._is_transactional = is_transactional
         self._is_known = False
         self._waiting: set[int] = set()
@@ -53,7 +53,7 @@ class ProducerIdentity:
 
     def acquire(self) -> bool:
         """True when batches may be drained; False while the sink is asking for an id."""
-        if not self._is_known or not self._sink.knows_producer_id:
+        if not self._is_known or not (self._ids is None or self._ids.knows_producer_id):
             self._is_known = self._is_still_good() or self._ask()
         if self._waiting:
             self._start_over_where_possible()
@@ -90,11 +90,12 @@ class ProducerIdentity:
     def _is_still_good(self) -> bool:
         producer_id, _, identity = self._native.producer_identity
         is_ours = producer_id >= 0 and identity == self._sink.identity
-        is_sure = self._is_transactional or self._sink.compares_records or not self._native.sequences_are_in_doubt
-        return self._is_wanted and self._sink.knows_producer_id and is_ours and is_sure
+        if self._ids is None or not is_ours or not self._ids.knows_producer_id:
+            return False
+        return self._is_transactional or self._ids.compares_records or not self._native.sequences_are_in_doubt
 
     def _ask(self) -> bool:
-        answer = self._sink.new_producer_id() if self._is_wanted else NO_PRODUCER_ID
+        answer = NO_PRODUCER_ID if self._ids is None else self._ids.new_producer_id()
         if answer is None:
             return False
         if self._native.producer_identity[2] != self._sink.identity:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.sinks.sink import Sink
+from shmaccum.sinks.sink import LogEnds, Sink
 
 if TYPE_CHECKING:
     from shmaccum.serving.server_thread import ServerThread
@@ -22,12 +22,13 @@ def serve_log(sink: Sink, listen: str) -> ServerThread:
     Raises:
         InvalidArgumentError: the sink keeps no log, or the address is none or is taken.
     """
-    if sink.log is None:
+    served = sink.fast_path.log if isinstance(sink.fast_path, LogEnds) else None
+    if served is None:
         raise InvalidArgumentError(
             f"listen={listen} serves a log, and the sink {sink.name or type(sink).__name__} is none: leave listen out, "
             "or deliver to log:DIR"
         )
     from shmaccum.serving.server_thread import ServerThread  # with kafka-python, which a mere sender does without
 
-    directory, options = sink.log
+    directory, options = served
     return ServerThread(directory, listen, options)

@@ -74,7 +74,7 @@ class Naps:
     def begin(self, now_ns: int, sink: Sink) -> int:
         """Tells producers how deep the sender rests. Answers when its nap ends; NEVER_NS: it is asleep."""
         if now_ns - self._last_sent_ns >= BUSY_NS:
-            if sink.is_full:
+            if sink.peer.is_full:
                 self._native.set_sender_napping(0)
             else:
                 self._native.set_sender_asleep(True)

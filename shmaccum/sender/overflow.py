@@ -102,7 +102,7 @@ class Overflow:
 
     def __init__(self, half: SenderHalf, host: Host, sink: Sink, options: SenderOptions) -> None:
         assert options.overflow is not None
-        if not sink.is_idempotent:
+        if sink.producer_ids is None:
             raise InvalidArgumentError(
                 f"{sink.name or type(sink).__name__} does not recognise batches that come twice, as an overflow needs "
                 "it: leave overflow out, or deliver to kafka:HOST:PORT or log:DIR"
@@ -273,7 +273,7 @@ class Overflow:
             self._reader.partition(*place),
             SpillFile(path, is_synced=self._is_synced),
             self._tag,
-            in_flight_max=self._sink.in_flight_max,
+            in_flight_max=self._sink.limits.in_flight_max,
             backoff=self._backoff,
             report=self._host.report,
         )
@@ -374,7 +374,7 @@ class Overflow:
             return 0
 
     def _spill(self, lending: Lending, linger_ns: int, now_ns: int) -> int:
-        if self._sink.outage is not None:
+        if self._sink.peer.outage is not None:
             self._progress_ns = now_ns
         count = self._settle_fronts(lending, now_ns) if self._unsettled else 0
         surplus = 0 if self._not_before_ns else self._surplus()
@@ -387,13 +387,13 @@ class Overflow:
 
     def _surplus(self) -> int:
         """How many buffers more are in use than `overflow_at` says; 0 while nothing has to be done about it."""
-        if self._sink.outage is None and not self:
+        if self._sink.peer.outage is None and not self:
             return 0
         used = self._slot_count - self._native.state_counts()["FREE"]
         return max(used - self._options.overflow_at * self._slot_count // PERCENT, 0)
 
     def _may_spill(self, index: int) -> bool:
-        return index not in self._unsettled and (self._sink.outage is not None or self.holds(index))
+        return index not in self._unsettled and (self._sink.peer.outage is not None or self.holds(index))
 
     def _spill_from(self, partition_indices: Sequence[int], surplus: int, lending: Lending, now_ns: int) -> int:
         """Spills the oldest batches of each of the partitions, about as many as are too many."""
@@ -595,7 +595,7 @@ class Overflow:
             wire = self._backlogs[index].next_wire(now_ns)
             if wire is None:
                 continue
-            if wires and size + wire.size > self._sink.request_size_max:
+            if wires and size + wire.size > self._sink.limits.request_size_max:
                 break
             self._backlogs[index].sent(wire)
             wires.append(wire)

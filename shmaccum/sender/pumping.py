@@ -25,7 +25,7 @@ from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.lending import Lending
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.naps import Naps
-from shmaccum.sinks.sink import Loan, Pumped, Repayment, Sink, Unanswered, WireBatch
+from shmaccum.sinks.sink import Limits, Loan, Pumped, Repayment, Sockets, Unanswered, WireBatch
 
 NS_PER_S = 1_000_000_000
 RUN_NS = 1000 * NS_PER_MS
@@ -62,7 +62,8 @@ class Pumping:
         self,
         half: SenderHalf,
         native: _native.Arena,
-        sink: Sink,
+        sockets: Sockets,
+        limits: Limits,
         lending: Lending,
         places: Places,
         metrics: SenderMetrics,
@@ -75,7 +76,8 @@ class Pumping:
     ) -> None:
         self._half = half
         self._native = native
-        self._sink = sink
+        self._sockets = sockets
+        self._limits = limits
         self._lending = lending
         self._places = places
         self._metrics = metrics
@@ -90,6 +92,11 @@ class Pumping:
         self._turn_at_ns = 0
         self._carried: frozenset[int] = frozenset()
 
+    @property
+    def may_run(self) -> bool:
+        """True when the sink lets the sender send the batches of its arena."""
+        return self._sockets.is_carried
+
     def carries(self, partition_index: int) -> bool:
         """True when the last run carried the partition."""
         return partition_index in self._carried
@@ -103,7 +110,7 @@ class Pumping:
         """
         now_ns = self._native.now_ns()
         self._note_recent(dict.fromkeys(ready), now_ns)
-        loans = self._sink.lend(list(self._recent))
+        loans = self._sockets.lend(list(self._recent))
         self._carried = frozenset(index for loan in loans for index in loan.partition_indices)
         if not loans:
             return None
@@ -144,8 +151,8 @@ class Pumping:
             tuple((topic, topic_id) for topic, (_, topic_id) in topics.items()),
             tuple(places),
             self._linger_ns,
-            self._sink.request_size_max,
-            self._sink.in_flight_max,
+            self._limits.request_size_max,
+            self._limits.in_flight_max,
             self.bell,
             self._on_results,
         )
@@ -173,7 +180,7 @@ class Pumping:
                 use = None if uses is None else uses[number]
                 repayment = self._repayment(loan, use, record_counts, now_ns)
                 begun_count += sum(len(unanswered.wires) for unanswered in repayment.unanswered)
-                given_back.callback(self._sink.give_back, loan, repayment)
+                given_back.callback(self._sockets.give_back, loan, repayment)
         if pumped is None:
             return Carried(begun_count, left or ())
         self._naps.went(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)

@@ -58,7 +58,7 @@ from shmaccum.sender.settling import Settling
 from shmaccum.sender.splitting import Splitting
 from shmaccum.sender.topics import TopicPublisher
 from shmaccum.sinks.convoy import LaneReport
-from shmaccum.sinks.sink import Ack, Acks, Appended, Sink, Verdict, WireBatch
+from shmaccum.sinks.sink import Ack, Acks, Appended, LogEnds, Sink, Sockets, Verdict, WireBatch
 
 if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters
@@ -117,7 +117,7 @@ class Rounds:
         self._places = Places(self._native)
         self._lending = Lending(half, self._native, self._places)
         self._splitting = Splitting(half, self._lending)
-        is_idempotent = options.enable_idempotence and sink.is_idempotent
+        is_idempotent = options.enable_idempotence and sink.producer_ids is not None
         self._identity = self._new_identity(is_idempotent, host.transactions is not None)
         self._settling = Settling(
             half,
@@ -155,11 +155,15 @@ class Rounds:
             is_transactional=is_transactional,
         )
 
-    def _new_pumping(self, options: SenderOptions) -> Pumping:
+    def _new_pumping(self, options: SenderOptions) -> Pumping | None:
+        sockets = self._sink.fast_path
+        if not isinstance(sockets, Sockets):
+            return None
         return Pumping(
             self._half,
             self._native,
-            self._sink,
+            sockets,
+            self._sink.limits,
             self._lending,
             self._places,
             self._metrics,
@@ -172,7 +176,8 @@ class Rounds:
 
     def renew_bell(self) -> None:
         """The doorbell has another descriptor."""
-        self._pumping.bell = self._doorbell.fileno()
+        if self._pumping is not None:
+            self._pumping.bell = self._doorbell.fileno()
 
     # --- facts for others
 
@@ -271,7 +276,6 @@ class Rounds:
         self.delivery_clock.look(now_ns)
         if self._expiry.expire(now_ns):
             self._results_bell.ring_if_awaited()
-            self._ask(self._sink.leave_out_ended, None)
             self._expiry.count(now_ns)
             if self._letters is not None:
                 self._letters.expect()
@@ -315,7 +319,8 @@ class Rounds:
         ready = self._ready(now_ns)
         if not ready:
             return sent
-        return sent + (self._carry(ready, now_ns) if self._may_carry else self._send_ready(ready, now_ns))
+        pumping = self._pumping_now()
+        return sent + (self._send_ready(ready, now_ns) if pumping is None else self._carry(pumping, ready, now_ns))
 
     def _send_ready(self, ready: Sequence[int], now_ns: int) -> int:
         if not ready:
@@ -323,26 +328,26 @@ class Rounds:
         plan: Sequence[Sequence[int]] = self._ask(lambda: self._sink.plan(ready), [])
         return sum(self._send_request(request, now_ns) for request in plan)
 
-    @property
-    def _may_carry(self) -> bool:
-        """True when the pump may send; what it does not know has nothing to send, or goes first.
+    def _pumping_now(self) -> Pumping | None:
+        """The pump, when it may send: what it does not know has nothing to send, or goes first.
 
         By a clock that stands still no time of the pump is ever over.
         """
         is_alone = not self._overflow and not self._splitting.partitions_due()
         is_timed = not self._native.has_manual_clock
-        return self._sink.is_carried and is_alone and is_timed and not self.is_closing
+        may_run = self._pumping is not None and self._pumping.may_run
+        return self._pumping if may_run and is_alone and is_timed and not self.is_closing else None
 
-    def _carry(self, ready: Sequence[int], now_ns: int) -> int:
+    def _carry(self, pumping: Pumping, ready: Sequence[int], now_ns: int) -> int:
         """Carries ready partitions natively. Those that the pump cannot carry go behind it, as with any sink."""
         newest_expiry_ns = now_ns + self._delivery_timeout_ms * NS_PER_MS  # of a batch that begins meanwhile
         due_ns = min(self._expiry.at_ns, newest_expiry_ns, self._other_duties_at_ns, self._next_tick_ns)
-        carried = self._ask(lambda: self._pumping.run(ready, due_ns, is_stuck=self._is_stuck), None)
+        carried = self._ask(lambda: pumping.run(ready, due_ns, is_stuck=self._is_stuck), None)
         if carried is None:
             return self._send_ready(ready, now_ns)
         sent = self._note_carried(carried)
         now_ns = self._native.now_ns()
-        foreign = [index for index in self._ready(now_ns) if not self._pumping.carries(index)]
+        foreign = [index for index in self._ready(now_ns) if not pumping.carries(index)]
         foreign_sent = self._send_ready(foreign, now_ns)
         self._is_stuck = bool(foreign) and not foreign_sent
         return sent + foreign_sent
@@ -389,7 +394,7 @@ class Rounds:
 
     def _look(self, now_ns: int) -> list[int]:
         ready, next_check_ns = self._half.ready(
-            self._linger_ns, self.is_closing, now_ns, self._sink.in_flight_max, True
+            self._linger_ns, self.is_closing, now_ns, self._sink.limits.in_flight_max, True
         )
         self._last_ready = ready
         self._check_at_ns = NEVER_NS if next_check_ns is None else now_ns + next_check_ns
@@ -411,26 +416,26 @@ class Rounds:
 
         Ordinary batches are appended to the logs of the sink here, where it has some.
         """
-        sink = self._sink
-        if not sink.log_ends:
-            return *self._half.drain(request, sink.request_size_max, sink.in_flight_max, now_ns), 0
+        limits, logs = self._sink.limits, self._sink.fast_path
+        if not isinstance(logs, LogEnds) or not logs.log_ends:
+            return *self._half.drain(request, limits.request_size_max, limits.in_flight_max, now_ns), 0
         batches, seen_count, numbers = self._half.append_to_log(
-            sink.log_ends,
+            logs.log_ends,
             request,
-            sink.request_size_max,
-            sink.in_flight_max,
+            limits.request_size_max,
+            limits.in_flight_max,
             now_ns,
             self._metrics.largest_record(now_ns),
         )
-        return batches, seen_count, 0 if numbers is None else self._note(Appended(*numbers), now_ns)
+        return batches, seen_count, 0 if numbers is None else self._note(logs, Appended(*numbers), now_ns)
 
-    def _note(self, appended: Appended, now_ns: int) -> int:
+    def _note(self, logs: LogEnds, appended: Appended, now_ns: int) -> int:
         """Batches were appended to logs of the sink, and have their results: answers how many."""
         self._has_slept_long = False
         self._results_bell.ring_if_awaited()
         self._naps.went(appended.largest_size, appended.linger_ns, now_ns)
         self._metrics.appended(appended, lambda index: self._places[index][0], now_ns, self._native.now_ns() - now_ns)
-        self._ask(lambda: self._sink.appended(appended.rows), None)
+        self._ask(lambda: logs.appended(appended.rows), None)
         return appended.batch_count
 
     def _leave_over(self, request: Sequence[int], seen_count: int) -> None:

@@ -52,7 +52,7 @@ class TopicPublisher:
 
     def _ask_again(self, now_ns: int) -> None:
         for topic in self._native.take_wanted_topics():
-            self._sink.ask_again(topic)
+            self._sink.peer.ask_again(topic)
             self._is_wanted_until_ns = now_ns + WANTED_FOR_NS
             self.look_at_ns = now_ns
 

@@ -24,7 +24,7 @@ from shmaccum._native import ship_convoy
 from shmaccum.segment_log.shipped import PositionsFile
 from shmaccum.shipping.lane import Lane
 from shmaccum.sinks.convoy import LaneReport, links_of, repayment_of
-from shmaccum.sinks.sink import Loan, Sink
+from shmaccum.sinks.sink import Loan, Sockets
 
 OFFSET_MAX = 2**63 - 1
 
@@ -43,7 +43,7 @@ class Convoy:
 
     def run(
         self,
-        sink: Sink,
+        sockets: Sockets,
         positions: PositionsFile,
         bell: int,
         *,
@@ -73,10 +73,10 @@ class Convoy:
                 answer_time_ms,
             )
         finally:
-            is_kept = self._take(found, sink, positions)
+            is_kept = self._take(found, sockets, positions)
         return is_kept
 
-    def _take(self, found: Sequence[tuple[Any, ...]], sink: Sink, positions: PositionsFile) -> bool:
+    def _take(self, found: Sequence[tuple[Any, ...]], sockets: Sockets, positions: PositionsFile) -> bool:
         """Takes the outcome over."""
         if not found:
             return True
@@ -88,7 +88,7 @@ class Convoy:
         kept = {lane.place: lane.position for lane, report in told.items() if report.record_count}
         has_failed |= not positions.appended(size, kept)
         for loan, lanes, use in zip(self._loans, self._lanes, uses, strict=True):
-            sink.give_back(loan, repayment_of(use, {lane.route.index: told[lane] for lane in lanes}))
+            sockets.give_back(loan, repayment_of(use, {lane.route.index: told[lane] for lane in lanes}))
         return not has_failed
 
 

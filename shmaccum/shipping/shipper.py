@@ -58,7 +58,7 @@ from shmaccum.shipping.host import NS_PER_S, RateLimit, ShipperHost, logger
 from shmaccum.shipping.lane import Lane, Route, resumed, topic_id_of
 from shmaccum.shipping.starts import Starts
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.sink import IDENTITY_SIZE, Ack, Sink, Verdict, WireBatch
+from shmaccum.sinks.sink import IDENTITY_SIZE, Ack, Sink, Sockets, Verdict, WireBatch
 from shmaccum.units import format_count
 
 if TYPE_CHECKING:
@@ -167,7 +167,8 @@ class Shipper(ClosedOnExit):
         self._selector: selectors.BaseSelector | None = None
         self._look_ns = 0
         self._no_convoy_before_ns = 0
-        self._has_convoys = self.sink.takes_files and self.options.rate_limit is None
+        sockets = self.sink.fast_path
+        self._sockets = sockets if isinstance(sockets, Sockets) and self.options.rate_limit is None else None
         self._is_stopped = False
         self._is_ending = False
         self._is_sink_open = False
@@ -180,7 +181,7 @@ class Shipper(ClosedOnExit):
             )
 
     def _check_arguments(self) -> None:
-        if not self.sink.is_idempotent:
+        if self.sink.producer_ids is None:
             raise InvalidArgumentError(
                 f"{self.sink.name or type(self.sink).__name__} does not recognise batches that come twice: ship to "
                 "kafka:HOST:PORT or log:DIR"
@@ -269,7 +270,8 @@ class Shipper(ClosedOnExit):
         return self.sink.identity.hex()
 
     def _producer_id(self) -> int | None:
-        while (answer := self.sink.new_producer_id()) is None:
+        assert self.sink.producer_ids is not None
+        while (answer := self.sink.producer_ids.new_producer_id()) is None:
             if self._is_stopped:
                 return None
             self._poll(LOOK_S)
@@ -335,8 +337,8 @@ class Shipper(ClosedOnExit):
             index,
             self._names.get(place.topic, place.topic),
             self._file.shipped.shipped_to.producer_id,
-            self.sink.in_flight_max,
-            self.sink.takes_files,
+            self.sink.limits.in_flight_max,
+            self.sink.limits.takes_files,
         )
         lane = Lane(self._reader, place, route, position, self._backoff, self._host.report, self._level)
         if former is None:
@@ -454,18 +456,19 @@ class Shipper(ClosedOnExit):
         """Ships the batches of lanes that are ordinary, without a look at each."""
         assert self._file is not None
         now_ns = clock.monotonic_ns()
-        if not self._has_convoys or self._is_over or now_ns < self._no_convoy_before_ns:
+        sockets = self._sockets
+        if sockets is None or self._is_over or now_ns < self._no_convoy_before_ns:
             return
         ready = {lane.route.index: lane for lane in self.lanes if self._may_join(lane, now_ns)}
-        if not (ready and (loans := self._guard(lambda: self.sink.lend(list(ready))))):
+        if not (ready and (loans := self._guard(lambda: sockets.lend(list(ready))))):
             return
         convoy = Convoy(loans, ready)
         is_alone = all(lane.is_empty or lane.route.index in ready for lane in self.lanes)
         is_kept = convoy.run(
-            self.sink,
+            sockets,
             self._file,
             self._bell,
-            request_size_max=self.sink.request_size_max,
+            request_size_max=self.sink.limits.request_size_max,
             time_ms=CONVOY_MS if is_alone else CONVOY_MS_MIN,
             answer_time_ms=self.options.request_timeout_ms,
         )
@@ -482,7 +485,7 @@ class Shipper(ClosedOnExit):
         for lane in self.lanes:
             if not lane.is_hungry or (lane.refusal is not None and not lane.is_empty):
                 continue
-            if self._has_convoys and not lane.is_empty and lane.is_ordinary(now_ns):
+            if self._sockets is not None and not lane.is_empty and lane.is_ordinary(now_ns):
                 continue  # when its window is empty it goes in a convoy
             former = lane.lent_size
 
@@ -571,7 +574,7 @@ class Shipper(ClosedOnExit):
             wire = self.lanes[index].next_wire(now_ns)
             if wire is None:
                 continue
-            if wires and size + wire.size > self.sink.request_size_max:
+            if wires and size + wire.size > self.sink.limits.request_size_max:
                 break
             self.lanes[index].sent(wire)
             wires.append(wire)
@@ -656,7 +659,7 @@ class Shipper(ClosedOnExit):
             sum(lane.left_size() for lane in self.lanes if left[lane.place]),
             sum(lane.damage_count for lane in self.lanes),
             {**self._unidentified, **{lane.place: lane.refusal for lane in self.lanes if lane.refusal is not None}},
-            self.sink.outage if self._is_sink_open else None,
+            self.sink.peer.outage if self._is_sink_open else None,
         )
 
     def close(self) -> None:

@@ -41,17 +41,21 @@ _sinks: dict[str, type[Sink] | str] = {
 """Kind -> class, or where to import it from when it is first needed: a sink's libraries may be slow or missing."""
 
 
-_options: Mapping[str, str] = {
+_options: dict[str, str | type[Options] | None] = {
     "kafka": "KafkaSinkOptions",
     "memory": "PlacelessSinkOptions",
     "log": "ServerOptions",
     "null": "PlacelessSinkOptions",
 }
-"""Kind -> name of its table in `shmaccum.config`: a sender makes the table of its own sink alone."""
+"""Kind -> its table, or the name of that in `shmaccum.config`: a sender makes the table of its own sink alone."""
 
 
-def register_sink(kind: str, sink_type: type[Sink]) -> None:
+def register_sink(kind: str, sink_type: type[Sink], options_type: type[Options] | None = None) -> None:
     """Makes `open_sink("kind:place", name=value)` call ``sink_type(place, name=value)``.
+
+    Args:
+        options_type: the table of its options, so that what no table has is refused with advice; None: its constructor
+            knows them.
 
     Raises:
         InvalidArgumentError: the kind is taken, or no word of letters, digits and dashes.
@@ -61,6 +65,7 @@ def register_sink(kind: str, sink_type: type[Sink]) -> None:
     if kind in _sinks:
         raise InvalidArgumentError(f"{kind!r} is a kind of sink already")
     _sinks[kind] = sink_type
+    _options[kind] = options_type
 
 
 def sink_kinds() -> list[str]:
@@ -95,8 +100,9 @@ def sink_options_type(kind: str) -> type[Options] | None:
         InvalidArgumentError: there is no such kind.
     """
     if kind not in _options:
-        return sink_type(kind).options_type
-    table: type[Options] = getattr(config, _options[kind])
+        sink_type(kind)
+    found = _options[kind]
+    table: type[Options] | None = getattr(config, found) if isinstance(found, str) else found
     return table
 
 

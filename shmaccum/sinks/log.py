@@ -36,7 +36,21 @@ from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
 from shmaccum.sinks.compression import Compression, Form, compressed, compression_of
 from shmaccum.sinks.log_transactions import LogTransactions
 from shmaccum.sinks.names import one_spelling
-from shmaccum.sinks.sink import Ack, AppendedRow, Ended, SinkHost, SynchronousSink, Verdict, WireBatch
+from shmaccum.sinks.sink import (
+    Ack,
+    AppendedRow,
+    Ended,
+    Limits,
+    LogEnds,
+    Peer,
+    ProducerIds,
+    SinkHost,
+    SinkTransactions,
+    SynchronousSink,
+    Verdict,
+    WireBatch,
+    ended,
+)
 
 SomeOptions = TypeVar("SomeOptions", bound=LogSinkOptions)
 
@@ -72,7 +86,7 @@ VERDICTS: Mapping[int, Verdict] = {
 }
 
 
-class LogSink(SynchronousSink):
+class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
     """Appends to the log directory, and is its one writer while it is open.
 
     Args:
@@ -80,15 +94,12 @@ class LogSink(SynchronousSink):
         options: those of `ServerOptions`; the options of the server count when the sender listens.
     """
 
-    options_type = ServerOptions
-    is_idempotent = True
     compares_records = True
-    takes_transactions = True
-    in_flight_max = KEPT_COUNT
-    request_size_max = REQUEST_SIZE_MAX
+    limits = Limits(KEPT_COUNT, REQUEST_SIZE_MAX)
 
     def __init__(self, place: str, **options: Any) -> None:
         super().__init__()
+        self.producer_ids = self.transactions = self.fast_path = self.peer = self
         if not place:
             raise InvalidArgumentError("log: needs a directory: write it behind the colon, as in log:/var/lib/events")
         self._place = place
@@ -155,7 +166,7 @@ class LogSink(SynchronousSink):
         self._transactions.end(producer_id, producer_epoch, is_commit=is_commit)
         if self._is_sync_awaited:
             self.directory.sync()
-        return self._ended(producer_id, producer_epoch, is_commit=is_commit)
+        return ended(self, producer_id, producer_epoch, is_commit=is_commit)
 
     def partition_count(self, topic: str) -> int:
         if topic == OFFSETS_TOPIC and self._transactions is not None:
@@ -298,7 +309,7 @@ class LogSink(SynchronousSink):
         """True when an ack has waited long enough, or a partition may give no more before it gets some."""
         if not self._unsynced:
             return False
-        is_full = max(self._unsynced_counts.values()) >= self.in_flight_max
+        is_full = max(self._unsynced_counts.values()) >= self.limits.in_flight_max
         return is_full or clock.monotonic() >= self._sync_at_s
 
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:

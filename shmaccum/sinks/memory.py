@@ -17,7 +17,17 @@ from typing import Any, NamedTuple
 from shmaccum import _native
 from shmaccum.format.batch_header import ATTRIBUTES_POSITION, TRANSACTIONAL
 from shmaccum.sinks.placeless import PlacelessSink
-from shmaccum.sinks.sink import IDENTITY_SIZE, IN_FLIGHT_MAX, Ack, Ended, Verdict, WireBatch
+from shmaccum.sinks.sink import (
+    IDENTITY_SIZE,
+    IN_FLIGHT_MAX,
+    Ack,
+    Ended,
+    ProducerIds,
+    SinkTransactions,
+    Verdict,
+    WireBatch,
+    ended,
+)
 
 SEQUENCE_COUNT = 2**31
 DUPLICATE_SEQUENCE_NUMBER = 46
@@ -61,18 +71,18 @@ class _Partition:
     producers: dict[int, _ProducerState] = field(default_factory=dict)
 
 
-class MemorySink(PlacelessSink):
+class MemorySink(PlacelessSink, ProducerIds, SinkTransactions):
     """Keeps wire bytes per topic and partition."""
 
     kind = "memory"
-    is_idempotent = True
-    takes_transactions = True
 
     def __init__(self, place: str = "", **options: Any) -> None:
         super().__init__(place, **options)
+        self.producer_ids = self
+        self.transactions = self
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._identity = os.urandom(IDENTITY_SIZE)
-        self._producer_ids = itertools.count()
+        self._next_producer_id = itertools.count()
 
     # --- arrived records
 
@@ -107,7 +117,7 @@ class MemorySink(PlacelessSink):
         return self._identity
 
     def new_producer_id(self) -> tuple[int, int]:
-        return next(self._producer_ids), 0
+        return next(self._next_producer_id), 0
 
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
         return [self._append(wire) for wire in batches]
@@ -133,7 +143,7 @@ class MemorySink(PlacelessSink):
                     del partition.batches[partition.shown_count :]
                 partition.shown_count = len(partition.batches)
                 partition.end_offset += 1
-        return self._ended(producer_id, producer_epoch, is_commit=is_commit)
+        return ended(self, producer_id, producer_epoch, is_commit=is_commit)
 
 
 def _check_sequence(partition: _Partition, wire: WireBatch) -> Ack | None:

@@ -13,23 +13,35 @@ from typing import Any
 
 from shmaccum._native import IndexFileEnd, IndexPosition, LogEnd, SegmentEnd
 from shmaccum.sinks.placeless import PlacelessSink
-from shmaccum.sinks.sink import IDENTITY_SIZE, Ack, Ended, SinkHost, Verdict, WireBatch
+from shmaccum.sinks.sink import (
+    IDENTITY_SIZE,
+    Ack,
+    AppendedRow,
+    Ended,
+    LogEnds,
+    SinkHost,
+    SinkTransactions,
+    Verdict,
+    WireBatch,
+    ended,
+)
 
 ENDLESS = 2**62
 """More bytes, offsets and milliseconds than there will be."""
 
 
-class NullSink(PlacelessSink):
+class NullSink(PlacelessSink, LogEnds, SinkTransactions):
     """Acknowledges each batch at once, with offsets that count what came."""
 
     kind = "null"
-    takes_transactions = True
 
     def __init__(self, place: str = "", **options: Any) -> None:
         super().__init__(place, **options)
         self._segments: dict[int, SegmentEnd] = {}
         self._descriptor = -1
         self.log_ends: dict[int, LogEnd] = {}
+        self.fast_path = self
+        self.transactions = self
 
     @property
     def identity(self) -> bytes:
@@ -49,9 +61,12 @@ class NullSink(PlacelessSink):
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
         return [Ack(wire, Verdict.DELIVERED, self._advance(wire)) for wire in batches]
 
+    def appended(self, rows: Sequence[AppendedRow]) -> None:
+        """Nothing is kept."""
+
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
         """Nothing is kept."""
-        return self._ended(producer_id, producer_epoch, is_commit=is_commit)
+        return ended(None, producer_id, producer_epoch, is_commit=is_commit)
 
     def end_of(self, partition_index: int) -> SegmentEnd:
         """The numbers of a partition: its next offset is the count of its records so far."""

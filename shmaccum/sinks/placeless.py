@@ -19,7 +19,6 @@ class PlacelessSink(SynchronousSink):
     """
 
     kind: ClassVar[str]
-    options_type = PlacelessSinkOptions
 
     def __init__(self, place: str = "", **options: Any) -> None:
         super().__init__()

@@ -5,13 +5,12 @@ Picture, one thread, one round of the sender::
 
     sender                                                 sink
       open(host) ──────────────────────────────────────────> connects, opens files; knows its identity then
-      new_producer_id() ───────────────────────────────────> (id, epoch), or None while it asks for one
+      producer_ids.new_producer_id() ──────────────────────> (id, epoch), or None while it asks for one
       plan(ready partitions) ──────────────────────────────> one list per delivery, of what may go now
       deliver(batches of one list) ────────────────────────> begins; the bytes are lent from here ...
-      leave_out_ended() ───────────────────────────────────> some expired meanwhile: it begins to send none of those
       poll(timeout, doorbell) ─────────────────────────────> waits for its own I/O or the doorbell
       <───────────────────────────────────────────── acks    ... until its ack was returned from poll
-      end_transaction(producer, is it a commit) ───────────> of an arena with transactions: its end, when it is over
+      transactions.end_transaction(producer, commit?) ─────> of an arena with transactions: its end, when it is over
       close(timeout) ──────────────────────────────────────> gives back what is lent, with or without an ack
 
 Life
@@ -27,15 +26,17 @@ Bytes
     the batch until its Ack was *returned* by `poll`, however long that takes; neither expiry nor an abort takes them
     away earlier. With the Ack the sink has let go of them: no view, slice or array over them is left, no socket and no
     thread reads them. A view that is left over keeps the batch's memory from being reused, and is reported.
-    A sink that `takes_files` may get batches of a shipper whose header is in memory and whose records lie in a file
-    (`WireBatch.records`). Nobody has read these records, so only their receiver finds damage in them.
-    It may also `lend` the sockets behind it, to a shipper or, if it `is_carried`, to the sender itself. Batches that a
-    borrower sends by them get no Ack, unless they are given back without an answer. Between `lend` and `give_back` no
-    other method is called.
+    A sink whose limits say `takes_files` may get batches of a shipper whose header is in memory and whose records lie
+    in a file (`WireBatch.records`). Nobody has read these records, so only their receiver finds damage in them.
+    A sink whose `fast_path` is `Sockets` lends the sockets behind it. Batches that a borrower sends by them get no Ack,
+    unless they are given back without an answer. Between `lend` and `give_back` no other method is called.
+    One whose `fast_path` is `LogEnds` has logs to which the sender appends ordinary batches; they get no Ack, either.
 
 Answers
     Each delivered batch gets exactly one Ack, with the WireBatch that was delivered; in any order, in any later poll.
     Many that were all delivered may get theirs in one: `Acks`.
+    A batch may expire while it is lent: it has its result then (`Batch.is_ended`), which it keeps. A sink begins no
+    request with such a batch, and gives it an Ack like any other.
     The sink does not retry: it answers RETRY, and the sender waits, counts attempts, and gives up in time. It changes
     no bytes between attempts: a batch that is delivered again is the same, up to its last bit, and an idempotent sink
     recognises it by (producer id, epoch, base sequence).
@@ -46,7 +47,7 @@ Errors
     lent stay lent. One of `open` ends the sender. No exception loses a batch.
 
 Outage
-    A sink says whether it works: `outage` is None or a sentence, and `answer_count` counts the answers of a peer. While
+    The `peer` of a sink says whether it works: `outage` is None or a sentence, and `answer_count` counts answers. While
     a sink does not work nobody could deliver, and no record grows older for `delivery_timeout_ms`
     (sender/delivery_clock.py). A partition that cannot be delivered to in a sink that works is no outage.
 
@@ -66,7 +67,7 @@ Durability
     A sink that keeps nothing (``null:``, ``memory:``) takes any level. `shmaccum.durability` has the levels.
 
 Order
-    The batches of one partition come in the order of their sequences, at most `in_flight_max` of them without an Ack,
+    The batches of one partition come in the order of their sequences, at most `limits.in_flight_max` without an Ack,
     and a batch that is retried comes alone. A sink delivers those of one partition in the order they came, or answers
     RETRY or OUT_OF_SEQUENCE. Partitions know nothing of each other.
 
@@ -76,15 +77,15 @@ Waiting
     never waits for another.
 
 Transactions
-    Batches of an arena with a transactional_id say in their header that they belong to a transaction. A sink that
-    `takes_transactions` shows them to nobody who wants committed records alone, until `end_transaction`. That call
-    comes when each batch has its Ack. It comes again after a death, so a transaction that is over is no mistake.
+    Batches of an arena with a transactional_id say in their header that they belong to a transaction. A sink with
+    `transactions` shows them to nobody who wants committed records alone, until `end_transaction`. That call comes
+    when each batch has its Ack. It comes again after a death, so a transaction that is over is no mistake.
     A sink that has to know more after a death keeps it by `HostTransactions.keep`. A sink that finds out that a
     transaction cannot be committed says so by `HostTransactions.fail`.
 
 After the sender's death
     The next sender delivers every lent batch again, with the same bytes, to a new sink of the same `identity`.
-    A sink that remembers producer id, epoch and the last sequences (`is_idempotent`) therefore has each batch once; one
+    A sink that remembers producer id, epoch and the last sequences (`producer_ids`) therefore has each batch once; one
     that does not may have it twice. Nothing else has to survive in the sink.
 """
 
@@ -94,14 +95,13 @@ import abc
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shmaccum._native import Batch, LogEnd
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.arena.results import TransactionWhy
-from shmaccum.config import Options, SenderOptions
-from shmaccum.exceptions import InvalidArgumentError, OtherSinkError
+from shmaccum.config import SenderOptions
+from shmaccum.exceptions import OtherSinkError
 from shmaccum.format.batch_header import PRODUCER_EPOCH_MAX
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     from shmaccum.segment_log.log_file import FileRange
 
 NO_PRODUCER_ID = (-1, -1)
-"""The answer of `Sink.new_producer_id` for a sink that does not know sequences."""
+"""The names of batches without sequences."""
 
 IDENTITY_SIZE = 16
 IN_FLIGHT_MAX = 5
@@ -479,31 +479,152 @@ class SinkHost(Protocol):
         """Makes `Sink.poll` come back; from any thread."""
 
 
-class Sink(abc.ABC):
-    """The place that batches go to. The contract stands at the head of this module."""
+class Limits(NamedTuple):
+    """What a sink takes at once."""
 
     in_flight_max: int = IN_FLIGHT_MAX
     """Batches of one partition in flight at once."""
     request_size_max: int = REQUEST_SIZE_MAX
     """Bytes of one delivery; a larger batch goes alone."""
-    options_type: ClassVar[type[Options] | None] = None
-    """The table of its options, so that what no table has is refused with advice; None: its constructor knows them."""
-    log_ends: Mapping[int, LogEnd] = MappingProxyType({})
-    """Partition index -> the open end of its log. The sender appends ordinary batches of these partitions itself, in C,
-    and tells `appended`. All other batches come by `deliver`."""
     takes_files: bool = False
     """Its batches may have records that lie in a file."""
-    takes_transactions: bool = False
-    """It takes the batches of an arena with transactions, and ends these."""
-    is_carried: bool = False
-    """The sender carries ordinary batches itself, in C, by sockets that the sink lends."""
-    is_idempotent: bool = False
-    """It recognises a batch that is delivered again, and takes sequences only in order."""
+
+
+class ProducerIds(abc.ABC):
+    """The producer ids of a sink that recognises a batch delivered again, and takes sequences only in order."""
+
     compares_records: bool = False
     """It takes a batch for a duplicate only if its records are those that it has, and not by the sequences alone."""
+
+    @property
+    def knows_producer_id(self) -> bool:
+        """False: the producer id that this sink gave the arena is not good any more, and is asked for again."""
+        return True
+
+    @abc.abstractmethod
+    def new_producer_id(self) -> tuple[int, int] | None:
+        """(producer id, epoch) nobody else has, None while it is being asked for; nothing is drained before.
+
+        Called again until it answers.
+        """
+
+
+class SinkTransactions(abc.ABC):
+    """The transactions of a sink that takes the batches of an arena with transactions."""
+
+    @abc.abstractmethod
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended | None:
+        """Commits or aborts what was delivered since the last call. None: it is under way, so call again.
+
+        After an abort the sink lacks sequences of batches that were thrown away. So the next transaction has another
+        producer epoch then.
+
+        Args:
+            producer_id: the arena's; its transaction may be over in the sink already. -1: it never had one.
+            producer_epoch: the arena's latest.
+            is_commit: False: it is aborted.
+
+        Raises:
+            OSError: it is not ended, and is tried again.
+        """
+
+
+class LogEnds(abc.ABC):
+    """The ends of the logs of a sink, to which the sender appends ordinary batches itself, in C."""
+
+    log_ends: Mapping[int, LogEnd]
+    """Partition index -> the open end of its log. All batches of other partitions come by `Sink.deliver`."""
+
+    @abc.abstractmethod
+    def appended(self, rows: Sequence[AppendedRow]) -> None:
+        """The sender appended batches to ends of its logs; at least one in each row."""
+
+    @property
+    def log(self) -> tuple[LogDirectory, ServerOptions] | None:
+        """The log that it writes and the options by which a server serves it; None where nothing can be served."""
+        return None
+
+
+class Sockets(abc.ABC):
+    """The sockets of a sink, by which a borrower sends ordinary batches itself, in C.
+
+    The borrower is the sender, for its arena and for its overflow, or a shipper.
+    """
+
+    is_carried: bool = False
+    """The sender may send the batches of its arena by them."""
+
+    @abc.abstractmethod
+    def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:
+        """Sockets for the ordinary rounds of a borrower, to the leaders of those partitions that may go now.
+
+        A partition is left out when it has to go by `plan` and `deliver`: nobody leads it, its leader is busy, or its
+        first batch goes alone.
+        """
+
+    @abc.abstractmethod
+    def give_back(self, loan: Loan, repayment: Repayment) -> None:
+        """The socket of a loan is not used any more."""
+
+
+class Peer:
+    """What is behind a sink and can fail: the brokers of a cluster, the medium of a log. By default it always works."""
+
+    @property
+    def outage(self) -> str | None:
+        """Why nothing can be delivered to it at the moment, as a sentence without the time; None: it works.
+
+        The sender asks in each round.
+        """
+        return None
+
+    @property
+    def is_full(self) -> bool:
+        """True when no delivery can begin before an answer or a connection comes: no news of a producer helps it.
+
+        The sender asks before it sleeps, and is rung by processes that wait for it alone then.
+        """
+        return False
+
+    @property
+    def answer_count(self) -> int | None:
+        """How often it has proved that it works, by an answer; None where it gives none.
+
+        Time between two answers counts when the second one has come. Without answers `outage` is proof enough.
+        """
+        return None
+
+    def ask_again(self, topic: str) -> None:
+        """A producer waits for a partition that `Sink.partition_count` does not tell: find out whether it is there.
+
+        It is called again as long as the producer waits, some ten times in a second at most.
+        """
+
+
+ALWAYS_WORKS = Peer()
+"""The peer of a sink behind which nothing can fail."""
+
+
+class Sink(abc.ABC):
+    """The place that batches go to. The contract stands at the head of this module.
+
+    A sink that can more than take batches names the object that does it, often itself: `producer_ids`, `transactions`,
+    `fast_path` and `peer`. None of the first three is needed.
+    """
+
     name: str = ""
     """Where it delivers, for people and to compare: its URL in one spelling (sinks/names.py). Empty where it has none:
     the arena is told its class then."""
+    limits: Limits = Limits()
+    """What it takes at once; known after `open`."""
+    producer_ids: ProducerIds | None = None
+    """None: it may have a batch twice that is delivered again. Known after `open`."""
+    transactions: SinkTransactions | None = None
+    """None: it does not take the batches of an arena with transactions."""
+    fast_path: LogEnds | Sockets | None = None
+    """The way by which the sender delivers ordinary batches itself, in C. None: all batches come by `deliver`."""
+    peer: Peer = ALWAYS_WORKS
+    """The part of it that can fail."""
 
     @property
     @abc.abstractmethod
@@ -522,40 +643,12 @@ class Sink(abc.ABC):
             OSError, ShmaccumError: it cannot be used; the message says what to do.
         """
 
-    @property
-    def knows_producer_id(self) -> bool:
-        """False: the producer id that this sink gave the arena is not good any more, and is asked for again."""
-        return True
-
-    def new_producer_id(self) -> tuple[int, int] | None:
-        """(producer id, epoch) nobody else has, None while it is being asked for; nothing is drained before.
-
-        Called again until it answers. NO_PRODUCER_ID when batches need no sequence.
-        """
-        return NO_PRODUCER_ID
-
-    def _ended(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
-        """The end of a transaction in a sink that gives out epochs itself. An abort raises the epoch (KIP-360)."""
-        if is_commit or producer_id < 0:
-            return Ended(producer_id, producer_epoch)
-        if producer_epoch < PRODUCER_EPOCH_MAX:
-            return Ended(producer_id, producer_epoch + 1)
-        found = self.new_producer_id()
-        assert found is not None, "only a sink that asks others gives no producer id at once"
-        return Ended(*found)
-
     @abc.abstractmethod
     def partition_count(self, topic: str) -> int | None:
         """How many partitions a topic has, None while that is being found out. Called now and then for each topic.
 
         Raises:
             UnknownTopicError: there is none of that name, and there will be none.
-        """
-
-    def ask_again(self, topic: str) -> None:  # noqa: B027 - most sinks know at once
-        """A producer waits for a partition beyond those that `partition_count` tells: find out whether it is there now.
-
-        It is called again as long as the producer waits, some ten times in a second at most.
         """
 
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
@@ -588,83 +681,28 @@ class Sink(abc.ABC):
         The arena keeps a batch without an Ack, and the next sender delivers it.
         """
 
-    def end_transaction(
-        self,
-        producer_id: int,  # noqa: ARG002
-        producer_epoch: int,  # noqa: ARG002
-        *,
-        is_commit: bool,  # noqa: ARG002
-    ) -> Ended | None:
-        """Commits or aborts what was delivered since the last call. None: it is under way, so call again.
-
-        After an abort the sink lacks sequences of batches that were thrown away. So the next transaction has another
-        producer epoch then.
-
-        Args:
-            producer_id: the arena's; its transaction may be over in the sink already. -1: it never had one.
-            producer_epoch: the arena's latest.
-            is_commit: False: it is aborted.
-
-        Raises:
-            OSError: it is not ended, and is tried again.
-        """
-        raise InvalidArgumentError(f"the sink {self.name or type(self).__name__} takes no transactions")
-
-    def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:  # noqa: ARG002 - most sinks have no sockets
-        """Sockets for the ordinary rounds of a borrower, to the leaders of those partitions that may go now.
-
-        A partition is left out when it has to go by `plan` and `deliver`: nobody leads it, its leader is busy, or its
-        first batch goes alone.
-        """
-        return ()
-
-    def give_back(self, loan: Loan, repayment: Repayment) -> None:  # noqa: B027 - nothing to do where nothing is lent
-        """The socket of a loan is not used any more."""
-
-    def leave_out_ended(self) -> None:  # noqa: B027 - nothing to do for a sink whose deliveries are begun at once
-        """Some lent batches have their result meanwhile (`Batch.is_ended`); those not begun are not sent.
-
-        Their Acks come from `poll` like any others. The batches keep the results that they have.
-        """
-
-    def appended(self, rows: Sequence[AppendedRow]) -> None:  # noqa: B027 - nothing to do for a sink without logs
-        """The sender appended batches to ends of its logs; at least one in each row."""
-
-    @property
-    def outage(self) -> str | None:
-        """Why nothing can be delivered to it at the moment, as a sentence without the time; None: it works.
-
-        The sender asks in each round. By default a sink always works.
-        """
-        return None
-
-    @property
-    def is_full(self) -> bool:
-        """True when no delivery can begin before an answer or a connection comes: no news of a producer helps it.
-
-        The sender asks before it sleeps, and is rung by processes that wait for it alone then.
-        """
-        return False
-
-    @property
-    def answer_count(self) -> int | None:
-        """How often a peer has proved that it works, by an answer; None for a sink without a peer.
-
-        Time between two answers counts when the second one has come. Without a peer `outage` is proof enough.
-        """
-        return None
-
-    @property
-    def log(self) -> tuple[LogDirectory, ServerOptions] | None:
-        """The log that it writes and the options by which a server serves it; None for a sink without a log."""
-        return None
-
     def metrics(self) -> Mapping[str, float]:
         """Numbers of its own, by Kafka's names where there are such; they take the place of the sender's of that name.
 
         Those of a broker end in ``.node-ID``, those of a topic in ``.topic-NAME`` (docs/reference/metrics.rst).
         """
         return {}
+
+
+def ended(sink_ids: ProducerIds | None, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
+    """The end of a transaction in a sink that gives out epochs itself. An abort raises the epoch (KIP-360).
+
+    Args:
+        sink_ids: of the sink; they answer at once.
+        producer_id, producer_epoch: those of the transaction.
+    """
+    if is_commit or producer_id < 0:
+        return Ended(producer_id, producer_epoch)
+    if producer_epoch < PRODUCER_EPOCH_MAX:
+        return Ended(producer_id, producer_epoch + 1)
+    found = NO_PRODUCER_ID if sink_ids is None else sink_ids.new_producer_id()
+    assert found is not None, "only a sink that asks others gives no producer id at once"
+    return Ended(*found)
 
 
 class SynchronousSink(Sink):
@@ -683,7 +721,7 @@ class SynchronousSink(Sink):
 
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
         """One delivery, in which each partition gives all it may have in flight, one partition after another."""
-        return [[partition_index for partition_index in ready for _ in range(self.in_flight_max)]]
+        return [[partition_index for partition_index in ready for _ in range(self.limits.in_flight_max)]]
 
     def deliver(self, batches: Sequence[WireBatch]) -> None:
         self._acks.extend(self.write(batches))

@@ -281,7 +281,7 @@ class KafkaSession:
         deadline_s = clock.monotonic() + timeout_s
         while not is_over():
             if clock.monotonic() >= deadline_s:
-                why = self.sink.outage or "the brokers take longer"
+                why = self.sink.peer.outage or "the brokers take longer"
                 raise TransactionNotAppliedError(f"{self.sink.name}: {what} took more than {timeout_s:g} s: {why}")
             self.poll(min(POLL_S, max(deadline_s - clock.monotonic(), 0)))
 
@@ -328,7 +328,9 @@ class KafkaSession:
                 self._settle(lanes, ack)
 
     def _send(self, lanes: Sequence[Lane], now_s: float) -> None:
-        ready = in_step([lane for lane in lanes if lane.may_go(now_s)], self.sink.leader_of, self.sink.in_flight_max)
+        ready = in_step(
+            [lane for lane in lanes if lane.may_go(now_s)], self.sink.leader_of, self.sink.limits.in_flight_max
+        )
         for planned in self.sink.plan(ready) if ready else ():
             self.sink.deliver([lanes[index].take() for index in planned])
 

@@ -22,7 +22,6 @@ from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sender.pumping import Carried, Pumping
-from shmaccum.sender.rounds import Rounds
 from shmaccum.serving import LogServer
 from shmaccum.sinks import Sink, open_sink
 from shmaccum.sinks.sink import Loan
@@ -218,7 +217,7 @@ def _sink(places: Places) -> Sink:
         return open_sink(f"log:{places.log}", partitions=PARTITIONS, segment_bytes=SEGMENT_BYTES)
     address, path = places.address.read_text(encoding="utf-8").split()
     if path == "python":
-        Rounds._may_carry = False  # type: ignore[method-assign, assignment]
+        Pumping.may_run = False  # type: ignore[method-assign, assignment]
     return open_sink(f"kafka:{address}", reconnect_backoff_ms=RECONNECT_MS, reconnect_backoff_max_ms=10 * RECONNECT_MS)
 
 

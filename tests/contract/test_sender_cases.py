@@ -98,7 +98,7 @@ def test_send_in_order(new_sending: NewSending) -> None:
 def test_init_producer_id_request(new_sending: NewSending) -> None:
     """testInitProducerIdRequest: nothing is drained before there is a producer id."""
     sink = ScriptedSink()
-    sink.producer_ids = [None, None, (13131, 1)]
+    sink.next_producer_ids = [None, None, (13131, 1)]
     sending = new_sending(sink)
     sending.append()
     assert sending.run(3) == [0, 0, 1]
@@ -202,7 +202,7 @@ def test_other_partitions_go_on_during_an_epoch_bump(new_sending: NewSending) ->
 def test_epochs_that_are_used_up(new_sending: NewSending) -> None:
     """testRetryWhenProducerIdChanges, bumpIdempotentProducerEpoch at Short.MAX_VALUE: another producer id."""
     sink = ScriptedSink()
-    sink.producer_ids = [(7, 2**15 - 1), None, (8, 0)]
+    sink.next_producer_ids = [(7, 2**15 - 1), None, (8, 0)]
     sending = new_sending(sink)
     sending.append()
     sending.run()

@@ -28,7 +28,6 @@ from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sender.pumping import Carried, Pumping
-from shmaccum.sender.rounds import Rounds
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.memory import MemorySink
 from tests.faults.broker import BrokerProcess
@@ -570,7 +569,7 @@ class KafkaRounds(OrdinaryRounds):
     def begin(cls) -> None:
         cls.broker = BrokerProcess()
         if not cls.is_pumped:
-            Rounds._may_carry = False  # type: ignore[method-assign, assignment]
+            Pumping.may_run = False  # type: ignore[method-assign, assignment]
         run = Pumping.run
 
         def note(*arguments: Any, **options: Any) -> Carried | None:

@@ -13,7 +13,7 @@ from typing import Any
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
-from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch, each_ack
+from shmaccum.sinks.sink import NO_PRODUCER_ID, Ack, Sink, Verdict, WireBatch, each_ack
 from tests.support.accumulator import Accumulator
 from tests.support.processes import WATCHDOG_S
 
@@ -106,8 +106,9 @@ class Loop:
         """One round: drain what the sink plans, deliver it, complete what it acks."""
         if self._has_producer_id or self._take_producer_id():
             ready, _ = self.accumulator.ready(0, True)
+            limits = self.sink.limits
             for planned in self.sink.plan(ready):
-                batches, _ = self.accumulator.drain(planned, self.sink.request_size_max, self.sink.in_flight_max)
+                batches, _ = self.accumulator.drain(planned, limits.request_size_max, limits.in_flight_max)
                 if batches:
                     self.sink.deliver([wire_of(batch) for batch in batches])
         acks = list(each_ack(self.sink.poll(timeout_s, self._bell)))
@@ -116,7 +117,8 @@ class Loop:
         return acks
 
     def _take_producer_id(self) -> bool:
-        found = self.sink.new_producer_id()
+        ids = self.sink.producer_ids
+        found = NO_PRODUCER_ID if ids is None else ids.new_producer_id()
         if found is not None:
             self.accumulator.set_producer_id(*found)
             self._has_producer_id = True

@@ -448,10 +448,10 @@ def test_at_most_so_many_requests_are_under_way_to_a_broker(
     for _ in range(20):
         loop.run_once(0.001)
     assert loop.sink.metrics()["requests-in-flight"] == 2
-    was_full = loop.sink.is_full
+    was_full = loop.sink.peer.is_full
     may_go.set()
     loop.run_until_idle()
-    assert (was_full, loop.sink.is_full) == (True, False)
+    assert (was_full, loop.sink.peer.is_full) == (True, False)
     assert sorted(map(str, values_of(cluster.arrived))) == [f"b'{partition}'" for partition in range(6)]
 
 

@@ -259,7 +259,7 @@ def test_over_tls_a_log_is_read_and_its_damage_found_before_a_broker_sees_it(
     broker = Broker(cluster)
     of_tls = {**SINK_OPTIONS, "security_protocol": "SSL", "ssl_cafile": str(tmp_path / "ca.pem")}
     shipper = Shipper(log, f"kafka:{cluster.bootstrap}", sink_options=of_tls, **OPTIONS)
-    assert not shipper.sink.takes_files
+    assert not shipper.sink.limits.takes_files
     assert shipper.run(follow=False).damage_count == 1
     assert broker.values() == {0: made[:21] + made[24:]}
 

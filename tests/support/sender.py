@@ -15,7 +15,7 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.sender import Sender
 from shmaccum.sender.delivery_clock import STEP_MAX_NS
 from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import Ack, Acks, Sink, SinkHost, Verdict, WireBatch
+from shmaccum.sinks.sink import Ack, Acks, Limits, Peer, ProducerIds, Sink, SinkHost, Verdict, WireBatch
 from tests.support.accumulator import Accumulator, Completion
 
 MS = 1_000_000
@@ -36,7 +36,7 @@ def too_large(wire: WireBatch) -> Ack:
     return Ack(wire, Verdict.TOO_LARGE, message="too many bytes")
 
 
-class ScriptedSink(Sink):
+class ScriptedSink(Sink, ProducerIds, Peer):
     """Takes what it gets into a MemorySink, like a broker, but for what the script says; answers when it is told to.
 
     Attributes:
@@ -52,16 +52,16 @@ class ScriptedSink(Sink):
 
     def __init__(self, *, is_idempotent: bool = True, in_flight_max: int = 5, partitions: int = 8) -> None:
         self.broker = MemorySink(partitions=partitions)
-        self.is_idempotent = is_idempotent
-        self.in_flight_max = in_flight_max
-        self.request_size_max = 1 << 20
+        self.producer_ids = self if is_idempotent else None
+        self.peer = self
+        self.limits = Limits(in_flight_max)
         self.script: list[Answer | None] = []
         self.deliveries: list[list[tuple[int, int, int]]] = []
         self.held: list[WireBatch] = []
         self.is_held = False
         self.raises: dict[str, Exception] = {}
         self.plan_filter: Callable[[int], bool] = lambda _: True
-        self.producer_ids: Sequence[tuple[int, int] | None] = ()
+        self.next_producer_ids: Sequence[tuple[int, int] | None] = ()
         self.size_max: int | None = None
         self.close_count = 0
         self.host: SinkHost | None = None
@@ -80,8 +80,8 @@ class ScriptedSink(Sink):
 
     def new_producer_id(self) -> tuple[int, int] | None:
         self._raise_if_told("new_producer_id")
-        if self.producer_ids:
-            answer, *self.producer_ids = self.producer_ids
+        if self.next_producer_ids:
+            answer, *self.next_producer_ids = self.next_producer_ids
             return answer
         return self.broker.new_producer_id()
 

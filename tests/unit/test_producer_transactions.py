@@ -733,12 +733,10 @@ def test_options_that_do_not_fit_are_refused(transactional: Arena, tmp_path: Pat
         pass
 
 
-def test_a_sink_without_transactions_is_refused(transactional: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemorySink, "takes_transactions", False)
-    with (
-        pytest.raises(InvalidArgumentError, match="takes no transactions"),
-        sending(transactional, MemorySink(partitions=4)),
-    ):
+def test_a_sink_without_transactions_is_refused(transactional: Arena) -> None:
+    sink = MemorySink(partitions=4)
+    sink.transactions = None
+    with pytest.raises(InvalidArgumentError, match="takes no transactions"), sending(transactional, sink):
         pass
 
 

@@ -66,14 +66,18 @@ from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import (
     IDENTITY_SIZE,
     IN_FLIGHT_MAX,
-    NO_PRODUCER_ID,
     Ack,
     Acks,
     Ended,
+    Limits,
     Loan,
+    Peer,
+    ProducerIds,
     Repayment,
     Sink,
     SinkHost,
+    SinkTransactions,
+    Sockets,
     Unanswered,
     Verdict,
     WireBatch,
@@ -193,7 +197,7 @@ class _Known:
         return missing if now_s >= self._turn_s else missing - self._old
 
 
-class KafkaSink(Sink):
+class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     """Delivers to Kafka.
 
     Args:
@@ -204,17 +208,16 @@ class KafkaSink(Sink):
         InvalidArgumentError: a server or an option that cannot be, or a library that is missing.
     """
 
-    options_type = KafkaSinkOptions
-    takes_transactions = True
-
     def __init__(self, place: str, **options: Any) -> None:
         self._servers = parse_servers(place)
         self.name = one_spelling(f"kafka:{place}")
         self._options = KafkaSinkOptions.parse(options)
         self._has_client = False  # not where it could not be opened
         self._compression = compression_of(self._options)
-        self.is_idempotent = True
-        self.takes_files = self._compression is None and "SSL" not in self._options.security_protocol
+        takes_files = self._compression is None and "SSL" not in self._options.security_protocol
+        self.limits = Limits(takes_files=takes_files)
+        self.producer_ids = self.transactions = self.peer = self
+        self.fast_path = self if takes_files else None
         self._lanes: dict[int, _Lane] = {}
         self._acks: list[Ack | Acks] = []
         # By partition index: which node leads it, as long as nothing was heard of another one.
@@ -267,13 +270,13 @@ class KafkaSink(Sink):
 
     def _take_sender_options(self, options: SenderOptions) -> None:
         self._required_acks = ACKS[options.acks]
-        self.is_carried = self.takes_files and self._required_acks != 0
+        self.is_carried = self.limits.takes_files and self._required_acks != 0
         self._request_timeout_ms = options.request_timeout_ms
         self._retry_backoff_ms = options.retry_backoff_ms
         self._requests_max = options.max_in_flight_requests_per_connection
-        self.is_idempotent = options.enable_idempotence
-        self.in_flight_max = min(self._requests_max, IN_FLIGHT_MAX) if self.is_idempotent else self._requests_max
-        self.request_size_max = options.max_request_size
+        self.producer_ids = self if options.enable_idempotence else None
+        in_flight_max = min(self._requests_max, IN_FLIGHT_MAX) if options.enable_idempotence else self._requests_max
+        self.limits = Limits(in_flight_max, options.max_request_size, self.limits.takes_files)
 
     def _client_config(self, arena_name: str) -> dict[str, Any]:
         config = {name: _revealed(getattr(self._options, name)) for name in LIBRARY_OPTIONS}
@@ -392,8 +395,6 @@ class KafkaSink(Sink):
 
     def new_producer_id(self) -> tuple[int, int] | None:
         """From any broker (InitProducerId); asked again after a pause when it could not be had."""
-        if not self.is_idempotent:
-            return NO_PRODUCER_ID
         self._want_answer()
         if self._arena_transactions is not None:
             return self._arena_transactions.names() if self._has_checked_cluster() else None
@@ -488,7 +489,7 @@ class KafkaSink(Sink):
         if not planned:
             return []
         may_go = ready
-        if self.is_idempotent and (unknown := self._known.missing(ready, clock.monotonic())):
+        if self.producer_ids is not None and (unknown := self._known.missing(ready, clock.monotonic())):
             indices_in_flight = {index for delivery in self._in_flight() for index in delivery.partition_indices()}
             waiting = unknown & indices_in_flight
             may_go = [partition_index for partition_index in ready if partition_index not in waiting]
@@ -574,6 +575,7 @@ class KafkaSink(Sink):
     # --- deliver
 
     def deliver(self, batches: Sequence[WireBatch]) -> None:
+        self._leave_out_ended()
         if self._arena_transactions is not None and self._has_offsets(batches[0].partition_index):
             self._arena_transactions.add_offsets(batches)
             return
@@ -719,7 +721,7 @@ class KafkaSink(Sink):
 
     # --- leave out
 
-    def leave_out_ended(self) -> None:
+    def _leave_out_ended(self) -> None:
         """Requests that wait for their socket go on without the batches that ended; where none is left, they do not go.
 
         The others keep their places, so order and sequences are what they were.
@@ -727,7 +729,7 @@ class KafkaSink(Sink):
         for node_id, lane in self._lanes.items():
             for sent in self._client.untouched(node_id):
                 delivery: Delivery = sent.tag
-                if not self._leave_out_ended(delivery):
+                if not self._ack_ended(delivery):
                     continue
                 if delivery.wires:
                     sent.replace(self._request(delivery))
@@ -735,7 +737,7 @@ class KafkaSink(Sink):
                     self._client.withdraw(node_id, sent)
                     del lane.sent[delivery]
 
-    def _leave_out_ended(self, delivery: Delivery) -> bool:
+    def _ack_ended(self, delivery: Delivery) -> bool:
         """Acks the batches that have their result meanwhile; False when there are none."""
         ended = delivery.leave_out_ended()
         self._acks += [Ack(wire, Verdict.REFUSED, message="it ended before it was sent") for wire in ended]
@@ -770,13 +772,14 @@ class KafkaSink(Sink):
             while self._may_send(lane):
                 delivery, jobs = lane.waiting.popleft()
                 delivery.compressed = [compressed(job, self._host.report) for job in jobs]
-                self._leave_out_ended(delivery)
+                self._ack_ended(delivery)
                 if delivery.wires:
                     self._send(delivery)
 
     # --- poll
 
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+        self._leave_out_ended()
         self._send_waiting()
         self._step()
         if self._transaction is not None:

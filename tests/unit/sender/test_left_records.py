@@ -80,7 +80,8 @@ def deliver(path: Path, sink: MemorySink, *values: bytes) -> None:
 def opened_again(former: MemorySink) -> MemorySink:
     """A sink of the same place."""
     sink = MemorySink()
-    sink._partitions, sink._identity, sink._producer_ids = former._partitions, former._identity, former._producer_ids
+    sink._partitions, sink._identity = former._partitions, former._identity
+    sink._next_producer_id = former._next_producer_id
     return sink
 
 

@@ -196,15 +196,15 @@ def long_queue(arena_name: str) -> Iterator[Arena]:
 def test_a_round_takes_more_of_a_partition_than_may_be_in_flight_at_once(tmp_path: Path, long_queue: Arena) -> None:
     sink = CountingSink(str(tmp_path / "log"))
     counts = full_of_one_partition(long_queue, tmp_path, sink)
-    assert max(counts) > sink.in_flight_max
+    assert max(counts) > sink.limits.in_flight_max
     assert sink.delivered_count == 1
 
 
 def test_passes_of_a_round_end_where_the_delivery_has_its_size(tmp_path: Path, long_queue: Arena) -> None:
     sink = CountingSink(str(tmp_path / "log"))
-    sink.request_size_max = 40 * 4096
+    sink.limits = sink.limits._replace(request_size_max=40 * 4096)
     counts = full_of_one_partition(long_queue, tmp_path, sink)
-    assert sink.in_flight_max < max(counts) <= 40 * 4096 // 3000 + 1
+    assert sink.limits.in_flight_max < max(counts) <= 40 * 4096 // 3000 + 1
 
 
 def test_a_segment_that_ends_between_two_passes_is_rolled_in_order(tmp_path: Path, long_queue: Arena) -> None:

@@ -141,7 +141,7 @@ def test_nothing_is_acknowledged_that_no_reader_sees(
     sending.run(5)
     assert all(is_delivered(sending, token) for token in before)
     if way == "python":
-        sending.sink.log_ends = {}
+        sending.sink.fast_path = None
     lose(log)
     tokens = [sending.append()[0] for _ in range(3)]
     for _ in range(20):
@@ -150,8 +150,8 @@ def test_nothing_is_acknowledged_that_no_reader_sees(
     assert [sending.result(token) for token in tokens] == [None] * 3
     told = [sentence for sentence in sending.errors() if str(log) in sentence]
     assert told
-    assert sending.sink.outage is not None
-    assert str(log) in sending.sink.outage
+    assert sending.sink.peer.outage is not None
+    assert str(log) in sending.sink.peer.outage
 
 
 @pytest.mark.parametrize("lose", [move_log, move_parent, move_folder])
@@ -163,7 +163,7 @@ def test_what_waits_is_delivered_when_the_folder_is_back(
     sending.run(3)
     lose(log)
     token = sending.append()[0]
-    run_until(sending, lambda: sending.sink.outage is not None, "the outage")
+    run_until(sending, lambda: sending.sink.peer.outage is not None, "the outage")
     if lose is move_parent:
         log.parent.with_name("moved").rename(log.parent)
     elif lose is move_log:
@@ -172,7 +172,7 @@ def test_what_waits_is_delivered_when_the_folder_is_back(
         (log / "moved").rename(log / f"{TOPIC}-0")
     run_until(sending, lambda: is_delivered(sending, token), "the batch")
     assert read(log) == [0, 1]
-    assert sending.sink.outage is None
+    assert sending.sink.peer.outage is None
     assert check_log(log) == []
 
 
@@ -184,7 +184,7 @@ def test_an_empty_folder_in_its_place_begins_anew(open_sending: Open, log: Path,
     former_id = read_topic_id(str(log / f"{TOPIC}-0"))
     lose(log)
     token = sending.append()[0]
-    run_until(sending, lambda: sending.sink.outage is not None, "the outage")
+    run_until(sending, lambda: sending.sink.peer.outage is not None, "the outage")
     (log if lose is remove_log else log / f"{TOPIC}-0").mkdir()
     run_until(sending, lambda: is_delivered(sending, token), "the batch")
     assert read(log) == [1]
@@ -201,7 +201,7 @@ def test_the_next_sender_goes_on_with_what_is_there(
     sending.run(3)
     lose(log)
     token = sending.append()[0]
-    run_until(sending, lambda: sending.sink.outage is not None, "the outage")
+    run_until(sending, lambda: sending.sink.peer.outage is not None, "the outage")
     sending.sender.close()
     with Sender(arena, LogSink(str(log)), **FAST) as following:
         following.open()
@@ -219,7 +219,7 @@ def test_another_log_in_the_place_is_left_alone(open_sending: Open, log: Path) -
     put_another_log(log)
     files = {path: path.read_bytes() for path in log.rglob("*") if path.is_file()}
     sending.append()
-    run_until(sending, lambda: sending.sink.outage is not None, "the outage")
+    run_until(sending, lambda: sending.sink.peer.outage is not None, "the outage")
     sending.sender.close()
     assert {path: path.read_bytes() for path in log.rglob("*") if path.is_file()} == files
 
@@ -247,7 +247,7 @@ def test_two_folders_that_change_places_are_noticed(open_sending: Open, log: Pat
     second.rename(first)
     aside.rename(second)
     tokens = [sending.append(0)[0], sending.append(1)[0]]
-    run_until(sending, lambda: sending.sink.outage is not None, "the outage")
+    run_until(sending, lambda: sending.sink.peer.outage is not None, "the outage")
     assert sending.result(tokens[1]) is None  # the folder has less than was written
 
 

@@ -372,7 +372,7 @@ def test_a_blocked_partition_stalls_nobody(sending: Sending) -> None:
 
 
 def test_what_a_delivery_has_no_room_for_comes_first_the_next_time(sending: Sending) -> None:
-    sending.scripted.request_size_max = 1
+    sending.scripted.limits = sending.scripted.limits._replace(request_size_max=1)
     for partition in range(4):
         sending.append(partition)
     served: list[int] = []
@@ -384,7 +384,7 @@ def test_what_a_delivery_has_no_room_for_comes_first_the_next_time(sending: Send
 
 
 def test_what_had_no_room_keeps_its_turn_while_the_sink_takes_nothing(sending: Sending) -> None:
-    sending.scripted.request_size_max = 1
+    sending.scripted.limits = sending.scripted.limits._replace(request_size_max=1)
     for partition in range(3):
         sending.append(partition)
     sending.run()
@@ -513,7 +513,7 @@ def test_a_nap_that_reaches_beyond_the_next_tick_is_no_sleep(arena: Arena) -> No
 
 def test_a_sender_without_a_producer_id_rests_until_the_next_tick(sending: Sending) -> None:
     """A cluster that is away gives none for hours, in which records wait."""
-    sending.scripted.producer_ids = [None, None]
+    sending.scripted.next_producer_ids = [None, None]
     rests = rests_of(sending)
     sending.append()
     assert sending.run(3) == [0, 0, 1]

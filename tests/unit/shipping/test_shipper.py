@@ -333,7 +333,7 @@ def test_no_more_batches_go_than_the_place_remembers_while_positions_cannot_be_w
             patch.setattr(os, "fdatasync", fail)
             for _ in range(10):
                 shipper.run_once(0)
-            assert len(sink.wire_batches(TOPIC)) == sink.in_flight_max
+            assert len(sink.wire_batches(TOPIC)) == sink.limits.in_flight_max
             assert read_shipped(str(log)).positions[PLACE].offset == 0
         shipper.run(follow=False)
     assert sink.values(TOPIC) == values(20)
