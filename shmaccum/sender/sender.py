@@ -538,17 +538,22 @@ class Sender:
                 if not self._closing.leave(self._half):
                     self._tell_what_is_left()
         finally:
-            self._close_letters()
-            self._close_overflow()
-            if is_in_order:
-                self._half.resign()
-            self._half.close()
-            remove_orphans(self.arena)
-            if self._presence is not None:
-                self._presence.close()
-            self._close_bells()
+            self._give_back(is_in_order=is_in_order)
+
+    def _give_back(self, *, is_in_order: bool) -> None:
+        """Closes what the role needs, from the last line to the first, and each whatever another one raises."""
+        with contextlib.ExitStack() as given_back:
             if self._owns_arena:
-                self.arena.close()
+                given_back.callback(self.arena.close)
+            given_back.callback(self._close_bells)
+            if self._presence is not None:
+                given_back.callback(self._presence.close)
+            given_back.callback(remove_orphans, self.arena)
+            given_back.callback(self._half.close)
+            if is_in_order:
+                given_back.callback(self._half.resign)
+            given_back.callback(self._close_overflow)
+            given_back.callback(self._close_letters)
 
     def _tell_what_is_left(self) -> None:
         """Only a sender that was asked to leave had to deliver what was there."""

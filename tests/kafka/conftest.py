@@ -12,7 +12,6 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.sender.pumping import Carried, Pumping
-from shmaccum.sender.rounds import Rounds
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Loan
 from tests.kafka.broker import LOOPBACK, Cluster, held_port, running_cluster
@@ -96,7 +95,7 @@ def path(request: pytest.FixtureRequest, carried: Calls, monkeypatch: pytest.Mon
     """The path of the test's ordinary batches; at the end it is checked that some of them took it."""
     name: str = request.param
     if name == "python":
-        monkeypatch.setattr(Rounds, "_may_carry", False)
+        monkeypatch.setattr(Pumping, "may_run", False)
     yield name
     assert (carried.batch_count > 0) is (name == "pump")
 
