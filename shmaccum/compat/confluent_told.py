@@ -113,8 +113,9 @@ class ToldRecords:
         """Finds the records whose results came since the last look; True if a callback is due."""
         if self._looker.acquire(blocking=False):
             try:
-                with contextlib.suppress(ArenaClosedError):  # by another thread
-                    self._look()
+                self._look()
+            except ArenaClosedError:  # by another thread
+                pass
             finally:
                 self._looker.release()
         return bool(self._refused or self._due)
