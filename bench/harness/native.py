@@ -16,14 +16,14 @@ from setup import LANGUAGE_FLAGS, ROOT, python_header_flags
 
 SOURCES = ROOT / "bench" / "native"
 BUILD = ROOT / "build" / "bench"
-CORE = ("base", "format", "arena", "producer", "log", "shipping", "sender")
+BINDINGS = ROOT / "native" / "python"
 RUN_SECONDS_MAX = 300
 
 
 def native_program(name: str, extra: Sequence[str] = ()) -> Path:
     """Builds ``bench/native/NAME.c`` (and EXTRA beside it) with the whole core, if anything changed since."""
     sources = [SOURCES / f"{stem}.c" for stem in (name, *extra)]
-    core = [path for folder in CORE for path in sorted((ROOT / "native" / folder).glob("*.c"))]
+    core = [path for path in sorted((ROOT / "native").rglob("*.c")) if BINDINGS not in path.parents]
     headers = [*SOURCES.glob("*.h"), *(ROOT / "native").rglob("*.h")]
     target = BUILD / name
     newest = max(path.stat().st_mtime for path in (*sources, *core, *headers))
