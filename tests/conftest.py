@@ -19,6 +19,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.file import ArenaFile
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import check_idle, each_semaphore, left_in_shared_memory, remove_arenas_of_the_dead
+from tests.support.seeds import new_seed
 from tests.support.system_calls import Forced
 
 pytest_plugins = [
@@ -102,9 +103,7 @@ def seeded() -> Callable[[], random.Random]:
     """A random generator whose seed is printed, and can be given back as SHMACCUM_SEED."""
 
     def make() -> random.Random:
-        seed = int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(32))
-        print(f"SHMACCUM_SEED={seed}")
-        return random.Random(seed)
+        return random.Random(new_seed())
 
     return make
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 from setup import ROOT
 from tests.faults.operations import OPERATIONS
 from tests.native import c_build
+from tests.support.seeds import new_seed
 
 ERRORS = "ENOSPC,EINTR,EIO,EAGAIN,ENOMEM,SHORT"
 SOURCE = ROOT / "tests" / "faults" / "failing_calls.c"
@@ -38,8 +38,7 @@ def inject(operation: str, seconds: int, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_some_calls_fail_and_nothing_is_lost_or_left(operation: str) -> None:
-    seed = int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"SHMACCUM_SEED={seed}")
+    seed = new_seed()
     assert inject(operation, HANG_SECONDS, "--some", str(seed))["calls"] > 0
 
 

@@ -11,14 +11,13 @@ frame that is not survived ends the campaign with its bytes. No clang is needed.
 from __future__ import annotations
 
 import itertools
-import os
-import random
 import tempfile
 import time
 import traceback
 from pathlib import Path
 
 from tests.fuzz.frame_fuzzing import SERVERS, Outcome, fuzz
+from tests.support.seeds import new_seed
 
 NAME = "frames"
 PIECE_SECONDS = 300.0
@@ -26,7 +25,7 @@ PIECE_SECONDS = 300.0
 
 def explore(seconds: float) -> bool:
     """Tries frames for so long. True when every frame was survived."""
-    seed = int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(40))
+    seed = new_seed()
     end_s, total = time.monotonic() + seconds, 0
     for number, kind in zip(itertools.count(), itertools.cycle(SERVERS)):
         left_s = end_s - time.monotonic()

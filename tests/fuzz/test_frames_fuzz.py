@@ -8,7 +8,6 @@ memory behind. A second here; ``make fuzz ARGS="--seconds 600 frames"`` goes on 
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from shmaccum.serving import LogServer
 from shmaccum.serving.connection import Connection
 from tests.fuzz.frame_fuzzing import SERVERS, fuzz
+from tests.support.seeds import new_seed
 
 SHORT_SECONDS = 1.0
 ROOM_S = 600
@@ -24,8 +24,7 @@ ROOM_S = 600
 @pytest.mark.parametrize("kind", SERVERS)
 @pytest.mark.timeout(SHORT_SECONDS + ROOM_S)
 def test_some_hostile_frames_harm_nobody(kind: str, tmp_path: Path) -> None:
-    seed = int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(40))
-    print(f"SHMACCUM_SEED={seed}")
+    seed = new_seed()
     with SERVERS[kind](tmp_path) as target:
         is_c_asked = kind == "everybody fetches"  # C answers what the server finds in a round of its loop
         outcome = fuzz(target, SHORT_SECONDS, seed, round_count_min=3 if is_c_asked else 1)

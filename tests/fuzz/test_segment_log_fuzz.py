@@ -24,6 +24,7 @@ import pytest
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.segment_log.inspection import check_log
 from shmaccum.segment_log.reader import LogReader
+from tests.support.seeds import new_seed
 from tests.support.segment_log import START_MS, TOPIC, make_batch, make_batches, open_log, partition_folder
 
 SHORT_SECONDS = 1
@@ -165,14 +166,9 @@ def fuzz(seconds: float, sound: Path, place: Path, seed: int) -> int:
     raise AssertionError
 
 
-def new_seed() -> int:
-    return int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(40))
-
-
 @pytest.mark.timeout(SHORT_SECONDS + ROOM_S)
 def test_some_hostile_logs_harm_nobody(sound: Path, tmp_path: Path) -> None:
     seed = new_seed()
-    print(f"SHMACCUM_SEED={seed}")
     assert fuzz(SHORT_SECONDS, sound, tmp_path / "log", seed) > 0
 
 

@@ -5,7 +5,6 @@ SHMACCUM_FUZZ_SECONDS says. Guided by coverage they run with ``make fuzz``."""
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from tests.fuzz import targets
 from tests.native import c_build
 from tests.native.c_build import ASAN
+from tests.support.seeds import new_seed
 
 SHORT_SECONDS = 1
 LONG_SECONDS = int(os.environ.get("SHMACCUM_FUZZ_SECONDS", "600"))
@@ -41,10 +41,6 @@ def drive(name: str, *arguments: str | Path) -> int:
     return int(ended.stdout.split()[0])
 
 
-def new_seed() -> int:
-    return int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(40))
-
-
 @EACH
 @pytest.mark.timeout(ROOM_S)
 def test_no_kept_input_does_harm(name: str, corpus: Path) -> None:
@@ -55,7 +51,6 @@ def test_no_kept_input_does_harm(name: str, corpus: Path) -> None:
 @pytest.mark.timeout(SHORT_SECONDS + ROOM_S)
 def test_some_changed_inputs_do_no_harm(name: str, corpus: Path) -> None:
     seed = new_seed()
-    print(f"SHMACCUM_SEED={seed}")
     assert drive(name, "try", corpus, str(SHORT_SECONDS), str(seed)) > 0
 
 

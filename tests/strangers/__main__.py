@@ -22,6 +22,7 @@ from tests.strangers.check import check
 from tests.strangers.heavy import check_requests
 from tests.strangers.listeners import LISTENERS
 from tests.strangers.local import LOCAL
+from tests.support.seeds import new_seed
 
 
 def checks(words: list[str]) -> Iterator[tuple[str, Callable[[Path, str, random.Random], object]]]:
@@ -46,8 +47,7 @@ def _check_requests(folder: Path, name: str, dice: random.Random) -> str:
 
 
 def main(words: list[str]) -> int:
-    seed = int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"SHMACCUM_SEED={seed}", flush=True)
+    seed = new_seed()
     broken = 0
     for number, (name, one) in enumerate(checks(words)):
         with tempfile.TemporaryDirectory(prefix="strangers-") as folder:
