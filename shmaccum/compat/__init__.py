@@ -9,4 +9,11 @@
 
 Each of them makes or finds an arena by its settings (`shmaccum.compat.settings`), so equal settings in eight processes
 lead to one arena and one sender. The library itself stays installed: programs catch its exceptions.
+
+::
+
+    settings             a library's options, told apart into those of an arena, sender, sink and producer
+    errors               exceptions that are ours and a library's at once
+    confluent_options    librdkafka's options          ─ confluent_errors, confluent_told   its codes; its callbacks
+    page                 the tables of options that the documentation shows
 """

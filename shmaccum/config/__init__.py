@@ -9,6 +9,7 @@
                 the tables
     compression the rows that the tables of some sinks share
     secret      passwords that do not show
+    dicts       the tables as typed dictionaries   ─ dicts_source   the program that writes them
     page        docs/reference/options.rst, written from the tables
 """
 

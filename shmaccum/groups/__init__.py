@@ -10,4 +10,6 @@
     membership      one member: it plans, takes, gives up, commits
     members         the members, as other processes see them       ─ stopped   kills a stopped one, if told to
     file_systems    file systems whose locks prove nothing
+    frames          frames of a file, found also behind damage
+    export          offsets as records of __consumer_offsets, for a broker
 """

@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A keeper starts a sender in a process of its own. It knows neither the producer's folder nor the sender's."""
+"""A keeper starts a sender in a process of its own. It knows neither the producer's folder nor the sender's.
+
+::
+
+    keeper         the thread that starts a sender again when it died
+    start          a sender for each process that needs one; `ensure_sender`
+    inheritance    the folders and the umask that a sender's process gets
+    stalled        kills a sender without a sign of life, if told to
+"""
 
 from __future__ import annotations
 

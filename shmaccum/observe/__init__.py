@@ -1,2 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observing: facts of a live arena, a look into one that may be damaged, and Prometheus."""
+"""Observing: facts of a live arena, a look into one that may be damaged, and Prometheus.
+
+::
+
+    observation    typed facts of an arena at this moment
+    inspection     slots taken apart, records decoded, batches exported
+    host           the arenas of this host
+    health         troubles as sentences, and the answers to probes
+    prometheus     the facts as metrics
+    server         HTTP: metrics, probes, and the page   ─ picture   the document behind the page
+"""

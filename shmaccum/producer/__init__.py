@@ -1,5 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer: it serializes a record, chooses its partition, appends it, and tells what became of it."""
+"""The producer: it serializes a record, chooses its partition, appends it, and tells what became of it.
+
+::
+
+    producer        send, send_many, flush, close; a plain record goes from `send` to C at once
+    pipeline        serializers, interceptors and partitioners of one's own   ─ serializers, partitioners
+    appender        appends and flushes                                       ─ buffer_pool   rare parts of a wait
+    delivery        looks results up for futures, and calls callbacks         ─ future        its methods
+    deliveries      the results of many records of one call
+    loop_results    waits for results in an event loop
+    transaction     begin, commit and abort                                   ─ group_offsets   offsets within one
+    notice          the warning that no sender delivers
+"""
 
 from shmaccum.producer.producer import Producer
 

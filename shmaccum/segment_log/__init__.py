@@ -11,13 +11,18 @@
     for record in partition.records(offset=4711):
         print(record.offset, record.timestamp_ms, record.key, record.value, record.headers)
 
-The files: `file_names` (what lies where), `lock_file` (the right to write), `segment` and `index_file` (the bytes),
-`producer_state` (duplicates), `partition_log` (append, roll, retain), `recovery` (after a death), `directory` (all
-partitions; the one writer).
+Write: `directory` (all partitions; the one writer), `partition_log` (append, roll, retain), `segment`, `log_file` and
+`index_file` (the bytes), `append_time` (LogAppendTime), `record_writer` (batches from records), `duplicates` and
+`producer_state` (a batch that came before), `leader_epochs`, `topic_settings`, `topic_ids`, `writer_level` (when the
+disk is forced), `shipped` (what retention keeps for a shipper), `broker_error` (the codes of refusals).
+Files: `file_names` (what lies where), `partition_folders`, `small_files`, `regular_files` (no FIFO is waited for),
+`lock_file` and `lock_descriptor` (the right to write), `permissions`.
+After a death: `recovery`, `walk` (batches over damage), `inspection` (damage, for people).
 Records that are to be seen all or not at all: `transactions` (who decides), `staging` (an attempt), `applying` (the
-writer), `transaction_files` (the states).
-Reading: `segment_view` (a file that may still grow), `reader` (partitions, offsets, time), `log_batch`, `codecs`,
-`log_watch` (hears of appends).
+writer), `transaction_files` (the states); Kafka's own: `transaction_index`, `transaction_marker`, `open_transactions`,
+`transaction_view` (as readers see them).
+Read: `reader` (partitions, offsets, time), `start` (where a reader begins), `segment_view` (a file that may still
+grow), `log_batch`, `codecs`, `columns` (records as arrays), `record_times`, `log_watch` (hears of appends).
 """
 
 from shmaccum.format.topic_partition import TopicPartition

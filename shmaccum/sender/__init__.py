@@ -1,5 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sender: drains what all processes of a host append, and has a sink deliver it. Begin with `rounds`."""
+"""The sender: it drains the batches of all processes of a host, and a sink delivers them. Begin with `rounds`.
+
+::
+
+    service          a process with a sender: its signals, its report to the starter
+    daemon           the program that a keeper starts                        ─ __main__          its arguments
+    sender           takes the role, works, leaves
+    rounds           one round: due work, ready batches, results             ─ naps              the depth of its sleep
+    lending          batches that the sink has
+    settling         the meaning of an Ack: complete, send again, split      ─ backoff, blame, splitting
+    expiry           batches that are too old                                ─ delivery_clock    the clock of their age
+    pumping          ordinary rounds to brokers, in one native call
+    host             the sender as its sink sees it
+    topics           tells producers how many partitions a topic has
+    identity         the producer id of the arena
+    ending           the end of a transaction
+    dead_letters     batches that failed, written to a log
+    overflow         a log that takes batches while the sink does not work
+                     ─ backlog   one partition of it, sent   ─ convoy    in one native call
+                     ─ spill_file  the batches in it         ─ giving_up   an overflow that is lost
+    closing          leaves a removed arena
+    log_server       serves the sink's log to Kafka clients (``listen``)
+    metrics          numbers by Kafka's names
+    supervisor       tells systemd how the sender is
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,12 @@
          ^                                         │ ack
          └── .shipping/positions <── forced to disk┘
 
-`shipper` is the loop, `lane` one partition on its way, `starts` tells where a log begins that was never shipped.
+    shipper    the loop, and the positions
+    lane       one partition on its way
+    convoy     ordinary rounds of many lanes in one native call
+    starts     where a log begins that was never shipped
+    host       the shipper as its sink sees it, and the limit of its rate
+
 Retention reads the positions (`segment_log/shipped.py`).
 """
 

@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sinks: the places that the sender delivers to. `sink` has the contract, `open_sink` makes one from a text.
 
-`sensors` has the averages and rates that sinks and the sender count, as Kafka has them. `compression` has the codecs.
+::
+
+    sink                the contract
+    names               the name of a sink in the arena
+    kafka               ``kafka:HOST:PORT``
+    log                 ``log:DIR``   ─ log_transactions   the transactions of an arena in it
+    memory, null        ``memory:`` and ``null:``   ─ placeless   the part that they share
+    compression         the codecs, in threads
+    convoy              sockets that a sink lends to a native call
+    sensors             averages and rates as Kafka has them, of sinks and the sender
 """
 
 from __future__ import annotations

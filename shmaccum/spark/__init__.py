@@ -12,8 +12,10 @@ the package is installed (`discovery`); elsewhere `register` tells it. ``docs/ho
 
 `data_source` is what Spark sees. The sink: `settings` (options, checked once, on the driver) ← `node` (the arena and
 the producer of this process) ← `node_sender` ← `task_writer` (one task) ← `writers` (Spark's interfaces); exactly
-once: `staged_task` (one task) ← `exactly_once`. The source: `positions` (which offsets) ← `planning` (which ranges) ←
-`record_batches` (bytes to Arrow) ← `readers`. `columns` has the schemas of both.
+once: `staged_task` (one task) ← `exactly_once`, and into Kafka by `kafka_commit` ← `kafka_session` (a sink without an
+arena). The source: `positions` (which offsets) ← `planning` (which ranges) ← `record_batches` (bytes to Arrow) ←
+`readers`; `arena_batches` reads waiting records of an arena, and `group_offsets` begins where a group stands. `columns`
+has the schemas of both.
 
 Importing this package needs no pyspark; using it does.
 """

@@ -432,3 +432,9 @@ def labels_of_code(text: str) -> Counter[str]:
 def exported_symbols(nm_output: str) -> set[str]:
     """The names in the output of `nm -D --defined-only`."""
     return {line.split()[-1] for line in nm_output.splitlines() if line.strip()}
+
+
+def modules_without_a_line(overview: str, modules: Iterable[str]) -> list[str]:
+    """The modules that the overview of their package does not name."""
+    words = set(re.findall(r"\w+", overview))
+    return sorted(name for name in modules if name not in words)

@@ -206,3 +206,7 @@ def test_checks_are_counted_per_function() -> None:
     function = "void f(int a)\n{\n    CHECK(a > 0);\n    STATIC_CHECK(A < B); /* CHECK(a > 1); */\n}\n"
     assert rules.checks_per_function([function]) == 1
     assert rules.checks_per_function([function, c_function(3)]) == 0.5
+
+
+def test_a_module_without_a_line_in_the_overview_is_found() -> None:
+    assert rules.modules_without_a_line("`first` and second_one", ["first", "second", "second_one"]) == ["second"]

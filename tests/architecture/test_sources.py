@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -101,6 +102,17 @@ def test_no_rooms_import_each_other_in_a_circle() -> None:
     files = {path: read(path) for path in PACKAGE if path.suffix == ".py"}
     graph = rules.import_graph(files)
     assert rules.import_circle(rules.room_graph({name: graph[name] for name in graph if name != "shmaccum"})) == []
+
+
+PACKAGES = sorted({path.parent for path in PACKAGE if len(path.parts) > 2 and "discovery" not in path.parts})
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=str)
+def test_the_overview_of_a_package_names_its_modules(folder: PurePosixPath) -> None:
+    overview = ast.get_docstring(ast.parse(read(folder / "__init__.py"))) or ""
+    modules = {path.stem for path in PACKAGE if path.parent == folder and not path.stem.startswith("__")}
+    missing = rules.modules_without_a_line(overview, modules)
+    assert missing == [], f"{folder}/__init__.py says of each module what it is for"
 
 
 def test_every_c_file_is_compiled() -> None:

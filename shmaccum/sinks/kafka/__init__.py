@@ -10,6 +10,7 @@
         ├── traffic      of connections and of the loop
         ├── produce      the versions of a Produce request, and its answer
         ├── errors       the table of broker errors
+        ├── arena_transactions  the transactions of an arena at Kafka's coordinator
         ├── transaction  Kafka's transactions, as their producer speaks of them
         └── library      kafka-python, wrapped: nothing else of the sink imports it
 """

@@ -21,6 +21,8 @@ stands on these parts::
                   KafkaSSLTransport       the same, a record of TLS at a time: gathering and encrypting are copies
     login         KafkaSSLTransport       `_build_ssl_context`, once at the start
     failures      its exceptions          as Kafka's numbers, and as sentences
+    lookup        getaddrinfo             names of hosts are looked up in threads
+    transaction_messages                  requests of transactions as its messages, and its messages as answers
 
 `client` is what the rest of the house sees: `Client` and its `Outcome`.
 

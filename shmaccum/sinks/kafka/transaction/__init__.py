@@ -7,6 +7,7 @@
         ├── requests     requests and answers as data
         └── fates        the meaning of each error of each request
     driver       a protocol over the connections of a client
+    kept         the state of a protocol in 64 bits, for the next sender
 
 The owner of a protocol is a sender, or the commit of a Spark query. The interface stands at the head of `protocol`.
 """
