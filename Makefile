@@ -164,7 +164,7 @@ bench-full: $(INSTALLED)
 	$(VENV)/bin/python -m bench --full --seconds 60 --limit 600 --minutes 150 $(ARGS)
 
 figures: $(INSTALLED)
-	$(VENV)/bin/python -m bench.page --adopt build/bench/results
+	$(VENV)/bin/python -m bench.harness.page --adopt build/bench/results
 
 .PHONY: wheels
 wheels: $(WHEEL_TOOLS)/installed
@@ -213,8 +213,8 @@ $(INSTALLED): $(VENV)/bin/python $(SOURCES) $(SWITCHES)
 
 # What shmaccum is measured beside; what cannot be had is named, here and in the tables.
 define peers
-$(VENV)/bin/python -m bench.packages
-$(VENV)/bin/python -m bench.jvm
+$(VENV)/bin/python -m bench.harness.packages
+$(VENV)/bin/python -m bench.harness.jvm
 endef
 
 # $(call need,COMMAND,PACKAGES): where COMMAND fails, root on Debian gets PACKAGES, everybody else is told.

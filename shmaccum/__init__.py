@@ -8,6 +8,7 @@ only produces never loads the sender.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from shmaccum.common import former_names
 from shmaccum.exceptions import (
     ArenaBusyError,
     ArenaClosedError,
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from shmaccum._native import DeliveryFuture
     from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
     from shmaccum.arena.results import BatchResult
+    from shmaccum.common.format.topic_partition import TopicPartition
     from shmaccum.config import (
         ArenaOptions,
         ConsumerOptions,
@@ -99,17 +101,16 @@ if TYPE_CHECKING:
         SparkSinkOptions,
         SparkSourceOptions,
     )
-    from shmaccum.consumer import Consumer, ConsumerRecord, OffsetAndMetadata
-    from shmaccum.format.topic_partition import TopicPartition
-    from shmaccum.keeper import ensure_sender
-    from shmaccum.kept_producer import Producer
+    from shmaccum.log.consumer import Consumer, ConsumerRecord, OffsetAndMetadata
     from shmaccum.producer.deliveries import Deliveries, DeliveryCounts, OffsetRange
     from shmaccum.producer.delivery import RecordMetadata
     from shmaccum.producer.transaction import Transaction
     from shmaccum.relay import Relay
     from shmaccum.sender import Sender
-    from shmaccum.shipping import Shipper, ShippingProgress
-    from shmaccum.sinks import open_sink
+    from shmaccum.sender.shipping import Shipper, ShippingProgress
+    from shmaccum.sender.sinks import open_sink
+    from shmaccum.supervisor import ensure_sender
+    from shmaccum.supervisor.kept_producer import Producer
 
 __version__ = "0.1.0"
 
@@ -237,24 +238,26 @@ _HOMES = {
     "ShipperOptions": "shmaccum.config",
     "SparkSinkOptions": "shmaccum.config",
     "SparkSourceOptions": "shmaccum.config",
-    "Consumer": "shmaccum.consumer",
-    "ConsumerRecord": "shmaccum.consumer",
-    "OffsetAndMetadata": "shmaccum.consumer",
-    "ensure_sender": "shmaccum.keeper",
-    "Producer": "shmaccum.kept_producer",
+    "Consumer": "shmaccum.log.consumer",
+    "ConsumerRecord": "shmaccum.log.consumer",
+    "OffsetAndMetadata": "shmaccum.log.consumer",
+    "ensure_sender": "shmaccum.supervisor",
+    "Producer": "shmaccum.supervisor.kept_producer",
     "Deliveries": "shmaccum.producer.deliveries",
     "DeliveryCounts": "shmaccum.producer.deliveries",
     "OffsetRange": "shmaccum.producer.deliveries",
     "RecordMetadata": "shmaccum.producer.delivery",
     "Transaction": "shmaccum.producer.transaction",
-    "TopicPartition": "shmaccum.format.topic_partition",
+    "TopicPartition": "shmaccum.common.format.topic_partition",
     "Relay": "shmaccum.relay",
     "Sender": "shmaccum.sender",
-    "Shipper": "shmaccum.shipping",
-    "ShippingProgress": "shmaccum.shipping",
-    "open_sink": "shmaccum.sinks",
+    "Shipper": "shmaccum.sender.shipping",
+    "ShippingProgress": "shmaccum.sender.shipping",
+    "open_sink": "shmaccum.sender.sinks",
 }
 """Where each name is defined that is imported when it is first used."""
+
+former_names.install()
 
 
 def __getattr__(name: str) -> Any:

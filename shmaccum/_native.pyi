@@ -130,7 +130,7 @@ def header_for_producer(header: Buffer, producer_id: int, producer_epoch: int, b
 def records_time(records: Buffer, base_timestamp_ms: int, record_count: int) -> tuple[int, int]: ...
 def murmur2(key: Buffer, /) -> int: ...
 
-# One record of a partition (shmaccum/consumer/record.py).
+# One record of a partition (shmaccum/log/consumer/record.py).
 @final
 class ConsumerRecord:
     _fields: tuple[str, ...]

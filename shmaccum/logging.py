@@ -29,14 +29,14 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shmaccum import clock
 from shmaccum.arena import Arena
-from shmaccum.background import listed
+from shmaccum.common import clock
+from shmaccum.common.background import listed
+from shmaccum.common.units import format_count
 from shmaccum.config import ArenaOptions, ProducerOptions
 from shmaccum.exceptions import PartitionCountUnknownError, ShmaccumError
-from shmaccum.kept_producer import Producer, split_options
 from shmaccum.producer.producer import EXIT_TIMEOUT_S, close_timeout_s
-from shmaccum.units import format_count
+from shmaccum.supervisor.kept_producer import Producer, split_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

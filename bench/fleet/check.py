@@ -20,12 +20,12 @@ from typing import Any
 
 import psutil
 
-from bench.apache_kafka import LINGER_MS
 from bench.fleet import mock
 from bench.harness.machine import machine
-from bench.kafka_fleet import BATCH_SIZE, KEYS, Fleet, Job, arena_fleet, client_fleet, cluster, core_wait_s
-from bench.mock_cluster import mock_cluster
-from bench.sending import VALUE
+from bench.parts.apache_kafka import LINGER_MS
+from bench.parts.kafka_fleet import BATCH_SIZE, KEYS, Fleet, Job, arena_fleet, client_fleet, cluster, core_wait_s
+from bench.parts.mock_cluster import mock_cluster
+from bench.parts.sending import VALUE
 from tests.kafka.broker import free_port
 
 MEASURED = Path(__file__).with_name("measured.json")

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bench.apache_kafka import LINGER_MS
-from bench.arenas import temporary_arena
-from bench.kafka_fleet import (
+from bench.parts.apache_kafka import LINGER_MS
+from bench.parts.arenas import temporary_arena
+from bench.parts.kafka_fleet import (
     BATCH_SIZE,
     KEYS,
     Job,
@@ -28,7 +28,7 @@ from bench.kafka_fleet import (
     sender_of,
     through_the_arena,
 )
-from bench.mock_cluster import mock_cluster
+from bench.parts.mock_cluster import mock_cluster
 from tests.kafka.broker import free_port
 
 TOPIC = "fleet"

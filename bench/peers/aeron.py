@@ -6,8 +6,8 @@ Its processes would map the same buffers; in one JVM, as in its own samples, it 
 
 from __future__ import annotations
 
+from bench.harness.jvm import contenders
 from bench.harness.question import Guarantees
-from bench.jvm import contenders
 
 OFFER = "AeronOffer.offer"
 THREADS = {"Aeron IPC offer, 1 thread": 1, "Aeron IPC offer, 2 threads": 2}

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from bench.apache_kafka import BATCH_SIZE, LINGER_MS, acknowledged, cluster, new_topic
-from bench.arenas import TOPIC
+from bench.harness.packages import installed_version, load
 from bench.harness.question import Contender, Guarantees, Measurement
-from bench.mock_cluster import mock_cluster
-from bench.packages import installed_version, load
-from bench.sending import VALUE, per_record
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.apache_kafka import BATCH_SIZE, LINGER_MS, acknowledged, cluster, new_topic
+from bench.parts.arenas import TOPIC
+from bench.parts.mock_cluster import mock_cluster
+from bench.parts.sending import VALUE, per_record
 
 SINGLE_COUNT = 10_000
 BATCHED_COUNT = 200_000

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.harness.belongings import new_name
+from bench.harness.packages import installed_version, load
 from bench.harness.question import Guarantees
-from bench.packages import installed_version, load
-from bench.queues import Product, Queue, Send, SendMany, Take
+from bench.parts.queues import Product, Queue, Send, SendMany, Take
 
 CAPACITY = 64 << 20
 RECEIVE_TIMEOUT_S = 10

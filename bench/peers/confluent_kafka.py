@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bench.apache_kafka import BATCH_SIZE, LINGER_MS, cluster, produced
-from bench.arenas import TOPIC
+from bench.harness.packages import installed_version, load
 from bench.harness.question import Contender, Guarantees, Measurement
-from bench.mock_cluster import mock_cluster
-from bench.packages import installed_version, load
-from bench.sending import RECORD_COUNT, VALUE, send_keyed, send_plain
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.apache_kafka import BATCH_SIZE, LINGER_MS, cluster, produced
+from bench.parts.arenas import TOPIC
+from bench.parts.mock_cluster import mock_cluster
+from bench.parts.sending import RECORD_COUNT, VALUE, send_keyed, send_plain
 
 NOWHERE = "127.0.0.1:1"
 CALL_SIZE = 10_000

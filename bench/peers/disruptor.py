@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from bench.harness.jvm import contenders
 from bench.harness.question import Guarantees
-from bench.jvm import contenders
 
 PUBLISH = "DisruptorPublish.publish"
 NAMES = {"Disruptor publish, 1 thread": 1, "Disruptor publish, 3 threads": 3}

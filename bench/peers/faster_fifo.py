@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bench.harness.packages import installed_version, load
 from bench.harness.question import Guarantees
-from bench.packages import installed_version, load
-from bench.queues import Product, Queue, Send, SendMany, Take
+from bench.parts.queues import Product, Queue, Send, SendMany, Take
 
 QUEUE_SIZE = 32 << 20
 TIMEOUT_S = 60

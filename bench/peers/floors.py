@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from bench.harness.native import native_extension
 from bench.harness.question import Contender, Measurement
-from bench.sending import send_keyed, send_plain
+from bench.parts.sending import send_keyed, send_plain
 
 
 def _called(work: Callable[[Callable[..., object]], Measurement]) -> Callable[[], Measurement]:

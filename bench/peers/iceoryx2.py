@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness.belongings import new_name
+from bench.harness.packages import installed_version, load
 from bench.harness.question import Guarantees
-from bench.packages import installed_version, load
-from bench.queues import Product, Queue, Send, Take
-from bench.sending import VALUE
+from bench.parts.queues import Product, Queue, Send, Take
+from bench.parts.sending import VALUE
 
 SAMPLE_COUNT = 8192
 PUBLISHER_COUNT_MAX = 4

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import subprocess
 
-from bench.apache_kafka import BATCH_SIZE, LINGER_MS, cluster, new_topic
+from bench.harness.jvm import contenders
 from bench.harness.question import Contender, Guarantees, Measurement
-from bench.jvm import contenders
-from bench.sending import VALUE
+from bench.parts.apache_kafka import BATCH_SIZE, LINGER_MS, cluster, new_topic
+from bench.parts.sending import VALUE
 
 APPEND = "AccumulatorAppend.append"
 NAMES = {"Java RecordAccumulator.append, 1 thread": 1, "Java RecordAccumulator.append, 2 threads": 2}

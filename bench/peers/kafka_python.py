@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bench.apache_kafka import BATCH_SIZE, LINGER_MS, cluster, produced
-from bench.arenas import TOPIC
+from bench.harness.packages import installed_version, load
 from bench.harness.question import Contender, Guarantees, Measurement
-from bench.mock_cluster import mock_cluster
-from bench.packages import installed_version, load
-from bench.sending import send_plain
+from bench.parts.apache_kafka import BATCH_SIZE, LINGER_MS, cluster, produced
+from bench.parts.arenas import TOPIC
+from bench.parts.mock_cluster import mock_cluster
+from bench.parts.sending import send_plain
 
 RECORD_COUNT = 10_000
 OPTIONS = {"linger_ms": LINGER_MS, "batch_size": BATCH_SIZE}

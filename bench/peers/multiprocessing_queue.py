@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bench.harness.question import Guarantees
-from bench.queues import Product, Queue, Send, Take
+from bench.parts.queues import Product, Queue, Send, Take
 
 
 class StandardQueue(Queue):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.arenas import GUARANTEES
 from bench.harness.native import native_program, run_program
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.parts.arenas import GUARANTEES
 
 ONE, TWO = "shmaccum, 1 producer", "shmaccum, 2 producers, 1 partition"
 PEER, PEER_OF_TWO = "robust mutex, 1 producer", "robust mutex, 2 producers"

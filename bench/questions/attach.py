@@ -13,10 +13,10 @@ import mmap
 import os
 from collections.abc import Callable
 
-from bench.arenas import TOPIC, drained_arena, temporary_arena
 from bench.harness.question import Contender, Figure, Measurement, Question
-from bench.sending import VALUE
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.arenas import TOPIC, drained_arena, temporary_arena
+from bench.parts.sending import VALUE
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.producer import Producer

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
-from bench.arenas import GUARANTEES, TOPIC
 from bench.harness.belongings import new_name
+from bench.harness.packages import installed_version, load
 from bench.harness.question import Contender, Figure, Goal, Guarantees, Measurement, Question
-from bench.mock_cluster import mock_cluster
-from bench.packages import installed_version, load
-from bench.sending import VALUE
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.arenas import GUARANTEES, TOPIC
+from bench.parts.mock_cluster import mock_cluster
+from bench.parts.sending import VALUE
 from shmaccum.arena import Arena
 
 RECORD_COUNT = 200_000

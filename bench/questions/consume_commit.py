@@ -11,13 +11,13 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from bench.apache_kafka import cluster, new_topic
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.segments import tmpfs_folder
+from bench.parts.apache_kafka import cluster, new_topic
+from bench.parts.segments import tmpfs_folder
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import LogSinkOptions
-from shmaccum.consumer import Consumer
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogDirectory
+from shmaccum.log.consumer import Consumer
+from shmaccum.log.files import LogDirectory
 
 OURS = "shmaccum"
 PEER, KAFKA_PYTHON = "confluent-kafka and Apache Kafka", "kafka-python and Apache Kafka"

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from bench.apache_kafka import cluster, new_topic
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.segments import tmpfs_folder
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.apache_kafka import cluster, new_topic
+from bench.parts.segments import tmpfs_folder
 from shmaccum.config import LogSinkOptions
-from shmaccum.consumer import Consumer
-from shmaccum.segment_log import LogDirectory
+from shmaccum.log.consumer import Consumer
+from shmaccum.log.files import LogDirectory
 
 OURS = "shmaccum"
 PEER, KAFKA_PYTHON = "confluent-kafka and Apache Kafka", "kafka-python and Apache Kafka"

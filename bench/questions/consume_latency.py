@@ -10,15 +10,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench import peers
-from bench.arenas import GUARANTEES, TOPIC, temporary_arena
+from bench.harness.pacing import GAP_S, RECORD_COUNT, age_ns, send_paced
+from bench.harness.percentiles import FIGURES, percentiles
 from bench.harness.question import Contender, Goal, Measurement, Question
-from bench.pacing import GAP_S, RECORD_COUNT, age_ns, send_paced
-from bench.percentiles import FIGURES, percentiles
-from bench.segments import tmpfs_folder
-from bench.taking import forked
-from shmaccum.consumer import Consumer
+from bench.parts.arenas import GUARANTEES, TOPIC, temporary_arena
+from bench.parts.segments import tmpfs_folder
+from bench.parts.taking import forked
+from shmaccum.log.consumer import Consumer
+from shmaccum.log.files import LogDirectory
 from shmaccum.producer import Producer
-from shmaccum.segment_log import LogDirectory
 from shmaccum.sender import Sender
 
 OURS = "shmaccum, from the send to the poll"

@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.segments import tmpfs_folder
-from bench.stopwatch import Stopwatch
-from bench.taking import forked
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.segments import tmpfs_folder
+from bench.parts.taking import forked
 from shmaccum.config import LogSinkOptions
-from shmaccum.consumer import Consumer
-from shmaccum.segment_log import LogDirectory
+from shmaccum.log.consumer import Consumer
+from shmaccum.log.files import LogDirectory
 
 OURS = "shmaccum, 20 processes"
 TOPIC = "flights"

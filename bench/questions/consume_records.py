@@ -15,13 +15,13 @@ from functools import cache
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.apache_kafka import PARTITION_COUNT, cluster, new_topic
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.segments import lasting_folder
-from bench.sending import VALUE
+from bench.parts.apache_kafka import PARTITION_COUNT, cluster, new_topic
+from bench.parts.segments import lasting_folder
+from bench.parts.sending import VALUE
 from shmaccum.config import LogSinkOptions
-from shmaccum.consumer import Consumer
-from shmaccum.segment_log import LogDirectory, LogReader
+from shmaccum.log.consumer import Consumer
+from shmaccum.log.files import LogDirectory, LogReader
 
 RECORD_COUNT = 300_000
 MANY = 10_000

@@ -20,11 +20,11 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.segments import tmpfs_folder
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.segments import tmpfs_folder
 from shmaccum.config import LogSinkOptions
-from shmaccum.consumer import Consumer
-from shmaccum.segment_log import LogDirectory
+from shmaccum.log.consumer import Consumer
+from shmaccum.log.files import LogDirectory
 
 OURS, PEER = "shmaccum, until all partitions have owners", "until a lock of the dead is free"
 TOPIC = "flights"

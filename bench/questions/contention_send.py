@@ -11,10 +11,10 @@ import multiprocessing
 from collections.abc import Callable
 from typing import Any
 
-from bench.arenas import drained_arena
+from bench.harness.processes import together
 from bench.harness.question import Contender, Figure, Measurement, Question
-from bench.processes import together
-from bench.sending import send_keyed, send_plain
+from bench.parts.arenas import drained_arena
+from bench.parts.sending import send_keyed, send_plain
 from shmaccum.producer import Producer
 
 PROCESS_COUNTS = (1, 4, 16)

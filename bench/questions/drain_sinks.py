@@ -12,14 +12,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from bench.bare_socket import sent_bare
-from bench.draining_broker import draining_broker
-from bench.full_arenas import BUFFER_MEMORY, Emptied, emptied, full_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.segments import tmpfs_folder
-from bench.stopwatch import Stopwatch
-from shmaccum.sinks import open_sink
-from shmaccum.sinks.sink import Sink
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.bare_socket import sent_bare
+from bench.parts.draining_broker import draining_broker
+from bench.parts.full_arenas import BUFFER_MEMORY, Emptied, emptied, full_arena
+from bench.parts.segments import tmpfs_folder
+from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks.sink import Sink
 
 BATCH_SIZE = 16 << 10
 PARTITION_COUNT = 16

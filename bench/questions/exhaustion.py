@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.arenas import drained_arena
+from bench.harness.processes import together
 from bench.harness.question import Contender, Figure, Measurement, Question
-from bench.processes import together
-from bench.sending import send_plain
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.arenas import drained_arena
+from bench.parts.sending import send_plain
 from shmaccum.producer import Producer
 
 PRODUCER_COUNT = 4

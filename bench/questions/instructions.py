@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.arenas import PARTITION_COUNT, TOPIC
 from bench.harness.instructions import instructions, python_instructions
 from bench.harness.native import native_program
 from bench.harness.question import Contender, Figure, Measurement, Question
-from bench.sending import VALUE
+from bench.parts.arenas import PARTITION_COUNT, TOPIC
+from bench.parts.sending import VALUE
 
 SEND = f"send({TOPIC!r}, {VALUE!r})"
 PEER = "floor: encode and checksum, nothing shared"

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import psutil
 
 from bench import peers
-from bench.apache_kafka import BATCH_SIZE, FIGURES, LINGER_MS, cluster, produced
-from bench.arenas import GUARANTEES, temporary_arena
 from bench.harness.question import Contender, Measurement, Question
-from bench.sending import RECORD_COUNT
+from bench.parts.apache_kafka import BATCH_SIZE, FIGURES, LINGER_MS, cluster, produced
+from bench.parts.arenas import GUARANTEES, temporary_arena
+from bench.parts.sending import RECORD_COUNT
 from shmaccum.producer import Producer
 
 STOP_TIMEOUT_S = 20

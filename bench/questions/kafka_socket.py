@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import functools
 
-from bench.bare_socket import sent_bare
-from bench.draining_broker import draining_broker
-from bench.full_arenas import emptied, full_arena
 from bench.harness.native import native_program, run_program
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.stopwatch import Elapsed
-from shmaccum.sinks import open_sink
+from bench.harness.stopwatch import Elapsed
+from bench.parts.bare_socket import sent_bare
+from bench.parts.draining_broker import draining_broker
+from bench.parts.full_arenas import emptied, full_arena
+from shmaccum.sender.sinks import open_sink
 
 OURS, PEER = "shmaccum, batches of 16 KiB", "bare sendmsg, batches of 16 KiB"
 PEER_OF_LARGE = "bare sendmsg, batches of 128 KiB"

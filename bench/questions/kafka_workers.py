@@ -20,7 +20,7 @@ from functools import cache
 
 from bench.harness.form import job_seconds
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.kafka_fleet import BATCH_SIZE, Fleet, Job, arena_fleet, client_fleet
+from bench.parts.kafka_fleet import BATCH_SIZE, Fleet, Job, arena_fleet, client_fleet
 
 WORKER_COUNT = 8
 RATE = 1_000

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bench import peers
-from bench.arenas import GUARANTEES, TOPIC, temporary_arena
+from bench.harness.pacing import GAP_S, PADDING, RECORD_COUNT, SENT_AT, age_ns, send_paced
+from bench.harness.percentiles import FIGURES, percentiles
 from bench.harness.question import Contender, Measurement, Question
-from bench.pacing import GAP_S, PADDING, RECORD_COUNT, SENT_AT, age_ns, send_paced
-from bench.percentiles import FIGURES, percentiles
-from bench.taking import forked
+from bench.parts.arenas import GUARANTEES, TOPIC, temporary_arena
+from bench.parts.taking import forked
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
-from shmaccum.sinks.null import NullSink
-from shmaccum.sinks.sink import Ack, WireBatch
+from shmaccum.sender.sinks.null import NullSink
+from shmaccum.sender.sinks.sink import Ack, WireBatch
 
 RECORD_SIZE = SENT_AT.size + len(PADDING)
 RARE_RECORD_COUNT, RARE_GAP_S = 50, 0.02

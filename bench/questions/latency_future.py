@@ -12,12 +12,12 @@ import os
 import time
 from collections.abc import Callable
 
-from bench.arenas import TOPIC, temporary_arena
+from bench.harness.percentiles import FIGURES, percentiles
 from bench.harness.question import Contender, Goal, Measurement, Question
-from bench.mock_cluster import mock_cluster
-from bench.percentiles import FIGURES, percentiles
-from bench.sending import VALUE
-from bench.taking import forked
+from bench.parts.arenas import TOPIC, temporary_arena
+from bench.parts.mock_cluster import mock_cluster
+from bench.parts.sending import VALUE
+from bench.parts.taking import forked
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 

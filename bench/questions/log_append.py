@@ -23,14 +23,14 @@ from contextlib import contextmanager
 
 import numpy
 
-from bench.full_arenas import Emptied, emptied, full_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.segments import tmpfs_folder
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.full_arenas import Emptied, emptied, full_arena
+from bench.parts.segments import tmpfs_folder
 from shmaccum._native import Batch, crc32c
 from shmaccum.arena import Arena
-from shmaccum.segment_log.producer_state import KEPT_COUNT
-from shmaccum.sinks import open_sink
+from shmaccum.log.files.producer_state import KEPT_COUNT
+from shmaccum.sender.sinks import open_sink
 from tests.support.accumulator import Accumulator
 
 OURS, PEER, FLOOR = "segment log, 32 a call", "bare writev, 32 a call", "a checksum and bare writev, 32 a call"

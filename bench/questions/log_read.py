@@ -13,8 +13,8 @@ from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from bench.harness.question import Contender, Figure, Measurement, Question
-from bench.segments import FullBatch, lasting_folder
-from shmaccum.segment_log import LogDirectory, LogReader
+from bench.parts.segments import FullBatch, lasting_folder
+from shmaccum.log.files import LogDirectory, LogReader
 
 PEER = "kafka-python MemoryRecords"
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from logging.handlers import QueueHandler, QueueListener
 from typing import Any
 
-from bench.arenas import GUARANTEES, TOPIC
 from bench.harness.belongings import new_name
+from bench.harness.packages import installed_version, load
 from bench.harness.question import Contender, Figure, Goal, Guarantees, Measurement, Question
-from bench.mock_cluster import mock_cluster
-from bench.packages import installed_version, load
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.arenas import GUARANTEES, TOPIC
+from bench.parts.mock_cluster import mock_cluster
 from shmaccum.arena import Arena
 from shmaccum.logging import ArenaHandler, JsonFormatter
 

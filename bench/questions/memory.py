@@ -16,9 +16,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench.arenas import TOPIC, drained_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question, UnavailableError
-from bench.sending import VALUE
+from bench.parts.arenas import TOPIC, drained_arena
+from bench.parts.sending import VALUE
 from setup import ROOT
 
 OURS, PEER = "Producer.send, arena of 32 MiB", "confluent-kafka produce"

@@ -17,17 +17,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.arenas import temporary_arena
-from bench.draining_broker import TOPIC, draining_broker
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.segments import tmpfs_folder
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.arenas import temporary_arena
+from bench.parts.draining_broker import TOPIC, draining_broker
+from bench.parts.segments import tmpfs_folder
 from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.sender import Sender
-from shmaccum.sinks.kafka.sink import KafkaSink
-from shmaccum.sinks.log import LogSink
+from shmaccum.sender.sinks.kafka.sink import KafkaSink
+from shmaccum.sender.sinks.log import LogSink
 from tests.support.accumulator import Accumulator
 
 SPILLED, DELIVERED = "spilling to the overflow", "delivering to a log"

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 
 from bench import peers
-from bench.arenas import GUARANTEES, TOPIC, drained_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.arenas import GUARANTEES, TOPIC, drained_arena
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries
 

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 
 from bench import peers
-from bench.arenas import GUARANTEES, TOPIC, drained_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.sending import KEYS, RECORD_COUNT, VALUE, per_record, send_keyed, send_plain
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.arenas import GUARANTEES, TOPIC, drained_arena
+from bench.parts.sending import KEYS, RECORD_COUNT, VALUE, per_record, send_keyed, send_plain
 from shmaccum import aio
 from shmaccum.arena import Arena
 from shmaccum.producer import Producer

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench import peers
-from bench.arenas import GUARANTEES, TOPIC, temporary_arena
 from bench.harness.question import Contender, Goal, Measurement, Question
-from bench.taking import FIGURES, PRODUCER_COUNT, VALUE, Take, forked, taken
+from bench.parts.arenas import GUARANTEES, TOPIC, temporary_arena
+from bench.parts.taking import FIGURES, PRODUCER_COUNT, VALUE, Take, forked, taken
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
-from shmaccum.sinks.null import NullSink
+from shmaccum.sender.sinks.null import NullSink
 
 RUN = [VALUE] * 1000
 SEND = "Producer.send, sender, null:"

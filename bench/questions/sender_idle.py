@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 
-from bench.arenas import temporary_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.arenas import temporary_arena
 from shmaccum.sender import Sender
 
 OURS, STANDBY, PEER = "idle sender", "standby", "sleeping a second again and again"

@@ -15,10 +15,10 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from bench.arenas import temporary_arena
-from bench.draining_broker import TOPIC, draining_broker
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.arenas import temporary_arena
+from bench.parts.draining_broker import TOPIC, draining_broker
 from shmaccum import Producer
 from shmaccum.arena import Arena
 

@@ -8,9 +8,9 @@ import signal
 import time
 from collections.abc import Callable
 
-from bench.arenas import TOPIC, temporary_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.stopwatch import Stopwatch
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.arenas import TOPIC, temporary_arena
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
 from tests.support.accumulator import Accumulator

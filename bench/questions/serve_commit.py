@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.servers import TOPIC, Starter, apache_kafka, kafka_version, served_log
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile
-from shmaccum.serving.asking import Asking
+from bench.parts.servers import TOPIC, Starter, apache_kafka, kafka_version, served_log
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.groups.offsets_file import Committed, GroupLock, OffsetsFile
+from shmaccum.log.server.asking import Asking
 
 COUNT, REQUEST_COUNT = 20_000, 1000
 GROUP = "readers"

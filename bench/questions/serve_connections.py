@@ -13,7 +13,7 @@ import socket
 import time
 
 from bench.harness.question import Contender, Figure, Measurement, Question
-from bench.servers import FetchClient, Starter, apache_kafka, filled, kafka_version, served_log
+from bench.parts.servers import FetchClient, Starter, apache_kafka, filled, kafka_version, served_log
 
 SECONDS = 1.0
 BUSY_COUNT, IDLE_COUNT = 100, 1000

@@ -11,7 +11,7 @@ import time
 from functools import cache
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.servers import FetchClient, Server, Starter, apache_kafka, filled, kafka_version, served_log
+from bench.parts.servers import FetchClient, Server, Starter, apache_kafka, filled, kafka_version, served_log
 
 SECONDS = 1.0
 WARM_UP_S = 5.0

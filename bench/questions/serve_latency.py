@@ -19,11 +19,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from bench.arenas import temporary_arena
+from bench.harness.packages import load
+from bench.harness.percentiles import FIGURES, percentiles
 from bench.harness.question import Contender, Goal, Measurement, Question
-from bench.packages import load
-from bench.percentiles import FIGURES, percentiles
-from bench.servers import LOOPBACK, Starter, apache_kafka, free_port, kafka_version, served_command, served_log
+from bench.parts.arenas import temporary_arena
+from bench.parts.servers import LOOPBACK, Starter, apache_kafka, free_port, kafka_version, served_command, served_log
 from shmaccum.producer import Producer
 
 COUNT = 300

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question, UnavailableError
-from bench.servers import LOOPBACK, free_port, kafka_version, served_command, wait_until_served
+from bench.parts.servers import LOOPBACK, free_port, kafka_version, served_command, wait_until_served
 
 OURS, PEER = "shmaccum serve", "Apache Kafka"
 

@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from bench.draining_broker import HEAD, TOPIC, VERSION, draining_broker
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.segments import FullBatch, lasting_folder
-from bench.stopwatch import Elapsed, Stopwatch
-from shmaccum.format.batch_header import HEADER_SIZE, BatchHeader, sealed_header
-from shmaccum.segment_log import LogDirectory
-from shmaccum.shipping import Shipper
-from shmaccum.shipping.shipper import forget
+from bench.harness.stopwatch import Elapsed, Stopwatch
+from bench.parts.draining_broker import HEAD, TOPIC, VERSION, draining_broker
+from bench.parts.segments import FullBatch, lasting_folder
+from shmaccum.common.format.batch_header import HEADER_SIZE, BatchHeader, sealed_header
+from shmaccum.log.files import LogDirectory
+from shmaccum.sender.shipping import Shipper
+from shmaccum.sender.shipping.shipper import forget
 
 TOTAL_SIZE = 1 << 30
 REQUEST_SIZE = 1 << 20

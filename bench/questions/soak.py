@@ -17,16 +17,16 @@ from multiprocessing.process import BaseProcess
 
 import psutil
 
-from bench.arenas import TOPIC, temporary_arena
 from bench.harness.hold import Hold
 from bench.harness.question import Contender, Figure, Measurement, Question
-from bench.segments import lasting_folder
-from bench.sending import VALUE
-from bench.taking import forked
+from bench.parts.arenas import TOPIC, temporary_arena
+from bench.parts.segments import lasting_folder
+from bench.parts.sending import VALUE
+from bench.parts.taking import forked
 from shmaccum.arena import Arena, VerifyDepth
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
-from shmaccum.sinks import open_sink
+from shmaccum.sender.sinks import open_sink
 
 PRODUCER_COUNT = 2
 SOAK_S, FRESH_S = 10.0, 1.0

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from bench.harness.belongings import new_name
 from bench.harness.question import Contender, Figure, Measurement, Question
-from bench.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
-from bench.segments import TMPFS
+from bench.harness.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
+from bench.parts.segments import TMPFS
 from shmaccum.arena import Arena
 
 OURS, PEER = "exactly once, log: on tmpfs", "at least once, log: on tmpfs"
@@ -28,7 +28,7 @@ def _write(word: str, **options: str) -> Callable[[], Measurement]:
     """Into a directory of its own; the files of former runs are deleted first, because they lie in memory."""
 
     def run() -> Measurement:
-        from bench.spark_session import rows
+        from bench.parts.spark_session import rows
 
         frame = rows()
         if word == "staged":

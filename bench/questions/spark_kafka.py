@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from bench.apache_kafka import PARTITION_COUNT, cluster
 from bench.harness.belongings import new_name
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.rows import TASK_COUNT, VALUE_SIZE
-from bench.segments import TMPFS
+from bench.harness.rows import TASK_COUNT, VALUE_SIZE
+from bench.parts.apache_kafka import PARTITION_COUNT, cluster
+from bench.parts.segments import TMPFS
 from shmaccum.arena import Arena
 
 ROW_COUNT = 2_000_000
@@ -59,7 +59,7 @@ def _measured(write: Callable[[], None], row_count: int = ROW_COUNT) -> Measurem
 
 def _through_the_arena(arena: str, **options: str) -> Callable[[], Measurement]:
     def run() -> Measurement:
-        from bench.spark_session import rows
+        from bench.parts.spark_session import rows
 
         given = {"arena": arena, "sink": f"kafka:{_bootstrap()}", "topic": TOPIC, "linger.ms": "5", "idleExitMs": "2s"}
         writer = rows(ROW_COUNT).write.format("shmaccum").mode("append").options(bufferMemory="64MiB", **given)
@@ -70,7 +70,7 @@ def _through_the_arena(arena: str, **options: str) -> Callable[[], Measurement]:
 
 def _exactly_once(**options: str) -> Callable[[], Measurement]:
     def run() -> Measurement:
-        from bench.spark_session import rows
+        from bench.parts.spark_session import rows
 
         staging = f"{TMPFS}/{NAME}-staging"
         shutil.rmtree(staging, ignore_errors=True)  # the files of a former run lie in memory
@@ -116,7 +116,7 @@ def _is_queued(producer: Any, row: Any) -> bool:
 
 def _without_it(**options: Any) -> Callable[[], Measurement]:
     def run() -> Measurement:
-        from bench.spark_session import rows
+        from bench.parts.spark_session import rows
 
         config = {
             "bootstrap.servers": _bootstrap(),

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from bench.harness.belongings import new_name
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
-from bench.segments import TMPFS
+from bench.harness.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
+from bench.parts.segments import TMPFS
 from shmaccum.arena import Arena
 
 OURS, PEER = "sink, null:", "a writer that drops the batches"
@@ -31,7 +31,7 @@ def _clean() -> None:
 
 def _write(format_: str, **options: str) -> Callable[[], Measurement]:
     def run() -> Measurement:
-        from bench.spark_session import rows
+        from bench.parts.spark_session import rows
 
         frame = rows(ROW_COUNT, TIMES)
         started_s = time.perf_counter()

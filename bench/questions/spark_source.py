@@ -12,10 +12,10 @@ from typing import Any
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
-from bench.segments import FullBatch, lasting_folder
+from bench.harness.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
+from bench.parts.segments import FullBatch, lasting_folder
 from shmaccum.config import LogSinkOptions
-from shmaccum.segment_log import LogDirectory
+from shmaccum.log.files import LogDirectory
 
 OURS, PEER = "source", "a source that gives prebuilt batches"
 COPIES = f"{PEER}, copied"
@@ -62,14 +62,14 @@ def _read(reader: Callable[[], Any]) -> Callable[[], Measurement]:
 
 
 def _source(records_per_batch: int) -> Any:
-    from bench.spark_session import session
+    from bench.parts.spark_session import session
 
     folder = _folder(records_per_batch).name
     return session().read.format("shmaccum").options(path=folder, subscribe="flights").load()
 
 
 def _prebuilt(**options: str) -> Any:
-    from bench.spark_session import session
+    from bench.parts.spark_session import session
 
     return session().read.format("peer").options(rowCount=str(READ_COUNT), **options).load()
 

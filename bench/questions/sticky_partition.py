@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from bench.arenas import PARTITION_COUNT, TOPIC, drained_arena
 from bench.harness.question import Contender, Figure, Measurement, Question
-from bench.sending import VALUE
+from bench.parts.arenas import PARTITION_COUNT, TOPIC, drained_arena
+from bench.parts.sending import VALUE
 from shmaccum import Producer
 
 PEER, PEER_FLAT_OUT = "own, 4 processes paced", "own, 2 processes flat out"

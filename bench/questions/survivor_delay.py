@@ -20,10 +20,10 @@ from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bench.arenas import TOPIC, drained_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.sending import VALUE
-from bench.taking import forked
+from bench.parts.arenas import TOPIC, drained_arena
+from bench.parts.sending import VALUE
+from bench.parts.taking import forked
 from shmaccum.producer import Producer
 
 OURS, PEER = "Producer.send, one partition", "multiprocessing.SimpleQueue"

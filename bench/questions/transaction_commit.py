@@ -27,13 +27,13 @@ from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bench.arenas import TOPIC, temporary_arena
+from bench.harness.packages import load
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.packages import load
-from bench.sending import VALUE
-from bench.servers import apache_kafka, served_log
-from shmaccum.keeper import ensure_sender
+from bench.parts.arenas import TOPIC, temporary_arena
+from bench.parts.sending import VALUE
+from bench.parts.servers import apache_kafka, served_log
 from shmaccum.producer import Producer
+from shmaccum.supervisor import ensure_sender
 
 WORKER_COUNT, RECORD_COUNT, ROUNDS = 8, 1_000, 10
 OURS, OURS_EMPTY, OURS_ONE = "log:, 8 workers", "log:, empty", "log:, one record"

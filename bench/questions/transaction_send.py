@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.arenas import GUARANTEES, drained_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
-from bench.sending import send_plain
+from bench.parts.arenas import GUARANTEES, drained_arena
+from bench.parts.sending import send_plain
 from shmaccum.producer import Producer
 
 PLAIN, INSIDE, JOINED = "a plain arena", "inside a transaction", "in the transaction that was joined"

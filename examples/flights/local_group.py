@@ -24,8 +24,8 @@ from typing import NamedTuple
 from examples.flights.data import topics
 from examples.flights.group import Consumed, Place
 from examples.flights.pipeline import PARTITION_COUNT
-from shmaccum.consumer import Consumer
 from shmaccum.exceptions import ShmaccumError
+from shmaccum.log.consumer import Consumer
 
 GROUP = "flights-consumers"
 GROUP_SIZE = 4

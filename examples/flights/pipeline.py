@@ -32,7 +32,7 @@ from examples.flights.verification import next_row_of
 from examples.flights.worker import WORKER_COUNT, Board, Item, go_on, work
 from shmaccum.arena import Arena
 from shmaccum.exceptions import NotALogError, ShmaccumError
-from shmaccum.segment_log import LogDirectory, LogReader
+from shmaccum.log.files import LogDirectory, LogReader
 
 PARTITION_COUNT = 3
 VICTIM = 2

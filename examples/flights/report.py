@@ -19,7 +19,7 @@ from examples.flights import group, local_group, page, peer, pipeline, verificat
 from examples.flights.data import FLIGHT_COUNT, topics
 from examples.flights.worker import WORKER_COUNT
 from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
-from shmaccum.units import format_size
+from shmaccum.common.units import format_size
 
 WATCHED_S = 30.0
 """The time over which a watched run of all flights is spread."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from examples.flights.data import events
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
 
 PROBLEMS_MAX = 5
 

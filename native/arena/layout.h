@@ -200,7 +200,8 @@ struct globals {
     atomic_u64 transaction_begun_ns; /* coordinator, before OPEN: CLOCK_BOOTTIME */
     atomic_u32 transaction_coordinator; /* anyone, owner by cas from 0 or from a dead owner; the coordinator: 0 */
 
-    /* sender: where it delivers, as text (sinks/sink.py: Sink.name), a NUL behind it and to the end. Written when the
+    /* sender: where it delivers, as text (sender/sinks/sink.py: Sink.name), a NUL behind it and to the end. Written
+     * when the
      * role is taken, before sender_epoch is raised and sender_owner published. Readers take what they read between two
      * looks at both, of which sender_owner names the living (process_sink_name). Any bytes may be found in it. */
     ALIGNED atomic_u64 sink_name[SINK_NAME_SIZE / 8];

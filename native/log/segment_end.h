@@ -6,7 +6,7 @@
  *   .index      | entry | entry |                  offset_index->size
  *   .timeindex  | entry |                          time_index->size
  *
- * Rules: shmaccum/segment_log/segment.py and index_file.py say what the files hold and why that is safe. A batch goes
+ * Rules: shmaccum/log/files/segment.py and index_file.py say what the files hold and why that is safe. A batch goes
  * to the file as it lies in memory, but for its first 16 bytes: base offset, batch length and leader epoch are the
  * log's to give, and the crc does not cover them.
  *

@@ -476,7 +476,7 @@ static PyMethodDef module_methods[] = {
     {"consume_block", FAST(log_consume_block), METH_FASTCALL | METH_KEYWORDS,
      "List of ConsumerRecord from the plain batches of a block, the position and the offset behind the last of them."},
     {"decode_columns", FAST(log_columns), METH_FASTCALL | METH_KEYWORDS,
-     "The buffers of Arrow columns from the records of many batches of a log; segment_log/columns.py names them."},
+     "The buffers of Arrow columns from the records of many batches of a log; log/files/columns.py names them."},
     {"decode_block", FAST(log_block_columns), METH_FASTCALL | METH_KEYWORDS,
      "The same from the plain batches of a block, the position and the offset behind the last of them."},
     {"read_fetch", FAST(log_read_fetch), METH_FASTCALL | METH_KEYWORDS,

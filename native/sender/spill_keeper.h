@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper of a convoy that ships a sender's overflow (shipping/convoy.h, shmaccum/sender/overflow.py).
+ * The keeper of a convoy that ships a sender's overflow (sender/convoy.h, shmaccum/sender/overflow.py).
  *
  *   acked ── row ──> result in the arena ──> position on disk ──> the window moves
  *
@@ -25,7 +25,7 @@
 #define SENDER_SPILL_KEEPER_H
 
 #include "sender/sender.h"
-#include "shipping/keeper.h"
+#include "sender/keeper.h"
 
 enum { SPILL_POSITION_SIZE = 52 /* without its CRC */ };
 

@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, final, overload
 
 from shmaccum._native import DeliveryFuture
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import DeliveryError, ResultPendingError
-from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer import deliveries
 from shmaccum.producer.deliveries import DeliveryCounts, OffsetRange
 from shmaccum.producer.loop_results import LoopResults, Rings

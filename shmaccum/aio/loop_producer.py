@@ -14,9 +14,11 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
-from shmaccum import _native, clock, kept_producer
+from shmaccum import _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena.removal import RemovalWatch, check_takes_records
+from shmaccum.common import clock
+from shmaccum.common.units import parse_timeout_s
 from shmaccum.exceptions import ArenaRemovedError, BufferExhaustedError, FlushTimeoutError, ProcessShareUsedError
 from shmaccum.producer.buffer_pool import BufferPool
 from shmaccum.producer.deliveries import Deliveries
@@ -24,7 +26,7 @@ from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.producer.loop_results import LoopResults, Rings
 from shmaccum.producer.pipeline import RecordColumns
 from shmaccum.producer.transaction import Transaction, Waits
-from shmaccum.units import parse_timeout_s
+from shmaccum.supervisor import kept_producer
 
 SLICE_S = _native.WAITER_SLICE_NS / 1e9
 FLUSH_SLICE_S = 0.05

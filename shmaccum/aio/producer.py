@@ -14,10 +14,10 @@ from shmaccum.aio.deliveries import Deliveries
 from shmaccum.aio.loop_producer import LoopProducer, WouldWaitError
 from shmaccum.aio.transaction import Transaction
 from shmaccum.arena import Arena
-from shmaccum.closing import StoppedOnExit
-from shmaccum.cooperative import refuse_greenlets
+from shmaccum.common.closing import StoppedOnExit
+from shmaccum.common.cooperative import refuse_greenlets
+from shmaccum.common.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.exceptions import ProducerClosedError
-from shmaccum.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.producer import deliveries as native
 from shmaccum.producer.delivery import RecordMetadata
 from shmaccum.producer.group_offsets import GroupOffsets
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from shmaccum.config.dicts import KeptProducerOptionsDict
-    from shmaccum.keeper import Recipe
+    from shmaccum.supervisor import Recipe
 
 CHUNK_SIZE = 1024
 """Records that `send_many` appends before other tasks have their turn."""

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import msgpack
 import posix_ipc
 
-from shmaccum import _native, cooperative
+from shmaccum import _native
 from shmaccum.arena.creation import remove_private, wait_for_others
 from shmaccum.arena.file import SHARED_MEMORY, ArenaFile, group_number
+from shmaccum.common import cooperative
+from shmaccum.common.durability import sync_path
+from shmaccum.common.units import format_count, format_size
 from shmaccum.config import ArenaOptions
-from shmaccum.durability import sync_path
 from shmaccum.exceptions import (
     ArenaError,
     ArenaExistsError,
@@ -33,7 +35,6 @@ from shmaccum.exceptions import (
     SyncTimeoutError,
     UnfinishedArenaError,
 )
-from shmaccum.units import format_count, format_size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -37,9 +37,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
-from shmaccum import clock
 from shmaccum._native import rename_new
 from shmaccum.arena.trust import check_arena
+from shmaccum.common import clock
 from shmaccum.exceptions import ArenaBusyError, ArenaExistsError, ArenaForbiddenError
 
 Result = TypeVar("Result")

@@ -10,7 +10,7 @@ import struct
 from typing import Any, NamedTuple
 
 from shmaccum import _native
-from shmaccum.units import format_duration_ns
+from shmaccum.common.units import format_duration_ns
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000

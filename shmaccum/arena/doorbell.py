@@ -35,10 +35,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from shmaccum import clock
 from shmaccum.arena.fifo import FifoEnd, clear_fifo, is_fifo_at, make_fifo, open_fifo, unlink_orphan
 from shmaccum.arena.file import ArenaFile
-from shmaccum.cooperative import patched_by
+from shmaccum.common import clock
+from shmaccum.common.cooperative import patched_by
 from shmaccum.exceptions import ShmaccumError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import posix_ipc
 
 from shmaccum.arena.creation import LOOK_S, Creation, Descriptors
 from shmaccum.arena.trust import check_arena, drop_access_list
-from shmaccum.durability import sync_folder
+from shmaccum.common.durability import sync_folder
 from shmaccum.exceptions import (
     ArenaBusyError,
     ArenaError,

@@ -19,8 +19,9 @@ import time
 import weakref
 from queue import Empty, SimpleQueue
 
-from shmaccum import _native, clock, cooperative
-from shmaccum.background import RETRY_S, listed, log_exception, started_thread
+from shmaccum import _native
+from shmaccum.common import clock, cooperative
+from shmaccum.common.background import RETRY_S, listed, log_exception, started_thread
 from shmaccum.exceptions import ShmaccumError
 
 logger = logging.getLogger("shmaccum.arena")

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from shmaccum import _native
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import CorruptArenaError
-from shmaccum.format.topic_partition import TopicPartition
 
 
 class Places:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from shmaccum import clock
+from shmaccum.common import clock
 from shmaccum.exceptions import ArenaRemovedError
 
 if TYPE_CHECKING:

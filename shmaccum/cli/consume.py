@@ -9,9 +9,9 @@ from shmaccum.cli.consuming import FORMATS, Output, consuming_options
 from shmaccum.cli.group import Command
 from shmaccum.cli.log_place import directory_argument, offset_option, partitions
 from shmaccum.config import ConsumerOptions
-from shmaccum.consumer import Consumer
-from shmaccum.segment_log import LogReader, PartitionReader
-from shmaccum.segment_log.start import Start
+from shmaccum.log.consumer import Consumer
+from shmaccum.log.files import LogReader, PartitionReader
+from shmaccum.log.files.start import Start
 
 AUTO_COMMIT = "enable_auto_commit"
 RESETS = {"beginning": "earliest", "end": "latest"}

@@ -13,11 +13,11 @@ import click
 from shmaccum.cli.group import assignments
 from shmaccum.cli.log_cat import Look, Piece
 from shmaccum.cli.progress import PROGRESS_EVERY_S, Progress
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.common.units import format_count, format_size
 from shmaccum.config import ConsumerOptions
-from shmaccum.consumer import Consumer, ConsumerRecord
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogRecord
-from shmaccum.units import format_count, format_size
+from shmaccum.log.consumer import Consumer, ConsumerRecord
+from shmaccum.log.files import LogRecord
 
 FORMATS = (
     "A format has kcat's letters: %s value, %S its size, %R the same in four bytes, %k key, %K its size, %T timestamp, "

@@ -11,12 +11,12 @@ import click
 from shmaccum.arena import SIZES, Arena
 from shmaccum.arena.file import ArenaFile, group_number
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
+from shmaccum.common.units import format_count, format_size
 from shmaccum.config import ArenaOptions
 from shmaccum.config.option import Option
 from shmaccum.config.page import spell
 from shmaccum.exceptions import ArenaExistsError, InvalidArgumentError
 from shmaccum.observe.observation import Observer
-from shmaccum.units import format_count, format_size
 
 TOPIC_EXAMPLE = "flights:12"
 

@@ -12,15 +12,15 @@ from shmaccum.cli.group import Command, Group, json_option, print_json
 from shmaccum.cli.log_place import directory_argument, partitions, place_options
 from shmaccum.cli.server_settings import settings_option
 from shmaccum.cli.terminal import show
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.common.units import format_count
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups.export import export
-from shmaccum.groups.offsets_file import group_ids
-from shmaccum.segment_log import LogReader
-from shmaccum.segment_log.start import Start
-from shmaccum.serving.administration import GroupFacts, Member, all_groups, delete, facts_of, move
-from shmaccum.serving.client_settings import ClientSettings
-from shmaccum.units import format_count
+from shmaccum.log.files import LogReader
+from shmaccum.log.files.start import Start
+from shmaccum.log.groups.export import export
+from shmaccum.log.groups.offsets_file import group_ids
+from shmaccum.log.server.administration import GroupFacts, Member, all_groups, delete, facts_of, move
+from shmaccum.log.server.client_settings import ClientSettings
 
 group_argument = click.argument("group_id", metavar="GROUP")
 

@@ -15,10 +15,10 @@ from shmaccum.arena.slot_word import SLOT_STATES
 from shmaccum.cli.drawing import QUIET, Column, Stack, Table, Text, View, readable_line
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.cli.terminal import show
+from shmaccum.common.units import format_count, format_duration_ns, format_size
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.observe.inspection import FILLED_STATES, CompletionFacts, Inspector, SlotFacts
 from shmaccum.observe.observation import Observer
-from shmaccum.units import format_count, format_duration_ns, format_size
 
 HEX_WIDTH = 16
 HEX_SIZE_MAX = 512

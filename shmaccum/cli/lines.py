@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shmaccum.arena.doorbell import wait_readable
+from shmaccum.common.units import format_size
 from shmaccum.exceptions import InvalidArgumentError, RecordTooLargeError
-from shmaccum.units import format_size
 
 BLOCK_SIZE = 1 << 18
 IDLE_S = 0.2

@@ -20,12 +20,12 @@ from typing import Any
 
 import click
 
-from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.cli.drawing import View
 from shmaccum.cli.group import looking_at, print_json
 from shmaccum.cli.terminal import can_paint, painting, show
+from shmaccum.common import clock
 from shmaccum.observe.observation import Observation, Observer, Rates
 
 INTERVAL_S = 1.0

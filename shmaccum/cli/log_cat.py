@@ -16,12 +16,12 @@ import click
 from shmaccum.cli.group import EXIT_BAD, Command, sentence_of
 from shmaccum.cli.lines import parse_delimiter
 from shmaccum.cli.log_place import directory_argument, offset_option, partitions, place_options
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config.consumer import READ_COMMITTED, READ_UNCOMMITTED
 from shmaccum.exceptions import CorruptLogError, InvalidArgumentError
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import Cursor, LogReader, LogRecord, PartitionReader
-from shmaccum.segment_log.reader import IsolationLevel, OnCorrupt
-from shmaccum.segment_log.start import Start
+from shmaccum.log.files import Cursor, LogReader, LogRecord, PartitionReader
+from shmaccum.log.files.reader import IsolationLevel, OnCorrupt
+from shmaccum.log.files.start import Start
 
 FOLLOW_EVERY_S = 0.05
 Piece = Callable[[TopicPartition, LogRecord], bytes]

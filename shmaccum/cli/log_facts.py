@@ -15,9 +15,9 @@ from shmaccum.cli.group import EXIT_BAD, Command, json_option, print_json
 from shmaccum.cli.inspect import when
 from shmaccum.cli.log_place import directory_argument, partitions, place_options, segment_sizes
 from shmaccum.cli.terminal import show
+from shmaccum.common.units import format_count, format_size
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.segment_log import LogFinding, LogReader, PartitionReader, check_log
-from shmaccum.units import format_count, format_size
+from shmaccum.log.files import LogFinding, LogReader, PartitionReader, check_log
 
 # --- info
 

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from shmaccum.exceptions import LogPartitionNotFoundError
-from shmaccum.segment_log import LogReader, PartitionReader
-from shmaccum.segment_log.start import OFFSET_FORMS
+from shmaccum.log.files import LogReader, PartitionReader
+from shmaccum.log.files.start import OFFSET_FORMS
 
 directory_argument = click.argument(
     "directory", metavar="DIR", callback=lambda _ctx, _parameter, value: value.removeprefix("log:")

@@ -12,11 +12,11 @@ import click
 from shmaccum.cli.drawing import PROBLEM, Column, Stack, Table, Text, numbers, readable_line, words
 from shmaccum.cli.group import Command, json_option, looking_at, print_json, sentence_of
 from shmaccum.cli.terminal import show
+from shmaccum.common.units import format_size
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.observe.health import Trouble, troubles
 from shmaccum.observe.host import arena_names
 from shmaccum.observe.observation import Observation, Observer
-from shmaccum.units import format_size
 
 
 @dataclass(frozen=True)

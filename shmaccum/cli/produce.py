@@ -21,7 +21,6 @@ from typing import Any
 
 import click
 
-from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import has_lost_its_name
 from shmaccum.cli.group import (
@@ -36,11 +35,12 @@ from shmaccum.cli.group import (
 )
 from shmaccum.cli.lines import LineFormat, LineReader, parse_delimiter
 from shmaccum.cli.progress import PROGRESS_EVERY_S, Progress
+from shmaccum.common import clock
+from shmaccum.common.units import format_count, format_size, parse_duration_ms
 from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import ArenaRemovedError, FlushTimeoutError, InvalidArgumentError, ShmaccumError
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries
-from shmaccum.units import format_count, format_size, parse_duration_ms
 
 Header = tuple[str, bytes | None]
 

@@ -9,9 +9,9 @@ from typing import final
 
 import click
 
-from shmaccum import clock
 from shmaccum.cli.drawing import Text, drawn
 from shmaccum.cli.terminal import screen_of
+from shmaccum.common import clock
 
 PROGRESS_EVERY_S = 0.1
 ERASE_LINE = "\r\x1b[K"

@@ -21,11 +21,11 @@ from shmaccum.cli.group import (
     owning_group_option,
     print_json,
 )
+from shmaccum.common.units import format_count
 from shmaccum.exceptions import SenderBusyError
 from shmaccum.observe.inspection import export
 from shmaccum.observe.observation import TransactionFacts
 from shmaccum.sender import giving_up
-from shmaccum.units import format_count
 
 
 def _sentences(plan: dict[str, Any]) -> list[str]:

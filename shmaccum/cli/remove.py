@@ -7,6 +7,7 @@ import click
 
 from shmaccum.arena import Arena
 from shmaccum.cli.group import EXIT_IMPOSSIBLE, Command, Failure, complete_arena, looking_at, sentence_of
+from shmaccum.common.units import format_count
 from shmaccum.exceptions import (
     ArenaError,
     ArenaNotFoundError,
@@ -15,7 +16,6 @@ from shmaccum.exceptions import (
     ShmaccumError,
 )
 from shmaccum.observe.observation import Observer
-from shmaccum.units import format_count
 
 
 def reasons_against(arena_name: str) -> list[str]:

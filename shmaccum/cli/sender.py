@@ -19,12 +19,12 @@ from shmaccum.cli.group import (
     sentence_of,
     start_logging,
 )
+from shmaccum.common.descriptors import raise_limit
 from shmaccum.config import Options, SenderOptions, command_line_value, parse_together
-from shmaccum.descriptors import raise_limit
 from shmaccum.exceptions import ArenaRemovedError, InvalidArgumentError
-from shmaccum.keeper import ensure_sender
 from shmaccum.sender.service import SenderService, name_process
-from shmaccum.sinks import sink_options_type, split_url
+from shmaccum.sender.sinks import sink_options_type, split_url
+from shmaccum.supervisor import ensure_sender
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmaccum.cli.group import Command, assignments, start_logging
-from shmaccum.descriptors import raise_limit
+from shmaccum.common.descriptors import raise_limit
 
 if TYPE_CHECKING:
-    from shmaccum.serving import LogServer
+    from shmaccum.log.server import LogServer
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def command(
     given: dict[str, Any] = assignments(options) | ({"insecure": "true"} if insecure else {})
     if advertised_listener is not None:
         given["advertised_listener"] = advertised_listener
-    from shmaccum.serving import LogServer  # needs kafka-python
+    from shmaccum.log.server import LogServer  # needs kafka-python
 
     with LogServer(directory, listen, is_writable=writable, **given) as server:
         _stop_on_signals(server)

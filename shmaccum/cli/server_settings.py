@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import click
 
-from shmaccum.serving.client_settings import PLAIN_CONNECTION, read_client_settings
+from shmaccum.log.server.client_settings import PLAIN_CONNECTION, read_client_settings
 
 settings_option = click.option(
     "--command-config",

@@ -13,17 +13,17 @@ from typing import Any
 
 import click
 
-from shmaccum import clock
-from shmaccum.background import log_exception, started_thread
 from shmaccum.cli.group import EXIT_BAD, Command, assignments, json_option, print_json, start_logging
 from shmaccum.cli.log_place import directory_argument
 from shmaccum.cli.sender import split_options
+from shmaccum.common import clock
+from shmaccum.common.background import log_exception, started_thread
+from shmaccum.common.units import format_count, format_duration_ns, format_size, parse_duration_ns
 from shmaccum.config import ShipperOptions
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.segment_log.start import OFFSET_FORMS
-from shmaccum.shipping import Shipper, ShippingProgress
-from shmaccum.shipping.shipper import forget
-from shmaccum.units import format_count, format_duration_ns, format_size, parse_duration_ns
+from shmaccum.log.files.start import OFFSET_FORMS
+from shmaccum.sender.shipping import Shipper, ShippingProgress
+from shmaccum.sender.shipping.shipper import forget
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from shmaccum.cli.drawing import (
     words,
 )
 from shmaccum.cli.fitting import FirstThatFits, FittedToScreen, Pieces
+from shmaccum.common.units import format_count, format_duration_ns, format_size
 from shmaccum.observe.observation import Observation, PartitionFacts, ProcessFacts, Rates, SenderFacts
-from shmaccum.units import format_count, format_duration_ns, format_size
 
 LABEL_WIDTH = 9
 PROCESSES_SHOWN = 12

@@ -15,10 +15,10 @@ from typing import Any
 
 import click
 
-from shmaccum import clock
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.presence import SenderWatch
+from shmaccum.arena.stalled import hold_listener
 from shmaccum.cli.group import (
     EXIT_BAD,
     Command,
@@ -29,12 +29,12 @@ from shmaccum.cli.group import (
     mode_option,
     print_json,
 )
+from shmaccum.common import clock
+from shmaccum.common.units import format_count, format_duration_ns, parse_duration_ns
+from shmaccum.common.victim import NotToBeKilledError, is_stopped
 from shmaccum.exceptions import SenderBusyError
-from shmaccum.keeper.stalled import hold_listener
-from shmaccum.keeper.start import elected_at_once
 from shmaccum.observe.observation import Observation, Observer
-from shmaccum.units import format_count, format_duration_ns, parse_duration_ns
-from shmaccum.victim import NotToBeKilledError, is_stopped
+from shmaccum.supervisor.start import elected_at_once
 
 NS_PER_S = 1_000_000_000
 LOOK_S = 0.2

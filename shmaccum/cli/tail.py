@@ -10,9 +10,9 @@ import click
 from shmaccum.cli.consuming import FORMATS, Output, consuming_options
 from shmaccum.cli.group import Command
 from shmaccum.cli.log_place import directory_argument, partitions
-from shmaccum.consumer import Consumer, ConsumerRecord
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogReader, PartitionReader
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.consumer import Consumer, ConsumerRecord
+from shmaccum.log.files import LogReader, PartitionReader
 
 Found = dict[TopicPartition, list[ConsumerRecord]]
 

@@ -15,16 +15,16 @@ from shmaccum.cli.log_facts import partition_facts
 from shmaccum.cli.log_place import directory_argument
 from shmaccum.cli.server_settings import settings_option
 from shmaccum.cli.terminal import show
+from shmaccum.common.units import format_count, format_size
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.segment_log import LogReader
-from shmaccum.segment_log.file_names import TOPIC_SETTINGS_FILE
-from shmaccum.segment_log.leader_epochs import LeaderEpochs
-from shmaccum.segment_log.partition_folders import topic_id_in
-from shmaccum.segment_log.small_files import uuid_text
-from shmaccum.segment_log.topic_settings import TopicSettings, checked
-from shmaccum.serving.client_settings import ClientSettings
-from shmaccum.serving.topic_administration import create_topic, delete_topic, grow_topic
-from shmaccum.units import format_count, format_size
+from shmaccum.log.files import LogReader
+from shmaccum.log.files.file_names import TOPIC_SETTINGS_FILE
+from shmaccum.log.files.leader_epochs import LeaderEpochs
+from shmaccum.log.files.partition_folders import topic_id_in
+from shmaccum.log.files.small_files import uuid_text
+from shmaccum.log.files.topic_settings import TopicSettings, checked
+from shmaccum.log.server.client_settings import ClientSettings
+from shmaccum.log.server.topic_administration import create_topic, delete_topic, grow_topic
 
 topic_argument = click.argument("topic", metavar="TOPIC")
 count_option = click.option(

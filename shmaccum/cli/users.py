@@ -14,7 +14,7 @@ from shmaccum.cli.group import Command, Group, json_option, print_json
 from shmaccum.cli.terminal import show
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.serving.users import HASHES, Grant, User, Verifier, changed_users, check_name, parse_grant, read_users
+from shmaccum.log.server.users import HASHES, Grant, User, Verifier, changed_users, check_name, parse_grant, read_users
 
 file_argument = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
 name_argument = click.argument("name", metavar="NAME")

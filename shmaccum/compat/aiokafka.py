@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from shmaccum import aio
 from shmaccum._native import DeliveryFuture
-from shmaccum.closing import StoppedOnExit
+from shmaccum.common.closing import StoppedOnExit
+from shmaccum.common.packages import needed
 from shmaccum.compat.errors import Ours, aborting, join, join_of_code, nearest, translating
 from shmaccum.compat.settings import Rows, Settings, batch_size, refused, to, with_defaults, without_use
 from shmaccum.exceptions import (
@@ -39,7 +40,6 @@ from shmaccum.exceptions import (
     TransactionOutcomeUnknownError,
     UnknownPartitionError,
 )
-from shmaccum.packages import needed
 from shmaccum.producer.loop_results import LoopResults
 
 with needed("aiokafka", "aiokafka", "shmaccum.compat.aiokafka needs"):

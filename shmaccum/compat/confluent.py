@@ -26,11 +26,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
-from shmaccum import clock, kept_producer
 from shmaccum._native import BufferWait, ConfluentProducer
 from shmaccum.arena.reports import Kind, Report, read_reports
-from shmaccum.background import log_exception
-from shmaccum.closing import ClosedOnExit
+from shmaccum.common import clock
+from shmaccum.common.background import log_exception
+from shmaccum.common.closing import ClosedOnExit
+from shmaccum.common.packages import needed
+from shmaccum.common.units import format_count
 from shmaccum.compat.confluent_errors import kafka_error, translated, translated_in_transactions, translated_of_offsets
 from shmaccum.compat.confluent_options import DEFAULTS, ROWS
 from shmaccum.compat.confluent_told import Callback, ToldRecords
@@ -43,11 +45,10 @@ from shmaccum.exceptions import (
     PartitionCountUnknownError,
     ShmaccumError,
 )
-from shmaccum.packages import needed
 from shmaccum.producer.buffer_pool import BufferPool
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.group_offsets import GroupOffsets
-from shmaccum.units import format_count
+from shmaccum.supervisor import kept_producer
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shmaccum.common.packages import needed
 from shmaccum.compat.errors import join
 from shmaccum.exceptions import (
     ArenaBusyError,
@@ -24,7 +25,6 @@ from shmaccum.exceptions import (
     TransactionOutcomeUnknownError,
     UnknownPartitionError,
 )
-from shmaccum.packages import needed
 
 with needed("confluent-kafka", "confluent", "shmaccum.compat.confluent needs"):
     from confluent_kafka import KafkaError, KafkaException

@@ -24,10 +24,10 @@ from operator import itemgetter, length_hint
 from typing import Any, NamedTuple, TypeAlias, final
 
 from shmaccum._native import RESULT_SUCCEEDED, ConfluentProducer
-from shmaccum.background import listed
+from shmaccum.common.background import listed
+from shmaccum.common.packages import needed
 from shmaccum.compat.confluent_errors import kafka_error
 from shmaccum.exceptions import ArenaClosedError
-from shmaccum.packages import needed
 from shmaccum.producer.delivery import DeliveryTracker
 
 with needed("confluent-kafka", "confluent", "shmaccum.compat.confluent needs"):

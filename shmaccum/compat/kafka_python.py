@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, final
 
-from shmaccum import kept_producer
 from shmaccum._native import DeliveryFuture
-from shmaccum.closing import ClosedOnExit
+from shmaccum.common.closing import ClosedOnExit
+from shmaccum.common.packages import needed
 from shmaccum.compat.errors import Ours, aborting, join, join_of_code, nearest, translating
 from shmaccum.compat.settings import Rows, Settings, batch_size, refused, to, with_defaults, without_use
 from shmaccum.config import INT_MAX
@@ -34,9 +34,9 @@ from shmaccum.exceptions import (
     TransactionEndedError,
     TransactionOutcomeUnknownError,
 )
-from shmaccum.packages import needed
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S
+from shmaccum.supervisor import kept_producer
 
 with needed("kafka-python", "kafka", "shmaccum.compat.kafka_python needs"):
     import kafka

@@ -38,9 +38,9 @@ from shmaccum.config.secret import Secret
 from shmaccum.config.sender import IN_FLIGHT_MAX_IDEMPOTENT
 from shmaccum.config.table import refuse
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.keeper import IDLE_EXIT_DEFAULT, Recipe
-from shmaccum.sinks import sink_options_type
-from shmaccum.sinks.names import split_url
+from shmaccum.sender.sinks import sink_options_type
+from shmaccum.sender.sinks.names import split_url
+from shmaccum.supervisor import IDLE_EXIT_DEFAULT, Recipe
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shmaccum import _native
+from shmaccum.common.units import spell_size
 from shmaccum.config.option import INT_MAX, boolean, choice, count, duration_ms, group, mode, percent, size, text
 from shmaccum.config.table import Options
-from shmaccum.units import spell_size
 
 BATCH_SIZE_MIN = 62
 TRANSACTIONAL_ID_SIZE_MAX = 249

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from shmaccum.common.units import parse_duration_ms, parse_percent, parse_size
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.units import parse_duration_ms, parse_percent, parse_size
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from shmaccum.common.units import spell_duration_ms, spell_size
 from shmaccum.config import INT_MAX, Option, Options
-from shmaccum.units import spell_duration_ms, spell_size
 
 HEAD = """\
 Options

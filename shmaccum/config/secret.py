@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from typing import final
 
+from shmaccum.common.secret_files import read_secret
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.secret_files import read_secret
 
 ENVIRONMENT = "env:"
 FILE = "file:"
@@ -36,7 +36,7 @@ class Secret:
 
         Raises:
             InvalidArgumentError: the variable or the file is not there, or other users may read the file
-                (shmaccum/secret_files.py); the message does not show the secret.
+                (shmaccum/common/secret_files.py); the message does not show the secret.
         """
         if self._source.startswith(ENVIRONMENT):
             name = self._source[len(ENVIRONMENT) :]

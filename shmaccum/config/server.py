@@ -16,7 +16,7 @@ class ServerOptions(LogSinkOptions):
     """Options of ``shmaccum serve``. The options of the log itself count for a writable server."""
 
     scope = "served log"
-    place = "shmaccum.serving.LogServer or ``shmaccum serve -X``"
+    place = "shmaccum.log.server.LogServer or ``shmaccum serve -X``"
 
     advertised_listener: str | None = text(
         None,

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shmaccum.common.units import format_count, format_duration_ns
 from shmaccum.observe.observation import Observation
-from shmaccum.units import format_count, format_duration_ns
 
 SILENCE_NS_MAX = 30_000_000_000
 """A sender gives a sign of life each second, so after this time without one it is stopped or wedged in its sink."""

@@ -31,8 +31,8 @@ from shmaccum import _native
 from shmaccum.arena import Arena, tables
 from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.arena.slot_word import SLOT_STATES
+from shmaccum.common.format.batch_header import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, sealed_header
 from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
-from shmaccum.format.batch_header import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, sealed_header
 
 TRIES = 100
 NO_LEADER_EPOCH = -1

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.arena.removal import has_lost_its_name
 from shmaccum.arena.reports import Entry, Kind, read_entries
 from shmaccum.arena.sender_state import readable_name
 from shmaccum.arena.slot_word import SLOT_STATES, record_count_of, size_of, state_of
+from shmaccum.common import clock
 from shmaccum.exceptions import CorruptArenaError
 
 UNSEEN = "unseen"

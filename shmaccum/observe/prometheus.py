@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from shmaccum.arena import Arena
+from shmaccum.common.packages import needed
 from shmaccum.exceptions import ShmaccumError
-from shmaccum.packages import needed
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

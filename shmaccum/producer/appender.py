@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from typing import final
 
-from shmaccum import _native, clock, cooperative
+from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import RemovalWatch, tell_removal
+from shmaccum.common import clock, cooperative
+from shmaccum.common.units import parse_timeout_s
 from shmaccum.producer.buffer_pool import BufferPool
-from shmaccum.units import parse_timeout_s
 
 DEFAULT_MAX_BLOCK_MS = 60_000
 FLUSH_SLICE_NS = 5_000_000

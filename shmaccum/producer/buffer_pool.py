@@ -20,12 +20,13 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from shmaccum import _native, clock, cooperative
+from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, tell_removal
 from shmaccum.arena.semaphores import make_semaphore, remove_orphans
 from shmaccum.arena.sender_state import sender_state
+from shmaccum.common import clock, cooperative
 from shmaccum.exceptions import (
     ArenaRemovedError,
     BufferExhaustedError,

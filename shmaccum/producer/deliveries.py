@@ -13,10 +13,10 @@ from typing import NamedTuple, final, overload
 
 from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.arena.results import BatchResult
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.common.units import format_count
 from shmaccum.exceptions import DeliveryError, ResultPendingError
-from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer.delivery import DeliveryTracker
-from shmaccum.units import format_count
 
 
 class OffsetRange(NamedTuple):

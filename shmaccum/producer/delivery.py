@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from shmaccum import _native, clock, cooperative
+from shmaccum import _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import NS_PER_MS, DeliveryClock, record_left
@@ -39,7 +39,10 @@ from shmaccum.arena.reports import (
     reason_of_giving_up,
     reason_of_refusal,
 )
-from shmaccum.background import RETRY_S, listed, log_exception, started_thread
+from shmaccum.common import clock, cooperative
+from shmaccum.common.background import RETRY_S, listed, log_exception, started_thread
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.common.units import format_duration_ns, parse_timeout_s
 from shmaccum.exceptions import (
     ArenaClosedError,
     ArenaError,
@@ -54,8 +57,6 @@ from shmaccum.exceptions import (
     RecordCorruptError,
     ResultExpiredError,
 )
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.units import format_duration_ns, parse_timeout_s
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future

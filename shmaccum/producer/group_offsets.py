@@ -8,15 +8,15 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.format.group_offsets import (
+from shmaccum.common.format.group_offsets import (
     GroupMember,
     OffsetToCommit,
     pack_offsets,
     unpack_offsets,
     unpack_row,
 )
-from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.exceptions import InvalidArgumentError
 
 LIBRDKAFKA_MAGIC = b"CGMDv2:"
 """The beginning of group metadata as librdkafka writes them (rd_kafka_consumer_group_metadata_write)."""

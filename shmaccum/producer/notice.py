@@ -6,8 +6,8 @@ from __future__ import annotations
 import logging
 from typing import final
 
-from shmaccum import clock
 from shmaccum.arena import Arena
+from shmaccum.common import clock
 from shmaccum.exceptions import ShmaccumError
 
 logger = logging.getLogger("shmaccum.producer")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from shmaccum.common.units import format_count
 from shmaccum.exceptions import InvalidArgumentError, UnknownPartitionError
-from shmaccum.units import format_count
 
 
 @dataclass(frozen=True)

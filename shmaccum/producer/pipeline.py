@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from shmaccum._native import DeliveryFuture
+from shmaccum.common.units import format_count
 from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.producer import partitioners, serializers
 from shmaccum.producer.delivery import RecordMetadata
-from shmaccum.units import format_count
 
 logger = logging.getLogger(__name__)
 

@@ -20,14 +20,17 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shmaccum import _native, clock
+from shmaccum import _native
 from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, is_abandoned, removed_error
 from shmaccum.arena.reports import read_reports
 from shmaccum.arena.sender_state import sender_state
-from shmaccum.background import listed, started_thread
+from shmaccum.common import clock
+from shmaccum.common.background import listed, started_thread
+from shmaccum.common.format.group_offsets import OFFSETS_TOPIC, pack_offsets
+from shmaccum.common.units import format_count, parse_timeout_s
 from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import (
     ArenaClosedError,
@@ -41,7 +44,6 @@ from shmaccum.exceptions import (
     ShmaccumError,
     UnknownPartitionError,
 )
-from shmaccum.format.group_offsets import OFFSETS_TOPIC, pack_offsets
 from shmaccum.producer.appender import Appender
 from shmaccum.producer.buffer_pool import BufferPool
 from shmaccum.producer.deliveries import Deliveries
@@ -51,7 +53,6 @@ from shmaccum.producer.notice import SenderNotice
 from shmaccum.producer.pipeline import Pipeline, RecordColumns
 from shmaccum.producer.serializers import Headers
 from shmaccum.producer.transaction import COMMIT_TIMEOUT_S, Transaction, Waits, rest_between, unfence_waits
-from shmaccum.units import format_count, parse_timeout_s
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

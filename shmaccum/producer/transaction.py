@@ -27,12 +27,13 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, final
 
-from shmaccum import clock, cooperative
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import RemovalWatch, check_takes_records, removed_error
 from shmaccum.arena.reports import read_entries, reason_of_failed_transaction
 from shmaccum.arena.results import FENCED_STANDING, TransactionWhy
 from shmaccum.arena.sender_state import sender_state
+from shmaccum.common import clock, cooperative
+from shmaccum.common.units import parse_timeout_s
 from shmaccum.exceptions import (
     ArenaBusyError,
     NoTransactionError,
@@ -41,7 +42,6 @@ from shmaccum.exceptions import (
     TransactionOutcomeUnknownError,
 )
 from shmaccum.producer.group_offsets import GroupOffsets
-from shmaccum.units import parse_timeout_s
 
 if TYPE_CHECKING:
     from typing_extensions import Self

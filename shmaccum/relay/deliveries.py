@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import time
 
-from shmaccum import clock
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import check_takes_records
 from shmaccum.arena.sender_state import sender_state
+from shmaccum.common import clock
 from shmaccum.exceptions import ConsumerStateError, FlushTimeoutError
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
 
 LOG_KIND = b"log:"
 LOOK_INTERVAL_S = 0.001

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogReader, PartitionReader
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files import LogReader, PartitionReader
 
 HEADER = "shmaccum-origin"
 OUTPUT_PARTITIONS_MAX = 200

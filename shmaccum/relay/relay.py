@@ -20,7 +20,8 @@ delivers those in the arena, and the next owner finds all of them. It dies withi
 nothing. The sender dies: its successor delivers, and the log drops what the dead one had written. The arena is lost (a
 reboot): outputs in it were not committed, so they are made again. A new owner dies: nothing has changed but its pin.
 
-Why it is safe: the byte of a partition has one owner (`shmaccum.groups`), so nobody else sends outputs of its records.
+Why it is safe: the byte of a partition has one owner (`shmaccum.log.groups`), so nobody else sends outputs of its
+records.
 A record is in the arena whole or not at all, and it outlives the process that sent it.
 """
 
@@ -31,22 +32,22 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
-from shmaccum import clock
 from shmaccum._native import DeliveryFuture
-from shmaccum.closing import ClosedOnExit
-from shmaccum.consumer import Consumer, ConsumerRecord, OffsetAndMetadata
-from shmaccum.durability import LOG_LEVELS
+from shmaccum.common import clock
+from shmaccum.common.closing import ClosedOnExit
+from shmaccum.common.durability import LOG_LEVELS
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import (
     ConsumerClosedError,
     ConsumerStateError,
     InvalidArgumentError,
     ResultExpiredError,
 )
-from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.log.consumer import Consumer, ConsumerRecord, OffsetAndMetadata
+from shmaccum.log.files.writer_level import WriterLevel
 from shmaccum.producer import Producer
 from shmaccum.relay.deliveries import wait_for_deliveries
 from shmaccum.relay.origin import OUTPUT_PARTITIONS_MAX, Ends, Input, Progress, ends_of, find_outputs, prefix_of
-from shmaccum.segment_log.writer_level import WriterLevel
 
 TIMEOUT_S = 120.0
 """The longest time to wait for deliveries."""

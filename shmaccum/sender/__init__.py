@@ -22,7 +22,10 @@
     closing          leaves a removed arena
     log_server       serves the sink's log to Kafka clients (``listen``)
     metrics          numbers by Kafka's names
-    supervisor       tells systemd how the sender is
+    systemd          tells systemd how the sender is
+
+    sinks            the places that a sender delivers to
+    shipping         a log directory is sent to a sink, without an arena
 """
 
 from __future__ import annotations

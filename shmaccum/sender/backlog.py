@@ -30,20 +30,20 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from shmaccum._native import header_for_producer
+from shmaccum.common.format.batch_header import HEADER_SIZE
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.common.units import format_count
 from shmaccum.exceptions import CorruptLogError
-from shmaccum.format.batch_header import HEADER_SIZE
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogBatch, PartitionReader
-from shmaccum.segment_log.log_file import LogFile
-from shmaccum.segment_log.producer_state import SEQUENCE_MASK
-from shmaccum.segment_log.reader import Cursor
-from shmaccum.segment_log.record_writer import NewRecord, make_batch
+from shmaccum.log.files import LogBatch, PartitionReader
+from shmaccum.log.files.log_file import LogFile
+from shmaccum.log.files.producer_state import SEQUENCE_MASK
+from shmaccum.log.files.reader import Cursor
+from shmaccum.log.files.record_writer import NewRecord, make_batch
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
+from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneReport, LaneState
+from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.sender.spill_file import Position, Row, SpillFile
 from shmaccum.sender.splitting import node_end
-from shmaccum.sinks.convoy import NOT_SYNCED, LaneReport, LaneState
-from shmaccum.sinks.sink import Ack, Verdict, WireBatch
-from shmaccum.units import format_count
 
 READ_AHEAD_SIZE = 4 << 20
 """Bytes of a window, but for its first batch."""
@@ -416,7 +416,7 @@ class Backlog:
     # --- in a convoy
 
     def lane(self, topic_ids: Mapping[str, bytes]) -> tuple[tuple[Any, ...], tuple[int, int, int, int, bytes]]:
-        """The backlog as a lane of a convoy, and its spill file (native/python/log/convoy_parts.h).
+        """The backlog as a lane of a convoy, and its spill file (native/python/sender/convoy_parts.h).
 
         Args:
             topic_ids: by topic; empty where requests have names.

@@ -33,8 +33,8 @@ from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import has_lost_its_name, removed_error, tell_removal
 from shmaccum.arena.reports import Kind, Report
+from shmaccum.common.units import format_count
 from shmaccum.exceptions import ArenaRemovedError
-from shmaccum.units import format_count
 
 logger = logging.getLogger("shmaccum.sender")
 

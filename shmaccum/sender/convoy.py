@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ordinary batches of the overflow on their way to brokers, in one native call (native/shipping/convoy.h).
+"""The ordinary batches of the overflow on their way to brokers, in one native call (native/sender/convoy.h).
 
 ::
 
@@ -23,8 +23,8 @@ from typing import Any
 from shmaccum._native import SenderHalf
 from shmaccum.sender.backlog import Backlog
 from shmaccum.sender.backoff import NS_PER_MS
-from shmaccum.sinks.convoy import LaneReport, links_of, repayment_of
-from shmaccum.sinks.sink import Loan, Sink, Sockets
+from shmaccum.sender.sinks.convoy import LaneReport, links_of, repayment_of
+from shmaccum.sender.sinks.sink import Loan, Sink, Sockets
 
 CONVOY_MS = 25
 """No request begins after this time."""

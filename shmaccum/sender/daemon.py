@@ -4,7 +4,7 @@
 The keeper starts it as ``python -I shmaccum/sender/daemon.py``. Standard input has one JSON object:
 
 ``root``     the folder from which the parent imported ``shmaccum``; the daemon imports the same one
-``path``     the folders of the parent in which the dependencies are (`shmaccum.keeper.inheritance` chooses them)
+``path``     the folders of the parent in which the dependencies are (`shmaccum.supervisor.inheritance` chooses them)
 ``umask``    of the files that the sender creates: no wider than the arena
 ``secrets``  options of the sink that neither a command line nor an environment may have
 

@@ -28,19 +28,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from shmaccum import clock
 from shmaccum._native import Batch, SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.places import Places
 from shmaccum.arena.reports import Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
+from shmaccum.common import clock
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError
-from shmaccum.segment_log.directory import LogDirectory
-from shmaccum.segment_log.permissions import make_folder_of_arena
-from shmaccum.segment_log.producer_state import Refusal
-from shmaccum.segment_log.reader import LogReader
-from shmaccum.segment_log.record_writer import MadeBatch, NewRecord, make_batch
+from shmaccum.log.files.directory import LogDirectory
+from shmaccum.log.files.permissions import make_folder_of_arena
+from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.reader import LogReader
+from shmaccum.log.files.record_writer import MadeBatch, NewRecord, make_batch
 from shmaccum.sender.lending import Quarantine, damage_of, let_go
 
 PREFIX = "__shmaccum.errors."

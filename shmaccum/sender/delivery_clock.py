@@ -21,10 +21,10 @@ from collections.abc import Callable
 
 from shmaccum import _native
 from shmaccum._native import SenderHalf
+from shmaccum.common.units import format_duration_ns
 from shmaccum.config import SenderOptions
 from shmaccum.sender.backoff import NS_PER_MS
-from shmaccum.sinks.sink import Sink
-from shmaccum.units import format_duration_ns
+from shmaccum.sender.sinks.sink import Sink
 
 logger = logging.getLogger("shmaccum.sender")
 

@@ -24,7 +24,7 @@ from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
-from shmaccum.sinks.sink import Sink, check_is_same_sink
+from shmaccum.sender.sinks.sink import Sink, check_is_same_sink
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -12,12 +12,12 @@ from __future__ import annotations
 import contextlib
 import time
 
-from shmaccum import clock
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
+from shmaccum.common import clock
+from shmaccum.common.units import format_count
 from shmaccum.exceptions import SenderBusyError
-from shmaccum.units import format_count
 
 ROLE_TIMEOUT_S = 5.0
 """A sender that lives longer than that has not refused the arena."""

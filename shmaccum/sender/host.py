@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sender as its sink sees it (sinks/sink.py: SinkHost)."""
+"""The sender as its sink sees it (sender/sinks/sink.py: SinkHost)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shmaccum.arena.doorbell import Doorbell
 from shmaccum.arena.places import Places
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import TransactionWhy
+from shmaccum.common.units import format_count
 from shmaccum.config import SenderOptions
-from shmaccum.sender.supervisor import Supervisor
-from shmaccum.units import format_count
+from shmaccum.sender.systemd import Supervisor
 
 logger = logging.getLogger("shmaccum.sender")
 
@@ -42,7 +42,7 @@ class Repeats:
 
 
 class ArenaTransactions:
-    """The transactions of an arena, as the sink sees them (sinks/sink.py: HostTransactions).
+    """The transactions of an arena, as the sink sees them (sender/sinks/sink.py: HostTransactions).
 
     Args:
         half: holds the role.

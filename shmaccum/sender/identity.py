@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from shmaccum import _native
 from shmaccum._native import SenderHalf
-from shmaccum.format.batch_header import PRODUCER_EPOCH_MAX
+from shmaccum.common.format.batch_header import PRODUCER_EPOCH_MAX
 from shmaccum.sender.lending import Lending
-from shmaccum.sinks.sink import NO_PRODUCER_ID, Sink
+from shmaccum.sender.sinks.sink import NO_PRODUCER_ID, Sink
 
 
 class ProducerIdentity:

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from shmaccum import _native
 from shmaccum._native import Batch, SenderHalf, crc32c, records_time
 from shmaccum.arena.places import Places
+from shmaccum.common.format.batch_header import CRC_START, HEADER_SIZE, read_header
+from shmaccum.common.units import format_count
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
-from shmaccum.format.batch_header import CRC_START, HEADER_SIZE, read_header
-from shmaccum.sinks.sink import WireBatch
-from shmaccum.units import format_count
+from shmaccum.sender.sinks.sink import WireBatch
 
 logger = logging.getLogger("shmaccum.sender")
 

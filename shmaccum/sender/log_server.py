@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.sinks.sink import LogEnds, Sink
+from shmaccum.sender.sinks.sink import LogEnds, Sink
 
 if TYPE_CHECKING:
-    from shmaccum.serving.server_thread import ServerThread
+    from shmaccum.log.server.server_thread import ServerThread
 
 
 def serve_log(sink: Sink, listen: str) -> ServerThread:
@@ -28,7 +28,7 @@ def serve_log(sink: Sink, listen: str) -> ServerThread:
             f"listen={listen} serves a log, and the sink {sink.name or type(sink).__name__} is none: leave listen out, "
             "or deliver to log:DIR"
         )
-    from shmaccum.serving.server_thread import ServerThread  # with kafka-python, which a mere sender does without
+    from shmaccum.log.server.server_thread import ServerThread  # with kafka-python, which a mere sender does without
 
     directory, options = served
     return ServerThread(directory, listen, options)

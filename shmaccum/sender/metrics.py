@@ -3,7 +3,7 @@
 
 They are of the whole host, since one sender delivers for all of its processes; those of a topic have its name behind
 theirs: ``record-send-total.topic-NAME``. There are no more topics than the arena's registry has room for (topic_count).
-Totals count from the sender's start, the rest is of late (`shmaccum.sinks.sensors`).
+Totals count from the sender's start, the rest is of late (`shmaccum.sender.sinks.sensors`).
 
 `Sink.metrics` has the numbers that only the sink knows (requests, connections, compression). Where both have a number,
 the sink's is right. Here a batch counts as it lies in the arena, which is how it goes unless the sink compresses it.
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from shmaccum.format.batch_header import HEADER_SIZE
-from shmaccum.sinks.convoy import LaneReport
-from shmaccum.sinks.sensors import Sensor
-from shmaccum.sinks.sink import Appended, Pumped, WireBatch
+from shmaccum.common.format.batch_header import HEADER_SIZE
+from shmaccum.sender.sinks.convoy import LaneReport
+from shmaccum.sender.sinks.sensors import Sensor
+from shmaccum.sender.sinks.sink import Appended, Pumped, WireBatch
 
 NS_PER_MS = 1_000_000
 TRANSACTION_TIMES = {

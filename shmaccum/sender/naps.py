@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from shmaccum import _native
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
-from shmaccum.sinks.sink import Sink, WireBatch
+from shmaccum.sender.sinks.sink import Sink, WireBatch
 
 NAP_NS = NS_PER_MS
 LONG_NAP_NS = 5 * NS_PER_MS

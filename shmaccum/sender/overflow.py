@@ -46,19 +46,20 @@ from shmaccum._native import Batch, LogEnd, SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
+from shmaccum.common.durability import sync_folder
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.common.units import format_count
 from shmaccum.config import LogSinkOptions, SenderOptions
 from shmaccum.config.sender import OVERFLOW_KIND
-from shmaccum.durability import sync_folder
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError, ShmaccumError
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.segment_log.directory import LogDirectory
-from shmaccum.segment_log.file_names import OVERFLOW_FOLDER, is_ours
-from shmaccum.segment_log.partition_log import PartitionLog
-from shmaccum.segment_log.permissions import make_folder, make_folder_of_arena
-from shmaccum.segment_log.producer_state import KEPT_COUNT, SEQUENCE_MASK, Refusal
-from shmaccum.segment_log.reader import LogReader
-from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.directory import LogDirectory
+from shmaccum.log.files.file_names import OVERFLOW_FOLDER, is_ours
+from shmaccum.log.files.partition_log import PartitionLog
+from shmaccum.log.files.permissions import make_folder, make_folder_of_arena
+from shmaccum.log.files.producer_state import KEPT_COUNT, SEQUENCE_MASK, Refusal
+from shmaccum.log.files.reader import LogReader
+from shmaccum.log.files.regular_files import open_regular
 from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, Shipment, spilled_of
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
@@ -68,10 +69,9 @@ from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
+from shmaccum.sender.sinks.convoy import LaneReport, LaneState
+from shmaccum.sender.sinks.sink import Ack, Appended, Sink, Verdict, WireBatch
 from shmaccum.sender.spill_file import Row, SpillFile
-from shmaccum.sinks.convoy import LaneReport, LaneState
-from shmaccum.sinks.sink import Ack, Appended, Sink, Verdict, WireBatch
-from shmaccum.units import format_count
 
 SPILL_SIZE_MAX = 16 << 20
 """Bytes that are drained at once."""

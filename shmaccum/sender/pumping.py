@@ -25,7 +25,7 @@ from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.lending import Lending
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.naps import Naps
-from shmaccum.sinks.sink import Limits, Loan, Pumped, Repayment, Sockets, Unanswered, WireBatch
+from shmaccum.sender.sinks.sink import Limits, Loan, Pumped, Repayment, Sockets, Unanswered, WireBatch
 
 NS_PER_S = 1_000_000_000
 RUN_NS = 1000 * NS_PER_MS

@@ -38,11 +38,11 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from shmaccum import clock
 from shmaccum._native import Batch, SenderHalf
 from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
 from shmaccum.arena.results_bell import ResultsBell
+from shmaccum.common import clock
 from shmaccum.config import SenderOptions
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff, Trouble
 from shmaccum.sender.delivery_clock import DeliveryClock
@@ -55,10 +55,10 @@ from shmaccum.sender.metrics import SenderMetrics, transaction_times
 from shmaccum.sender.naps import Naps
 from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.sender.settling import Settling
+from shmaccum.sender.sinks.convoy import LaneReport
+from shmaccum.sender.sinks.sink import Ack, Acks, Appended, LogEnds, Sink, Sockets, Verdict, WireBatch
 from shmaccum.sender.splitting import Splitting
 from shmaccum.sender.topics import TopicPublisher
-from shmaccum.sinks.convoy import LaneReport
-from shmaccum.sinks.sink import Ack, Acks, Appended, LogEnds, Sink, Sockets, Verdict, WireBatch
 
 if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters

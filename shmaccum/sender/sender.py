@@ -18,7 +18,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
-from shmaccum import clock
 from shmaccum._native import SenderHalf
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import Doorbell, wait_readable
@@ -28,8 +27,11 @@ from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.arena.semaphores import remove_orphans
 from shmaccum.arena.sender_state import readable_name
+from shmaccum.common import clock
+from shmaccum.common.cooperative import refuse_greenlets
+from shmaccum.common.questions import Questions
+from shmaccum.common.units import format_count, format_duration_ns
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
-from shmaccum.cooperative import refuse_greenlets
 from shmaccum.exceptions import (
     InvalidArgumentError,
     LogBusyError,
@@ -39,28 +41,26 @@ from shmaccum.exceptions import (
     ShmaccumError,
 )
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
-from shmaccum.questions import Questions
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.closing import Closing
 from shmaccum.sender.ending import ENDING_STATES, check_transactions
 from shmaccum.sender.host import Host, logger
 from shmaccum.sender.log_server import serve_log
 from shmaccum.sender.rounds import NS_PER_S, Rounds
-from shmaccum.sender.supervisor import Supervisor
-from shmaccum.sinks import open_sink
-from shmaccum.sinks.names import expect_sink, living_sender, name_in_arena
-from shmaccum.sinks.sink import Sink
-from shmaccum.units import format_count, format_duration_ns
+from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks.names import expect_sink, living_sender, name_in_arena
+from shmaccum.sender.sinks.sink import Sink
+from shmaccum.sender.systemd import Supervisor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from shmaccum.arena.stalled import StallWatch
     from shmaccum.config.dicts import SenderOptionsDict
-    from shmaccum.keeper.stalled import StallWatch
+    from shmaccum.log.server.server_thread import ServerThread
     from shmaccum.observe.server import MetricsServer
     from shmaccum.sender.dead_letters import DeadLetters
     from shmaccum.sender.overflow import Overflow
-    from shmaccum.serving.server_thread import ServerThread
 
 IDLE_LOOKS = 10
 CLOSE_TIMEOUT_S = 5.0
@@ -308,7 +308,7 @@ class Sender:
                 stalls.look()
 
     def _stall_watch(self, watch: SenderWatch, limit_ms: int) -> StallWatch:
-        from shmaccum.keeper.stalled import StallWatch  # a sender that is no such standby starts without it
+        from shmaccum.arena.stalled import StallWatch  # a sender that is no such standby starts without it
 
         return StallWatch(self.arena, watch, limit_ms)
 

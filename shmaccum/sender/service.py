@@ -18,8 +18,8 @@ from typing import Any
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.exceptions import ArenaNotFoundError
 from shmaccum.sender.sender import Sender, others_are_attached
-from shmaccum.sender.supervisor import Supervisor
-from shmaccum.sinks import open_sink
+from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.systemd import Supervisor
 
 PROCESS_NAME = "shmaccum-sender"
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)

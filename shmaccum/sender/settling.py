@@ -30,8 +30,8 @@ from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_ru
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
+from shmaccum.sender.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
 from shmaccum.sender.splitting import Splitting, is_part
-from shmaccum.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
 
 if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters

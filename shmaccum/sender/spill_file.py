@@ -38,11 +38,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, final
 
 from shmaccum._native import crc32c
-from shmaccum.durability import sync_folder
+from shmaccum.common.durability import sync_folder
 from shmaccum.exceptions import LogError
-from shmaccum.segment_log.producer_state import SEQUENCE_MASK
-from shmaccum.segment_log.regular_files import is_file_at, open_regular
-from shmaccum.segment_log.small_files import replace_file_synced, write_all
+from shmaccum.log.files.producer_state import SEQUENCE_MASK
+from shmaccum.log.files.regular_files import is_file_at, open_regular
+from shmaccum.log.files.small_files import replace_file_synced, write_all
 
 HEAD_SIZE = 4096
 POSITION_SIZE = 64

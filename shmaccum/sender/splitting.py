@@ -20,7 +20,7 @@ from __future__ import annotations
 from shmaccum._native import Batch, SenderHalf
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.sender.lending import Lending
-from shmaccum.sinks.sink import WireBatch
+from shmaccum.sender.sinks.sink import WireBatch
 
 
 def node_end(first_record: int, record_count: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from shmaccum import _native
 from shmaccum.exceptions import UnknownTopicError
-from shmaccum.sinks.sink import Sink
+from shmaccum.sender.sinks.sink import Sink
 
 REFRESH_NS = 5_000_000_000
 ASK_AGAIN_NS = 5_000_000

@@ -23,17 +23,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from shmaccum.arena import Arena, tables
 from shmaccum.arena.slot_word import SLOT_STATES
+from shmaccum.common.format.batch_header import HEADER_SIZE
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.common.units import format_count
 from shmaccum.config import LONG_MAX, SparkSourceOptions
 from shmaccum.exceptions import ArenaError, CorruptArenaError, CorruptLogError, InvalidArgumentError
-from shmaccum.format.batch_header import HEADER_SIZE
-from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.log.files.columns import RecordColumns, decode_columns
+from shmaccum.log.files.log_batch import Decodable
 from shmaccum.observe.inspection import LEGAL_TOPIC, WAITING_STATES, Inspector, SlotFacts
-from shmaccum.segment_log.columns import RecordColumns, decode_columns
-from shmaccum.segment_log.log_batch import Decodable
 from shmaccum.spark.columns import BATCH_COLUMNS, source_schema
 from shmaccum.spark.positions import partition_test
 from shmaccum.spark.record_batches import ColumnBuilder, runs
-from shmaccum.units import format_count
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@
 The staging lies in the log directory itself, or, for a cluster of Kafka, in ``stagingPath``. `kafka_commit` applies it
 there.
 
-A transaction (`shmaccum.segment_log.transactions`) has a name that stays when Spark starts anew. The name of a
+A transaction (`shmaccum.log.files.transactions`) has a name that stays when Spark starts anew. The name of a
 micro-batch is the query's id, which is in its checkpoint, and the batch id. The name of a batch job is a uuid that is
 made when the job is planned, or comes from the user's options. Spark runs a micro-batch again with the same id until
 its commit came back; the second commit changes nothing, and the records that its tasks staged are deleted.
@@ -27,7 +27,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from shmaccum.exceptions import InvalidArgumentError, TransactionOverError
-from shmaccum.segment_log import TransactionId, Winner, transactions
+from shmaccum.log.files import TransactionId, Winner, transactions
 from shmaccum.spark.settings import SinkSettings
 from shmaccum.spark.staged_task import remove_arenas, sink_options, stage
 from shmaccum.spark.writers import SinkPlan, StreamWriterBase

@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator
 
 from shmaccum.exceptions import GroupBusyError
-from shmaccum.groups.membership import Assignors, Membership
-from shmaccum.groups.offsets_file import Committed
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
+from shmaccum.log.groups.membership import Assignors, Membership
+from shmaccum.log.groups.offsets_file import Committed
 from shmaccum.spark.positions import Positions
 
 logger = logging.getLogger(__name__)

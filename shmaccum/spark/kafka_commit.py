@@ -39,15 +39,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import final
 
+from shmaccum.common.format.group_offsets import GroupMember, OffsetToCommit
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError, LogError, TransactionNotAppliedError
-from shmaccum.format.group_offsets import GroupMember, OffsetToCommit
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import TransactionId, Winner, transactions
-from shmaccum.segment_log.applying import Staged, sweep
-from shmaccum.segment_log.transaction_files import Decision, TransactionFiles
-from shmaccum.sinks import split_url
-from shmaccum.sinks.kafka.transaction.protocol import Outcome, TransactionProtocol
-from shmaccum.sinks.sink import WireBatch
+from shmaccum.log.files import TransactionId, Winner, transactions
+from shmaccum.log.files.applying import Staged, sweep
+from shmaccum.log.files.transaction_files import Decision, TransactionFiles
+from shmaccum.sender.sinks import split_url
+from shmaccum.sender.sinks.kafka.transaction.protocol import Outcome, TransactionProtocol
+from shmaccum.sender.sinks.sink import WireBatch
 from shmaccum.spark.kafka_session import KafkaSession, wire_of
 from shmaccum.spark.settings import SinkSettings
 
@@ -59,7 +59,7 @@ NOTHING = 0
 def conclude(settings: SinkSettings, transaction: TransactionId, winners: Sequence[Winner]) -> None:
     """Decides for these winners, and comes back when Kafka has committed their records.
 
-    Idempotent, as `shmaccum.segment_log.transactions.conclude`.
+    Idempotent, as `shmaccum.log.files.transactions.conclude`.
 
     Raises:
         TransactionOverError: it was aborted.

@@ -22,17 +22,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from shmaccum import clock
+from shmaccum.common import clock
+from shmaccum.common.format.batch_header import HEADER_SIZE, TRANSACTIONAL, sealed_header
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import TransactionNotAppliedError
-from shmaccum.format.batch_header import HEADER_SIZE, TRANSACTIONAL, sealed_header
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogBatch
-from shmaccum.segment_log.producer_state import SEQUENCE_MASK
-from shmaccum.sinks.kafka.sink import KafkaSink
-from shmaccum.sinks.kafka.transaction.protocol import Failure
-from shmaccum.sinks.kafka.transaction.requests import Producer
-from shmaccum.sinks.sink import Ack, Verdict, WireBatch, each_ack
+from shmaccum.log.files import LogBatch
+from shmaccum.log.files.producer_state import SEQUENCE_MASK
+from shmaccum.sender.sinks.kafka.sink import KafkaSink
+from shmaccum.sender.sinks.kafka.transaction.protocol import Failure
+from shmaccum.sender.sinks.kafka.transaction.requests import Producer
+from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch, each_ack
 
 logger = logging.getLogger(__name__)
 

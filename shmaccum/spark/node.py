@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from shmaccum.arena import SIZES, Arena
+from shmaccum.common.units import format_size
 from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.producer import Producer
-from shmaccum.units import format_size
 
 logger = logging.getLogger(__name__)
 

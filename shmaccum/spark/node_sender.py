@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node has a sender while a task writes.
 
-With ``sender=auto`` the node's keeper (`shmaccum.keeper`) starts a sender where there is none, and again when it dies.
+With ``sender=auto`` the node's keeper (`shmaccum.supervisor`) starts a sender where there is none, and again when it
+dies.
 All tasks of a node keep one, and exactly one of them starts it. With ``sender=external`` nothing is started: a task
 that waits for records fails when there was no sender for ``max_block_ms``.
 """
@@ -10,12 +11,12 @@ from __future__ import annotations
 
 from typing import final
 
-from shmaccum import clock
 from shmaccum.arena import Arena
+from shmaccum.common import clock
 from shmaccum.exceptions import SenderNotStartedError
-from shmaccum.keeper import Recipe, SenderKeeper
 from shmaccum.spark.node import on_this_node
 from shmaccum.spark.settings import SinkSettings
+from shmaccum.supervisor import Recipe, SenderKeeper
 
 
 @final

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
-from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.spark.positions import Positions
 
 

@@ -13,11 +13,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import SparkSourceOptions
 from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, OffsetOutOfRangeError
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogReader, PartitionReader
-from shmaccum.segment_log.topic_ids import TopicIds
+from shmaccum.log.files import LogReader, PartitionReader
+from shmaccum.log.files.topic_ids import TopicIds
 
 Positions: TypeAlias = dict[TopicPartition, int]
 Offsets: TypeAlias = dict[str, dict[str, int]]

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import SparkSourceOptions
 from shmaccum.exceptions import (
     InvalidArgumentError,
@@ -23,8 +24,7 @@ from shmaccum.exceptions import (
     OffsetOutOfRangeError,
     ShmaccumError,
 )
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
 from shmaccum.spark.group_offsets import commit, read_committed
 from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges
 from shmaccum.spark.positions import (

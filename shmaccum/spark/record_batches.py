@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogBatch, LogReader
-from shmaccum.segment_log.columns import BytesColumn, HeaderColumn, RecordColumns, decode_columns
-from shmaccum.segment_log.reader import Cursor
-from shmaccum.segment_log.walk import OffsetRange
+from shmaccum.log.files import LogBatch, LogReader
+from shmaccum.log.files.columns import BytesColumn, HeaderColumn, RecordColumns, decode_columns
+from shmaccum.log.files.reader import Cursor
+from shmaccum.log.files.walk import OffsetRange
 from shmaccum.spark.columns import arrow_schema, source_schema
 from shmaccum.spark.planning import LogRange
 

@@ -25,8 +25,8 @@ from shmaccum.config import (
     parse_together,
 )
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.segment_log import TransactionId
-from shmaccum.sinks import sink_options_type, sink_type, split_url
+from shmaccum.log.files import TransactionId
+from shmaccum.sender.sinks import sink_options_type, sink_type, split_url
 
 CHECKPOINT = "checkpointlocation"
 OF_SPARK = {CHECKPOINT, "queryname"}

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple, final
 from shmaccum.arena import Arena
 from shmaccum.config import ArenaOptions, LogSinkOptions
 from shmaccum.exceptions import ArenaError, RecordTooLargeError, SenderNotStartedError
+from shmaccum.log.files import StagedAttempt, TransactionId, Winner
+from shmaccum.log.files.partition_folders import partitions_of
+from shmaccum.log.files.transaction_files import TransactionFiles
 from shmaccum.producer import Producer
-from shmaccum.segment_log import StagedAttempt, TransactionId, Winner
-from shmaccum.segment_log.partition_folders import partitions_of
-from shmaccum.segment_log.transaction_files import TransactionFiles
 from shmaccum.sender import Sender
-from shmaccum.sinks import split_url
-from shmaccum.sinks.log import LogSink, followed
+from shmaccum.sender.sinks import split_url
+from shmaccum.sender.sinks.log import LogSink, followed
 from shmaccum.spark.settings import SinkSettings
 from shmaccum.spark.task_writer import RowAppender
 

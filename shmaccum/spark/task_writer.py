@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 
-from shmaccum import clock
 from shmaccum.arena.delivery_span import NS_PER_S, DeliveryClock
+from shmaccum.common import clock
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.common.units import format_count
 from shmaccum.exceptions import FlushTimeoutError, InvalidArgumentError
-from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries, OffsetRange
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S
 from shmaccum.spark.node import node_producer
 from shmaccum.spark.node_sender import NodeSender
 from shmaccum.spark.settings import SinkSettings, sink_settings
-from shmaccum.units import format_count
 
 PIECE_FRACTION = 16
 """One call appends at most the arena's buffer memory divided by this."""

@@ -21,7 +21,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.producer.deliveries import OffsetRange
 from shmaccum.spark.columns import sink_columns
 from shmaccum.spark.settings import SinkSettings

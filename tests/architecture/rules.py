@@ -28,16 +28,15 @@ NATIVE_FOLDERS = {
     "arena": ("base", "format"),
     "producer": ("base", "format", "arena"),
     "broker": ("base", "format"),
-    "sender": ("base", "format", "broker", "log", "shipping", "arena"),
-    "shipping": ("base", "format", "broker"),
+    "sender": ("base", "format", "broker", "log", "arena"),
     "python/common": ("base", "format", "arena"),
     "python/arena": ("base", "format", "arena", "python/common"),
     "python/producer": ("base", "format", "arena", "producer", "python/common"),
     "python/sender": (
-        *("base", "format", "broker", "log", "shipping", "arena", "sender"),
+        *("base", "format", "broker", "log", "arena", "sender"),
         *("python/common", "python/log"),
     ),
-    "python/log": ("base", "format", "broker", "log", "shipping", "python/common"),
+    "python/log": ("base", "format", "broker", "log", "python/common"),
 }
 # The module names every type, so it includes all rooms.
 NATIVE_MODULE = PurePosixPath("native/python/module.c")
@@ -193,11 +192,11 @@ REPLACEABLE_CLOCK = re.compile(r"(?<!clock of )\btime\.monotonic|\bfrom time imp
 
 
 def replaceable_clock(path: PurePosixPath, text: str) -> Iterator[str]:
-    """Waits read shmaccum/clock.py, for packages that make clocks stand still replace time.monotonic."""
-    if path == PurePosixPath("shmaccum/clock.py"):
+    """Waits read shmaccum/common/clock.py, for packages that make clocks stand still replace time.monotonic."""
+    if path == PurePosixPath("shmaccum/common/clock.py"):
         return
     for match in REPLACEABLE_CLOCK.finditer(text):
-        yield f"line {line_number(text, match.start())} reads time.monotonic: use shmaccum.clock"
+        yield f"line {line_number(text, match.start())} reads time.monotonic: use shmaccum.common.clock"
 
 
 def docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -259,9 +258,9 @@ def pyspark_outside_spark(path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 # The wire to brokers.
-KAFKA_LIBRARY = PurePosixPath("shmaccum/sinks/kafka/library")
-KAFKA_PACKAGE = PurePosixPath("shmaccum/kafka_package.py")
-KAFKA_MESSAGES = PurePosixPath("shmaccum/serving/messages.py")
+KAFKA_LIBRARY = PurePosixPath("shmaccum/sender/sinks/kafka/library")
+KAFKA_PACKAGE = PurePosixPath("shmaccum/common/kafka_package.py")
+KAFKA_MESSAGES = PurePosixPath("shmaccum/log/server/messages.py")
 # The producer that raises kafka-python's exceptions.
 KAFKA_PYTHON_COMPAT = PurePosixPath("shmaccum/compat/kafka_python.py")
 
@@ -287,40 +286,51 @@ def bare_select(path: PurePosixPath, text: str) -> Iterator[str]:
 ABOVE_LOGS = {
     "shmaccum.producer",
     "shmaccum.sender",
-    "shmaccum.sinks",
-    "shmaccum.shipping",
-    "shmaccum.keeper",
-    "shmaccum.kept_producer",
+    "shmaccum.sender.sinks",
+    "shmaccum.sender.shipping",
+    "shmaccum.supervisor",
+    "shmaccum.supervisor.kept_producer",
     "shmaccum.relay",
     "shmaccum.observe",
     "shmaccum.cli",
     "shmaccum.spark",
 }
 KEPT_APART = {
-    "shmaccum.arena": {*ABOVE_LOGS, "shmaccum.segment_log"},
-    "shmaccum.producer": {"shmaccum.sender", "shmaccum.sinks", "shmaccum.aio", "shmaccum.compat"},
-    "shmaccum.aio": {"shmaccum.sender", "shmaccum.sinks", "shmaccum.compat", "shmaccum.cli", "shmaccum.spark"},
+    "shmaccum.arena": {*ABOVE_LOGS, "shmaccum.log.files"},
+    "shmaccum.producer": {"shmaccum.sender", "shmaccum.sender.sinks", "shmaccum.aio", "shmaccum.compat"},
+    "shmaccum.aio": {"shmaccum.sender", "shmaccum.sender.sinks", "shmaccum.compat", "shmaccum.cli", "shmaccum.spark"},
     "shmaccum.compat": {
         "shmaccum.sender",
-        "shmaccum.segment_log",
-        "shmaccum.serving",
-        "shmaccum.consumer",
+        "shmaccum.log.files",
+        "shmaccum.log.server",
+        "shmaccum.log.consumer",
         "shmaccum.observe",
         "shmaccum.cli",
         "shmaccum.spark",
     },
-    "shmaccum.sender": {"shmaccum.producer", "shmaccum.kept_producer"},
-    "shmaccum.sinks": {"shmaccum.serving", "shmaccum.sender", "shmaccum.producer", "shmaccum.kept_producer"},
-    "shmaccum.keeper": {"shmaccum.sender"},
-    "shmaccum.keeper.keeper": {"shmaccum.producer"},
-    "shmaccum.keeper.start": {"shmaccum.producer"},
-    "shmaccum.segment_log": {*ABOVE_LOGS, "shmaccum.groups", "shmaccum.consumer", "shmaccum.serving", "shmaccum.arena"},
-    "shmaccum.groups": {*ABOVE_LOGS, "shmaccum.arena", "shmaccum.consumer", "shmaccum.serving"},
-    "shmaccum.consumer": {*ABOVE_LOGS, "shmaccum.arena", "shmaccum.serving"},
-    "shmaccum.serving": ABOVE_LOGS,
+    "shmaccum.sender": {"shmaccum.producer", "shmaccum.supervisor.kept_producer"},
+    "shmaccum.sender.sinks": {
+        "shmaccum.log.server",
+        "shmaccum.sender",
+        "shmaccum.producer",
+        "shmaccum.supervisor.kept_producer",
+    },
+    "shmaccum.supervisor": {"shmaccum.sender"},
+    "shmaccum.supervisor.keeper": {"shmaccum.producer"},
+    "shmaccum.supervisor.start": {"shmaccum.producer"},
+    "shmaccum.log.files": {
+        *ABOVE_LOGS,
+        "shmaccum.log.groups",
+        "shmaccum.log.consumer",
+        "shmaccum.log.server",
+        "shmaccum.arena",
+    },
+    "shmaccum.log.groups": {*ABOVE_LOGS, "shmaccum.arena", "shmaccum.log.consumer", "shmaccum.log.server"},
+    "shmaccum.log.consumer": {*ABOVE_LOGS, "shmaccum.arena", "shmaccum.log.server"},
+    "shmaccum.log.server": ABOVE_LOGS,
 }
 """A package or module -> the packages and modules that it may not import."""
-SINKS = "shmaccum.sinks"
+SINKS = "shmaccum.sender.sinks"
 """A row for a package around the sinks does not count for them: others may make a sink, and start no sender."""
 
 
@@ -345,7 +355,7 @@ def crossing_import(path: PurePosixPath, text: str) -> Iterator[str]:
                 yield f"{package} may not import {name}"
 
 
-SEGMENT_LOG = PurePosixPath("shmaccum/segment_log")
+SEGMENT_LOG = PurePosixPath("shmaccum/log/files")
 PATH_METHODS = {"read_bytes", "read_text", "write_bytes", "write_text"}
 
 

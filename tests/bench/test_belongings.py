@@ -23,9 +23,9 @@ from tests.support.processes import WATCHDOG_S, wait_until
 MAKES_EVERYTHING = """
 import os, subprocess, sys, tempfile, time
 from pathlib import Path
-from bench.arenas import temporary_arena
+from bench.parts.arenas import temporary_arena
 from bench.harness.belongings import BUILD, new_name
-from bench.segments import lasting_folder
+from bench.parts.segments import lasting_folder
 from shmaccum.sender import Sender
 
 BUILD.mkdir(parents=True, exist_ok=True)

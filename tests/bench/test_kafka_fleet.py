@@ -8,7 +8,7 @@ from multiprocessing import Pipe
 import pytest
 
 from bench.harness.form import VARIABLE, job_seconds
-from bench.kafka_fleet import KEYS, Job, serve_jobs
+from bench.parts.kafka_fleet import KEYS, Job, serve_jobs
 from tests.support.processes import WATCHDOG_S
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from bench import machines, page
 from bench.__main__ import chosen, parse
+from bench.harness import machines, page
 from bench.harness.asking import find_question, question_names
 from bench.harness.measuring import measure
 from bench.harness.question import Contender, Figure, Goal, Question
 from bench.harness.results import RESULTS, Answer, answer, load, save
 from bench.harness.table import spell
 
-ADVICE = "python -m bench.page"
+ADVICE = "python -m bench.harness.page"
 SMALL = 20_000
 MACHINE = {
     "cpu": "a model",
@@ -139,7 +139,7 @@ def test_rows_of_other_machines_are_figures_of_questions() -> None:
 def test_results_of_another_machine_need_its_name(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["bench.page", "--beside", "somewhere"])
+    monkeypatch.setattr("sys.argv", ["bench.harness.page", "--beside", "somewhere"])
     with pytest.raises(SystemExit):
         page.main()
     assert "--beside and --machine belong together: give both" in capsys.readouterr().err
@@ -152,7 +152,7 @@ def test_the_page_is_one_that_people_finish() -> None:
 
 
 def test_a_kept_answer_is_shown_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["bench.page", "--show", "producer_send"])
+    monkeypatch.setattr("sys.argv", ["bench.harness.page", "--show", "producer_send"])
     page.main()
     shown = capsys.readouterr().out
     assert all(series.contender in shown for series in load()["producer_send"].series)

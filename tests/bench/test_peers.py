@@ -16,14 +16,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench import jvm, packages, peers
+from bench import peers
+from bench.harness import jvm, packages
 from bench.harness.machine import machine
 from bench.harness.measuring import measure
 from bench.harness.question import Contender, Figure, Guarantees, Question, UnavailableError
 from bench.harness.results import Answer, answer, from_json, to_json
 from bench.harness.table import render
+from bench.parts.queues import Product, Queue, Send, SendMany, Take
 from bench.peers import kafka_java, multiprocessing_queue
-from bench.queues import Product, Queue, Send, SendMany, Take
 
 WORKS = {"send", "send_many", "drained", "append", "kafka", "latency"}
 GUARANTEES = Guarantees(record="copy", order="queue", checksum="none", kill="lost")

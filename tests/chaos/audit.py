@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shmaccum.segment_log.columns import BytesColumn, decode_columns
-from shmaccum.segment_log.log_batch import LogBatch
-from shmaccum.segment_log.reader import LogReader
+from shmaccum.log.files.columns import BytesColumn, decode_columns
+from shmaccum.log.files.log_batch import LogBatch
+from shmaccum.log.files.reader import LogReader
 from tests.chaos.ledger import (
     ACKNOWLEDGED,
     AUTHORS_MAX,

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from shmaccum.arena import Arena, VerifyDepth
-from shmaccum.segment_log.inspection import check_log
+from shmaccum.log.files.inspection import check_log
 from tests.chaos.audit import audit
 from tests.chaos.delays import Stops, judge
 from tests.chaos.ledger import (

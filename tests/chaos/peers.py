@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shmaccum.arena import Arena
+from shmaccum.log.files.reader import LogReader
 from shmaccum.producer import Producer
-from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from tests.chaos.ledger import VALUE
 from tests.support.processes import wait_until

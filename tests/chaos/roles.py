@@ -16,15 +16,15 @@ from typing import Any
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import LogPartitionNotFoundError, NotALogError, ResultExpiredError
+from shmaccum.log.files.reader import LogReader
+from shmaccum.log.server import LogServer
 from shmaccum.observe.inspection import Inspector
 from shmaccum.observe.observation import Observer
 from shmaccum.producer import Producer
-from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sender.pumping import Carried, Pumping
-from shmaccum.serving import LogServer
-from shmaccum.sinks import Sink, open_sink
-from shmaccum.sinks.sink import Loan
+from shmaccum.sender.sinks import Sink, open_sink
+from shmaccum.sender.sinks.sink import Loan
 from tests.chaos.ledger import (
     ACKNOWLEDGED,
     BEGUN,

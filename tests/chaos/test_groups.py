@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups.offsets_file import OffsetsFile
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.groups.offsets_file import OffsetsFile
 from tests.chaos.group_member import HEARTBEAT_MS, SESSION_MS
 from tests.support.processes import wait_until
 

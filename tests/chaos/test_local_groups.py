@@ -22,11 +22,11 @@ from typing import NamedTuple
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.consumer import Consumer
-from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.consumer import Consumer
+from shmaccum.log.files import LogDirectory, LogReader
 from shmaccum.producer import Producer
 from shmaccum.relay import Relay
-from shmaccum.segment_log import LogDirectory, LogReader
 from shmaccum.sender import Sender
 from tests.support.processes import wait_until
 

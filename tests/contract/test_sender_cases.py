@@ -3,7 +3,7 @@
 
 Each test names the case it is. Those of Kafka's that are not here, and why:
 
-* everything transactional (the transaction is the arena's: tests/unit/test_producer_transactions.py);
+* everything transactional (the transaction is the arena's: tests/unit/producer/test_producer_transactions.py);
 * testQuotaMetrics, testNodeLatencyStats, testMetadataTopicExpiry, testNodeNotReady, testClusterAuthorization...,
   testUnsupportedVersion..., testWhenProduceResponseReturnsWithALeaderShipChange...: nodes, connections and
   protocol versions belong to a sink (Kafka's sink has them);
@@ -22,7 +22,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.reports import INNOCENT
 from shmaccum.arena.results import BatchResult
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE
-from shmaccum.sinks.sink import Ack, Verdict, WireBatch
+from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
 from tests.support.sender import ScriptedSink, Sending, refuse, rests_of, retry, too_large
 
 DELIVERY_TIMEOUT_MS = 1500

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of sinks (shmaccum/sinks/sink.py), held against every sink there is by a sender and an arena.
+"""The contract of sinks (shmaccum/sender/sinks/sink.py), held against every sink there is by a sender and an arena.
 
 A sink that is not among `KINDS` is tried by adding a line there. The borrower of a socket is Python here. The fate of
 batches is the same when the pump carries them: `tests/kafka/test_paths.py` holds both paths to it.
@@ -26,11 +26,10 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.sender.host import Host
 from shmaccum.sender.lending import Lending
-from shmaccum.sender.supervisor import Supervisor
-from shmaccum.sinks import Ack, Sink, Verdict, WireBatch, open_sink
-from shmaccum.sinks.kafka.sink import KafkaSink
-from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import (
+from shmaccum.sender.sinks import Ack, Sink, Verdict, WireBatch, open_sink
+from shmaccum.sender.sinks.kafka.sink import KafkaSink
+from shmaccum.sender.sinks.memory import MemorySink
+from shmaccum.sender.sinks.sink import (
     IDENTITY_SIZE,
     Acks,
     Loan,
@@ -39,6 +38,7 @@ from shmaccum.sinks.sink import (
     Unanswered,
     each_ack,
 )
+from shmaccum.sender.systemd import Supervisor
 from tests.kafka.fake_broker import Arrived, Reply, fake_cluster
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import drain

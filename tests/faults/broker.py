@@ -9,8 +9,8 @@ import uuid
 from multiprocessing.connection import Connection
 from typing import Any
 
-from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import Verdict
+from shmaccum.sender.sinks.memory import MemorySink
+from shmaccum.sender.sinks.sink import Verdict
 from tests.kafka.fake_broker import Arrived, FakeCluster, Reply
 
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45

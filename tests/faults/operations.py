@@ -20,16 +20,16 @@ from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import Doorbell
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import ArenaPoisonedError, BufferExhaustedError, ShmaccumError
+from shmaccum.log.files.directory import LogDirectory
+from shmaccum.log.files.inspection import check_log
+from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.reader import LogReader
 from shmaccum.observe.inspection import export
 from shmaccum.producer import Producer
-from shmaccum.segment_log.directory import LogDirectory
-from shmaccum.segment_log.inspection import check_log
-from shmaccum.segment_log.producer_state import Refusal
-from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sender.pumping import Carried, Pumping
-from shmaccum.sinks import open_sink
-from shmaccum.sinks.memory import MemorySink
+from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks.memory import MemorySink
 from tests.faults.broker import BrokerProcess
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import check_idle, deliver_all

@@ -30,17 +30,17 @@ from typing import Any, NamedTuple, final
 
 import psutil
 
-from shmaccum.segment_log.file_names import PRODUCER_IDS_FILE, RECOVERY_POINTS_FILE, START_OFFSETS_FILE
-from shmaccum.segment_log.log_file import FileRange
-from shmaccum.serving import LogServer, messages
-from shmaccum.serving.connection import Connection
-from shmaccum.serving.fetching import Piece, Served
-from shmaccum.serving.login import Login
-from shmaccum.serving.requests import BEFORE_LOGIN, FETCH
-from shmaccum.serving.steps import take_all
-from shmaccum.serving.topics import NO_TOPIC_ID
-from shmaccum.serving.transport import PlainTransport
-from shmaccum.serving.users import User, UsersFile, Verifier, changed_users, parse_grant
+from shmaccum.log.files.file_names import PRODUCER_IDS_FILE, RECOVERY_POINTS_FILE, START_OFFSETS_FILE
+from shmaccum.log.files.log_file import FileRange
+from shmaccum.log.server import LogServer, messages
+from shmaccum.log.server.connection import Connection
+from shmaccum.log.server.fetching import Piece, Served
+from shmaccum.log.server.login import Login
+from shmaccum.log.server.requests import BEFORE_LOGIN, FETCH
+from shmaccum.log.server.steps import take_all
+from shmaccum.log.server.topics import NO_TOPIC_ID
+from shmaccum.log.server.transport import PlainTransport
+from shmaccum.log.server.users import User, UsersFile, Verifier, changed_users, parse_grant
 from tests.fuzz.frames import TOPICS, Frames, faulty, pick
 from tests.support.segment_log import make_batches
 

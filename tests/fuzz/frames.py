@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, final
 
-from shmaccum.serving import messages
+from shmaccum.log.server import messages
 from tests.support.segment_log import batch_of, make_batch
 
 TOPICS = ("fuzz-0", "fuzz-1", "hidden", "missing", "")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.serving import LogServer
-from shmaccum.serving.connection import Connection
+from shmaccum.log.server import LogServer
+from shmaccum.log.server.connection import Connection
 from tests.fuzz.frame_fuzzing import SERVERS, fuzz
 from tests.support.seeds import new_seed
 

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.cli import live, main
+from shmaccum.common.units import parse_duration_ms, parse_percent, parse_size
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, ShmaccumError
+from shmaccum.log.files.reader import LogReader
+from shmaccum.log.files.small_files import read_offsets_checkpoint
 from shmaccum.observe.inspection import export
 from shmaccum.producer import Producer
-from shmaccum.segment_log.reader import LogReader
-from shmaccum.segment_log.small_files import read_offsets_checkpoint
-from shmaccum.units import parse_duration_ms, parse_percent, parse_size
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import deliver_all
 from tests.support.segment_log import TOPIC, make_batch, make_batches, open_log, partition_folder

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from shmaccum.exceptions import ShmaccumError
-from shmaccum.segment_log.inspection import check_log
-from shmaccum.segment_log.reader import LogReader
+from shmaccum.log.files.inspection import check_log
+from shmaccum.log.files.reader import LogReader
 from tests.support.seeds import new_seed
 from tests.support.segment_log import START_MS, TOPIC, make_batch, make_batches, open_log, partition_folder
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from shmaccum._native import ProduceRequest
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import read_reports
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import (
     DeliveryFailedError,
     OtherSinkError,
@@ -24,16 +25,15 @@ from shmaccum.exceptions import (
     TransactionEndedError,
     TransactionOutcomeUnknownError,
 )
-from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.log.server import LogServer
+from shmaccum.log.server.transactional_id import TransactionState
 from shmaccum.sender.pumping import Carried, Pumping
-from shmaccum.serving import LogServer
-from shmaccum.serving.transactional_id import TransactionState
-from shmaccum.sinks.kafka.library.client import Client
-from shmaccum.sinks.kafka.produce import VERSION_EXPLICIT
-from shmaccum.sinks.kafka.sink import KafkaSink
-from shmaccum.sinks.kafka.transaction.fates import INVALID_PRODUCER_EPOCH
-from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
-from shmaccum.sinks.sink import Ack, Acks, Unanswered
+from shmaccum.sender.sinks.kafka.library.client import Client
+from shmaccum.sender.sinks.kafka.produce import VERSION_EXPLICIT
+from shmaccum.sender.sinks.kafka.sink import KafkaSink
+from shmaccum.sender.sinks.kafka.transaction.fates import INVALID_PRODUCER_EPOCH
+from shmaccum.sender.sinks.kafka.transaction.protocol import TransactionProtocol
+from shmaccum.sender.sinks.sink import Ack, Acks, Unanswered
 from tests.kafka.broker import LOOPBACK, held_port
 from tests.kafka.proxy import RequestProxy
 from tests.support.log_server import DEADLINE_S, address_of, running

@@ -21,7 +21,7 @@ from kafka.errors import KafkaError
 from kafka.structs import TopicPartition as KafkaPythonTopicPartition
 
 from shmaccum import Consumer, GroupModeError, TopicPartition
-from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.log.files.directory import LogDirectory
 from tests.support.log_server import running
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import TOPIC

@@ -14,10 +14,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewTopic  # type: ignore[attr-defined]
 
-from shmaccum.groups.offsets_file import OffsetsFile
-from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving import LogServer
-from shmaccum.serving.asking import Asking
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.groups.offsets_file import OffsetsFile
+from shmaccum.log.server import LogServer
+from shmaccum.log.server.asking import Asking
 from tests.support.log_server import DEADLINE_S, PARTITION_COUNT, produce, served
 from tests.support.processes import wait_until
 from tests.support.segment_log import TOPIC

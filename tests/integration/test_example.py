@@ -18,7 +18,7 @@ from examples.flights import data, pipeline
 from setup import ROOT
 from shmaccum.arena import Arena
 from shmaccum.exceptions import ShmaccumError
-from shmaccum.segment_log import LogDirectory, LogReader
+from shmaccum.log.files import LogDirectory, LogReader
 from tests.kafka.distribution import require
 from tests.kafka.dumping import dump_each
 from tests.support.processes import WATCHDOG_S, wait_until

@@ -14,7 +14,7 @@ import pytest
 from kafka.record import MemoryRecords
 
 from shmaccum.config import LogSinkOptions
-from shmaccum.segment_log import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, transactions
+from shmaccum.log.files import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, transactions
 from tests.kafka.distribution import require
 from tests.kafka.dumping import dump, dump_each
 from tests.support.segment_log import (

@@ -16,7 +16,7 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
-from shmaccum.sinks.sink import Ack, Acks, WireBatch
+from shmaccum.sender.sinks.sink import Ack, Acks, WireBatch
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import drain
 from tests.support.processes import Child, wait_until

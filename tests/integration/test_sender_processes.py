@@ -19,8 +19,8 @@ from shmaccum import Producer
 from shmaccum._native import decode_batch
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, OtherSinkError, SenderNotStartedError
-from shmaccum.keeper import ensure_sender
 from shmaccum.sender import Sender
+from shmaccum.supervisor import ensure_sender
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import end_senders
 from tests.support.processes import WATCHDOG_S, Child, process_exists, wait_until

@@ -21,12 +21,12 @@ import pytest
 from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, SenderBusyError
+from shmaccum.log.files.log_watch import LogWatch
+from shmaccum.log.files.reader import LogReader
+from shmaccum.log.server.server import LogServer
 from shmaccum.observe.health import troubles
 from shmaccum.observe.observation import Observer
-from shmaccum.segment_log.log_watch import LogWatch
-from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
-from shmaccum.serving.server import LogServer
 from tests.support.arenas import end_senders, sender_pid
 from tests.support.log_server import port_of
 from tests.support.processes import WATCHDOG_S, wait_until

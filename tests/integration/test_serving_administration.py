@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from shmaccum.segment_log.reader import LogReader
+from shmaccum.log.files.reader import LogReader
 from tests.support.log_server import DEADLINE_S, confluent_consumer, consume_with_confluent, produce, served
 from tests.support.segment_log import TOPIC, log_files, make_batch, make_batches, open_log
 

@@ -14,8 +14,8 @@ import pytest
 from kafka import KafkaAdminClient
 
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError
-from shmaccum.segment_log.reader import LogReader
-from shmaccum.serving import LogServer
+from shmaccum.log.files.reader import LogReader
+from shmaccum.log.server import LogServer
 from tests.support.log_server import (
     DEADLINE_S,
     PARTITION_COUNT,

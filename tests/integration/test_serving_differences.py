@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving.messages import decode_answer, encode_request
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.server.messages import decode_answer, encode_request
 from tests.support.log_server import answer_of, served, stranger
 from tests.support.segment_log import make_batch
 

@@ -14,12 +14,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from shmaccum.common.format.batch_header import crc_problem, read_header
 from shmaccum.exceptions import ServerUnreachableError
-from shmaccum.format.batch_header import crc_problem, read_header
-from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving.asking import Asking
-from shmaccum.serving.log_heads import LogHead
-from shmaccum.serving.messages import decode_answer, encode_request
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.log_heads import LogHead
+from shmaccum.log.server.messages import decode_answer, encode_request
 from tests.support.log_server import DEADLINE_S, address_of, answer_of, running, served, stranger
 from tests.support.processes import wait_until
 from tests.support.segment_log import TOPIC, A, B, batch_of, log_files, make_batch, make_batches, open_log

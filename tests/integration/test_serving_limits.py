@@ -15,14 +15,14 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from shmaccum import descriptors
-from shmaccum.segment_log import codecs, record_times
-from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.segment_log.log_file import FileRange
-from shmaccum.serving import LogServer, produced, writing
-from shmaccum.serving import server as served_log
-from shmaccum.serving.asking import Asking
-from shmaccum.serving.connection import READ_SIZE
+from shmaccum.common import descriptors
+from shmaccum.log.files import codecs, record_times
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.log_file import FileRange
+from shmaccum.log.server import LogServer, produced, writing
+from shmaccum.log.server import server as served_log
+from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.connection import READ_SIZE
 from tests.support.log_server import (
     DEADLINE_S,
     address_of,

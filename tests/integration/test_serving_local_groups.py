@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
 from shmaccum import Consumer, TopicPartition
-from shmaccum.groups.plan import plan_path
-from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving.asking import Asking
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.groups.plan import plan_path
+from shmaccum.log.server.asking import Asking
 from tests.support.log_server import DEADLINE_S, confluent_consumer, served
 from tests.support.segment_log import TOPIC, make_batch, open_log
 

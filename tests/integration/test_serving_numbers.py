@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import ServerUnreachableError
+from shmaccum.log.server import LogServer
 from shmaccum.observe.prometheus import ServerCollector
 from shmaccum.observe.server import MetricsServer
 from shmaccum.sender import Sender
-from shmaccum.serving import LogServer
 from tests.support.log_server import confluent_consumer, consume_with_confluent, port_of, produce
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import TOPIC
@@ -90,7 +90,7 @@ def test_every_name_stands_on_the_page_of_metrics(tmp_path: Path) -> None:
 def test_a_server_that_does_not_run_leaves_its_numbers_out_of_a_scrape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shmaccum.serving.server.NUMBERS_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("shmaccum.log.server.server.NUMBERS_TIMEOUT_S", 0.01)
     with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True) as server:
         with pytest.raises(ServerUnreachableError):
             server.families()

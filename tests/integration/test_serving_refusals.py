@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.segment_log.file_names import GROUPS_FOLDER
-from shmaccum.serving import coordinator
-from shmaccum.serving.asking import Asking
-from shmaccum.serving.client_settings import PLAIN_CONNECTION
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.file_names import GROUPS_FOLDER
+from shmaccum.log.server import coordinator
+from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.client_settings import PLAIN_CONNECTION
 from tests.support.log_server import served
 
 TOPIC = "t"

@@ -25,8 +25,8 @@ from shmaccum.arena import Arena
 from shmaccum.cli.groups import command as groups_command
 from shmaccum.compat.kafka_python import KafkaProducer
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.serving import LogServer
-from shmaccum.serving.users import User, Verifier, changed_users, parse_grant
+from shmaccum.log.server import LogServer
+from shmaccum.log.server.users import User, Verifier, changed_users, parse_grant
 from tests.support.arenas import end_senders, sender_pid
 from tests.support.log_server import (
     DEADLINE_S,

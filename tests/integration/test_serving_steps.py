@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving import LogServer
-from shmaccum.serving import server as served_log
-from shmaccum.serving.asking import Asking
-from shmaccum.serving.messages import decode_answer, encode_request
-from shmaccum.serving.transactional_id import TransactionState
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.server import LogServer
+from shmaccum.log.server import server as served_log
+from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.messages import decode_answer, encode_request
+from shmaccum.log.server.transactional_id import TransactionState
 from tests.support.log_server import address_of, answer_of, api, served, stranger
 
 PARTITION_COUNT = 20

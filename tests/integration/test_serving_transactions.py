@@ -17,10 +17,10 @@ from kafka import KafkaProducer
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaTopicPartition
 
-from shmaccum.segment_log import LogReader, check_log
-from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving import LogServer
-from shmaccum.serving.asking import Asking
+from shmaccum.log.files import LogReader, check_log
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.server import LogServer
+from shmaccum.log.server.asking import Asking
 from tests.support.log_server import DEADLINE_S, address_of, running, served, transactional
 from tests.support.segment_log import TOPIC, values_of
 

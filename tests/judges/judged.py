@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from shmaccum.serving.users import User, Verifier, changed_users
+from shmaccum.log.server.users import User, Verifier, changed_users
 from tests.judges.guard import guarded
 from tests.support.processes import wait_until
 

@@ -22,8 +22,8 @@ from kafka.coordinator.assignors.sticky.partition_movements import PartitionMove
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from shmaccum import Consumer, TopicPartition
-from shmaccum.groups.assignors import Assignment, Subscriptions, assign_in_turn, assign_ranges, assign_sticky
-from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.log.files.directory import LogDirectory
+from shmaccum.log.groups.assignors import Assignment, Subscriptions, assign_in_turn, assign_ranges, assign_sticky
 
 TOPIC = "foo"
 

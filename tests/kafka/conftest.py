@@ -12,8 +12,8 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.sender.pumping import Carried, Pumping
-from shmaccum.sinks import open_sink
-from shmaccum.sinks.sink import Loan
+from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks.sink import Loan
 from tests.kafka.broker import LOOPBACK, Cluster, held_port, running_cluster
 from tests.kafka.distribution import require
 from tests.kafka.fake_broker import FakeCluster, fake_cluster

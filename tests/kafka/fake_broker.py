@@ -23,7 +23,7 @@ from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 
-from shmaccum.sinks.sink import WireBatch
+from shmaccum.sender.sinks.sink import WireBatch
 
 LOOPBACK = "127.0.0.1"
 CLIENT_ID_HEADER = struct.Struct(">hhi")

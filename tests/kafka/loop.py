@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest sender there can be: the contract of `shmaccum.sinks.sink` driven step by step by a test."""
+"""The smallest sender there can be: the contract of `shmaccum.sender.sinks.sink` driven step by step by a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
-from shmaccum.sinks.sink import NO_PRODUCER_ID, Ack, Sink, Verdict, WireBatch, each_ack
+from shmaccum.sender.sinks.sink import NO_PRODUCER_ID, Ack, Sink, Verdict, WireBatch, each_ack
 from tests.support.accumulator import Accumulator
 from tests.support.processes import WATCHDOG_S
 

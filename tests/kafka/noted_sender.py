@@ -14,7 +14,7 @@ from typing import Any
 
 from shmaccum.sender.__main__ import main
 from shmaccum.sender.pumping import Pumping
-from shmaccum.sinks.sink import Loan
+from shmaccum.sender.sinks.sink import Loan
 
 
 def note_calls(path: str) -> None:

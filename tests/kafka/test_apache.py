@@ -14,10 +14,10 @@ import pytest
 from shmaccum._native import Token
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from shmaccum.segment_log.reader import LogReader
+from shmaccum.log.files.reader import LogReader
 from shmaccum.sender import Sender
-from shmaccum.sinks import open_sink
-from shmaccum.sinks.sink import Verdict
+from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks.sink import Verdict
 from tests.kafka.broker import Cluster
 from tests.kafka.conftest import OpenLoop
 from tests.kafka.distribution import run_tool

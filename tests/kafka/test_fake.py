@@ -21,11 +21,11 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import UnknownTopicError
 from shmaccum.sender import Sender
-from shmaccum.sinks import open_sink
-from shmaccum.sinks.compression import Compressor, Form
-from shmaccum.sinks.kafka.errors import TREATMENTS, Action
-from shmaccum.sinks.kafka.library import connections
-from shmaccum.sinks.sink import Verdict
+from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks.compression import Compressor, Form
+from shmaccum.sender.sinks.kafka.errors import TREATMENTS, Action
+from shmaccum.sender.sinks.kafka.library import connections
+from shmaccum.sender.sinks.sink import Verdict
 from tests.kafka.broker import LOOPBACK
 from tests.kafka.conftest import OpenFake, OpenLoop
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply, Silence, bound_socket

@@ -14,13 +14,13 @@ import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
 from shmaccum.arena import Arena
-from shmaccum.format.batch_header import HEADER_SIZE
+from shmaccum.common.format.batch_header import HEADER_SIZE
 from shmaccum.observe.prometheus import SenderCollector, exposition
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
-from shmaccum.sinks import open_sink
-from shmaccum.sinks.compression import Compressor, Form
-from shmaccum.sinks.kafka.library import client
+from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks.compression import Compressor, Form
+from shmaccum.sender.sinks.kafka.library import client
 from tests.kafka.broker import LOOPBACK
 from tests.kafka.conftest import OpenFake, OpenLoop
 from tests.kafka.fake_broker import FakeBroker, FakeCluster, Reply

@@ -15,13 +15,13 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from shmaccum.format.batch_header import HEADER_SIZE, read_header
+from shmaccum.common.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.sender import Sender
 from shmaccum.sender.backlog import Backlog
 from shmaccum.sender.convoy import Convoy
 from shmaccum.sender.overflow import Overflow
-from shmaccum.sinks.convoy import LaneReport
-from shmaccum.sinks.kafka.sink import KafkaSink
+from shmaccum.sender.sinks.convoy import LaneReport
+from shmaccum.sender.sinks.kafka.sink import KafkaSink
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply
 from tests.kafka.test_shipping import CORRUPT_MESSAGE, SINK_OPTIONS, Broker

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.draining_broker import TOPIC as BROKER_TOPIC
-from bench.draining_broker import draining_broker
+from bench.parts.draining_broker import TOPIC as BROKER_TOPIC
+from bench.parts.draining_broker import draining_broker
 from shmaccum import Producer
 from shmaccum.arena import Arena
-from shmaccum.format.batch_header import read_header
+from shmaccum.common.format.batch_header import read_header
 from shmaccum.sender import Sender
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply

@@ -20,9 +20,9 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.sender import Sender
 from shmaccum.sender import sender as sender_module
 from shmaccum.sender.pumping import Pumping
-from shmaccum.sinks.kafka.errors import TREATMENTS, Action
-from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import Verdict
+from shmaccum.sender.sinks.kafka.errors import TREATMENTS, Action
+from shmaccum.sender.sinks.memory import MemorySink
+from shmaccum.sender.sinks.sink import Verdict
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply, Silence
 from tests.kafka.scripting import HOSTILE, RawAnswer, Script, values_of

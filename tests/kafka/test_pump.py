@@ -22,9 +22,9 @@ from shmaccum._native import DeliveryFuture, decode_batch
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
 from shmaccum.sender.pumping import Carried, Pumping
-from shmaccum.sinks import open_sink
-from shmaccum.sinks.kafka.sink import KafkaSink
-from shmaccum.sinks.sink import Loan, Repayment, Sink
+from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks.kafka.sink import KafkaSink
+from shmaccum.sender.sinks.sink import Loan, Repayment, Sink
 from tests.kafka.conftest import Calls, OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply
 from tests.support.accumulator import Accumulator

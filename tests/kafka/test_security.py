@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, UnknownTopicError
-from shmaccum.sinks.sink import Verdict
+from shmaccum.sender.sinks.sink import Verdict
 from tests.kafka.broker import LOGIN_MODULES, LOOPBACK, SECURE_PROPERTIES, Cluster, running_cluster
 from tests.kafka.conftest import OpenLoop
 from tests.kafka.distribution import require

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from shmaccum.segment_log import LogReader, check_log
-from shmaccum.segment_log.partition_log import PartitionLog
+from shmaccum.log.files import LogReader, check_log
+from shmaccum.log.files.partition_log import PartitionLog
 from tests.kafka.broker import Cluster, running_cluster
 from tests.kafka.distribution import require
 from tests.support.segment_log import (

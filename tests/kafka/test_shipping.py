@@ -21,15 +21,15 @@ import trustme
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import LogSinkOptions
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogDirectory, LogReader
-from shmaccum.segment_log.shipped import read_shipped
-from shmaccum.shipping import Shipper
-from shmaccum.shipping.lane import Lane
-from shmaccum.sinks.convoy import NOT_SYNCED, LaneReport
-from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import Verdict, WireBatch
+from shmaccum.log.files import LogDirectory, LogReader
+from shmaccum.log.files.shipped import read_shipped
+from shmaccum.sender.shipping import Shipper
+from shmaccum.sender.shipping.lane import Lane
+from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneReport
+from shmaccum.sender.sinks.memory import MemorySink
+from shmaccum.sender.sinks.sink import Verdict, WireBatch
 from tests.kafka.broker import Cluster
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import LOOPBACK, Arrived, Cut, FakeCluster, Reply

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.format.batch_header import HEADER_SIZE, BatchHeader, read_header, sealed_header
-from shmaccum.segment_log import LogDirectory
-from shmaccum.segment_log.shipped import read_shipped
-from shmaccum.sinks.sink import IN_FLIGHT_MAX
+from shmaccum.common.format.batch_header import HEADER_SIZE, BatchHeader, read_header, sealed_header
+from shmaccum.log.files import LogDirectory
+from shmaccum.log.files.shipped import read_shipped
+from shmaccum.sender.sinks.sink import IN_FLIGHT_MAX
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply
 from tests.kafka.test_shipping import OUT_OF_ORDER, ship, shipping_child

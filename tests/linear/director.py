@@ -27,9 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shmaccum.arena import Arena
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import ShmaccumError
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogDirectory, LogReader, check_log
+from shmaccum.log.files import LogDirectory, LogReader, check_log
 from tests.kafka.broker import LOOPBACK, held_port
 from tests.linear import roles
 from tests.linear.history import History, read_consumer, read_log, read_producer

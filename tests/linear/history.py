@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogReader
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files import LogReader
 
 NUMBER_BITS = 32
 INCARNATION_BITS = 16

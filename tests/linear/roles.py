@@ -14,7 +14,7 @@ from typing import Any
 
 from shmaccum import Consumer, Producer
 from shmaccum.arena import Arena
-from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.common.format.topic_partition import TopicPartition
 from tests.linear.history import Notes, code_of
 
 WORKING, PRODUCERS_LEAVE, CONSUMERS_LEAVE = range(3)

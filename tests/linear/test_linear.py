@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogDirectory
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files import LogDirectory
 from tests.kafka.broker import LOOPBACK, held_port
 from tests.kafka.proxy import RequestProxy
 from tests.linear import roles

@@ -33,18 +33,17 @@ from setup import LANGUAGE_FLAGS, ROOT, WARNING_FLAGS, sanitize_flags
 
 TESTS = ROOT / "tests" / "native"
 CACHE = ROOT / "build" / "native-tests"
-LAYERS = ("base", "format", "broker", "log", "shipping", "arena", "producer", "sender")
+LAYERS = ("base", "format", "broker", "log", "arena", "producer", "sender")
 BELOW = ("arena", "format", "base")
-WHOLE_CORE = ("sender", "producer", "log", "shipping", "broker", *BELOW)
+WHOLE_CORE = ("sender", "producer", "log", "broker", *BELOW)
 LAYERS_OF_TESTS = {
     "base": ("base",),
     "format": ("format", "base"),
     "log": ("log", "format", "base"),
     "broker": ("broker", "format", "base"),
-    "shipping": ("shipping", "broker", "format", "base"),
     "arena": BELOW,
     "producer": ("producer", *BELOW),
-    "sender": ("sender", "log", "shipping", "broker", *BELOW),
+    "sender": ("sender", "log", "broker", *BELOW),
     "core": WHOLE_CORE,
 }
 CORE_INCLUDE = '#include "core/'

@@ -20,8 +20,8 @@ from typing import ClassVar
 from kafka.record import MemoryRecords
 
 from shmaccum.arena import Arena
-from shmaccum.groups.offsets_file import OffsetsFile
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
+from shmaccum.log.groups.offsets_file import OffsetsFile
 from tests.power.disk import SHMACCUM, Disk, worker
 from tests.power.ledger import Entry, read_ledgers
 from tests.power.worker import PARTITIONS, TOPIC

@@ -16,11 +16,11 @@ from typing import Any
 
 import shmaccum
 from shmaccum.config import LogSinkOptions
-from shmaccum.segment_log import LogDirectory, StagedAttempt, TransactionId, Winner, transactions
-from shmaccum.segment_log.record_writer import NewRecord, make_batch
-from shmaccum.serving import LogServer
-from shmaccum.sinks import Ack, Verdict, WireBatch
-from shmaccum.sinks.log import LogSink
+from shmaccum.log.files import LogDirectory, StagedAttempt, TransactionId, Winner, transactions
+from shmaccum.log.files.record_writer import NewRecord, make_batch
+from shmaccum.log.server import LogServer
+from shmaccum.sender.sinks import Ack, Verdict, WireBatch
+from shmaccum.sender.sinks.log import LogSink
 from tests.power.ledger import Ledger
 
 TOPIC = "t"

@@ -30,8 +30,8 @@ import numpy as np
 import psutil
 
 from shmaccum.arena import Arena, VerifyDepth
+from shmaccum.log.files.reader import LogReader
 from shmaccum.producer import Producer
-from shmaccum.segment_log.reader import LogReader
 from tests.kafka.broker import LOOPBACK, held_port
 from tests.support.processes import WATCHDOG_S, wait_until
 

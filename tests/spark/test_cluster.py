@@ -28,7 +28,7 @@ import pyspark
 
 from examples.flights.spark.cluster import Cluster, open_cluster
 from shmaccum.arena import Arena
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
 from tests.spark.cluster_job import ROWS_PER_RECORD_BATCH
 from tests.support.arenas import check_idle
 from tests.support.processes import wait_until

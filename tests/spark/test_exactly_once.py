@@ -16,7 +16,7 @@ import pytest
 
 from setup import ROOT
 from shmaccum.config import LogSinkOptions
-from shmaccum.segment_log import LogDirectory, LogReader, check_log
+from shmaccum.log.files import LogDirectory, LogReader, check_log
 from tests.spark.conftest import needs_read_limits
 from tests.support.processes import wait_until
 from tests.support.segment_log import make_batch

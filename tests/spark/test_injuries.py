@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
 from tests.support.arenas import sender_pid
 from tests.support.processes import wait_until
 

@@ -14,7 +14,7 @@ import pytest
 
 from setup import ROOT
 from shmaccum.arena import Arena
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
 from tests.spark.conftest import reason_to_skip
 from tests.spark.test_source import append
 from tests.support.processes import wait_until

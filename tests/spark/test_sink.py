@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from setup import ROOT
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
 from tests.spark.conftest import reason_to_skip
 
 pytestmark = pytest.mark.spark

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from shmaccum.arena import Arena
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import LogSinkOptions
-from shmaccum.consumer import Consumer
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogDirectory
+from shmaccum.log.consumer import Consumer
+from shmaccum.log.files import LogDirectory
 from tests.spark.conftest import needs_read_limits, run_to_its_end
 from tests.support.accumulator import Accumulator
 from tests.support.segment_log import START_MS, make_batch

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shmaccum._native import crc32c
-from shmaccum.serving.messages import encode_request
+from shmaccum.log.server.messages import encode_request
 from tests.strangers.check import MEMORY_GROWTH_MAX, WAIT_GROWTH_MAX_S, memory_of
 from tests.strangers.listeners import MATCHED, _connected, kafka_client, serve_writable
 from tests.support.log_server import answer_of

@@ -29,7 +29,7 @@ from typing import Any
 import trustme
 
 import shmaccum
-from shmaccum.serving.users import User, Verifier, changed_users
+from shmaccum.log.server.users import User, Verifier, changed_users
 from tests.strangers.crowd import HTTP, KAFKA, LOGIN, TLS, Address, Opening
 from tests.support.log_server import answer_of, api
 from tests.support.processes import wait_until

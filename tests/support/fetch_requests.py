@@ -10,8 +10,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from shmaccum.segment_log.log_file import FileRange
-from shmaccum.serving.fetching import (
+from shmaccum.log.files.log_file import FileRange
+from shmaccum.log.server.fetching import (
     FetchRequest,
     Ordinary,
     Outcome,
@@ -23,8 +23,8 @@ from shmaccum.serving.fetching import (
     receive_ready,
     write_answer,
 )
-from shmaccum.serving.messages import encode_request, read_head
-from shmaccum.serving.topics import Topics
+from shmaccum.log.server.messages import encode_request, read_head
+from shmaccum.log.server.topics import Topics
 from tests.support.segment_log import TOPIC
 
 FETCH = 1

@@ -15,8 +15,8 @@ from typing import Any
 import confluent_kafka
 from kafka import KafkaConsumer, KafkaProducer
 
+from shmaccum.log.server import LogServer
 from shmaccum.sender import Sender
-from shmaccum.serving import LogServer
 from tests.support.segment_log import TOPIC
 
 DEADLINE_S = 60.0

@@ -11,12 +11,12 @@ from typing import Any
 
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from shmaccum.common.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.config import LogSinkOptions
-from shmaccum.format.batch_header import HEADER_SIZE, read_header
-from shmaccum.segment_log.directory import LogDirectory
-from shmaccum.segment_log.partition_log import Outcome
-from shmaccum.segment_log.producer_state import Refusal
-from shmaccum.segment_log.reader import IsolationLevel, LogReader
+from shmaccum.log.files.directory import LogDirectory
+from shmaccum.log.files.partition_log import Outcome
+from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.reader import IsolationLevel, LogReader
 
 TOPIC = "flights"
 START_MS = 1_700_000_000_000

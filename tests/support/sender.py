@@ -14,8 +14,8 @@ from shmaccum.arena.reports import read_reports
 from shmaccum.arena.results import BatchResult
 from shmaccum.sender import Sender
 from shmaccum.sender.delivery_clock import STEP_MAX_NS
-from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import Ack, Acks, Limits, Peer, ProducerIds, Sink, SinkHost, Verdict, WireBatch
+from shmaccum.sender.sinks.memory import MemorySink
+from shmaccum.sender.sinks.sink import Ack, Acks, Limits, Peer, ProducerIds, Sink, SinkHost, Verdict, WireBatch
 from tests.support.accumulator import Accumulator, Completion
 
 MS = 1_000_000

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from shmaccum.segment_log.file_names import TEMPORARY
+from shmaccum.log.files.file_names import TEMPORARY
 
 PTRACE_TRACEME, PTRACE_SYSCALL, PTRACE_SETOPTIONS = 0, 24, 0x4200
 PTRACE_O_TRACESYSGOOD, PTRACE_O_EXITKILL = 1, 1 << 20

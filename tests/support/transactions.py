@@ -18,15 +18,15 @@ import pytest
 from shmaccum import Producer, Sender
 from shmaccum.arena import Arena
 from shmaccum.arena.results import FENCED_STANDING, TransactionWhy
+from shmaccum.common.format.group_offsets import OFFSETS_TOPIC, GroupMember, OffsetToCommit, unpack_offsets
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import ShmaccumError
-from shmaccum.format.group_offsets import OFFSETS_TOPIC, GroupMember, OffsetToCommit, unpack_offsets
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.sinks import open_sink
-from shmaccum.sinks.kafka.library.client import Client
-from shmaccum.sinks.kafka.sink import KafkaSink
-from shmaccum.sinks.kafka.transaction.protocol import TransactionProtocol
-from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import Sink
+from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks.kafka.library.client import Client
+from shmaccum.sender.sinks.kafka.sink import KafkaSink
+from shmaccum.sender.sinks.kafka.transaction.protocol import TransactionProtocol
+from shmaccum.sender.sinks.memory import MemorySink
+from shmaccum.sender.sinks.sink import Sink
 from tests.kafka.proxy import RequestProxy
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import sender_pid

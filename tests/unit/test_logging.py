@@ -19,8 +19,8 @@ import pytest
 from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.log.files import LogReader
 from shmaccum.logging import ArenaHandler, JsonFormatter, _Drops
-from shmaccum.segment_log import LogReader
 from tests.support.arenas import Drainer
 from tests.support.processes import WATCHDOG_S, run_in_child, wait_until
 

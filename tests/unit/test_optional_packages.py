@@ -59,7 +59,7 @@ found = {"help": {" ".join(path): outcome([*path, "--help"]) for path in command
 for work in json.loads(sys.argv[3]):
     found["work"][" ".join(work)] = outcome([argument.replace("LOG", log) for argument in work])
 names = [f"shmaccum.{module.name}" for module in pkgutil.iter_modules(shmaccum.__path__) if module.name != "__main__"]
-for package in ("cli", "compat", "config", "serving"):
+for package in ("cli", "compat", "config", "log.server"):
     path = importlib.import_module(f"shmaccum.{package}").__path__
     names += [f"shmaccum.{package}.{module.name}" for module in pkgutil.iter_modules(path)]
 found["modules"] = {name: imported(name) for name in names}
@@ -164,5 +164,5 @@ def test_a_module_of_users_is_imported_or_says_what_is_missing(hidden: str, log:
     assert all(SENTENCE in error[1] for error in failed.values())
     compat = {f"shmaccum.compat.{module}" for module in ("kafka_python", "confluent", "aiokafka")}
     server = {"access", "asking", "call", "coordinator", "messages", "server"}
-    assert {name for name in failed if not name.startswith("shmaccum.serving.")} <= compat
+    assert {name for name in failed if not name.startswith("shmaccum.log.server.")} <= compat
     assert server & {name.rpartition(".")[2] for name in failed} in (set(), server - {"asking"})

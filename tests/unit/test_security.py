@@ -24,8 +24,8 @@ from shmaccum.arena.semaphores import make_semaphore
 from shmaccum.config import KafkaSinkOptions, command_line_value
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import ArenaForbiddenError, InvalidArgumentError, NotAnArenaError
-from shmaccum.keeper import ensure_sender
 from shmaccum.producer.buffer_pool import BufferPool
+from shmaccum.supervisor import ensure_sender
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import SHARED_MEMORY, drain
 from tests.support.other_users import OtherUsers, needs_root

@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from shmaccum.common.packages import install
 from shmaccum.exceptions import ShmaccumError
-from shmaccum.packages import install
 
 JAVA_VERSION_MIN = 17
 """The oldest Java that runs Spark 4."""

@@ -29,7 +29,7 @@ import pandas as pd
 from examples.flights.spark import answers, tables
 from shmaccum.arena import Arena
 from shmaccum.exceptions import NotALogError, ShmaccumError
-from shmaccum.segment_log import LogDirectory, LogReader
+from shmaccum.log.files import LogDirectory, LogReader
 from shmaccum.spark.node import NODE, NODE_VARIABLE
 
 PARTITION_COUNT = 2

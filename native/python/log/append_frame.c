@@ -7,7 +7,8 @@
  *   frame      size u32 | crc u32 of the body | body          big-endian
  *
  * Rules: this call waits for nobody and repairs nothing. Where the byte is taken, the file has changed, or the write
- * fails, the caller goes the long way (shmaccum/groups/offsets_file.py), which waits, reads, cuts, and tells the error.
+ * fails, the caller goes the long way (shmaccum/log/groups/offsets_file.py), which waits, reads, cuts, and tells the
+ * error.
  *
  * Deaths: the kernel frees the byte with its holder. A frame that was written in part is cut by the next writer.
  */

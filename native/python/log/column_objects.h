@@ -34,7 +34,7 @@ bool column_objects_new(const struct record_columns_room *room, struct column_ob
 /* Gives back the room that the columns did not need. False with an exception set. */
 bool column_objects_cut(const struct record_columns *columns, struct column_objects *objects);
 
-/* The columns as segment_log/columns.py names them. NULL with an exception set. */
+/* The columns as log/files/columns.py names them. NULL with an exception set. */
 PyObject *column_objects_tuple(const struct record_columns *columns, const struct column_objects *objects);
 
 void column_objects_release(struct column_objects *objects);

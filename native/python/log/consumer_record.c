@@ -508,7 +508,7 @@ static PyType_Slot record_slots[] = {
 };
 
 PyType_Spec consumer_record_spec = {
-    .name = "shmaccum.consumer.record.ConsumerRecord",
+    .name = "shmaccum.log.consumer.record.ConsumerRecord",
     .basicsize = sizeof(struct consumer_record),
     .itemsize = 1,
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_SEQUENCE,

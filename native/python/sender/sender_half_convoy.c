@@ -2,7 +2,8 @@
  *
  * SenderHalf.ship_overflow: the ordinary rounds of an overflow on its way to brokers, in one call without the GIL.
  *
- *   python/log/convoy_parts.h has links, lanes and found. The keeper tells ((row index, number) of each spill file ...)
+ *   python/sender/convoy_parts.h has links, lanes and found. The keeper tells ((row index, number) of each spill file
+ * ...)
  *   and (has failed).
  *   spill  (partition index, file, row index, number, position)      one for each lane, in their order
  *
@@ -11,7 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "python/log/convoy_parts.h"
+#include "python/sender/convoy_parts.h"
 #include "python/sender/sender_half_type.h"
 #include "sender/spill_keeper.h"
 

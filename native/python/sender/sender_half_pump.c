@@ -10,7 +10,7 @@
  *             links    (is_broken, throttle_ms, request_count, sent_size, received_size, latency_sum_ns,
  *                      latency_max_ns, received, requests) each
  *             left     Batches that were drained and are not ordinary
- *             numbers  sums over the delivered batches (shmaccum.sinks.sink.Pumped), or None
+ *             numbers  sums over the delivered batches (shmaccum.sender.sinks.sink.Pumped), or None
  *   request (correlation id, begun_ns, sent_size, Batches)    without an answer
  *
  * The call holds the GIL in pump_round alone. `on_results` is called without arguments after results were recorded.

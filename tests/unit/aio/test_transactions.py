@@ -15,6 +15,7 @@ from shmaccum import Producer as KeptProducer
 from shmaccum import Sender
 from shmaccum.aio import Producer
 from shmaccum.arena import Arena
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import (
     ArenaBusyError,
     BufferExhaustedError,
@@ -26,8 +27,7 @@ from shmaccum.exceptions import (
     TransactionEndedError,
     TransactionOutcomeUnknownError,
 )
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.sinks.memory import MemorySink
+from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.transactions import fence, is_over, offsets_in
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum import Consumer, TopicPartition
-from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.log.files.directory import LogDirectory
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import START_MS, TOPIC, make_batch, open_log
 from tests.unit.cli.conftest import Shell

@@ -24,7 +24,7 @@ from shmaccum.arena import Arena
 from shmaccum.cli import main
 from shmaccum.cli.group import COMMANDS
 from shmaccum.sender import Sender
-from shmaccum.sinks.memory import MemorySink
+from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.accumulator import Accumulator
 from tests.support.processes import Child
 from tests.unit.cli.conftest import Shell, damage_region

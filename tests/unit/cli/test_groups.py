@@ -14,11 +14,11 @@ from kafka import KafkaConsumer
 from kafka.structs import TopicPartition as KafkaTopicPartition
 
 from shmaccum import Consumer
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups import members
-from shmaccum.groups.export import partition_of
-from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile
-from shmaccum.segment_log.reader import LogReader
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files.reader import LogReader
+from shmaccum.log.groups import members
+from shmaccum.log.groups.export import partition_of
+from shmaccum.log.groups.offsets_file import Committed, GroupLock, OffsetsFile
 from tests.support.log_server import served
 from tests.support.segment_log import START_MS, TOPIC, make_batches, open_log
 from tests.unit.cli.conftest import Shell

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from shmaccum.cli.log_cat import compile_format
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogRecord
+from shmaccum.log.files import LogRecord
 from tests.support.segment_log import (
     START_MS,
     TOPIC,

@@ -19,9 +19,9 @@ from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.cli.group import EXIT_READER_GONE
 from shmaccum.cli.inspect import ROW_COUNT_MAX, hex_lines, shown
-from shmaccum.format.batch_header import TRANSACTIONAL
+from shmaccum.common.format.batch_header import TRANSACTIONAL
+from shmaccum.log.files import LogReader
 from shmaccum.observe.inspection import Inspector
-from shmaccum.segment_log import LogReader
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import deliver_all, drain
 from tests.unit.cli.conftest import RECORD_COUNT, Shell, damage_region

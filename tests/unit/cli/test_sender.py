@@ -18,8 +18,8 @@ from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.cli.stop import Outcome
+from shmaccum.log.files import LogReader
 from shmaccum.observe.observation import Observer
-from shmaccum.segment_log import LogReader
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import deliver_all, sender_pid
 from tests.support.other_users import OtherUsers, needs_root

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.segment_log import LogReader
-from shmaccum.segment_log.shipped import read_shipped
-from shmaccum.shipping import Shipper
+from shmaccum.log.files import LogReader
+from shmaccum.log.files.shipped import read_shipped
+from shmaccum.sender.shipping import Shipper
 from tests.support.segment_log import TOPIC, log_files, make_batches, offsets, open_log
 from tests.unit.cli.conftest import Shell
 
@@ -82,7 +82,7 @@ def test_a_signal_ends_a_server(
     shell: Shell, log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("kafka")
-    from shmaccum.serving import LogServer
+    from shmaccum.log.server import LogServer
 
     monkeypatch.setattr(LogServer, "run", lambda _self: os.kill(os.getpid(), signal.SIGTERM))
     with caplog.at_level(logging.INFO):

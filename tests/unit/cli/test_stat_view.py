@@ -280,7 +280,7 @@ from shmaccum.cli import main
 try:
     main(sys.argv[1:])
 finally:
-    slow = {"numpy", "psutil", "rich", "logging", "pathlib", "shmaccum.sinks"}
+    slow = {"numpy", "psutil", "rich", "logging", "pathlib", "shmaccum.sender.sinks"}
     print(sorted(slow & set(sys.modules)), file=sys.stderr)
 """
 

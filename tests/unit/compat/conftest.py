@@ -12,7 +12,7 @@ import pytest
 
 from shmaccum import Sender
 from shmaccum.arena import Arena
-from shmaccum.keeper import keeper
+from shmaccum.supervisor import keeper
 from tests.support.arenas import end_senders
 from tests.support.processes import wait_until
 

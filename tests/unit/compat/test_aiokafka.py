@@ -19,7 +19,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.compat.aiokafka import ROWS, AIOKafkaProducer
 from shmaccum.exceptions import BufferExhaustedError, DeliveryFailedError
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
 from tests.support.arenas import Drainer
 from tests.support.processes import WATCHDOG_S
 from tests.unit.compat.conftest import TOPIC

@@ -30,7 +30,7 @@ from shmaccum.compat import confluent
 from shmaccum.compat.confluent import Producer
 from shmaccum.compat.confluent_told import ToldRecords
 from shmaccum.exceptions import BufferExhaustedError, UnknownPartitionError
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import Drainer, drain
 from tests.support.processes import WATCHDOG_S, Child

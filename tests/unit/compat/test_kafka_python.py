@@ -18,7 +18,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.compat.kafka_python import ROWS, KafkaProducer
 from shmaccum.exceptions import BufferExhaustedError, DeliveryFailedError, FlushTimeoutError, ResultPendingError
-from shmaccum.segment_log import LogReader
+from shmaccum.log.files import LogReader
 from tests.support.arenas import Drainer
 from tests.support.processes import WATCHDOG_S, Child
 from tests.unit.compat.conftest import TOPIC

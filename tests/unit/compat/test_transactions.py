@@ -20,13 +20,13 @@ from kafka import errors as of_kafka_python
 
 from shmaccum import Producer
 from shmaccum.arena import Arena
+from shmaccum.common.format.group_offsets import GroupMember, OffsetToCommit
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.compat import confluent
 from shmaccum.compat.aiokafka import AIOKafkaProducer
 from shmaccum.compat.kafka_python import KafkaProducer
 from shmaccum.exceptions import ArenaBusyError, NoTransactionError, TransactionEndedError
-from shmaccum.format.group_offsets import GroupMember, OffsetToCommit
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.sinks.memory import MemorySink
+from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import values_of
 from tests.support.transactions import fence, offsets_in, sending

@@ -23,8 +23,8 @@ from shmaccum.compat import aiokafka, confluent, kafka_python
 from shmaccum.compat.settings import Rows, Settings
 from shmaccum.config import ArenaOptions, ProducerOptions, SenderOptions
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.sinks import sink_options_type
-from shmaccum.sinks.names import split_url
+from shmaccum.sender.sinks import sink_options_type
+from shmaccum.sender.sinks.names import split_url
 
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 LEAST = {"retries": 0, "batch_size": 0, "linger_ms": 0, "max_block_ms": 0, "retry_backoff_ms": 0,

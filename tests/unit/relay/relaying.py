@@ -12,10 +12,10 @@ from typing import Any
 
 from shmaccum.arena import Arena
 from shmaccum.config import LogSinkOptions
-from shmaccum.consumer import ConsumerRecord
+from shmaccum.log.consumer import ConsumerRecord
+from shmaccum.log.files import LogDirectory, LogReader
 from shmaccum.producer import Producer
 from shmaccum.relay import Relay
-from shmaccum.segment_log import LogDirectory, LogReader
 from shmaccum.sender import Sender
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import make_batch

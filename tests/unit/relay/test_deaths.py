@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.consumer import Consumer
+from shmaccum.log.consumer import Consumer
 from shmaccum.producer import Producer
 from tests.support.system_calls import dies_at_system_call
 from tests.unit.relay.relaying import (

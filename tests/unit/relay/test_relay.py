@@ -20,10 +20,10 @@ from shmaccum.exceptions import (
     InvalidArgumentError,
     ResultExpiredError,
 )
+from shmaccum.log.files import LogDirectory, LogReader
 from shmaccum.producer import Producer
 from shmaccum.relay import Relay, relay
 from shmaccum.relay.origin import HEADER, Progress
-from shmaccum.segment_log import LogDirectory, LogReader
 from tests.support.processes import run_in_child, wait_until
 from tests.support.segment_log import make_batch
 from tests.unit.relay.relaying import (

@@ -13,13 +13,13 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
+from shmaccum.common.format.batch_header import CRC_START, changed_header, crc_problem, read_header
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import LogSinkOptions
-from shmaccum.format.batch_header import CRC_START, changed_header, crc_problem, read_header
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogReader, check_log
-from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.log.files import LogReader, check_log
+from shmaccum.log.files.directory import LogDirectory
 from shmaccum.sender import Sender
-from shmaccum.sinks import open_sink
+from shmaccum.sender.sinks import open_sink
 from tests.support.accumulator import Accumulator
 from tests.support.segment_log import make_batch
 

@@ -20,16 +20,16 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.cli import main
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, NotALogError
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.log_batch import LogRecord
+from shmaccum.log.files.partition_log import PartitionLog
+from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.reader import LogReader
 from shmaccum.observe.health import troubles
 from shmaccum.observe.observation import Observer
-from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.segment_log.log_batch import LogRecord
-from shmaccum.segment_log.partition_log import PartitionLog
-from shmaccum.segment_log.producer_state import Refusal
-from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender, dead_letters
 from shmaccum.sender.dead_letters import PREFIX
-from shmaccum.sinks.memory import MemorySink
+from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.sender import TOPIC, Sending, refuse, retry, too_large
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 10, "retry_backoff_max_ms": 10}
@@ -332,7 +332,7 @@ def test_a_failed_sync_writes_no_letter_twice(
 DYING = """
 import os, signal, sys
 from shmaccum.sender import Sender, dead_letters
-from shmaccum.sinks.sink import Ack, Verdict
+from shmaccum.sender.sinks.sink import Ack, Verdict
 from tests.support.sender import ScriptedSink, refuse
 
 arena, directory, moment = sys.argv[1:]

@@ -16,8 +16,8 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.sender import Sender
 from shmaccum.sender.delivery_clock import STEP_MAX_NS
-from shmaccum.sinks.log import LogSink
-from shmaccum.sinks.sink import Ack, Sink, WireBatch
+from shmaccum.sender.sinks.log import LogSink
+from shmaccum.sender.sinks.sink import Ack, Sink, WireBatch
 from tests.support.sender import MS, ScriptedSink, Sending
 
 TIMEOUT_MS = 120_000

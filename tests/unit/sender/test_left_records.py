@@ -10,7 +10,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
-from shmaccum.sinks.memory import MemorySink
+from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import boot_again
 from tests.support.segment_log import values_of

@@ -19,11 +19,11 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import BufferExhaustedError
-from shmaccum.segment_log import LogReader, check_log
-from shmaccum.segment_log.log_batch import LogBatch
+from shmaccum.log.files import LogReader, check_log
+from shmaccum.log.files.log_batch import LogBatch
 from shmaccum.sender import Sender
-from shmaccum.sinks.log import LogSink
-from shmaccum.sinks.sink import Ack, WireBatch
+from shmaccum.sender.sinks.log import LogSink
+from shmaccum.sender.sinks.sink import Ack, WireBatch
 from tests.support.accumulator import Accumulator
 from tests.support.system_calls import dies_at_system_call
 

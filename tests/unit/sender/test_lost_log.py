@@ -16,11 +16,11 @@ from shmaccum._native import Token
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import LogBusyError, LogLostError
-from shmaccum.segment_log import LogDirectory, LogReader, check_log
-from shmaccum.segment_log.producer_state import Refusal
-from shmaccum.segment_log.small_files import read_topic_id
+from shmaccum.log.files import LogDirectory, LogReader, check_log
+from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.small_files import read_topic_id
 from shmaccum.sender import Sender
-from shmaccum.sinks.log import LogSink
+from shmaccum.sender.sinks.log import LogSink
 from tests.support.processes import wait_until
 from tests.support.segment_log import TOPIC as LOG_TOPIC
 from tests.support.segment_log import log_files, make_batches, offsets, open_log, partition_folder

@@ -9,7 +9,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from shmaccum.sinks.sink import Ack, Verdict
+from shmaccum.sender.sinks.sink import Ack, Verdict
 from tests.support.sender import TOPIC, Sending
 
 TIMEOUT_MS = 1000

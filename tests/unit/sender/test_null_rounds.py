@@ -11,8 +11,8 @@ import pytest
 from shmaccum._native import Token
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
-from shmaccum.sinks.null import NullSink
-from shmaccum.sinks.sink import Ack, WireBatch
+from shmaccum.sender.sinks.null import NullSink
+from shmaccum.sender.sinks.sink import Ack, WireBatch
 from tests.support.accumulator import Accumulator
 
 TOPIC = "flights"

@@ -20,6 +20,7 @@ from shmaccum._native import SenderHalf, Token
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import read_reports, reason_of_giving_up
 from shmaccum.arena.results import BatchResult
+from shmaccum.common.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import (
     DeliveryFailedError,
@@ -30,21 +31,20 @@ from shmaccum.exceptions import (
     ResultExpiredError,
     SenderBusyError,
 )
-from shmaccum.format.batch_header import HEADER_SIZE, read_header
+from shmaccum.log.files import LogDirectory
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.partition_log import PartitionLog
+from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.reader import LogReader
 from shmaccum.observe.health import SILENCE_NS_MAX, Trouble, troubles
 from shmaccum.observe.observation import Observer
-from shmaccum.segment_log import LogDirectory
-from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.segment_log.partition_log import PartitionLog
-from shmaccum.segment_log.producer_state import Refusal
-from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender, giving_up
 from shmaccum.sender.giving_up import give_up_overflow
 from shmaccum.sender.overflow import Overflow
+from shmaccum.sender.shipping import Shipper
+from shmaccum.sender.sinks.log import LogSink
+from shmaccum.sender.sinks.sink import Ack, WireBatch
 from shmaccum.sender.spill_file import HEAD_SIZE, Position, Row, SpillFile
-from shmaccum.shipping import Shipper
-from shmaccum.sinks.log import LogSink
-from shmaccum.sinks.sink import Ack, WireBatch
 from tests.support.accumulator import Accumulator
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import make_batch

@@ -19,7 +19,7 @@ from shmaccum.arena import Arena, presence
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.sender import Sender
-from shmaccum.sinks.memory import MemorySink
+from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.other_users import needs_root
 from tests.support.processes import WATCHDOG_S, Child, wait_until
 

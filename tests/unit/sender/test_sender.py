@@ -24,9 +24,9 @@ from shmaccum.exceptions import (
     UnknownTopicError,
 )
 from shmaccum.sender import Sender
-from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.null import NullSink
-from shmaccum.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
+from shmaccum.sender.sinks.memory import MemorySink
+from shmaccum.sender.sinks.null import NullSink
+from shmaccum.sender.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
 from tests.support.accumulator import Accumulator
 from tests.support.processes import WATCHDOG_S, Child, wait_until
 from tests.support.sender import MS, TOPIC, ScriptedSink, Sending, refuse, rests_of, retry

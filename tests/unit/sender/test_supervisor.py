@@ -15,7 +15,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import wait_readable
-from shmaccum.sender.supervisor import Supervisor
+from shmaccum.sender.systemd import Supervisor
 from tests.support.processes import WATCHDOG_S
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
-from shmaccum.sinks import Sink
+from shmaccum.sender.sinks import Sink
 from shmaccum.spark import node
 from tests.support.processes import WATCHDOG_S, wait_until
 

@@ -16,6 +16,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or 
 from pyspark.sql.datasource import InputPartition
 
 from shmaccum.arena import Arena
+from shmaccum.common.format.batch_header import HEADER_SIZE
 from shmaccum.exceptions import (
     ArenaError,
     ArenaNotFoundError,
@@ -24,7 +25,6 @@ from shmaccum.exceptions import (
     ShmaccumError,
     TruncatedArenaError,
 )
-from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.spark.arena_batches import ArenaReader, WaitingBatch, _cut
 from shmaccum.spark.data_source import ShmaccumDataSource
 from shmaccum.spark.settings import source_options

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or 
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, RecordTooLargeError, TransactionOverError
-from shmaccum.segment_log import LogDirectory, LogReader, TransactionId
+from shmaccum.log.files import LogDirectory, LogReader, TransactionId
 from shmaccum.spark import arrow_appender
 from shmaccum.spark.exactly_once import (
     BATCH_ID,

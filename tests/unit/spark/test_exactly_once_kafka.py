@@ -21,10 +21,10 @@ from shmaccum.exceptions import (
     TransactionNotAppliedError,
     TransactionOverError,
 )
-from shmaccum.segment_log import LogDirectory, LogReader
-from shmaccum.segment_log.reader import IsolationLevel
-from shmaccum.segment_log.transaction_files import TransactionFiles, TransactionId
-from shmaccum.sinks.kafka.library.client import Client
+from shmaccum.log.files import LogDirectory, LogReader
+from shmaccum.log.files.reader import IsolationLevel
+from shmaccum.log.files.transaction_files import TransactionFiles, TransactionId
+from shmaccum.sender.sinks.kafka.library.client import Client
 from shmaccum.spark.exactly_once import (
     BATCH_ID,
     QUERY_ID,

@@ -18,8 +18,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or 
 
 from pyspark.sql.datasource import InputPartition
 
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import LogSinkOptions
-from shmaccum.consumer import Consumer
 from shmaccum.exceptions import (
     CommitFailedError,
     CorruptLogError,
@@ -30,10 +30,10 @@ from shmaccum.exceptions import (
     NotALogError,
     OffsetOutOfRangeError,
 )
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups.member_locks import MemberLocks
-from shmaccum.groups.offsets_file import GroupLock
-from shmaccum.segment_log import LogDirectory
+from shmaccum.log.consumer import Consumer
+from shmaccum.log.files import LogDirectory
+from shmaccum.log.groups.member_locks import MemberLocks
+from shmaccum.log.groups.offsets_file import GroupLock
 from shmaccum.spark import group_offsets
 from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges, shares
 from shmaccum.spark.positions import Offsets
@@ -110,7 +110,7 @@ def test_headers_come_when_they_are_asked_for(log: Path) -> None:
 
 
 def test_keys_of_headers_that_are_no_text_are_replaced(tmp_path: Path) -> None:
-    from shmaccum.segment_log.columns import BytesColumn
+    from shmaccum.log.files.columns import BytesColumn
     from shmaccum.spark.record_batches import _text_array
 
     ends = pa.array([0, 1, 2], pa.int32()).buffers()[1].to_pybytes()

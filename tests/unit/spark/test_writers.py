@@ -22,6 +22,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter
 
 from shmaccum.arena import Arena
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import (
     BufferExhaustedError,
     DeliveryFailedError,
@@ -31,11 +32,10 @@ from shmaccum.exceptions import (
     OtherSinkError,
     SenderNotStartedError,
 )
-from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.log.files import LogReader
 from shmaccum.producer.deliveries import OffsetRange
-from shmaccum.segment_log import LogReader
 from shmaccum.sender import Sender
-from shmaccum.sinks import open_sink
+from shmaccum.sender.sinks import open_sink
 from shmaccum.spark import arrow_appender
 from shmaccum.spark.columns import sink_columns
 from shmaccum.spark.exactly_once import ExactlyOnceStreamWriter

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of other machines, beside those of ``bench/results``.
+
+``bench/results`` has every measurement of one machine. Of another one a row for each question is kept in
+``bench/harness/machines.csv``: the question's first comparison. `page` puts the ratios of all machines beside each
+other.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bench.harness.results import Answer
+from setup import ROOT
+
+KEPT = ROOT / "bench" / "harness" / "machines.csv"
+NUMBERS = ("median", "ratio", "low", "high")
+DIGITS = 3
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A comparison that was measured on another machine.
+
+    Attributes:
+        machine: its name on the page.
+        question: the question's name.
+        contender: ours, and `peer`, the other one.
+        figure: the figure's name.
+        unit: the figure's unit.
+        median: of the contender, in that unit.
+        ratio: the median of the ratios to the peer.
+        low: the lower end of the interval of the ratio, and `high`, the upper one.
+    """
+
+    machine: str
+    question: str
+    contender: str
+    figure: str
+    unit: str
+    peer: str
+    median: float
+    ratio: float
+    low: float
+    high: float
+
+
+def rows_of(answers: Iterable[Answer], machine: str) -> Iterator[Elsewhere]:
+    """The first comparison of each answer that has one."""
+    for answer in answers:
+        found = answer.headline()
+        if found is None:
+            continue
+        contender, figure, compared = found
+        spread = answer.spread(contender, figure)
+        assert spread is not None, "a contender that is compared was measured"
+        numbers = (spread.median, compared.ratio, compared.interval.low, compared.interval.high)
+        names = (machine, answer.question, contender, figure.name, figure.unit, compared.peer)
+        yield Elsewhere(*names, *(float(f"{number:.{DIGITS}g}") for number in numbers))
+
+
+def load(path: Path = KEPT) -> list[Elsewhere]:
+    """All rows, in the order of the file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [_row(row) for row in csv.DictReader(file)]
+
+
+def _row(words: Mapping[str, Any]) -> Elsewhere:
+    return Elsewhere(**{**words, **{name: float(words[name]) for name in NUMBERS}})
+
+
+def save(rows: Iterable[Elsewhere], path: Path = KEPT) -> None:
+    """Writes the file anew."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Elsewhere)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def keep(answers: Iterable[Answer], machine: str, path: Path = KEPT) -> None:
+    """Takes over the answers of another machine. Former rows of the same machine and question are replaced."""
+    new = list(rows_of(answers, machine))
+    replaced = {(row.machine, row.question) for row in new}
+    save([row for row in load(path) if (row.machine, row.question) not in replaced] + new, path)

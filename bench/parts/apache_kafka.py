@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work "kafka": one process sends records of 100 bytes to Apache Kafka on the same machine, and waits for all acks.
+
+The clock runs from the first send to the last ack; connection, metadata and a first record come before. Everybody has
+acks=all, idempotence, linger 5 ms and batches of 128 KiB; confluent-kafka once more batches of 1 MB, its default.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bench.harness.question import Figure, Measurement, UnavailableError
+from bench.harness.stopwatch import Elapsed, Stopwatch
+from bench.parts.sending import VALUE
+
+PARTITION_COUNT = 6
+LINGER_MS = 5
+BATCH_SIZE = 128 << 10
+
+FIGURES = (
+    Figure("records_per_s", "k records/s", 1e-3, "higher", "acknowledged, one process sends"),
+    Figure("cpu_per_record_s", "µs CPU/record", 1e6, "lower", "of the client's processes, a sender's too"),
+)
+
+_numbers = itertools.count()
+
+
+@cache
+def cluster(*, has_kafkas_jvm: bool = False) -> Any:
+    """One broker, for this process's lifetime.
+
+    Args:
+        has_kafkas_jvm: its JVM has the options of kafka-server-start.sh, not those of the tests.
+
+    Raises:
+        UnavailableError: Kafka cannot be had here.
+    """
+    from tests.kafka.broker import running_cluster
+    from tests.kafka.distribution import KAFKAS_JVM, TEST_JVM, DistributionMissingError, ensure
+
+    try:
+        ensure()
+    except DistributionMissingError as error:
+        raise UnavailableError(str(error)) from None
+    looks_often = {"log.retention.check.interval.ms": "1000"}  # deleted records leave the disk
+    stack = contextlib.ExitStack()
+    folder = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(stack.close)
+    jvm = KAFKAS_JVM if has_kafkas_jvm else TEST_JVM
+    return stack.enter_context(running_cluster(folder, properties=looks_often, jvm=jvm))
+
+
+def new_topic() -> str:
+    """A topic of its own for a round."""
+    name = f"bench-{next(_numbers)}"
+    cluster().create_topic(name, PARTITION_COUNT)
+    return name
+
+
+def produced(send: Callable[[str, bytes], object], flush: Callable[[], object], record_count: int) -> Measurement:
+    """Sends to a new topic, one record before the clock runs."""
+    topic = new_topic()
+    send(topic, VALUE)
+    flush()
+    stopwatch = Stopwatch()
+    for _ in range(record_count):
+        send(topic, VALUE)
+    flush()
+    return acknowledged(stopwatch.elapsed(), record_count)
+
+
+def acknowledged(elapsed: Elapsed, record_count: int) -> Measurement:
+    """The figures of this work."""
+    return {"records_per_s": record_count / elapsed.wall_s, "cpu_per_record_s": elapsed.cpu_s / record_count}

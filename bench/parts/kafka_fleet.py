@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers of one host that produce to Apache Kafka on the same host: through one arena, or each by a client of its own.
+
+A fleet is started once and asked for many runs, so that interpreters, connections and metadata are warm. A run is the
+same for everybody: keyed records of 100 bytes to one topic, then a flush. Time is taken from the first go to the last
+flush, and processor time (user and system) from every process of the client's side, the sender included, and from the
+broker by itself. The broker's own files tell the numbers of records and batches of the topic. The broker has the JVM
+options of kafka-server-start.sh, and deletes the records of a run when they are counted: what a disk cannot take in
+time would be measured else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.harness.question import Measurement
+from bench.parts import apache_kafka
+from bench.parts.apache_kafka import LINGER_MS, PARTITION_COUNT
+from bench.parts.arenas import temporary_arena
+from bench.parts.sending import VALUE
+from shmaccum.log.files.reader import LogReader
+
+KEYS = [b"key-%d" % number for number in range(256)]
+BATCH_SIZE = 16_384
+PACED_BURST = 5
+"""Records that a paced worker sends at once: an event of its own that makes several records."""
+
+Send = Callable[[bytes], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The work of each worker in a run.
+
+    Attributes:
+        record_count: the number of records; 0: as many as it can send in `seconds`.
+        rate: records a second; 0: as fast as it can.
+        seconds: the time for which it sends where there is no number of records.
+        is_dry: a worker does everything but send.
+    """
+
+    record_count: int = 0
+    rate: int = 0
+    seconds: float = 0.0
+    is_dry: bool = False
+
+
+# --- Apache Kafka
+
+SHORT_LIVED = {"segment_bytes": str(32 << 20), "file_delete_delay_ms": "0"}
+"""Of topics whose records are deleted."""
+TIMEOUT_S = 60
+"""For an answer of the broker to us."""
+
+
+def cluster() -> Any:
+    """The broker of all fleets."""
+    return apache_kafka.cluster(has_kafkas_jvm=True)
+
+
+class Arrivals:
+    """The facts of one topic in the broker's files. Records that were counted are deleted."""
+
+    def __init__(self, topic: str) -> None:
+        self._reader = LogReader(cluster().brokers[0].log_directory, verify_crc=False)
+        self._topic = topic
+        self._offsets = [0] * PARTITION_COUNT
+
+    def since_last(self) -> tuple[int, int]:
+        """Records and batches that came since the last look."""
+        records = batches = 0
+        for partition, offset in enumerate(self._offsets):
+            for batch in self._reader.partition(self._topic, partition).batches(offset):
+                records += batch.record_count
+                batches += 1
+                self._offsets[partition] = batch.next_offset
+        self._delete()
+        return records, batches
+
+    def _delete(self) -> None:
+        from confluent_kafka import TopicPartition
+
+        ends = [TopicPartition(self._topic, *end) for end in enumerate(self._offsets)]
+        admin = cluster().admin()  # ends its requests when it is collected
+        for deleted in admin.delete_records(ends).values():
+            deleted.result(TIMEOUT_S)
+
+
+# --- waits for a core
+
+
+def core_wait_s(processes: Iterable[Any]) -> float:
+    """Seconds for which threads of these processes were ready and had no core; 0 where the kernel does not count."""
+    return sum(_thread_wait_s(thread) for each in processes for thread in Path(f"/proc/{each.pid}/task").glob("*"))
+
+
+def _thread_wait_s(thread: Path) -> float:
+    try:
+        return int((thread / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except OSError:  # it has ended meanwhile, or the kernel does not count
+        return 0.0
+
+
+# --- workers
+
+
+def produce(job: Job, send: Send) -> int:
+    """The work, the same for every client. Returns the number of records."""
+    if job.rate:
+        return _produce_paced(job, send)
+    if job.record_count:
+        for number in range(job.record_count):
+            send(KEYS[number & 255])
+        return job.record_count
+    count, end_s = 0, time.perf_counter() + job.seconds
+    while time.perf_counter() < end_s:
+        for key in KEYS:
+            send(key)
+        count += len(KEYS)
+    return count
+
+
+def _produce_paced(job: Job, send: Send) -> int:
+    begin_s = time.perf_counter()
+    for first in range(0, job.record_count, PACED_BURST):
+        wait_s = begin_s + first / job.rate - time.perf_counter()
+        if wait_s > 0:
+            time.sleep(wait_s)
+        for number in range(first, min(first + PACED_BURST, job.record_count)):
+            send(KEYS[number & 255])
+    return job.record_count
+
+
+def send_nothing(_key: bytes) -> None:
+    """The send of a dry job."""
+
+
+def serve_jobs(pipe: Connection, send: Send, flush: Callable[[], object]) -> None:
+    """Works for each job that comes through the pipe, and tells the number of records and the processor time."""
+    send(KEYS[0])
+    flush()
+    pipe.send("warm")
+    while (job := pipe.recv()) is not None:
+        begin_cpu_s = time.process_time()
+        count = produce(job, send_nothing if job.is_dry else send)
+        flush()
+        pipe.send((count, time.process_time() - begin_cpu_s))
+
+
+def through_the_arena(pipe: Connection, topic: str, arena: str) -> None:
+    """A worker with shmaccum's producer."""
+    from shmaccum import Producer
+
+    producer = Producer(arena, linger_ms=LINGER_MS)
+    send_one = producer.send
+
+    def send(key: bytes) -> None:
+        send_one(topic, VALUE, key)
+
+    serve_jobs(pipe, send, producer.flush)
+    producer.close()
+
+
+def by_its_own_client(pipe: Connection, topic: str, options: dict[str, Any]) -> None:
+    """A worker with confluent-kafka's producer."""
+    import confluent_kafka
+
+    producer = confluent_kafka.Producer(options)
+    serve_jobs(pipe, send_by_client(producer, topic), producer.flush)
+
+
+def send_by_client(producer: Any, topic: str) -> Send:
+    """Sends as the documentation of confluent-kafka says: poll, and poll longer when the queue is full."""
+
+    def send(key: bytes) -> None:
+        while not is_queued(key):
+            producer.poll(0.01)
+        producer.poll(0)
+
+    def is_queued(key: bytes) -> bool:
+        try:
+            producer.produce(topic, VALUE, key)
+        except BufferError:
+            return False
+        return True
+
+    return send
+
+
+# --- a fleet
+
+
+def _brokers() -> list[psutil.Process]:
+    return [psutil.Process(broker.process.pid) for broker in cluster().brokers]
+
+
+def cpu_s_of(processes: list[psutil.Process]) -> float:
+    """User and system time of processes since they began."""
+    times = [process.cpu_times() for process in processes]
+    return sum(time.user + time.system for time in times)
+
+
+class Workers:
+    """Processes that wait for jobs."""
+
+    def __init__(self, topic: str, worker_count: int, target: Callable[..., None], extra: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipes = []
+        self.processes = []
+        for _ in range(worker_count):
+            mine, theirs = context.Pipe()
+            worker = context.Process(target=target, args=(theirs, topic, extra), daemon=True)
+            worker.start()
+            self._pipes.append(mine)
+            self.processes.append(worker)
+        for pipe in self._pipes:
+            assert pipe.recv() == "warm"
+
+    def work(self, job: Job) -> list[tuple[Any, ...]]:
+        """The answer of each worker, when all of them are through with the job."""
+        for pipe in self._pipes:
+            pipe.send(job)
+        return [pipe.recv() for pipe in self._pipes]
+
+    def close(self) -> None:
+        """Sends everybody home."""
+        for pipe in self._pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(None)
+        for worker in self.processes:
+            worker.join(10)
+
+
+class Fleet:
+    """Workers that wait for runs, and the processes that work for them."""
+
+    def __init__(self, topic: str, worker_count: int, target: Callable[..., None], extra: Any) -> None:
+        cluster().create_topic(topic, PARTITION_COUNT, **SHORT_LIVED)
+        self.helpers: list[psutil.Process] = []
+        self._workers = Workers(topic, worker_count, target, extra)
+        self._arrivals = Arrivals(topic)
+        self._arrivals.since_last()
+
+    def run(self, job: Job) -> Measurement:
+        """One run of everybody.
+
+        Raises:
+            RuntimeError: a record is missing, or came twice.
+        """
+        before_s, broker_before_s = cpu_s_of(self.helpers), cpu_s_of(_brokers())
+        begin_s = time.perf_counter()
+        told = self._workers.work(job)
+        elapsed_s = time.perf_counter() - begin_s
+        cpu_s = sum(worker_cpu_s for _, worker_cpu_s in told) + cpu_s_of(self.helpers) - before_s
+        broker_cpu_s = cpu_s_of(_brokers()) - broker_before_s
+        wanted = sum(count for count, _ in told)
+        records, batches = self._arrivals.since_last()
+        if records != wanted:
+            raise RuntimeError(f"{wanted} records were flushed, and the broker has {records} of them")
+        return {
+            "record_count": float(records),
+            "records_per_s": records / elapsed_s,
+            "cpu_us_per_record": cpu_s * 1e6 / records,
+            "cores": cpu_s / elapsed_s,
+            "broker_cpu_us_per_record": broker_cpu_s * 1e6 / records,
+            "broker_cores": broker_cpu_s / elapsed_s,
+            "connections": float(self._connection_count()),
+            "records_per_batch": records / batches,
+        }
+
+    def pacing_cpu_us(self, job: Job) -> float:
+        """The processor time that a paced job costs its workers for each record, when nothing is sent."""
+        told = self._workers.work(replace(job, is_dry=True))
+        return float(sum(cpu_s for _, cpu_s in told) * 1e6 / sum(count for count, _ in told))
+
+    def core_wait_s(self) -> float:
+        """Seconds for which threads of the client's side were ready and had no core, so far."""
+        return core_wait_s([*self._workers.processes, *self.helpers])
+
+    def _connection_count(self) -> int:
+        """Established ones to the broker, of all client processes."""
+        port = int(cluster().bootstrap.rpartition(":")[2])
+        processes = [psutil.Process(worker.pid) for worker in self._workers.processes] + self.helpers
+        found = [connection for process in processes for connection in process.net_connections("tcp")]
+        return sum(each.status == psutil.CONN_ESTABLISHED and each.raddr.port == port for each in found)
+
+    def close(self) -> None:
+        """Sends everybody home."""
+        self._workers.close()
+
+
+@contextlib.contextmanager
+def sender_of(arena: str, bootstrap: str, *settings: str) -> Iterator[psutil.Process]:
+    """A sender in a process of its own, with the fleet's linger and these settings."""
+    options = [part for setting in (f"linger_ms={LINGER_MS}ms", *settings) for part in ("--set", setting)]
+    command = [sys.executable, "-m", "shmaccum.sender", arena, "--sink", f"kafka:{bootstrap}", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as sender:
+        assert sender.stdout is not None
+        sender.stdout.read()  # closed when it is open
+        try:
+            yield psutil.Process(sender.pid)
+        finally:
+            sender.terminate()
+            sender.wait(20)
+
+
+@contextlib.contextmanager
+def arena_fleet(worker_count: int, batch_size: int = BATCH_SIZE, *settings: str) -> Iterator[Fleet]:
+    """Workers that share an arena; its sender has the connections, and these settings."""
+    with (
+        temporary_arena(buffer_memory="32MiB", batch_size=batch_size) as arena,
+        sender_of(arena.name, cluster().bootstrap, *settings) as sender,
+    ):
+        fleet = Fleet(f"arena-{worker_count}-{batch_size}", worker_count, through_the_arena, arena.name)
+        fleet.helpers.append(sender)
+        try:
+            yield fleet
+        finally:
+            fleet.close()
+
+
+@contextlib.contextmanager
+def client_fleet(worker_count: int, **options: Any) -> Iterator[Fleet]:
+    """Workers that have a confluent-kafka producer each."""
+    shared = {"bootstrap.servers": cluster().bootstrap, "linger.ms": LINGER_MS, "enable.idempotence": True}
+    fleet_options = {**shared, "acks": "all", "log_level": 0, **options}
+    topic = "-".join(["clients", str(worker_count), *map(str, options.values())])
+    fleet = Fleet(topic, worker_count, by_its_own_client, fleet_options)
+    try:
+        yield fleet
+    finally:
+        fleet.close()

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues of bytes between processes, of any product: each is a contender in every work that it can do."""
+
+from __future__ import annotations
+
+import abc
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
+
+from bench.harness.pacing import RECORD_COUNT as PACED_COUNT
+from bench.harness.pacing import age_ns, send_paced
+from bench.harness.percentiles import percentiles
+from bench.harness.question import Contender, Guarantees, Measurement
+from bench.harness.stopwatch import Stopwatch
+from bench.parts.sending import VALUE, per_record
+from bench.parts.taking import PRODUCER_COUNT, forked, taken
+
+Send = Callable[[bytes], object]
+SendMany = Callable[[list[bytes]], object]
+Take = Callable[[], Sequence[bytes]]
+
+JOIN_TIMEOUT_S = 60
+
+
+class Queue(abc.ABC):
+    """One queue, made in the process that measures; those of a round are forked from it and open its ends."""
+
+    @abc.abstractmethod
+    def open_sender(self) -> AbstractContextManager[Send]:
+        """The end that sends, in a process that does."""
+
+    def open_many_sender(self) -> AbstractContextManager[SendMany]:
+        """The same for calls of many."""
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def open_taker(self) -> AbstractContextManager[Take]:
+        """The end that takes; a call waits for a record, for a while, and answers all that it takes at once."""
+
+    def close(self) -> None:  # noqa: B027 # not everybody has to
+        """Gives back what it has outside of the processes' memory."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product's queue as a contender.
+
+    Attributes:
+        name: of the product.
+        make: a queue for a round.
+        calls: by work (``send``, ``send_many``, ``drained``, ``latency``) the name of the call that does it; works that
+            are not in here are not done.
+        record_count: of a round of ``send``.
+        call_size: records of a call of many.
+    """
+
+    name: str
+    make: Callable[[], Queue]
+    calls: dict[str, str]
+    version: Callable[[], str]
+    guarantees: Guarantees
+    record_count: int
+    call_size: int = 1000
+
+    def works(self) -> dict[str, Callable[[], list[Contender]]]:
+        """The parts that a module of ``bench.peers`` offers."""
+        return {work: self._contenders(work) for work in self.calls}
+
+    def _contenders(self, work: str) -> Callable[[], list[Contender]]:
+        runs = {"send": _send, "send_many": _send_many, "drained": _drained, "latency": _latency}
+        name = f"{self.name} {self.calls[work]}".rstrip()
+        contender = Contender(name, lambda: self._run(runs[work]), version=self.version, guarantees=self.guarantees)
+        return lambda: [contender]
+
+    def _run(self, work: Callable[[Product, Queue], Measurement]) -> Measurement:
+        queue = self.make()
+        try:
+            return work(self, queue)
+        finally:
+            queue.close()
+
+
+# --- one process sends, one beside it takes
+
+
+def _send(product: Product, queue: Queue) -> Measurement:
+    count = product.record_count
+    with _taken_beside(_take_count, queue, count) as taker, queue.open_sender() as send:
+        stopwatch = Stopwatch()
+        for _ in range(count):
+            send(VALUE)
+        measured = per_record(stopwatch.elapsed(), count)
+        taker.recv()
+    return measured
+
+
+def _send_many(product: Product, queue: Queue) -> Measurement:
+    call = [VALUE] * product.call_size
+    call_count = product.record_count // len(call)
+    count = call_count * len(call)
+    with _taken_beside(_take_count, queue, count) as taker, queue.open_many_sender() as send_many:
+        stopwatch = Stopwatch()
+        for _ in range(call_count):
+            send_many(call)
+        elapsed = stopwatch.elapsed()
+        taker.recv()
+    return {"records_per_s": count / elapsed.wall_s, "cpu_ns": elapsed.cpu_s * 1e9 / count}
+
+
+def _take_count(queue: Queue, count: int, result: Connection) -> None:
+    with queue.open_taker() as take:
+        result.send(None)
+        while count > 0:
+            count -= len(take())
+        result.send(None)
+        # A sending process may have to stay until all is taken, and a taking one until the sending one has gone.
+        result.recv()
+
+
+def _latency(_product: Product, queue: Queue) -> Measurement:
+    with _taken_beside(_take_ages, queue, PACED_COUNT) as taker, queue.open_sender() as send:
+        send_paced(send, PACED_COUNT)
+        return percentiles(taker.recv())
+
+
+def _take_ages(queue: Queue, count: int, result: Connection) -> None:
+    ages_ns: list[int] = []
+    with queue.open_taker() as take:
+        result.send(None)
+        while len(ages_ns) < count:
+            ages_ns += [age_ns(record) for record in take()]
+        result.send(ages_ns)
+        result.recv()
+
+
+@contextmanager
+def _taken_beside(work: Callable[[Queue, int, Connection], None], queue: Queue, count: int) -> Iterator[Connection]:
+    """A process that opens the taking end, says so, does its work, answers, and stays until the block's end."""
+    mine, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=work, args=(queue, count, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    mine.recv()
+    yield mine
+    mine.send(None)
+    process.join(JOIN_TIMEOUT_S)
+    if process.exitcode != 0:
+        raise RuntimeError(f"the process that takes ended with {process.exitcode}")
+
+
+# --- two processes send, this one takes
+
+
+def _drained(product: Product, queue: Queue) -> Measurement:
+    """Senders stay until all is taken: with some, what was sent goes with its sender."""
+    call_count = product.record_count // product.call_size
+    record_count = call_count * product.call_size * PRODUCER_COUNT
+    is_taken = multiprocessing.get_context("fork").Event()
+    work = _send_calls if "send_many" in product.calls else _send_each
+    senders = forked(work, [(queue, call_count, product.call_size, is_taken)] * PRODUCER_COUNT)
+    with queue.open_taker() as take:
+        return taken(senders, _counted(take, record_count, is_taken.set), record_count)
+
+
+def _counted(take: Take, left: int, on_last: Callable[[], None]) -> Callable[[], tuple[int, int]]:
+    """Tells when the last record was taken."""
+
+    def take_piece() -> tuple[int, int]:
+        nonlocal left
+        count = len(take())
+        left -= count
+        if left <= 0:
+            on_last()
+        return count, min(count, 1)
+
+    return take_piece
+
+
+def _send_each(queue: Queue, call_count: int, call_size: int, is_taken: Event) -> None:
+    with queue.open_sender() as send:
+        for _ in range(call_count * call_size):
+            send(VALUE)
+        is_taken.wait()
+
+
+def _send_calls(queue: Queue, call_count: int, call_size: int, is_taken: Event) -> None:
+    call = [VALUE] * call_size
+    with queue.open_many_sender() as send_many:
+        for _ in range(call_count):
+            send_many(call)
+        is_taken.wait()

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts that questions about Spark share: a session, and peers that do only the work that Spark forces on all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from bench.harness.rows import ROW_COUNT, ROWS_PER_RECORD_BATCH, TASK_COUNT, VALUE_SIZE
+from setup import ROOT
+from shmaccum.spark.columns import source_schema
+
+
+class Dropping(DataSourceArrowWriter):
+    """Takes Arrow batches and drops them."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """One task."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+class Prebuilt(DataSourceReader):
+    """Gives one record batch again and again.
+
+    Args:
+        row_count: the rows of all partitions together.
+        is_copied: each time in memory of its own, as whatever is read is.
+    """
+
+    def __init__(self, row_count: int, *, is_copied: bool) -> None:
+        self._row_count = row_count
+        self._is_copied = is_copied
+
+    def partitions(self) -> list[InputPartition]:
+        """As many as the log has."""
+        return [InputPartition(number) for number in range(TASK_COUNT)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """One task."""
+        count = ROWS_PER_RECORD_BATCH
+        numbers = list(range(count))
+        columns = [
+            [b"key-%d" % (number % 1000) for number in numbers],
+            [b"x" * VALUE_SIZE] * count,
+            ["flights"] * count,
+            [partition.value] * count,
+            numbers,
+            numbers,
+            [0] * count,
+        ]
+        schema = to_arrow_schema(source_schema(has_headers=False), timezone="UTC")
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for _ in range(self._row_count // TASK_COUNT // count):
+            yield _copied(batch) if self._is_copied else batch
+
+
+def _copied(batch: Any) -> Any:
+    """The same in new buffers."""
+    arrays = []
+    for column in batch.columns:
+        buffers = [buffer and pa.py_buffer(buffer.to_pybytes()) for buffer in column.buffers()]
+        arrays.append(pa.Array.from_buffers(column.type, len(column), buffers, column.null_count))
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+class PeerSource(DataSource):
+    """Both of them, as ``format("peer")``; with the options ``isCopied`` and ``rowCount``, which are of the source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The contents of ``format(...)``."""
+        return "peer"
+
+    def schema(self) -> Any:
+        """That of the Kafka connector."""
+        return source_schema(has_headers=False)
+
+    def reader(self, schema: Any) -> Prebuilt:  # noqa: ARG002 - Spark's interface
+        """The rows of the source."""
+        return Prebuilt(int(self.options["rowCount"]), is_copied="isCopied" in self.options)
+
+    def writer(self, schema: Any, overwrite: bool) -> Dropping:  # noqa: ARG002 - Spark's interface
+        """The rows of the sink."""
+        return Dropping()
+
+
+@cache
+def rows(count: int = ROW_COUNT, times: int = 1) -> Any:
+    """A frame of a key and a value, `VALUE_SIZE` bytes, whose rows lie in Spark's memory.
+
+    Args:
+        count: the number of rows that lie there.
+        times: so often the frame has each of them.
+    """
+    if times > 1:
+        return rows(count).selectExpr("key", "value", f"explode(sequence(1, {times})) number").drop("number")
+    columns = ("concat('key-', id % 1000) key", f"cast(repeat('x', {VALUE_SIZE}) as binary) value")
+    frame = session().range(count, numPartitions=TASK_COUNT).selectExpr(*columns).cache()
+    frame.count()
+    return frame
+
+
+@cache
+def session() -> Any:
+    """``local[2]``, ours and the peers registered."""
+    import shmaccum.spark
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master(f"local[{TASK_COUNT}]").config("spark.ui.enabled", "false")
+    found = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", "2g").getOrCreate()
+    found.sparkContext.setLogLevel("ERROR")
+    found.dataSource.register(PeerSource)
+    shmaccum.spark.register(found)
+    return found

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python/sender/convoy_parts.h"
+
+#include "base/clock.h"
+
+enum { LANE_FIELDS = 14 };
+
+/* ---- the parts ---- */
+
+static bool number_take(PyObject *tuple, Py_ssize_t index, int64_t min, int64_t max, int64_t *value)
+{
+    *value = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, index));
+    if (*value == -1 && PyErr_Occurred() != NULL) {
+        return false;
+    }
+    if (*value < min || *value > max) {
+        PyErr_Format(PyExc_ValueError, "field %zd of a convoy is %lld", index, (long long)*value);
+        return false;
+    }
+    return true;
+}
+
+static bool is_tuple_of(PyObject *object, Py_ssize_t size)
+{
+    bool is_right = PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == size;
+    if (!is_right) {
+        PyErr_Format(PyExc_TypeError, "a part of a convoy is a tuple of %zd", size);
+    }
+    return is_right;
+}
+
+static bool text_take(PyObject *tuple, Py_ssize_t index, struct ship_text *text)
+{
+    PyObject *bytes = PyTuple_GET_ITEM(tuple, index);
+    if (!PyBytes_Check(bytes)) {
+        PyErr_SetString(PyExc_TypeError, "the texts of a lane are bytes");
+        return false;
+    }
+    *text = (struct ship_text){.bytes = PyBytes_AS_STRING(bytes), .size = (size_t)PyBytes_GET_SIZE(bytes)};
+    return true;
+}
+
+/* A name stays as long as its tuple. */
+static bool name_take(PyObject *tuple, Py_ssize_t index, const char **name, uint16_t *size)
+{
+    Py_ssize_t length;
+    *name = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(tuple, index), &length);
+    if (*name != NULL && length > PRODUCE_NAME_SIZE_MAX) {
+        PyErr_Format(PyExc_ValueError, "a name of %zd bytes is too long for a request", length);
+        return false;
+    }
+    *size = (uint16_t)length;
+    return *name != NULL;
+}
+
+static bool topic_take(PyObject *tuple, struct produce_topic *topic)
+{
+    PyObject *id = PyTuple_GET_ITEM(tuple, 1);
+    if (!name_take(tuple, 0, &topic->name, &topic->name_size)) {
+        return false;
+    }
+    if (id == Py_None) {
+        return true;
+    }
+    if (!PyBytes_Check(id) || PyBytes_GET_SIZE(id) != TOPIC_ID_SIZE) {
+        PyErr_SetString(PyExc_TypeError, "the id of a topic is 16 bytes");
+        return false;
+    }
+    memcpy(topic->id, PyBytes_AS_STRING(id), TOPIC_ID_SIZE);
+    return true;
+}
+
+static bool lane_fill(PyObject *tuple, struct ship_lane *lane)
+{
+    int64_t partition;
+    int64_t position;
+    int64_t synced;
+    int64_t epoch;
+    int64_t leader_epoch;
+    if (!is_tuple_of(tuple, LANE_FIELDS) || !topic_take(tuple, &lane->topic) ||
+        !number_take(tuple, 2, 0, INT32_MAX, &partition) ||
+        (lane->file = PyObject_AsFileDescriptor(PyTuple_GET_ITEM(tuple, 3))) < 0 ||
+        !number_take(tuple, 4, 0, INT64_MAX, &position) ||
+        !number_take(tuple, 5, 0, INT64_MAX, &lane->kept.offset) ||
+        !number_take(tuple, 6, 0, INT64_MAX, &lane->limit_offset) ||
+        !number_take(tuple, 7, -1, INT64_MAX, &synced) || !number_take(tuple, 8, 0, INT64_MAX, &lane->producer.id) ||
+        !number_take(tuple, 9, 0, INT16_MAX, &epoch) || !number_take(tuple, 10, -1, INT64_MAX, &lane->origin) ||
+        !number_take(tuple, 11, INT32_MIN, INT32_MAX, &leader_epoch) || !text_take(tuple, 12, &lane->name) ||
+        !text_take(tuple, 13, &lane->topic_id)) {
+        return false;
+    }
+    lane->partition = (int32_t)partition;
+    lane->syncs = synced >= 0;
+    lane->synced = (off_t)synced;
+    lane->producer.epoch = (int16_t)epoch;
+    lane->keeps_producer = lane->origin < 0;
+    lane->kept.position = (off_t)position;
+    lane->kept.leader_epoch = (int32_t)leader_epoch;
+    lane->next = lane->kept;
+    return true;
+}
+
+static bool link_fill(PyObject *tuple, struct ship_convoy *convoy, struct ship_link *link)
+{
+    uint32_t before = link == convoy->links ? 0 : (uint32_t)(link[-1].lanes - convoy->lanes) + link[-1].lane_count;
+    struct broker_link *broker = &link->broker;
+    int64_t number[6];
+    if (!is_tuple_of(tuple, 7) || !number_take(tuple, 0, 0, INT32_MAX, &number[0]) ||
+        !number_take(tuple, 1, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX, &number[1]) ||
+        !name_take(tuple, 2, &broker->form.client, &broker->form.client_size) ||
+        !number_take(tuple, 3, -1, 1, &number[2]) || !number_take(tuple, 4, 1, BROKER_REQUESTS_MAX, &number[3]) ||
+        !number_take(tuple, 5, 0, INT32_MAX, &number[4]) ||
+        !number_take(tuple, 6, 1, (int64_t)convoy->lane_count - before, &number[5])) {
+        return false;
+    }
+    broker->socket = (int)number[0];
+    broker->form.version = (int16_t)number[1];
+    broker->form.acks = (int16_t)number[2];
+    broker->form.timeout_ms = (int32_t)(convoy->answer_time_ns / NS_PER_MS);
+    broker->requests_max = (uint32_t)number[3];
+    link->request_size_max = (uint32_t)number[4];
+    link->lanes = convoy->lanes + before;
+    link->lane_count = (uint32_t)number[5];
+    return true;
+}
+
+static bool convoy_fill(PyObject *links, PyObject *lanes, struct ship_convoy *convoy)
+{
+    for (uint32_t i = 0; i < convoy->lane_count; i++) {
+        if (!lane_fill(PyTuple_GET_ITEM(lanes, i), &convoy->lanes[i])) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < convoy->link_count; i++) {
+        if (!link_fill(PyTuple_GET_ITEM(links, i), convoy, &convoy->links[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- what was found ---- */
+
+static PyObject *lane_report(const struct ship_lane *lane)
+{
+    return Py_BuildValue("(iLLiLLLL)", (int)lane->state, (long long)lane->kept.offset, (long long)lane->kept.position,
+                         (int)lane->kept.leader_epoch, (long long)lane->batch_count, (long long)lane->record_count,
+                         (long long)lane->byte_count, (long long)lane->synced);
+}
+
+static PyObject *link_report(const struct broker_link *link)
+{
+    return Py_BuildValue("(OiILL)", link->is_broken ? Py_True : Py_False, (int)link->throttle_ms, link->request_count,
+                         (long long)link->sent_size, (long long)link->received_total);
+}
+
+bool convoy_tell(PyObject *found, PyObject *tuple)
+{
+    bool is_added = tuple != NULL && PyList_Append(found, tuple) == 0;
+    Py_XDECREF(tuple);
+    return is_added;
+}
+
+static bool lanes_tell(const struct ship_convoy *convoy, PyObject *found)
+{
+    PyObject *lanes = PyTuple_New(convoy->lane_count);
+    for (uint32_t i = 0; lanes != NULL && i < convoy->lane_count; i++) {
+        PyObject *lane = lane_report(&convoy->lanes[i]);
+        if (lane == NULL) {
+            Py_CLEAR(lanes);
+            break;
+        }
+        PyTuple_SET_ITEM(lanes, i, lane);
+    }
+    return convoy_tell(found, lanes);
+}
+
+static bool links_tell(const struct ship_convoy *convoy, PyObject *found)
+{
+    PyObject *links = PyTuple_New(convoy->link_count);
+    for (uint32_t i = 0; links != NULL && i < convoy->link_count; i++) {
+        PyObject *link = link_report(&convoy->links[i].broker);
+        if (link == NULL) {
+            Py_CLEAR(links);
+            break;
+        }
+        PyTuple_SET_ITEM(links, i, link);
+    }
+    return convoy_tell(found, links);
+}
+
+/* ---- the whole ---- */
+
+bool convoy_make_parts(PyObject *links, PyObject *lanes, PyObject *found, struct ship_convoy *convoy)
+{
+    if (!PyTuple_CheckExact(links) || !PyTuple_CheckExact(lanes) || !PyList_CheckExact(found)) {
+        PyErr_Format(PyExc_TypeError, "links and lanes are tuples, and found is a list");
+        return false;
+    }
+    convoy->link_count = (uint32_t)PyTuple_GET_SIZE(links);
+    convoy->lane_count = (uint32_t)PyTuple_GET_SIZE(lanes);
+    convoy->links = PyMem_Calloc((size_t)convoy->link_count + 1, sizeof *convoy->links);
+    convoy->lanes = PyMem_Calloc((size_t)convoy->lane_count + 1, sizeof *convoy->lanes);
+    if (convoy->links == NULL || convoy->lanes == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    return convoy_fill(links, lanes, convoy);
+}
+
+void convoy_free_parts(struct ship_convoy *convoy)
+{
+    PyMem_Free(convoy->links);
+    PyMem_Free(convoy->lanes);
+}
+
+bool convoy_tell_parts(const struct ship_convoy *convoy, PyObject *found)
+{
+    return lanes_tell(convoy, found) && links_tell(convoy, found);
+}

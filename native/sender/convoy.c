@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sender/convoy.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+
+/* So long the last answers may take after the bell: a caller that is to stop does not wait for a dead broker. */
+#define STOP_TIME_NS (5 * NS_PER_S)
+/* A lane that ended waits for the others for this part of the time. */
+enum { ENDED_PART = 8 };
+enum { BATCHES_MAX = 4096 /* of a request */ };
+
+struct run {
+    struct ship_convoy *convoy;
+    struct pollfd *polled; /* the bell, then the links */
+    uint64_t now_ns;
+    uint64_t begun_ns;
+    uint64_t end_ns;  /* no request begins after this time */
+    uint64_t stop_ns; /* no answer is waited for after this time */
+    bool is_over;
+};
+
+static uint64_t now(void)
+{
+    static const struct clock kernel = {0};
+    return clock_now_ns(&kernel);
+}
+
+/* ---- a link ---- */
+
+static bool link_make(struct ship_link *link)
+{
+    CHECK(link->lane_count > 0);
+    struct broker_link_limits limits = {
+        .batch_count = link->lane_count < BATCHES_MAX ? link->lane_count : BATCHES_MAX, .pieces_per_batch = 2};
+    for (uint32_t i = 0; i < link->lane_count; i++) {
+        limits.names_size += link->lanes[i].topic.name_size;
+    }
+    link->broker.takes_errors = true;
+    bool is_made = broker_link_make(&link->broker, &limits);
+    for (uint32_t i = 0; i < BROKER_REQUESTS_MAX; i++) {
+        link->pieces[i] = calloc(limits.batch_count, sizeof *link->pieces[i]);
+        is_made = is_made && link->pieces[i] != NULL;
+    }
+    return is_made;
+}
+
+static void link_free(struct ship_link *link)
+{
+    broker_link_free(&link->broker);
+    for (uint32_t i = 0; i < BROKER_REQUESTS_MAX; i++) {
+        free(link->pieces[i]);
+    }
+}
+
+static void batch_put(struct broker_request *request, struct ship_piece *piece, struct ship_lane *lane)
+{
+    uint32_t size = lane_batch_size(lane);
+    off_t position = lane->next.position + RECORD_BATCH_HEADER_SIZE;
+    *piece = (struct ship_piece){.lane = lane};
+    piece->number = lane_take(lane, piece->header);
+    broker_request_add(request, &lane->topic, lane->partition, size);
+    pieces_add_memory(&request->pieces, piece->header, RECORD_BATCH_HEADER_SIZE);
+    pieces_add_range(&request->pieces, lane->file, position, size - RECORD_BATCH_HEADER_SIZE);
+}
+
+/* Puts batches in until the request is full, or the last lane had its turn. */
+static void batches_gather(struct ship_link *link, struct broker_request *request)
+{
+    struct ship_piece *pieces = link->pieces[link->broker.end % BROKER_REQUESTS_MAX];
+    uint64_t size = 0;
+    for (; link->lane_next < link->lane_count; link->lane_next++) {
+        struct ship_lane *lane = &link->lanes[link->lane_next];
+        if (!lane_looks_ahead(lane)) {
+            continue;
+        }
+        bool is_full = size + lane_batch_size(lane) > link->request_size_max;
+        if (request->produce.batch_count == link->broker.batches_max || (is_full && size > 0)) {
+            return;
+        }
+        size += lane_batch_size(lane);
+        batch_put(request, &pieces[request->produce.batch_count], lane);
+    }
+    link->lane_next = 0;
+}
+
+/* The batches of a request have no response that acks them: their lanes break. */
+static void request_fail(struct ship_link *link, uint32_t number)
+{
+    uint32_t place = number % BROKER_REQUESTS_MAX;
+    for (uint32_t i = 0; i < link->broker.requests[place].produce.batch_count; i++) {
+        link->pieces[place][i].lane->state = SHIP_LANE_BROKEN;
+    }
+}
+
+/* Nothing more arrives by this socket: the lanes whose batches are not acked break. */
+static void link_break(struct ship_link *link)
+{
+    struct broker_link *broker = &link->broker;
+    broker->is_broken = true;
+    broker->is_sending = false;
+    while (broker->first != broker->end) {
+        request_fail(link, broker->first++);
+    }
+    broker->answered = broker->end;
+}
+
+/* Returns false if no lane has a batch whose turn it is. */
+static bool request_begin(struct ship_link *link, uint64_t now_ns)
+{
+    struct broker_request *request = broker_link_next_request(&link->broker);
+    bool is_from_first = link->lane_next == 0;
+    batches_gather(link, request);
+    if (request->produce.batch_count == 0 && !is_from_first) {
+        batches_gather(link, request);
+    }
+    if (request->produce.batch_count == 0) {
+        return false;
+    }
+    if (!broker_link_begin(&link->broker, true, now_ns)) {
+        request_fail(link, link->broker.end); /* its batches are in the windows of their lanes */
+        link_break(link);
+        return false;
+    }
+    return true;
+}
+
+/* Sends what is begun, and, while `may_begin`, further requests, until the socket or the window is full. */
+static void link_send(struct ship_link *link, bool may_begin, uint64_t now_ns)
+{
+    do {
+        broker_link_send(&link->broker);
+        if (link->broker.is_broken) {
+            link_break(link);
+        }
+    } while (may_begin && broker_link_has_room(&link->broker) && request_begin(link, now_ns));
+}
+
+static void request_complete(struct ship_link *link, uint32_t number)
+{
+    const struct broker_request *request = broker_link_request(&link->broker, number);
+    const struct ship_piece *pieces = link->pieces[number % BROKER_REQUESTS_MAX];
+    if (request->is_refused) {
+        request_fail(link, number);
+        return;
+    }
+    for (uint32_t i = 0; i < request->produce.batch_count; i++) {
+        lane_ack(pieces[i].lane, pieces[i].number, &request->results[i]);
+    }
+}
+
+static void link_receive(struct ship_link *link, uint64_t now_ns)
+{
+    struct broker_link *broker = &link->broker;
+    broker_link_receive(broker, now_ns);
+    while (broker->first != broker->answered) {
+        request_complete(link, broker->first++);
+    }
+    if (broker->is_broken || broker->is_strange) {
+        link_break(link);
+    }
+}
+
+/* ---- the end ---- */
+
+static bool has_ended_lane(const struct ship_convoy *convoy)
+{
+    for (uint32_t i = 0; i < convoy->lane_count; i++) {
+        if (convoy->lanes[i].state != SHIP_LANE_GOES) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_strange_link(const struct ship_convoy *convoy)
+{
+    for (uint32_t i = 0; i < convoy->link_count; i++) {
+        if (!broker_link_is_well(&convoy->links[i].broker)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void run_judge(struct run *run)
+{
+    const struct ship_convoy *convoy = run->convoy;
+    uint64_t early_ns = run->begun_ns + convoy->time_ns / ENDED_PART;
+    if (run->end_ns > early_ns && has_ended_lane(convoy)) {
+        run->end_ns = early_ns;
+    }
+    run->is_over |= run->now_ns >= run->end_ns || has_strange_link(convoy) || convoy->keeper->is_over;
+}
+
+/* ---- 1 and 2 ---- */
+
+static void links_send(struct run *run)
+{
+    for (uint32_t i = 0; i < run->convoy->link_count; i++) {
+        link_send(&run->convoy->links[i], !run->is_over, run->now_ns);
+    }
+}
+
+/* True when a link could take another request, and no lane has a batch for it. */
+static bool has_room(const struct ship_convoy *convoy)
+{
+    for (uint32_t i = 0; i < convoy->link_count; i++) {
+        const struct broker_link *link = &convoy->links[i].broker;
+        if (!link->is_broken && !link->is_sending && broker_link_in_flight(link) < link->requests_max) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool lanes_keep(struct ship_convoy *convoy)
+{
+    return convoy->keeper->keep(convoy->keeper, convoy->lanes, convoy->lane_count);
+}
+
+static void run_send(struct run *run)
+{
+    struct ship_convoy *convoy = run->convoy;
+    links_send(run);
+    if (!run->is_over && has_room(convoy) && lanes_keep(convoy)) {
+        links_send(run);
+    }
+}
+
+/* ---- 3 ---- */
+
+static uint32_t in_flight_count(const struct ship_convoy *convoy)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < convoy->link_count; i++) {
+        count += broker_link_in_flight(&convoy->links[i].broker);
+    }
+    return count;
+}
+
+/* The time at which an answer is late that may come by this link. */
+static uint64_t late_ns(const struct run *run, const struct broker_link *link)
+{
+    uint64_t due_ns = link->requests[link->first % BROKER_REQUESTS_MAX].begun_ns + run->convoy->answer_time_ns;
+    return due_ns < run->stop_ns ? due_ns : run->stop_ns;
+}
+
+/* Milliseconds until something is due without any news. */
+static int wait_ms(const struct run *run)
+{
+    uint64_t due_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < run->convoy->link_count; i++) {
+        const struct broker_link *link = &run->convoy->links[i].broker;
+        if (broker_link_in_flight(link) > 0 && late_ns(run, link) < due_ns) {
+            due_ns = late_ns(run, link);
+        }
+    }
+    uint64_t left_ns = due_ns > run->now_ns ? due_ns - run->now_ns : 0;
+    return left_ns > 1000 * NS_PER_MS ? 1000 : (int)(left_ns / NS_PER_MS) + 1;
+}
+
+static void run_stop(struct run *run)
+{
+    run->is_over = true;
+    run->stop_ns = run->now_ns + STOP_TIME_NS;
+    run->polled[0].fd = -1; /* poll passes over it */
+}
+
+static void run_wait(struct run *run)
+{
+    struct ship_convoy *convoy = run->convoy;
+    for (uint32_t i = 0; i < convoy->link_count; i++) {
+        const struct broker_link *link = &convoy->links[i].broker;
+        run->polled[i + 1] = (struct pollfd){.fd = broker_link_in_flight(link) > 0 ? link->socket : -1,
+                                             .events = (short)(POLLIN | (link->is_sending ? POLLOUT : 0))};
+    }
+    int ready = poll(run->polled, convoy->link_count + 1, wait_ms(run));
+    run->now_ns = now();
+    if ((ready < 0 && errno == EINTR) || (ready > 0 && run->polled[0].fd >= 0 && run->polled[0].revents != 0)) {
+        run_stop(run);
+    }
+    for (uint32_t i = 0; i < convoy->link_count; i++) {
+        struct ship_link *link = &convoy->links[i];
+        if (ready > 0 && (run->polled[i + 1].revents & ~POLLOUT) != 0) {
+            link_receive(link, run->now_ns);
+        }
+        if (broker_link_in_flight(&link->broker) > 0 && late_ns(run, &link->broker) <= run->now_ns) {
+            link_break(link);
+        }
+    }
+}
+
+/* ---- the whole ---- */
+
+static bool convoy_make(struct ship_convoy *convoy)
+{
+    bool is_made = true;
+    for (uint32_t i = 0; i < convoy->link_count && is_made; i++) {
+        is_made = link_make(&convoy->links[i]);
+    }
+    return is_made;
+}
+
+static void rounds_run(struct run *run)
+{
+    struct ship_convoy *convoy = run->convoy;
+    while (true) {
+        run_judge(run);
+        run_send(run);
+        if (in_flight_count(convoy) == 0) {
+            break;
+        }
+        run_wait(run);
+    }
+    (void)lanes_keep(convoy);
+}
+
+bool convoy_run(struct ship_convoy *convoy)
+{
+    uint64_t begun_ns = now();
+    struct run run = {.convoy = convoy,
+                      .polled = calloc((size_t)convoy->link_count + 1, sizeof *run.polled),
+                      .now_ns = begun_ns,
+                      .begun_ns = begun_ns,
+                      .end_ns = begun_ns + convoy->time_ns,
+                      .stop_ns = UINT64_MAX};
+    bool is_made = run.polled != NULL && convoy_make(convoy);
+    if (is_made) {
+        run.polled[0] = (struct pollfd){.fd = convoy->bell, .events = POLLIN};
+        rounds_run(&run);
+    }
+    for (uint32_t i = 0; i < convoy->link_count; i++) {
+        link_free(&convoy->links[i]);
+    }
+    free(run.polled);
+    return is_made;
+}

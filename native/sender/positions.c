@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sender/positions.h"
+
+#include "format/crc32c.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CRC_SIZE = 9 /* with its blank */, NUMBERS_SIZE_MAX = 4 * 21 + 16 };
+
+/* Room for so many more bytes behind `size`. */
+static bool room_make(struct ship_positions *positions, size_t size, size_t more)
+{
+    if (size + more <= positions->room) {
+        return true;
+    }
+    size_t room = 2 * (size + more);
+    char *line = realloc(positions->line, room);
+    if (line == NULL) {
+        return false;
+    }
+    positions->line = line;
+    positions->room = room;
+    return true;
+}
+
+/* Writes the lane's element; false when memory is short. */
+static bool element_write(struct ship_positions *positions, const struct ship_lane *lane,
+                          const struct ship_place *place, size_t *size)
+{
+    bool is_first = *size == CRC_SIZE;
+    if (!room_make(positions, *size, lane->name.size + lane->topic_id.size + NUMBERS_SIZE_MAX)) {
+        return false;
+    }
+    char *target = positions->line + *size;
+    memcpy(target, is_first ? "{" : ", ", is_first ? 1 : 2);
+    target += is_first ? 1 : 2;
+    memcpy(target, lane->name.bytes, lane->name.size);
+    target += lane->name.size;
+    target += sprintf(target, ": [%" PRId64 ", %d, %" PRId64 ", %" PRId32 ", ", place->offset,
+                      (int)lane->producer.epoch, lane->origin, place->leader_epoch);
+    memcpy(target, lane->topic_id.bytes, lane->topic_id.size);
+    target += lane->topic_id.size;
+    *target++ = ']';
+    *size = (size_t)(target - positions->line);
+    return true;
+}
+
+/* The line of what is due; its size, 0 when nothing is. */
+static bool line_write(struct ship_positions *positions, const struct ship_lane *lanes, uint32_t lane_count,
+                       size_t *size)
+{
+    struct ship_place place;
+    *size = CRC_SIZE;
+    for (uint32_t i = 0; i < lane_count; i++) {
+        if (lane_due(&lanes[i], &place) && !element_write(positions, &lanes[i], &place, size)) {
+            return false;
+        }
+    }
+    if (*size == CRC_SIZE) {
+        *size = 0;
+        return true;
+    }
+    char crc[CRC_SIZE + 1];
+    positions->line[(*size)++] = '}'; /* `element_write` has left room */
+    (void)snprintf(crc, sizeof crc, "%08" PRIx32 " ",
+                   crc32c_extend(0, positions->line + CRC_SIZE, *size - CRC_SIZE));
+    memcpy(positions->line, crc, CRC_SIZE);
+    positions->line[(*size)++] = '\n';
+    return true;
+}
+
+static bool line_append(const struct ship_positions *positions, size_t size)
+{
+    size_t written = 0;
+    while (written < size) {
+        ssize_t some = write(positions->file, positions->line + written, size - written);
+        if (some < 0 && errno != EINTR) {
+            return false;
+        }
+        written += some < 0 ? 0 : (size_t)some;
+    }
+    return fdatasync(positions->file) == 0;
+}
+
+bool positions_keep(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_t lane_count)
+{
+    struct ship_positions *positions = (struct ship_positions *)keeper; /* its first field */
+    size_t size;
+    if (positions->has_failed || !line_write(positions, lanes, lane_count, &size)) {
+        return false;
+    }
+    if (size == 0) {
+        return true;
+    }
+    if (!line_append(positions, size)) {
+        positions->has_failed = keeper->is_over = true;
+        (void)!ftruncate(positions->file, positions->size);
+        return false;
+    }
+    positions->size += (off_t)size;
+    keeper->is_over |= positions->size >= positions->size_max;
+    for (uint32_t i = 0; i < lane_count; i++) {
+        lane_keep(&lanes[i]);
+    }
+    return true;
+}
+
+void positions_free(struct ship_positions *positions)
+{
+    free(positions->line);
+}

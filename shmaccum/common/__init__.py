@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that every other package uses. They import nothing of shmaccum but its exceptions.
+
+::
+
+    background      the threads that shmaccum starts, and the locks that signal handlers must not wait for
+    clock           times that a test of a program cannot freeze
+    closing         an asyncio object that starts on entry to its ``async with`` block and stops on exit
+    cooperative     waits that let other greenlets run, in a process that gevent or eventlet has patched
+    descriptors     the limit of open files, and descriptors that belong to one object
+    durability      the levels at which records outlive a process, the host and a power cut
+    former_names    the names that modules had before
+    kafka_package   the import of kafka-python without its clients
+    packages        the error that names a missing package and the command that installs it
+    questions       calls from other threads that a loop answers
+    secret_files    files of passwords, which no other user may read or change
+    units           sizes and durations as people write them
+    victim          a handle of another process, by which it can be stopped
+    format          Kafka's bytes in Python: batch headers, offsets of groups, topics with their partitions
+"""

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offsets of a consumer group that are committed with an arena's transaction (KIP-98, KIP-447).
+
+::
+
+    producer ── a record of __consumer_offsets, partition 0 ──> arena ──> sender ──> TxnOffsetCommit, and no Produce
+
+In Kafka, too, the offsets of a group are records of this topic, and no client may write it. Here such a record goes the
+way of all records: it is in the transaction that was open, it survives its process, and its result tells whether the
+group's coordinator has taken it.
+
+    value   [group, member id, generation, instance id, [[topic, partition, offset, metadata, leader epoch]...]]   JSON
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from shmaccum.common.format.topic_partition import TopicPartition
+
+OFFSETS_TOPIC = "__consumer_offsets"
+OFFSET_MAX = 2**63 - 1
+NUMBER_MAX = 2**31 - 1
+TEXT_SIZE_MAX = 32767
+"""Bytes of a text in Kafka's protocol: a broker hangs up on a longer one, and no request with it is ever answered."""
+
+
+class GroupMember(NamedTuple):
+    """The member of a consumer group whose offsets are committed (KIP-447).
+
+    A group without members is named by its name alone.
+    """
+
+    group: str
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+
+    @property
+    def is_joined(self) -> bool:
+        """True when the broker has to compare the member with the group."""
+        return bool(self.member_id) or self.generation >= 0 or self.instance_id is not None
+
+
+class OffsetToCommit(NamedTuple):
+    """The next offset that a group reads in a partition, with words of its own about it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+def pack_offsets(member: GroupMember, offsets: Mapping[TopicPartition, OffsetToCommit]) -> bytes:
+    """The value of the record."""
+    rows = [[*place, *offset] for place, offset in offsets.items()]
+    return json.dumps([*member, rows]).encode()
+
+
+def unpack_offsets(value: bytes | None) -> tuple[GroupMember, dict[TopicPartition, OffsetToCommit]]:
+    """The member and its offsets. Any bytes may come.
+
+    Raises:
+        ValueError: the value is none that `pack_offsets` made.
+    """
+    try:
+        group, member_id, generation, instance_id, rows = json.loads(value or b"")
+        member = GroupMember(_text(group), _text(member_id), _number(generation), _text_or_none(instance_id))
+        return member, dict(map(unpack_row, rows))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"a record of {OFFSETS_TOPIC} is not one of send_offsets_to_transaction(): {error}") from None
+
+
+def unpack_row(row: Any) -> tuple[TopicPartition, OffsetToCommit]:
+    """A partition and its offset, of a row with the fields of both.
+
+    Raises:
+        TypeError, ValueError: a field is none that Kafka's protocol can tell.
+    """
+    topic, partition, offset, metadata, leader_epoch = row
+    place = TopicPartition(_text(topic), _number(partition, 0))
+    return place, OffsetToCommit(_number(offset, 0, OFFSET_MAX), _text(metadata), _number(leader_epoch))
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"{given!r} is no text")
+    size = len(given.encode())  # UnicodeEncodeError, a ValueError, for half a surrogate pair
+    if size > TEXT_SIZE_MAX:
+        raise ValueError(f"a text of {size} bytes is too long, {TEXT_SIZE_MAX} are allowed")
+    return given
+
+
+def _text_or_none(given: Any) -> str | None:
+    return None if given is None else _text(given)
+
+
+def _number(given: Any, least: int = -1, most: int = NUMBER_MAX) -> int:
+    if type(given) is not int or not least <= given <= most:
+        raise TypeError(f"{given!r} is no number from {least} to {most}")
+    return given

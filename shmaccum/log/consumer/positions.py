@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The partitions of a consumer, and its position in each.
+
+A `Consumer` has three layers: positions, `sharing` (topics and the group), and `consumer` (records).
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import logging
+import os
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.config.consumer import MEMORYVIEW, ConsumerOptions
+from shmaccum.exceptions import (
+    ConsumerClosedError,
+    ConsumerStateError,
+    InvalidArgumentError,
+    NoOffsetForPartitionError,
+)
+from shmaccum.log.consumer.group import ConsumerGroup
+from shmaccum.log.consumer.news import News, end_forgotten, forget
+from shmaccum.log.consumer.partition_flow import PartitionFlow
+from shmaccum.log.files.log_batch import Views
+from shmaccum.log.files.reader import OFFSET_MAX, IsolationLevel, LogReader, OffsetAndTimestamp, PartitionReader
+from shmaccum.log.files.topic_ids import TopicIds
+from shmaccum.log.groups.plan import PARTITION_MAX
+
+logger = logging.getLogger(__name__)
+
+LOG_PREFIX = "log:"
+
+_open: weakref.WeakSet[Positions] = weakref.WeakSet()
+
+
+class Positions:
+    """The partitions that a consumer reads, its positions and pauses, and its means to wait.
+
+    Args:
+        log: the directory, as ``log:DIR`` or as a path.
+        options: those of the consumer.
+
+    Attributes:
+        options: the options, with the defaults of those that were not given.
+
+    Raises:
+        NotALogError: the directory is missing or holds something else.
+        InvalidArgumentError: an option does not fit the log.
+    """
+
+    def __init__(self, log: str | os.PathLike[str], options: ConsumerOptions) -> None:
+        self.options = options
+        path, isolation_level = os.fspath(log).removeprefix(LOG_PREFIX), cast(IsolationLevel, options.isolation_level)
+        self._reader = LogReader(path, verify_crc=options.check_crcs, isolation_level=isolation_level)
+        self._views = Views(options.key_deserializer == MEMORYVIEW, options.value_deserializer == MEMORYVIEW)
+        self._ids = TopicIds(self._reader.path)
+        self._flows: dict[TopicPartition, PartitionFlow] = {}
+        self._byte_count = 0
+        self._pid = os.getpid()
+        self._group: ConsumerGroup | None = None
+        if options.group_id is not None:
+            self._group = self._new_group()
+        self._news: News | None = News()
+        _open.add(self)
+
+    def _new_group(self) -> ConsumerGroup:
+        return ConsumerGroup(self._reader.path, self.options, self.client_id, self._count_of)
+
+    @property
+    def client_id(self) -> str:
+        """The name of this consumer in messages."""
+        return self.options.client_id or f"consumer-{self._pid}"
+
+    def _living(self) -> News:
+        """The means to wait, of an open consumer of this process.
+
+        Raises:
+            ConsumerClosedError: the consumer was closed, or is the parent's.
+        """
+        end_forgotten()
+        if self._news is not None:
+            return self._news
+        if self._pid != os.getpid():
+            raise ConsumerClosedError(
+                f"this consumer of {self._reader.path} belongs to process {self._pid}, which forked this one: make a "
+                "consumer of its own in each process"
+            )
+        raise ConsumerClosedError(f"this consumer of {self._reader.path} was closed: make a new one")
+
+    # --- topics and partitions
+
+    def topics(self) -> set[str]:
+        """Every topic of the log."""
+        return set(self._reader.topics())
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The partitions of a topic; None when there is no such topic."""
+        found = {place.partition for place in self._reader.topic_partitions() if place.topic == topic}
+        return found or None
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are consumed now."""
+        return set(self._flows)
+
+    def _count_of(self, topic: str) -> int:
+        """One more than the highest partition of a topic."""
+        places = self._reader.topic_partitions()  # in order
+        behind = bisect.bisect(places, TopicPartition(topic, PARTITION_MAX))
+        return places[behind - 1].partition + 1 if behind and places[behind - 1].topic == topic else 0
+
+    def _flow(self, place: TopicPartition, *, is_new: bool = False) -> PartitionFlow:
+        if place in self._flows:
+            return self._flows[place]
+        partition = self._reader.partition(*place)
+        position = self._first_position(partition, is_new=is_new)
+        return PartitionFlow(partition, position, self._views, self._ids.of(place.topic))
+
+    def _first_position(self, partition: PartitionReader, *, is_new: bool) -> int:
+        """The committed offset of a group; without a group the beginning of a new partition; -1: none yet."""
+        if self._group is not None:
+            return self._group.start_of(partition.place)
+        return partition.log_start_offset if is_new else -1
+
+    def _set_flows(self, flows: dict[TopicPartition, PartitionFlow]) -> None:
+        for place, flow in self._flows.items():
+            if place not in flows:
+                self._byte_count += flow.byte_count
+                flow.close()
+        self._flows = flows
+        member = self._group.membership if self._group is not None and self._group.membership.is_member else None
+        self._living().watch([self._reader.path, *(flow.partition.folder for flow in flows.values())], member)
+
+    def _assigned(self, partition: TopicPartition) -> PartitionFlow:
+        self._living()
+        place = place_of(partition)
+        if place not in self._flows:
+            raise ConsumerStateError(f"partition {place} is not assigned to this consumer: assign or subscribe first")
+        return self._flows[place]
+
+    def _chosen(self, partitions: Sequence[TopicPartition]) -> list[PartitionFlow]:
+        """These partitions, or all assigned ones."""
+        if not partitions and not self._flows:
+            raise ConsumerStateError("no partition is assigned to this consumer: assign or subscribe first")
+        return [self._assigned(place) for place in partitions or self._flows]
+
+    # --- positions
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record that a poll returns.
+
+        Raises:
+            ConsumerStateError: the partition is not assigned.
+            NoOffsetForPartitionError: nothing says where to begin.
+        """
+        return self._placed(self._assigned(partition)).position
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        """The positions of all assigned partitions that have one, and whose topic is still the same."""
+        return {
+            place: flow.position
+            for place, flow in self._flows.items()
+            if flow.position >= 0 and not self._is_of_former_topic(flow)
+        }
+
+    def _is_of_former_topic(self, flow: PartitionFlow) -> bool:
+        """True when the topic of a position was deleted, so the position says nothing about a topic of this name."""
+        if flow.topic_id is None:
+            flow.topic_id = self._ids.of(flow.place.topic)
+        return flow.topic_id is not None and self._ids.is_another(flow.place.topic, flow.topic_id)
+
+    def _leave_former_topics(self) -> None:
+        """Begins anew in topics that were deleted and created again, where auto_offset_reset says."""
+        former = [flow for flow in self._flows.values() if self._is_of_former_topic(flow) and self._is_there(flow)]
+        for flow in former:
+            self._begin_anew(flow, f"was deleted and created again, and position {flow.position} was in the former one")
+        if former:
+            self._set_flows(self._flows)  # the folders that are watched are others
+
+    def _is_there(self, flow: PartitionFlow) -> bool:
+        return self._ids.of(flow.place.topic) is not None
+
+    def _begin_anew(self, flow: PartitionFlow, reason: str) -> None:
+        """Goes where auto_offset_reset says, and warns of it.
+
+        Raises:
+            NoOffsetForPartitionError: it says nothing.
+        """
+        flow.partition.forget_transactions()
+        position = self._start(flow, reason)
+        logger.warning("partition %s %s: its records are read from offset %d on", flow.place, reason, position)
+        flow.topic_id = self._ids.of(flow.place.topic)
+        flow.seek(position)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Goes on at this offset.
+
+        Raises:
+            ConsumerStateError: the partition is not assigned.
+            InvalidArgumentError: the offset is no whole number of 0 or more.
+        """
+        self._assigned(partition).seek(_offset(offset))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Goes to the first record that is still there.
+
+        Args:
+            partitions: default: all assigned ones.
+
+        Raises:
+            ConsumerStateError: one of them is not assigned, or none is.
+        """
+        for flow in self._chosen(partitions):
+            flow.seek(flow.partition.log_start_offset)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Goes behind the last record; with the arguments and errors of `seek_to_beginning`."""
+        for flow in self._chosen(partitions):
+            flow.seek(flow.partition.log_end_offset)
+
+    def _placed(self, flow: PartitionFlow) -> PartitionFlow:
+        """The flow, with a position."""
+        if flow.position < 0:
+            flow.seek(self._start(flow, "has no position yet"))
+        return flow
+
+    def _start(self, flow: PartitionFlow, reason: str) -> int:
+        """Where auto_offset_reset says to begin."""
+        reset = self.options.auto_offset_reset
+        if reset == "none":
+            raise NoOffsetForPartitionError(
+                f"partition {flow.place} {reason}, and auto_offset_reset is none: seek, or set it to earliest or latest"
+            )
+        return flow.partition.log_start_offset if reset == "earliest" else flow.partition.log_end_offset
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that is still there, of each partition.
+
+        Raises:
+            LogPartitionNotFoundError: the log has no such partition.
+        """
+        return {place: self._reader.partition(*place).log_start_offset for place in map(place_of, partitions)}
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset behind the last record that may be read, of each partition: with read_committed it is the last
+        stable offset.
+
+        Raises:
+            LogPartitionNotFoundError: the log has no such partition.
+        """
+        return {place: self._reader.partition(*place).log_end_offset for place in map(place_of, partitions)}
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record with this timestamp or a larger one, of each partition; None when there is none.
+
+        Args:
+            timestamps: milliseconds since 1970.
+
+        Raises:
+            LogPartitionNotFoundError: the log has no such partition.
+        """
+        return {
+            place_of(place): self._reader.partition(*place).offset_for_timestamp(timestamp_ms)
+            for place, timestamp_ms in timestamps.items()
+        }
+
+    def highwater(self, partition: TopicPartition) -> int:
+        """The offset behind the last record of an assigned partition, whether it is committed or not.
+
+        Raises:
+            ConsumerStateError: the partition is not assigned.
+        """
+        return self._assigned(partition).partition.high_watermark
+
+    # --- pauses
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Returns no records of these partitions until `resume`. Their positions stay.
+
+        Raises:
+            ConsumerStateError: one of them is not assigned; none is paused.
+        """
+        for flow in [self._assigned(partition) for partition in partitions]:
+            flow.is_paused = True
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return {place for place, flow in self._flows.items() if flow.is_paused}
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Returns records of these partitions again.
+
+        Raises:
+            ConsumerStateError: one of them is not assigned; none is resumed.
+        """
+        for flow in [self._assigned(partition) for partition in partitions]:
+            flow.is_paused = False
+
+    # --- the end
+
+    def wakeup(self) -> None:
+        """Ends a wait of `poll`, or of the next one, at once; from any thread.
+
+        Raises:
+            ConsumerClosedError: the consumer was closed, or belongs to the parent process.
+        """
+        self._living().ring()
+
+    def _let_go(self) -> None:
+        for flow in self._flows.values():
+            flow.close()
+        self._flows = {}
+        if self._group is not None:
+            self._group.membership.leave()
+        if self._news is not None:
+            self._news.close()
+            self._news = None
+
+    def __del__(self) -> None:
+        """A consumer that nobody uses any more gives its partitions up. No lock of the process is taken here."""
+        news: News | None = getattr(self, "_news", None)
+        if news is None:
+            return
+        self._news = None
+        membership = None if self._group is None else self._group.membership
+        with contextlib.suppress(OSError):
+            for flow in self._flows.values():
+                flow.close()
+            if membership is not None:
+                membership.locks.leave()
+        forget(membership, news)
+
+
+def place_of(partition: Any) -> TopicPartition:
+    """A partition as a user names it; kafka-python's TopicPartition is as good as ours."""
+    if type(partition) is TopicPartition and type(partition.topic) is str and type(partition.partition) is int:
+        return partition
+    try:
+        topic, number = partition
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"{partition!r} is no TopicPartition(topic, partition)") from None
+    if not isinstance(topic, str) or not isinstance(number, int):
+        raise InvalidArgumentError(f"{partition!r} is no TopicPartition(topic, partition)")
+    return TopicPartition(topic, number)
+
+
+def _offset(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= OFFSET_MAX:
+        raise InvalidArgumentError(f"an offset must be a whole number of 0 or more, below 2**63, got {given!r}")
+    return given
+
+
+def _let_go_in_child() -> None:
+    """A forked child lets go of its parent's consumers."""
+    for consumer in list(_open):
+        with contextlib.suppress(OSError):
+            consumer._let_go()  # noqa: SLF001
+    end_forgotten()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

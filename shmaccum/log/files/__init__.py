@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs in Kafka's on-disk format: written by one process, read by any.
+
+::
+
+    with LogDirectory("/data/log") as directory:                        # the sink log:DIR does this
+        directory.create_topic("flights", 4)
+        directory.partition("flights", 0).append(batches)
+
+    partition = LogReader("/data/log").partition("flights", 0)
+    for record in partition.records(offset=4711):
+        print(record.offset, record.timestamp_ms, record.key, record.value, record.headers)
+
+Write: `directory` (all partitions; the one writer), `partition_log` (append, roll, retain), `segment`, `log_file` and
+`index_file` (the bytes), `append_time` (LogAppendTime), `record_writer` (batches from records), `duplicates` and
+`producer_state` (a batch that came before), `leader_epochs`, `topic_settings`, `topic_ids`, `writer_level` (when the
+disk is forced), `shipped` (what retention keeps for a shipper), `broker_error` (the codes of refusals).
+Files: `file_names` (what lies where), `partition_folders`, `small_files`, `regular_files` (no FIFO is waited for),
+`lock_file` and `lock_descriptor` (the right to write), `permissions`.
+After a death: `recovery`, `walk` (batches over damage), `inspection` (damage, for people).
+Records that are to be seen all or not at all: `transactions` (who decides), `staging` (an attempt), `applying` (the
+writer), `transaction_files` (the states); Kafka's own: `transaction_index`, `transaction_marker`, `open_transactions`,
+`transaction_view` (as readers see them).
+Read: `reader` (partitions, offsets, time), `start` (where a reader begins), `segment_view` (a file that may still
+grow), `log_batch`, `codecs`, `columns` (records as arrays), `record_times`, `log_watch` (hears of appends).
+"""
+
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.directory import LogDirectory
+from shmaccum.log.files.inspection import LogFinding, check_log
+from shmaccum.log.files.log_batch import LogBatch, LogRecord
+from shmaccum.log.files.partition_log import Outcome, PartitionLog
+from shmaccum.log.files.producer_state import Appendable, Refusal
+from shmaccum.log.files.reader import Cursor, LogReader, OffsetAndTimestamp, PartitionReader
+from shmaccum.log.files.staging import StagedAttempt
+from shmaccum.log.files.transaction_files import TransactionId, Winner
+
+__all__ = [
+    "Appendable",
+    "BrokerError",
+    "Cursor",
+    "LogBatch",
+    "LogDirectory",
+    "LogFinding",
+    "LogReader",
+    "LogRecord",
+    "OffsetAndTimestamp",
+    "Outcome",
+    "PartitionLog",
+    "PartitionReader",
+    "Refusal",
+    "StagedAttempt",
+    "TopicPartition",
+    "TransactionId",
+    "Winner",
+    "check_log",
+]

@@ -1,0 +1,791 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log directory as its one writer has it open: the partitions, producer ids, and the upkeep of each round.
+
+``meta.properties`` says that the directory is ours, and its uuid. Kafka's brokers have a file of that name too, with
+other keys: their directories are refused here, and can be read by `LogReader`.
+
+Identity: the path has to lead to the directory that is open, and each file of a partition to its descriptor
+(`PartitionLog`). `look` checks that once a second, and so does everything that writes by a name. What fails is *lost*:
+nothing is written to it, its users get a `LogLostError`, and a sentence tells of it. The writer goes on by itself when
+
+* the directory is there again: one with the same uuid, or an empty one on the same device, where a new log begins;
+* a partition is there again: a folder of the same topic with all that was written to it, or an empty folder.
+
+Anything else is left to a restart of the writer, which goes on with what is there.
+
+A checkpoint names a partition by its topic, which says nothing of a later topic of that name. So its lines are taken
+out, on disk, before the folder of a partition is removed, and again before one is made.
+
+The number of a topic's partitions is that of its highest folder plus one. The highest is made first, so a death in
+between leaves a topic that has all of its partitions, some without a folder yet (`partition_folders`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+import uuid
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from typing import final
+
+from shmaccum.common import clock
+from shmaccum.common.closing import ClosedOnExit
+from shmaccum.common.descriptors import share
+from shmaccum.common.durability import sync_folder, sync_path
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.common.units import format_count
+from shmaccum.config import LogSinkOptions
+from shmaccum.exceptions import (
+    InvalidArgumentError,
+    LogError,
+    LogForbiddenError,
+    LogLostError,
+    LogPartitionNotFoundError,
+    NotALogError,
+)
+from shmaccum.log.files.applying import apply_decided
+from shmaccum.log.files.file_names import (
+    LOCK_FILE,
+    LOG,
+    META_FILE,
+    META_UUID_KEY,
+    META_VERSION_KEY,
+    PRODUCER_IDS_FILE,
+    RECOVERY_POINTS_FILE,
+    STAGING_FOR_KAFKA_FILE,
+    START_OFFSETS_FILE,
+    TOPIC_SETTINGS_FILE,
+    check_topic,
+    offset_file,
+    offsets_with,
+    strangers_in,
+)
+from shmaccum.log.files.lock_file import LockFile
+from shmaccum.log.files.partition_folders import (
+    make_partition_folder,
+    partitions_of,
+    remove_unfinished,
+    topic_id_in,
+)
+from shmaccum.log.files.partition_log import PartitionLog
+from shmaccum.log.files.permissions import make_folder
+from shmaccum.log.files.regular_files import open_regular
+from shmaccum.log.files.segment import Tail
+from shmaccum.log.files.shipped import Shipped, read_shipped
+from shmaccum.log.files.small_files import (
+    offsets_checkpoint,
+    properties,
+    read_directory_id,
+    read_offsets_checkpoint,
+    read_properties,
+    read_topic_id,
+    replace_file_synced,
+    sync_file,
+    uuid_text,
+)
+from shmaccum.log.files.topic_settings import TopicSettings
+from shmaccum.log.files.transaction_files import TransactionFiles
+
+META_VERSION = "1"
+
+OPEN_PARTITIONS_MAX, OPEN_PARTITIONS_PARTS = 256, 12
+"""Partitions that are open at once: so many, or this part of the limit of open files, because each has three. Whichever
+was not used for longest is closed for another."""
+CHECKPOINT_INTERVAL_S = 60.0
+LOOK_INTERVAL_S = 1.0
+TRANSACTIONS_INTERVAL_S = 0.02
+TRANSACTIONS_PAUSE_S = 5.0
+"""How long one that failed is left alone."""
+
+
+@final
+class LogDirectory(ClosedOnExit):
+    """The writer of a log directory. Not for several threads.
+
+    Attributes:
+        path: absolute.
+        uuid: 16 random bytes of its creation.
+        options: how it is written.
+        settings: those that single topics have of their own.
+        findings: a sentence for each problem and its repair; the caller that reports them clears the list.
+        opened_count: how often it was opened; more than once after it was lost and is there again.
+        on_append: called with the place after each append to a partition; None: nothing is.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        options: LogSinkOptions | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        show_life: Callable[[], object] = lambda: None,
+        arena_name: str = "",
+    ) -> None:
+        """Opens a log directory, or makes one of a new or empty directory, and takes the right to write it.
+
+        Everything that was open when the host crashed is recovered here; after the death of a process alone each
+        partition is when it is first used. Transactions that were decided are applied (`transactions`).
+
+        Args:
+            path: the directory.
+            options: how it is written; default: `LogSinkOptions()`.
+            clock: seconds since 1970.
+            show_life: called after each partition that was opened, for its recovery may have taken long.
+            arena_name: of the arena whose sender writes it, so that `LogBusyError` can say so.
+
+        Raises:
+            LogBusyError: another living process writes it.
+            NotALogError: it holds other files, or the log of a Kafka broker, or is no directory.
+            LogForbiddenError: this user may not write it, or the file system is read-only.
+            OSError: no space, or an I/O error.
+        """
+        self.path = os.path.abspath(path)
+        self.options = options or LogSinkOptions()
+        self.findings: list[str] = []
+        self.on_append: Callable[[TopicPartition], object] | None = None
+        self._clock = clock
+        self._show_life = show_life
+        self._open_max = share(OPEN_PARTITIONS_MAX, OPEN_PARTITIONS_PARTS)
+        self._partitions: dict[TopicPartition, PartitionLog] = {}
+        self._lost_partitions: dict[TopicPartition, Tail] = {}
+        self._lost: str | None = None
+        self.opened_count = 0
+        self._look_s = 0.0
+        self._server = ""
+        self._arena_name = arena_name
+        self._being_changed: set[str] = set()
+        """Topics that steps are making or deleting."""
+        with refusals(self.path):
+            make_folder(self.path)
+            check_content(self.path)
+            self._take(uuid.uuid4().bytes)
+
+    def _take(self, new_uuid: bytes) -> None:
+        self._lock = LockFile(os.path.join(self.path, LOCK_FILE), self._arena_name, self.options.sync)
+        try:
+            self._open(new_uuid)
+        except BaseException:
+            self._lock.release()
+            raise
+        self.opened_count += 1
+
+    def _open(self, new_uuid: bytes) -> None:
+        self.uuid = self._make_or_read_meta(new_uuid)
+        if self._is_durable:
+            sync_folder(self.path)
+            sync_path(self.path)
+        self._device = os.stat(self.path).st_dev
+        self._counts: dict[str, int] = {}
+        self.settings = TopicSettings(self._file(TOPIC_SETTINGS_FILE))
+        self._topic_ids: dict[str, bytes] = {}
+        self._start_offsets = read_offsets_checkpoint(self._file(START_OFFSETS_FILE))
+        self._recovery_points = read_offsets_checkpoint(self._file(RECOVERY_POINTS_FILE))
+        remove_unfinished(self.path)
+        for place in partitions_of(self.path):
+            self._counts[place.topic] = max(self._counts.get(place.topic, 0), place.partition + 1)
+        self._is_same_boot = is_same_boot = self._lock.is_same_boot
+        if not self._is_same_boot:
+            for place in partitions_of(self.path):
+                self._open_partition(place)
+            self._is_same_boot = True
+        self._lock.sign(self._server)
+        self._is_inherited_synced = self.options.sync != "interval"
+        self._transactions = TransactionFiles(self.path)
+        apply_decided(self, is_same_boot=is_same_boot)
+        self._checkpoint_s = self._retention_s = self._sync_s = self._transactions_s = clock.monotonic()
+
+    @property
+    def _is_durable(self) -> bool:
+        return self.options.sync != "none"
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _make_or_read_meta(self, new_uuid: bytes) -> bytes:
+        path = self._file(META_FILE)
+        if not os.path.exists(path):
+            text = uuid_text(new_uuid)
+            replace_file_synced(path, properties({META_VERSION_KEY: META_VERSION, META_UUID_KEY: text}))
+            sync_path(self.path)
+        return read_directory_id(path)
+
+    # --- identity
+
+    @property
+    def lost(self) -> str | None:
+        """A sentence while the path does not lead to the open directory; None: it does."""
+        return self._lost
+
+    def look(self) -> None:
+        """Once a second: looks whether the path leads to the directory, and the names in it to what is open.
+
+        What is lost is told in `findings`. A directory that is there again is opened anew.
+        """
+        now_s = clock.monotonic()
+        if now_s < self._look_s:
+            return
+        self._look_s = now_s + LOOK_INTERVAL_S
+        if self._lost is None and self._has_its_name():
+            for place, log in list(self._partitions.items()):
+                self._check_partition(place, log)
+        else:
+            self._look_for_return()
+
+    def _check_partition(self, place: TopicPartition, log: PartitionLog) -> None:
+        """Lets go of a partition whose names do not lead to its files."""
+        try:
+            log.check_names()
+        except LogLostError as error:
+            self._lose_partition(place, error)
+
+    def _has_its_name(self) -> bool:
+        if self._lost is None and not self._lock.has_its_name:
+            what = "its .lock" if os.path.isdir(self.path) else "the directory"
+            self._lose(
+                f"{self.path} is lost: {what} was removed, moved or replaced under its writer. No record is "
+                "acknowledged and none is written: put it back (or make an empty directory there for a new log), or "
+                "restart the writer"
+            )
+        return self._lost is None
+
+    def require_name(self) -> None:
+        """For all that is read or written by a name.
+
+        Raises:
+            LogLostError: the path does not lead to the open directory.
+        """
+        if not self._has_its_name():
+            raise LogLostError(self._lost or "")
+
+    def _lose(self, sentence: str) -> None:
+        self._lost = sentence
+        self.findings.append(sentence)
+        for place, log in list(self._partitions.items()):
+            self._let_go_of_lost(place, log)
+        self._look_s = 0.0
+
+    def _lose_partition(self, place: TopicPartition, error: LogLostError) -> None:
+        log = self._partitions.pop(place)
+        self._let_go_of_lost(place, log)
+        if self._has_its_name():
+            self.findings.append(f"{error}. No record of {place} is acknowledged until it is there again")
+
+    def _let_go_of_lost(self, place: TopicPartition, log: PartitionLog) -> None:
+        self._lost_partitions[place] = log.tail()
+        self._partitions.pop(place, None)
+        self._recovery_points.pop(place, None)
+        log.abandon()
+
+    def _look_for_return(self) -> None:
+        """Opens the directory again when it is there: the same log, or an empty directory for a new one."""
+        try:
+            is_new = self._is_empty_place()
+            if not (is_new or self._is_same_log()):
+                return
+            self._lock.release()
+            if is_new:
+                self._lost_partitions.clear()
+            self._lost = None
+            self._take(self.uuid)
+        except (OSError, LogError) as error:
+            self._lock.release()
+            self._lost = f"{self.path} is there again, and cannot be opened: {error}"
+            self.findings.append(self._lost)
+            return
+        self.findings.append(
+            f"{self.path} was lost and is empty: a new log begins there" if is_new else f"{self.path} is there again"
+        )
+
+    def _is_empty_place(self) -> bool:
+        """True for an empty directory, where a user wants a new log; the place of a missing mount is another device."""
+        try:
+            return not os.listdir(self.path) and os.stat(self.path).st_dev == self._device
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def _is_same_log(self) -> bool:
+        try:
+            return read_directory_id(self._file(META_FILE)) == self.uuid
+        except (FileNotFoundError, NotADirectoryError, NotALogError):
+            return False
+
+    def _check_return(self, place: TopicPartition) -> None:
+        """Raises unless a lost partition holds again what was written to it, or its user made an empty folder."""
+        folder, tail = self._file(str(place)), self._lost_partitions[place]
+        remedy = f"put back what was written, or make an empty folder there, or restart the writer of {self.path}"
+        if not os.path.isdir(folder):
+            raise LogLostError(f"{folder} was removed under its writer: {remedy}")
+        if os.listdir(folder):
+            if (topic_id := read_topic_id(folder)) != self._topic_ids.get(place.topic, topic_id):
+                raise LogLostError(f"{folder} was replaced by the partition of another topic: {remedy}")
+            if not tail.is_in(folder):
+                name = offset_file("", tail.base_offset, LOG)
+                raise LogLostError(f"{folder} has no {name} with the {tail.end} bytes that were written: {remedy}")
+        else:  # a new partition: of the same topic, while another one has its id
+            self._forget_lines([place])
+            self._topic_ids.pop(place.topic, None)
+        del self._lost_partitions[place]
+        self.findings.append(f"{folder} is there again")
+
+    # --- topics and partitions
+
+    def topics(self) -> list[str]:
+        """Every topic, in order."""
+        return sorted(self._counts)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; 0: there is no such topic."""
+        return self._counts.get(topic, 0)
+
+    def create_topic(self, topic: str, partition_count: int | None = None) -> int:
+        """Makes a topic unless it is there; answers its number of partitions.
+
+        Args:
+            topic: its name.
+            partition_count: at least so many; an existing topic gets more of them, never fewer. Default: the option
+                `partitions` for a new topic, and the present number for an existing one.
+
+        Raises:
+            InvalidArgumentError: a name that cannot be a folder's, or no partition at all.
+            OSError: the folders could not be made.
+        """
+        self._refuse_change(topic)
+        return last_of(self.create_topic_in_steps(topic, partition_count))
+
+    def _refuse_change(self, topic: str) -> None:
+        if topic in self._being_changed:
+            raise LogError(f"the topic {topic} is being made or deleted by a client: try again")
+
+    def create_topic_in_steps(self, topic: str, partition_count: int | None = None) -> Generator[None, None, int]:
+        """As `create_topic`; each partition is a step. Steps that make or delete the same topic come first.
+
+        If the steps end early, the topic has all its partitions, some of them without a folder.
+        """
+        while topic in self._being_changed:
+            yield None
+        known_count = self._counts.get(topic, 0)
+        if known_count and (partition_count is None or partition_count <= known_count):
+            return known_count
+        check_topic(topic)
+        count = self.options.partitions if partition_count is None else partition_count
+        if count < 1:
+            raise InvalidArgumentError(f"a topic needs at least one partition, not {count}")
+        self.require_name()
+        with refusals(self.path):
+            self._forget_lines([TopicPartition(topic, partition) for partition in range(known_count, count)])
+            if not known_count:
+                self.settings.replace(topic, {})
+        made = 0
+        self._being_changed.add(topic)
+        try:
+            for partition in reversed(range(known_count, count)):
+                with refusals(self.path):
+                    folder = self._file(str(TopicPartition(topic, partition)))
+                    make_partition_folder(folder, self._topic_id(topic, count), is_synced=self._is_durable)
+                made += 1
+                yield None
+            if made and self._is_durable:
+                sync_folder(self.path)
+        finally:
+            self._being_changed.discard(topic)
+            if made:
+                self._counts[topic] = max(count, self._counts.get(topic, 0))
+        return count
+
+    def _topic_id(self, topic: str, partition_count: int) -> bytes:
+        """The id that one of its partitions has, so that existing ids stay; of a new topic a random one (KIP-516)."""
+        if topic not in self._topic_ids:
+            self._topic_ids[topic] = topic_id_in(self.path, topic, partition_count) or uuid.uuid4().bytes
+        return self._topic_ids[topic]
+
+    def options_of(self, topic: str) -> LogSinkOptions:
+        """How the partitions of a topic are written: the options, with the settings of the topic in their places."""
+        return self.settings.applied(topic, self.options)
+
+    def change_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Gives a topic these settings and no others, by Kafka's names; they hold from now on.
+
+        Raises:
+            InvalidArgumentError: a topic has no such setting, or its value is out of bounds.
+            OSError: the former settings still hold.
+        """
+        self.require_name()
+        self.settings.replace(topic, settings)
+        for place, log in self._partitions.items():
+            if place.topic == topic:
+                log.use(self.options_of(topic))
+
+    def delete_records(self, topic: str, partition: int, offset: int) -> int:
+        """Deletes the records of a partition below an offset; answers where the log starts then.
+
+        The offset is written down first, so no death brings the records back.
+
+        Raises:
+            LogPartitionNotFoundError: there is no such partition.
+            InvalidArgumentError: the offset lies behind the end of the log.
+            OSError: the offset could not be written down, or a segment is still there.
+        """
+        self.require_name()
+        log, place = self.partition(topic, partition), TopicPartition(topic, partition)
+        if not 0 <= offset <= log.log_end_offset:
+            raise InvalidArgumentError(
+                f"offset {offset} of {place} does not exist: the log ends at {log.log_end_offset}"
+            )
+        if offset > log.log_start_offset:
+            self._start_offsets[place] = offset
+            replace_file_synced(self._file(START_OFFSETS_FILE), offsets_checkpoint(self._start_offsets))
+            log.delete_before(offset)
+        return log.log_start_offset
+
+    def delete_topic(self, topic: str) -> int:
+        """Deletes a topic with all its records; answers how many partitions it had.
+
+        The first partition goes first: a death in between leaves a topic whose first partitions are empty, and which
+        can be deleted again.
+
+        Raises:
+            OSError: some of its folders are still there.
+        """
+        self._refuse_change(topic)
+        return last_of(self.delete_topic_in_steps(topic))
+
+    def delete_topic_in_steps(self, topic: str) -> Generator[None, None, int]:
+        """As `delete_topic`; each partition is a step. The topic does not exist from the first step on.
+
+        If the steps end early, the topic exists with the partitions that are left.
+        """
+        from shutil import rmtree  # slow to import, and topics are seldom deleted
+
+        self.require_name()
+        while topic in self._being_changed:
+            yield None
+        count = self._counts.pop(topic, 0)
+        self._being_changed.add(topic)
+        is_deleted = False
+        try:
+            places = [TopicPartition(topic, partition) for partition in range(count)]
+            for place in places:
+                if place in self._partitions:
+                    self._partitions.pop(place).abandon()
+                self._lost_partitions.pop(place, None)
+            self._forget_points(places)
+            self.settings.replace(topic, {})
+            for place in places:
+                self._forget_start(place)
+                with contextlib.suppress(FileNotFoundError):
+                    rmtree(self._file(str(place)))
+                yield None
+            is_deleted = True
+        finally:
+            self._being_changed.discard(topic)
+            if count and not is_deleted:
+                self._counts[topic] = count
+        self._topic_ids.pop(topic, None)
+        if self._is_durable:
+            sync_folder(self.path)
+        return count
+
+    def _forget_lines(self, places: Collection[TopicPartition]) -> None:
+        """Before a partition is made: the lines of a former one of this name are taken out of the files, on disk."""
+        self._forget_points(places)
+        for place in places:
+            self._forget_start(place)
+
+    def _forget_points(self, places: Collection[TopicPartition]) -> None:
+        for place in places:
+            self._recovery_points.pop(place, None)
+        if not self._written_points().keys().isdisjoint(places):
+            self.checkpoint()
+
+    def _forget_start(self, place: TopicPartition) -> None:
+        """Written down before the folder goes: a new topic of this name starts at 0."""
+        if self._start_offsets.pop(place, None) is not None:
+            replace_file_synced(self._file(START_OFFSETS_FILE), offsets_checkpoint(self._start_offsets))
+
+    def partition(self, topic: str, partition: int) -> PartitionLog:
+        """The writer of one partition; it is opened, and recovered, when it is used for the first time.
+
+        It may be closed when many others are used after it: ask for it again each time.
+
+        Raises:
+            LogPartitionNotFoundError: the topic has no such partition, or does not exist.
+            LogLostError: its name does not lead to what was open.
+            OSError: it could not be opened.
+        """
+        place = TopicPartition(topic, partition)
+        log = self._partitions.get(place)
+        if log is not None and log.is_lost:
+            self._check_partition(place, log)
+        log = self._partitions.pop(place, None)
+        if log is None:
+            log = self._open_partition(place)
+        self._partitions[place] = log  # the last one is the last used
+        return log
+
+    def _open_partition(self, place: TopicPartition) -> PartitionLog:
+        self.require_name()
+        if place in self._lost_partitions:
+            self._check_return(place)
+        if not 0 <= place.partition < self.partition_count(place.topic):
+            raise LogPartitionNotFoundError(
+                f"{self.path} has no partition {place.partition} of topic {place.topic!r}, "
+                f"which has {self.partition_count(place.topic)}"
+            )
+        while len(self._partitions) >= self._open_max:
+            self._close_partition(next(iter(self._partitions)))
+        with refusals(self.path):
+            if not os.path.isdir(self._file(str(place))):
+                self._forget_lines([place])
+            log = PartitionLog(
+                self._file(str(place)),
+                place,
+                self.options_of(place.topic),
+                topic_id=self._topic_id(place.topic, self.partition_count(place.topic)),
+                recovery_point=self._recovery_points.get(place, 0),
+                start_offset=self._start_offsets.get(place, 0),
+                is_same_boot=self._is_same_boot,
+                clock=self._clock,
+                on_append=lambda: None if self.on_append is None else self.on_append(place),
+            )
+        self.findings += log.findings
+        log.findings = self.findings
+        self._partitions[place] = log
+        self._show_life()
+        return log
+
+    def _close_partition(self, place: TopicPartition) -> None:
+        log = self._partitions.pop(place)
+        try:
+            log.close()
+        finally:
+            self._recovery_points[place] = log.recovery_point
+
+    # --- producer ids
+
+    def new_producer_id(self) -> int:
+        """A producer id nobody was given before; it is on disk before it is told.
+
+        Raises:
+            OSError: it could not be written; no id was given.
+        """
+        self.require_name()
+        path = self._file(PRODUCER_IDS_FILE)
+        try:
+            with open(path, encoding="ascii", opener=open_regular) as file:
+                next_id = int(file.read())
+        except FileNotFoundError:
+            next_id = 0
+        except ValueError:
+            raise LogError(
+                f"{path} does not hold a number: write one there that is above every producer id used"
+            ) from None
+        replace_file_synced(path, f"{next_id + 1}\n".encode())
+        return next_id
+
+    # --- now and then
+
+    def maintain(self) -> None:
+        """Does what is due: applies decided transactions, syncs by interval, retains, writes recovery points down.
+
+        Call it often; it is cheap.
+
+        Raises:
+            OSError: something could not be done; it is due again at the next call.
+        """
+        self.look()
+        if self._lost is not None:
+            return
+        now_s = clock.monotonic()
+        if now_s >= self._transactions_s:
+            self._apply_decided(now_s)
+        interval_ms = self.options.sync_interval_ms
+        if interval_ms is not None and now_s - self._sync_s >= interval_ms / 1000:
+            self.sync()
+            self._sync_s = now_s
+        if now_s - self._retention_s >= self.options.retention_check_interval_ms / 1000:
+            self.retain()
+            self._retention_s = now_s
+        if now_s - self._checkpoint_s >= CHECKPOINT_INTERVAL_S:
+            self.checkpoint()
+            self._checkpoint_s = now_s
+
+    def _apply_decided(self, now_s: float) -> None:
+        self._transactions_s = now_s + TRANSACTIONS_INTERVAL_S
+        if self._transactions.undone():
+            apply_decided(self)
+            if self._transactions.undone():
+                self._transactions_s = now_s + TRANSACTIONS_PAUSE_S
+
+    def sync(self) -> None:
+        """Forces everything that was appended to disk.
+
+        Raises:
+            OSError: of the first partition that failed; the others were tried too.
+        """
+        with contextlib.ExitStack() as all_of_them:
+            for log in self._partitions.values():
+                if log.log_end_offset > log.recovery_point:
+                    all_of_them.callback(log.sync)
+            if not self._is_inherited_synced:
+                all_of_them.callback(self._sync_inherited)
+
+    def _sync_inherited(self) -> None:
+        """Forces to disk, once, what a dead writer appended to partitions that are not open here."""
+        for place in partitions_of(self.path):
+            folder = self._file(str(place))
+            if place not in self._partitions and os.path.isdir(folder):
+                for base_offset in offsets_with(folder, LOG)[-1:]:
+                    sync_file(offset_file(folder, base_offset, LOG))
+        self._is_inherited_synced = True
+
+    def retain(self) -> int:
+        """Deletes old segments of every partition; answers how many. The options say what is old.
+
+        Nothing is deleted while a transaction is in the log in part: its records there tell how far it has come.
+        A record that is to be shipped to a sink, and is not there yet, is not deleted either.
+        """
+        if self._transactions.has_begun_one():
+            return 0
+        topics = {topic: count for topic, count in self._counts.items() if self._has_retention(topic)}
+        places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
+        try:
+            shipped = read_shipped(self.path) if places else Shipped()
+        except LogError as error:
+            self.findings.append(f"{error}. Retention deletes nothing until then")
+            return 0
+        return sum(self._retain(place, shipped.kept_from(place)) for place in places)
+
+    def _retain(self, place: TopicPartition, kept_from: int) -> int:
+        try:
+            return self.partition(*place).retain(kept_from)
+        except LogLostError:  # `look` tells of it
+            return 0
+
+    def _has_retention(self, topic: str) -> bool:
+        options = self.options_of(topic)
+        return options.retention_ms >= 0 or options.retention_bytes >= 0
+
+    def checkpoint(self) -> None:
+        """Writes down what was synced, so that it is trusted after a crash of the host.
+
+        Raises:
+            OSError: the former points are still there.
+        """
+        self.require_name()
+        points = {**self._recovery_points, **{place: log.recovery_point for place, log in self._partitions.items()}}
+        points = {place: offset for place, offset in points.items() if offset > 0}
+        if points != self._written_points():
+            replace_file_synced(self._file(RECOVERY_POINTS_FILE), offsets_checkpoint(points))
+
+    def _written_points(self) -> dict[TopicPartition, int]:
+        return read_offsets_checkpoint(self._file(RECOVERY_POINTS_FILE))
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers of the partitions that are open, and of all."""
+        logs = self._partitions.values()
+        return {
+            "partition-count": float(sum(self._counts.values())),
+            "open-partition-count": float(len(logs)),
+            "segment-count": float(sum(len(log.segments) for log in logs)),
+        }
+
+    def tell_server(self, address: str) -> None:
+        """Tells other processes of this host where the writer takes requests: HOST:PORT.
+
+        Raises:
+            OSError: they are told as before, or nothing.
+        """
+        self._server = address
+        self.require_name()
+        self._lock.sign(address)
+
+    # --- close
+
+    @property
+    def closed(self) -> bool:
+        """True after close(), and in a forked child."""
+        return not self._lock.is_held and self._lost is None
+
+    def close(self) -> None:
+        """Closes every partition and gives the right to write back. Doing it twice does nothing.
+
+        Raises:
+            OSError: the last sync failed; everything is closed all the same.
+        """
+        if self.closed:
+            return
+        if not self._has_its_name():
+            self.abandon()
+            return
+        with contextlib.ExitStack() as all_of_them:
+            all_of_them.callback(self._lock.release)
+            all_of_them.callback(self.checkpoint)
+            for place in list(self._partitions):
+                all_of_them.callback(self._close_partition, place)
+
+    def abandon(self) -> None:
+        """Lets go of everything and does nothing else, as a death would."""
+        for log in self._partitions.values():
+            log.abandon()
+        self._partitions.clear()
+        self._lock.release()
+        self._lost = None
+
+    def __repr__(self) -> str:
+        topics = format_count(len(self._counts), "topic")
+        return f"<LogDirectory {self.path!r}, {topics}{', closed' if self.closed else ''}>"
+
+
+def last_of(steps: Generator[None, None, int]) -> int:
+    """The result of steps that are taken all at once."""
+    results: list[int] = []
+
+    def note() -> Generator[None, None, None]:
+        results.append((yield from steps))
+
+    for _ in note():
+        pass
+    return results[0]
+
+
+@contextlib.contextmanager
+def refusals(path: str) -> Iterator[None]:
+    """Turns what the system refuses into sentences; other OSErrors stay what they are."""
+    try:
+        yield
+    except LogForbiddenError:  # a sentence already
+        raise
+    except (FileExistsError, NotADirectoryError):
+        raise NotALogError(f"{path}, or something it needs in there, is no directory: name another one") from None
+    except PermissionError as error:
+        raise LogForbiddenError(f"user {os.geteuid()} may not write {error.filename or path}") from None
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        raise LogForbiddenError(f"{path} lies on a read-only file system") from None
+
+
+def check_content(path: str) -> None:
+    """Refuses a directory that was not made by us and is not empty, and one in which tasks stage for Kafka.
+
+    Raises:
+        NotALogError: so it is.
+    """
+    if os.path.lexists(os.path.join(path, STAGING_FOR_KAFKA_FILE)):
+        raise NotALogError(
+            f"{path} is the stagingPath of a query that writes to Kafka, and its records are Kafka's: name another "
+            "directory for the log"
+        )
+    if strangers := strangers_in(path):
+        raise NotALogError(f"{path} holds other files ({', '.join(strangers[:3])}): name a new or an empty directory")
+    if os.path.exists(os.path.join(path, META_FILE)):
+        meta = read_properties(os.path.join(path, META_FILE))
+        if META_VERSION_KEY not in meta:
+            raise NotALogError(f"{path} is the log directory of a Kafka broker: it can be read, not written")
+        if meta[META_VERSION_KEY] != META_VERSION:
+            raise NotALogError(
+                f"{path} was made by another version ({META_VERSION_KEY}={meta[META_VERSION_KEY]}, this one writes "
+                f"{META_VERSION}): name another directory, or go on with that version"
+            )

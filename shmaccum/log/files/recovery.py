@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing one partition's folder back to its invariants before it is appended to (Kafka's LogLoader).
+
+The leftovers of a death, and their repair:
+
+========================================  ==========================================================================
+found                                     done
+========================================  ==========================================================================
+``.tmp``, ``.deleted`` files              removed: nobody finished, or nobody wants them
+an index or snapshot without its ``.log``  removed: its segment was being retained, or made
+no ``.timeindex``, not the last entry     half-rolled: written anew
+an index that lags behind its ``.log``    completed from the batches behind its last entry
+a torn or wrong index                     written anew from the batches
+a torn tail of the last segment           cut to the last whole batch: it was never acknowledged; a new leader epoch
+the log of a host that crashed            a new leader epoch, for offsets that were read may be given anew
+a ``.txnindex`` that its markers belie     written anew from the markers behind the newest snapshot
+damage, with whole batches behind it      left where it is, reported; the log goes on in a new segment
+a snapshot of more than the log has       removed: an older one or the log itself tells the state
+========================================  ==========================================================================
+
+Amount that is read: bytes of this boot of the kernel are in its page cache however their writer died, so batches
+below the newest snapshot are trusted and only what follows is checked. After a crash of the host only what was synced
+(the recovery point) is trusted, and only a snapshot below it. In both cases each segment's last indexed stretch is
+walked, so that damage done by hand at an end is found as well.
+
+Why it may be interrupted: every step computes from the files what they should be, and can be done twice.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shmaccum.common.format.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, read_header
+from shmaccum.log.files.file_names import (
+    DELETED,
+    LOG,
+    OF_A_SEGMENT,
+    OFFSET_INDEX,
+    SNAPSHOT,
+    TEMPORARY,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    offset_file,
+    offsets_with,
+)
+from shmaccum.log.files.index_file import (
+    NO_TIMESTAMP,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    Entries,
+    Entry,
+    ascends,
+    last_position,
+    last_position_for,
+    last_timestamp,
+    load_entries,
+)
+from shmaccum.log.files.leader_epochs import LeaderEpochs
+from shmaccum.log.files.producer_state import KnownBatch, ProducerState
+from shmaccum.log.files.regular_files import open_regular
+from shmaccum.log.files.segment import Indexer, Segment, Written
+from shmaccum.log.files.small_files import replace_file, replace_file_synced
+from shmaccum.log.files.transaction_index import Aborted, pack_aborted, read_aborted
+from shmaccum.log.files.transaction_marker import decision_in
+from shmaccum.log.files.walk import Damage, Found, at_least, batch_problem, map_file, walk
+
+INDEXES = ((OFFSET_INDEX, OFFSET_ENTRY), (TIME_INDEX, TIME_ENTRY))
+
+
+@dataclass
+class Recovered:
+    """A partition that is ready to be appended to."""
+
+    segments: list[int]
+    """Base offsets, the active one last."""
+    active: Segment
+    producers: ProducerState
+    log_end_offset: int
+    epochs: LeaderEpochs
+    findings: list[str] = field(default_factory=list)
+    """A sentence for each problem and its repair."""
+
+
+@dataclass
+class Scan:
+    """The result of walking a segment from some batch to its end."""
+
+    end: int
+    """Position behind the last whole batch."""
+    next_offset: int
+    batches: list[Written] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
+    """With whole batches behind them."""
+    torn: Damage | None = None
+
+
+class Recovery:
+    """One recovery of one folder.
+
+    Args:
+        folder: the partition's.
+        index_interval: bytes between two index entries, for indexes that are written anew.
+        recovery_point: below this offset everything was synced.
+        is_same_boot: the last writer ran under the kernel that runs now.
+    """
+
+    def __init__(self, folder: str, index_interval: int, recovery_point: int, *, is_same_boot: bool) -> None:
+        self.folder = folder
+        self.index_interval = index_interval
+        self.is_same_boot = is_same_boot
+        self.recovery_point = recovery_point
+        self.findings: list[str] = []
+        self._remove_leftovers()
+        self.epochs = LeaderEpochs(folder)
+        self.segments = offsets_with(folder, LOG)
+        snapshots = offsets_with(folder, SNAPSHOT)
+        self.trusted_offset = (snapshots[-1] if snapshots else 0) if is_same_boot else recovery_point
+
+    def run(self) -> Recovered:
+        """Does all of it."""
+        if not self.segments:
+            self.segments = [0]
+        for base_offset in self.segments[:-1]:
+            # No process appends to this segment any more: its damage is reported, and its indexes are made right.
+            view = map_file(self._path(base_offset, LOG))
+            scan = self._scan(view, base_offset)
+            self._report(base_offset, scan.damages if scan.torn is None else [*scan.damages, scan.torn])
+        active, end_offset = self._recover_active(self.segments[-1])
+        if not self.is_same_boot and end_offset:
+            self.epochs.raise_at(end_offset)
+        try:
+            producers = self._producers(end_offset)
+        except BaseException:
+            active.close()
+            raise
+        producers.forget_before(self.segments[0])
+        return Recovered(self.segments, active, producers, end_offset, self.epochs, self.findings)
+
+    def _path(self, offset: int, suffix: str) -> str:
+        return offset_file(self.folder, offset, suffix)
+
+    # --- leftovers
+
+    def _remove_leftovers(self) -> None:
+        for name in os.listdir(self.folder):
+            if name.endswith((TEMPORARY, DELETED)):
+                os.unlink(os.path.join(self.folder, name))
+        segments = set(offsets_with(self.folder, LOG))
+        for suffix in OF_A_SEGMENT[1:]:
+            for offset in set(offsets_with(self.folder, suffix)) - segments:
+                os.unlink(self._path(offset, suffix))
+
+    # --- segments
+
+    def _recover_active(self, base_offset: int) -> tuple[Segment, int]:
+        """The segment to append to, cut to its last whole batch, and the log end offset."""
+        path = self._path(base_offset, LOG)
+        view = map_file(path) if os.path.exists(path) else memoryview(b"")
+        scan = self._scan(view, base_offset)
+        segment = Segment(self.folder, base_offset, self.index_interval)
+        try:
+            if scan.batches:
+                self.epochs.learn(read_header(view, scan.batches[-1].position).leader_epoch, scan.next_offset - 1)
+            if scan.torn is not None:
+                self.epochs.raise_at(scan.next_offset)
+                self._cut(segment, scan.torn, len(view))
+            self._resume(segment, scan, view)
+            if scan.damages:
+                self._report(base_offset, scan.damages)
+                return self._go_on_behind(segment, scan.next_offset), scan.next_offset
+        except BaseException:
+            segment.close()
+            raise
+        return segment, scan.next_offset
+
+    def _cut(self, segment: Segment, torn: Damage, size: int) -> None:
+        segment.size = torn.position
+        segment.cut()
+        self.findings.append(
+            f"{segment.path} ended in a torn batch ({torn.problem}): cut from {size} to {torn.position} bytes"
+        )
+
+    def _resume(self, segment: Segment, scan: Scan, view: memoryview) -> None:
+        """Gives an opened segment what its writer knew."""
+        segment.size, segment.next_offset = scan.end, scan.next_offset
+        if scan.end:
+            segment.first_timestamp_ms = read_header(view).youngest_ms
+        segment.indexer = self._indexer(segment.base_offset, scan)
+
+    def _indexer(self, base_offset: int, scan: Scan) -> Indexer:
+        indexer = Indexer(base_offset, self.index_interval)
+        offset_entries = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
+        time_entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
+        indexer.entry_position = last_position(offset_entries)
+        if len(time_entries):
+            indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = time_entries.last("timestamp_ms")
+            indexer.max_timestamp_offset = base_offset + time_entries.last("relative_offset")
+        for batch in scan.batches:
+            if batch.max_timestamp_ms > indexer.max_timestamp_ms:
+                indexer.max_timestamp_ms, indexer.max_timestamp_offset = batch.max_timestamp_ms, batch.last_offset
+        return indexer
+
+    def _go_on_behind(self, segment: Segment, next_offset: int) -> Segment:
+        segment.finish()
+        following = Segment(self.folder, next_offset, self.index_interval)
+        segment.close()
+        self.segments.append(next_offset)
+        return following
+
+    def _report(self, base_offset: int, damages: Sequence[Damage]) -> None:
+        for damage in damages:
+            self.findings.append(
+                f"{self._path(base_offset, LOG)} is damaged from position {damage.position} to "
+                f"{damage.resume_position} ({damage.problem}): left as it is, readers can skip it"
+            )
+
+    # --- scanning
+
+    def _scan(self, view: memoryview, base_offset: int) -> Scan:
+        """Walks what is not trusted, at least what follows the last index entry; leaves right indexes behind."""
+        index = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
+        start = self._start(view, base_offset, index)
+        if start is not None:
+            scan = scan_from(view, start, base_offset)
+            if self._are_entries_right(base_offset, scan, index):
+                lag = scan.batches[-1].position - last_position(index) if scan.batches else 0
+                if lag <= self.index_interval:  # no entry is missing
+                    return scan
+                if start:
+                    self._complete_indexes(base_offset, scan, index.head(bisect_right(index.column("position"), start)))
+                    return scan
+        whole = scan_from(view, 0, base_offset)
+        indexer = Indexer(base_offset, self.index_interval)
+        self._write_entries(base_offset, indexer, whole.batches, (b"", b""), "wrong")
+        return whole
+
+    def _start(self, view: memoryview, base_offset: int, index: Entries) -> int | None:
+        """Where to begin: at a batch below which all is trusted. None: the index cannot tell."""
+        if not (ascends(index.column("relative_offset")) and ascends(index.column("position"))):
+            return None
+        position = last_position_for(index, max(self.trusted_offset - base_offset, 0))
+        if position == 0:
+            return 0
+        anywhere = at_least(base_offset, base_offset)
+        is_sound = position < len(view) and batch_problem(view, position, anywhere, is_crc_checked=True) is None
+        return position if is_sound else None
+
+    def _are_entries_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
+        """True when those that are there tell what the scanned batches are, the time index as much as the other."""
+        return (
+            self._has_whole_entries(base_offset)
+            and self._are_offset_entries_right(base_offset, scan, index)
+            and self._are_time_entries_right(base_offset, scan, index)
+        )
+
+    def _has_whole_entries(self, base_offset: int) -> bool:
+        for suffix, entry in INDEXES:
+            path = self._path(base_offset, suffix)
+            if not os.path.exists(path) or os.path.getsize(path) % entry.size:
+                return False
+        return True
+
+    def _are_offset_entries_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
+        if not scan.batches:
+            return len(index) == 0
+        known = {batch.position: batch.last_offset - base_offset for batch in scan.batches}
+        entries = index.rows(bisect_left(index.column("position"), scan.batches[0].position))
+        return all(known.get(position) == relative_offset for relative_offset, position in entries)
+
+    def _are_time_entries_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
+        entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
+        offsets = entries.column("relative_offset")
+        if not (ascends(entries.column("timestamp_ms")) and ascends(offsets)):
+            return False
+        known = {batch.last_offset - base_offset: batch.max_timestamp_ms for batch in scan.batches}
+        scanned = entries.rows(bisect_left(offsets, min(known, default=0)))
+        is_each_right = all(known.get(relative_offset) == timestamp for timestamp, relative_offset in scanned)
+        return is_each_right and self._expected_timestamp(base_offset, scan, index) <= last_timestamp(entries)
+
+    def _expected_timestamp(self, base_offset: int, scan: Scan, index: Entries) -> int:
+        """The time index knows at least this one: the largest of all when finished, else up to the last index entry."""
+        is_finished = base_offset != self.segments[-1]
+        end = scan.end if is_finished else last_position(index)
+        indexed = (batch.max_timestamp_ms for batch in scan.batches if 0 < batch.position <= end or is_finished)
+        return max(indexed, default=NO_TIMESTAMP)
+
+    def _complete_indexes(self, base_offset: int, scan: Scan, kept: Entries) -> None:
+        """Both indexes as they would be had their writer lived.
+
+        Entries up to the start of the scan are kept, and those of the batches behind it are added.
+
+        So that a death between a write and its index entries does not cost a walk through the whole segment.
+        """
+        time_entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
+        kept_time = time_entries.head(
+            bisect_right(time_entries.column("relative_offset"), kept.last("relative_offset"))
+        )
+        indexer = Indexer(base_offset, self.index_interval)
+        indexer.entry_position = last_position(kept)
+        if len(kept_time):
+            indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = last_timestamp(kept_time)
+            indexer.max_timestamp_offset = base_offset + kept_time.last("relative_offset")
+        self._write_entries(base_offset, indexer, scan.batches[1:], (kept.content, kept_time.content), "behind")
+
+    def _write_entries(
+        self, base_offset: int, indexer: Indexer, batches: Sequence[Written], kept: tuple[bytes, bytes], flaw: str
+    ) -> None:
+        offset_entries, time_entries = indexer.entries(batches)
+        if base_offset != self.segments[-1] and indexer.is_time_index_behind:
+            time_entries += indexer.time_entry()
+        for (suffix, entry), before, entries in zip(INDEXES, kept, (offset_entries, time_entries), strict=True):
+            self._write_index(self._path(base_offset, suffix), entry, before + entries, flaw)
+
+    def _write_index(self, path: str, entry: Entry, entries: bytes, flaw: str) -> None:
+        """Replaces the file, because readers may have the former one mapped."""
+        was_there = os.path.exists(path)
+        if was_there and os.path.getsize(path) == len(entries) and load_entries(path, entry).content == entries:
+            return
+        replace_file(path, entries)
+        if was_there or entries:
+            self.findings.append(f"{path} was {flaw if was_there else 'missing'}: written anew from the batches")
+
+    # --- producers
+
+    def _producers(self, end_offset: int) -> ProducerState:
+        """The state of the newest snapshot that the log covers, with the batches of the log after it."""
+        state, offset = self._newest_state(end_offset)
+        for base_offset, next_base in zip(self.segments, [*self.segments[1:], end_offset + 1], strict=True):
+            if next_base > offset:
+                aborted = self._replay(state, base_offset, offset)
+                self._write_transaction_index(base_offset, offset, aborted)
+        return state
+
+    def _write_transaction_index(self, base_offset: int, offset: int, aborted: Sequence[Aborted]) -> None:
+        """The file of a segment as it should be: below an offset as it is, behind it what the markers tell."""
+        path = self._path(base_offset, TRANSACTION_INDEX)
+        kept = [entry for entry in read_aborted(self.folder, base_offset) if entry.last_offset < offset]
+        entries = pack_aborted([*kept, *aborted])
+        was_there = os.path.exists(path)
+        if (was_there and _content_of(path) != entries) or (entries and not was_there):
+            replace_file_synced(path, entries)  # no recovery reads the markers below a recovery point again
+            flaw = "wrong" if was_there else "missing"
+            self.findings.append(f"{path} was {flaw}: written anew from the markers")
+
+    def _newest_state(self, end_offset: int) -> tuple[ProducerState, int]:
+        newest: tuple[ProducerState, int] | None = None
+        for offset in reversed(offsets_with(self.folder, SNAPSHOT)):
+            path = self._path(offset, SNAPSHOT)
+            with open(path, "rb", opener=open_regular) as file:
+                state = ProducerState.from_snapshot(file.read()) if offset <= end_offset else None
+            is_trusted = self.is_same_boot or offset <= max(self.recovery_point, self.segments[0])
+            if state is None:
+                os.unlink(path)
+                self.findings.append(f"{path} was damaged or of more than the log has: removed")
+            elif newest is None and is_trusted:
+                newest = state, offset
+            if newest and self.is_same_boot:
+                break  # older batches were sound when written, and their bytes are still in the page cache
+        return newest or (ProducerState(), self.segments[0])
+
+    def _replay(self, state: ProducerState, base_offset: int, offset: int) -> list[Aborted]:
+        """Takes over the batches of a segment from an offset on; answers the transactions that were aborted there."""
+        aborted = []
+        view = map_file(self._path(base_offset, LOG))
+        index = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
+        position = last_position_for(index, max(offset - base_offset - 1, 0))
+        for found in walk(view, base_offset, position, is_crc_checked=False, is_gapless=True):
+            if isinstance(found, Found) and found.header.producer_id >= 0 and found.header.base_offset >= offset:
+                entry = replay_batch(state, found.header, view[found.position : found.position + found.header.size])
+                if entry is not None:
+                    aborted.append(entry)
+        return aborted
+
+
+def replay_batch(state: ProducerState, header: BatchHeader, batch: memoryview) -> Aborted | None:
+    """Takes over a batch of the log; the answer is the transaction that it aborted."""
+    producer_id = header.producer_id
+    if not header.attributes & CONTROL:
+        replay = state.replay_of_transaction if header.attributes & TRANSACTIONAL else state.replay
+        replay(producer_id, known_batch(header))
+        return None
+    is_commit = decision_in(batch, header)
+    if is_commit is None:
+        return None
+    offset = header.base_offset
+    first_offset = state.replay_marker(producer_id, header.producer_epoch, offset, header.max_timestamp_ms)
+    if first_offset is None or is_commit:
+        return None
+    return Aborted(producer_id, first_offset, offset, state.transactions.stable_offset(offset + 1))
+
+
+def scan_from(view: memoryview, position: int, base_offset: int, *, is_gapless: bool = True) -> Scan:
+    """Walks a segment to its end, looking at every byte."""
+    scan = Scan(position, base_offset)
+    for found in walk(view, base_offset, position, is_crc_checked=True, is_gapless=is_gapless):
+        if isinstance(found, Found):
+            position, header = found
+            scan.batches.append(Written(position, position + header.size, header.last_offset, header.youngest_ms))
+            scan.end, scan.next_offset = position + header.size, header.next_offset
+        elif found.resume_position == len(view):
+            scan.torn = found
+        else:
+            scan.damages.append(found)
+    return scan
+
+
+def _content_of(path: str) -> bytes:
+    with open(path, "rb", opener=open_regular) as file:
+        return file.read()
+
+
+def known_batch(header: BatchHeader) -> KnownBatch:
+    """The entry of the producers' state for a batch in the log."""
+    last_sequence = (header.base_sequence + header.last_offset_delta) & 0x7FFF_FFFF
+    return KnownBatch(
+        header.producer_epoch,
+        header.base_sequence,
+        last_sequence,
+        header.base_offset,
+        header.last_offset,
+        header.max_timestamp_ms,
+    )

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A segment as a reader has it open, while its writer may append to it, roll it, or delete it.
+
+Rules: the file is read by pread, a block at a time, and readers get views of blocks, which no code changes.
+It is not mapped: the writer may cut a torn batch off at any time, and a page of a map behind the end of its file kills
+its reader. A block is as old as when it was read. A wrong or missing part of it is read again, and counts when it
+is the same twice: where a torn batch was cut off another may be written meanwhile. A file that was deleted stays
+readable while it is open.
+
+The active segment ends where its last whole batch ends. Bytes behind it are a batch that is being written, or was when
+the writer died. A reader waits in both cases.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from shmaccum._native import ConsumerRecord, consume_block, decode_block
+from shmaccum.common.format.batch_header import HEADER_SIZE, crc_problem, read_header
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files.columns import RecordColumns
+from shmaccum.log.files.file_names import LOG, OFFSET_INDEX, TIME_INDEX, offset_file
+from shmaccum.log.files.index_file import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    Entries,
+    Entry,
+    ascends,
+    last_offset_for,
+    last_position_for,
+    last_timestamp,
+    load_entries,
+    map_entries,
+)
+from shmaccum.log.files.log_batch import LogBatch, UnreadBatch, Views
+from shmaccum.log.files.log_file import LogFile
+from shmaccum.log.files.walk import Damage, OffsetRange, find_batch
+
+READ_AHEAD_SIZE = 256 << 10
+"""Stays in a core's cache until it is decoded."""
+HEADERS_SIZE = 4 << 10
+"""Bytes that a walk by headers reads at once: small batches have several headers in them."""
+UNREAD_SIZE_MAX = 64 << 20
+"""A larger batch is read before anybody believes its header."""
+REREADS_MAX = 3
+
+
+class Missing(NamedTuple):
+    """Why no batch can be read at a position."""
+
+    problem: str
+    is_unfinished: bool = False
+    """All there is of it may be right, but there is too little."""
+    size: int = 0
+    """Of the whole batch, where that is known."""
+
+
+class SegmentView:
+    """The bytes of one segment.
+
+    Attributes:
+        base_offset: the offset it is named by.
+        path: of its ``.log``.
+        is_finished: another segment follows, so nothing will be appended.
+        size: bytes of the file when it was last looked at.
+        block_size: bytes that are read at once; None: `READ_AHEAD_SIZE`.
+    """
+
+    block_size: int | None = None
+
+    def __init__(self, folder: str, base_offset: int, *, is_finished: bool, is_crc_checked: bool) -> None:
+        """Opens the segment.
+
+        Raises:
+            FileNotFoundError: it was retained away.
+            NotARegularFileError: it is something else.
+        """
+        self.folder = folder
+        self.base_offset = base_offset
+        self.is_finished = is_finished
+        self.path = offset_file(folder, base_offset, LOG)
+        self._is_crc_checked = is_crc_checked
+        self._block = memoryview(b"")
+        self._block_position = 0
+        self._file: LogFile | None = LogFile(self.path)
+        self._descriptor = self._file.descriptor
+        self.size = 0
+        try:
+            self.refresh()
+        except OSError:
+            self.close()
+            raise
+
+    def has_its_name(self) -> bool:
+        """False when another file has the name of the one that is open."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return True  # the next look at the folder finds that
+
+    def refresh(self) -> bool:
+        """Looks at the file's size again; True when it grew."""
+        former, self.size = self.size, os.fstat(self._descriptor).st_size
+        return self.size > former
+
+    def finish(self) -> None:
+        """Another segment follows by now."""
+        self.is_finished = True
+        self.refresh()
+
+    @property
+    def file(self) -> LogFile:
+        """The open file."""
+        assert self._file is not None
+        return self._file
+
+    def close(self) -> None:
+        """Lets go of the file; batches that were handed out stay readable, and hold it as long as they need it."""
+        self._block = memoryview(b"")
+        self._file = None
+        self._descriptor = -1
+
+    # --- batches
+
+    def batch(self, position: int, expected: OffsetRange) -> LogBatch | Missing:
+        """The whole batch that begins here, at an offset that may be expected, or why there is none (yet)."""
+        found = self._batch(position, expected)
+        if isinstance(found, LogBatch):
+            return found
+        for _ in range(REREADS_MAX):
+            former = found
+            self._read_ahead(position, former.size)
+            found = self._batch(position, expected)
+            if isinstance(found, LogBatch) or found == former:
+                return found
+        return Missing("it changes while it is read", is_unfinished=True)
+
+    def _batch(self, position: int, expected: OffsetRange) -> LogBatch | Missing:
+        """The same, of what was read ahead."""
+        start = position - self._block_position
+        room = len(self._block) - start
+        if start < 0 or room < HEADER_SIZE:
+            return Missing("less than a batch's header is left", is_unfinished=True)
+        header = read_header(self._block, start)
+        if problem := header.problem:
+            return Missing(problem)
+        if not expected.first <= header.base_offset <= expected.last:
+            return Missing(f"its base offset is {header.base_offset}, {expected.problem}")
+        if (size := header.size) > room:
+            text = f"the batch at offset {header.base_offset} has {size} bytes, {room} are left"
+            return Missing(text, is_unfinished=True, size=size)
+        view = self._block[start : start + size]
+        problem = crc_problem(header, view) if self._is_crc_checked else None
+        return Missing(problem) if problem else LogBatch(header, view, self.path, position)
+
+    def unread_batch(self, position: int, expected: OffsetRange) -> UnreadBatch | None:
+        """The batch that begins here, without a look at its records.
+
+        The answer is None where a whole batch that may be expected is not seen at once: `batch` tells why.
+        """
+        start = position - self._block_position
+        if start < 0 or start + HEADER_SIZE > len(self._block):
+            self._block = memoryview(os.pread(self._descriptor, HEADERS_SIZE, position))
+            self._block_position, start = position, 0
+            if len(self._block) < HEADER_SIZE:
+                return None
+        header = read_header(self._block, start)
+        if header.problem or not expected.first <= header.base_offset <= expected.last:
+            return None
+        size = header.size
+        is_whole = position + size <= self.size or (self.refresh() and position + size <= self.size)
+        if size > UNREAD_SIZE_MAX or not is_whole:
+            return None
+        assert self._file is not None
+        return UnreadBatch(header, bytes(self._block[start : start + HEADER_SIZE]), self._file, position)
+
+    def _read_ahead(self, position: int, size: int) -> None:
+        """Reads from here on; at least so many bytes, if they are there."""
+        self.refresh()
+        there = max(self.size - position, 0)
+        self._block = memoryview(
+            os.pread(self._descriptor, min(max(size, self.block_size or READ_AHEAD_SIZE), there), position)
+        )
+        self._block_position = position
+
+    def consume(
+        self, place: TopicPartition, position: int, expected: OffsetRange, first_offset: int, views: Views
+    ) -> tuple[list[ConsumerRecord], int, int]:
+        """The records of the plain batches from a position on, as far as they lie in the block that was read last.
+
+        The native core reads them all in one call. It stops at each batch that `batch` has to judge: a compressed
+        one, a transaction marker, damage, or the end of the block.
+
+        Returns:
+            The records from `first_offset` on, the position behind the last batch, and the offset behind it.
+        """
+        start = position - self._block_position
+        if not 0 <= start < len(self._block):
+            return [], position, expected.first
+        records, end, next_offset = consume_block(
+            self._block, start, place, first_offset, *expected, self._is_crc_checked, *views
+        )
+        return records, end + self._block_position, next_offset
+
+    def columns(
+        self, position: int, expected: OffsetRange, wanted: OffsetRange, *, has_headers: bool
+    ) -> tuple[RecordColumns, int, int]:
+        """The same as columns, of the records with these offsets.
+
+        Returns:
+            The columns, the position behind the last batch, and the offset behind it.
+        """
+        found, end, next_offset = decode_block(
+            self._block,
+            position - self._block_position,
+            wanted.first,
+            wanted.last + 1,
+            has_headers,
+            *expected,
+            self._is_crc_checked,
+        )
+        return RecordColumns.of(found), end + self._block_position, next_offset
+
+    def damage(self, position: int, expected: OffsetRange, problem: str) -> Damage:
+        """How far it goes that no batch can be read from this position on, and which may be expected behind."""
+        self.refresh()
+        rest = memoryview(os.pread(self._descriptor, self.size - position, position))
+        return Damage(position, position + find_batch(rest, 1, expected), problem)
+
+    # --- look-ups
+
+    def position_before(self, offset: int) -> int:
+        """Where to begin the walk to an offset: at the last indexed batch that does not end behind it."""
+        index = self._entries(OFFSET_INDEX, OFFSET_ENTRY)
+        if not len(index) or offset <= self.base_offset or not ascends(index.column("relative_offset")):
+            return 0
+        position = last_position_for(index, min(offset - self.base_offset, 2**31 - 1))
+        content = os.pread(self._descriptor, HEADER_SIZE, position)
+        header = read_header(content) if len(content) == HEADER_SIZE else None
+        return 0 if header is None or header.problem or header.last_offset > offset else position
+
+    def offset_older_than(self, timestamp_ms: int) -> int:
+        """The offset up to which no record has this timestamp or a larger one, as far as the index knows."""
+        index = self._entries(TIME_INDEX, TIME_ENTRY)
+        return self.base_offset + (
+            last_offset_for(index, timestamp_ms) if ascends(index.column("timestamp_ms")) else -1
+        )
+
+    def is_older_than(self, timestamp_ms: int) -> bool:
+        """True when surely no record of a finished segment has this timestamp or a larger one."""
+        index = self._entries(TIME_INDEX, TIME_ENTRY)
+        return self.is_finished and len(index) > 0 and last_timestamp(index) < timestamp_ms
+
+    def _entries(self, suffix: str, entry: Entry) -> Entries:
+        path = offset_file(self.folder, self.base_offset, suffix)
+        return map_entries(path, entry) if self.is_finished else load_entries(path, entry)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staging: where an attempt puts records that are not to be seen before its transaction is decided.
+
+The staging of an attempt is a log directory of its own, so every sink ``log:DIR`` can write it, and whole batches go
+from there to where they belong. Nobody but the decision looks at it.
+
+Staging for a cluster of Kafka has a directory of its own, with a file that says so. A writer of a log would apply the
+decided transactions that it finds, so it refuses such a directory, and an attempt for Kafka refuses a log.
+
+The attempt uses its folder by an open descriptor (``/proc/self/fd/N``), not by its name: when the transaction is over
+and the folder deleted, an attempt that still runs can make nothing there any more, nor make the folder anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from types import TracebackType
+from typing import final
+
+from shmaccum.common.durability import sync_folder, sync_path
+from shmaccum.exceptions import NotALogError, TransactionOverError
+from shmaccum.log.files.applying import remove_tree
+from shmaccum.log.files.directory import check_content, refusals
+from shmaccum.log.files.file_names import META_FILE, STAGING_FOR_KAFKA_FILE, strangers_in
+from shmaccum.log.files.permissions import make_folder
+from shmaccum.log.files.regular_files import open_regular
+from shmaccum.log.files.small_files import sync_file
+from shmaccum.log.files.transaction_files import LOG_FOLDER, TransactionFiles, TransactionId, check_word
+
+
+@final
+class StagedAttempt:
+    """An attempt's folder in the staging of a directory; as a context manager it is discarded unless it was kept.
+
+    Attributes:
+        name: its name in a decision.
+        path: the folder, for as long as this is open, and only in this process.
+        log: where in it the log directory goes.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        transaction: TransactionId,
+        prefix: str,
+        *,
+        is_for_kafka: bool = False,
+    ) -> None:
+        """Makes the folder.
+
+        Args:
+            directory: the log directory; with `is_for_kafka` one that is no log. It need not be there yet.
+            transaction: the transaction of the records.
+            prefix: for people; the name gets a random part, because numbers of attempts begin anew with each run.
+            is_for_kafka: the decision applies the records to a cluster of Kafka.
+
+        Raises:
+            TransactionOverError: it is over; its attribute says how it ended.
+            InvalidArgumentError: the series or the prefix cannot be part of a name.
+            NotALogError: the directory holds other files, or is the other of the two kinds.
+            LogForbiddenError: as `LogDirectory`.
+            OSError: no space, or an I/O error.
+        """
+        transaction.check()
+        self.name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        check_word(self.name)
+        self._transaction = transaction
+        self._files = TransactionFiles(os.path.abspath(directory))
+        self.folder = self._files.attempt_folder(transaction, self.name)
+        with refusals(os.path.abspath(directory)):
+            make_folder(os.path.abspath(directory))
+            if is_for_kafka:
+                _mark_for_kafka(os.path.abspath(directory))
+            else:
+                check_content(os.path.abspath(directory))
+            make_folder(self._files.staging)
+            make_folder(self.folder)
+            self._descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.path = f"/proc/self/fd/{self._descriptor}"
+        self.log = os.path.join(self.path, LOG_FOLDER)
+        try:
+            self._check_not_over()  # only now: a process that ends it after this look finds the folder, and deletes it
+        except BaseException:
+            self.discard()
+            raise
+
+    def check(self) -> None:
+        """Looks whether the attempt can still win.
+
+        Raises:
+            TransactionOverError: the transaction is over, or was given up.
+        """
+        if os.fstat(self._descriptor).st_nlink == 0:
+            self._check_not_over()
+            raise TransactionOverError(
+                f"the staging of transaction {self._transaction} was deleted: it was given up while this attempt ran"
+            )
+
+    def _check_not_over(self) -> None:
+        over = self._files.over_of(self._transaction)
+        if over is not None:
+            raise TransactionOverError(
+                f"transaction {self._transaction} {'was aborted' if over.is_aborted else 'is over'}: nothing is taken "
+                "for it any more",
+                is_aborted=over.is_aborted,
+            )
+
+    def keep(self, *, is_synced: bool) -> None:
+        """Leaves it for a decision; the log in it is closed already.
+
+        Args:
+            is_synced: make it survive a crash of the host, too.
+
+        Raises:
+            TransactionOverError: as `check`.
+            OSError: it could not be synced.
+        """
+        self.check()
+        if is_synced:
+            sync_tree(self.path)
+            sync_path(self.folder)
+        self._close()
+
+    def discard(self) -> None:
+        """Deletes it. Doing it twice, or after `keep`, does nothing."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):  # the next sweep finds it
+                remove_tree(self.folder)
+            self._close()
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+    def __enter__(self) -> StagedAttempt:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.discard()
+
+
+def _mark_for_kafka(path: str) -> None:
+    """Says in a directory that tasks stage there for Kafka, and that it is no log.
+
+    Raises:
+        NotALogError: it is a log, or holds other files.
+        OSError: no space, or an I/O error.
+    """
+    mark = os.path.join(path, STAGING_FOR_KAFKA_FILE)
+    if os.path.lexists(os.path.join(path, META_FILE)):
+        raise NotALogError(
+            f"{path} is a log, and cannot be the stagingPath of a query that writes to Kafka: name another directory"
+        )
+    if strangers := set(strangers_in(path)) - {STAGING_FOR_KAFKA_FILE}:
+        raise NotALogError(
+            f"{path} holds other files ({', '.join(sorted(strangers)[:3])}): name a new or an empty directory"
+        )
+    if not os.path.lexists(mark):
+        os.close(open_regular(mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
+        sync_folder(path)
+
+
+def sync_tree(path: str) -> None:
+    """Forces every file below a folder to disk, and their names.
+
+    Raises:
+        OSError: a file could not be synced.
+    """
+    for folder, _, names in os.walk(path):
+        for name in names:
+            sync_file(os.path.join(folder, name))
+        sync_folder(folder)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where to begin to read a partition, as users write it (in the manner of ``kcat -o``)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.log.files.reader import PartitionReader
+
+BEGINNING = frozenset({"beginning", "earliest"})
+END = frozenset({"end", "latest"})
+"""The words of kcat and of Kafka's own tools."""
+FROM_END = re.compile(r"-([0-9]+)")
+AT_TIME = re.compile(r"s@([0-9]+)")
+OFFSET_FORMS = "beginning, end, an offset, -N for the last N records, or s@MS for a timestamp"
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where to begin: an offset, so many records before the end, or a timestamp; without any of them the beginning."""
+
+    offset: int | None = None
+    before_end: int | None = None
+    timestamp_ms: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Start:
+        """From what a user writes.
+
+        Raises:
+            InvalidArgumentError: it is none of the forms.
+        """
+        if text in BEGINNING | END:
+            return cls() if text in BEGINNING else cls(before_end=0)
+        if text.isdecimal():
+            return cls(offset=int(text))
+        if found := FROM_END.fullmatch(text):
+            return cls(before_end=int(found[1]))
+        if found := AT_TIME.fullmatch(text):
+            return cls(timestamp_ms=int(found[1]))
+        raise InvalidArgumentError(f"{text!r} is no offset: write {OFFSET_FORMS}")
+
+    def of(self, partition: PartitionReader) -> int:
+        """The offset at which to begin in this partition."""
+        if self.offset is not None:
+            return self.offset
+        if self.before_end is not None:
+            return max(partition.log_end_offset - self.before_end, partition.log_start_offset)
+        if self.timestamp_ms is not None:
+            found = partition.offset_for_timestamp(self.timestamp_ms)
+            return partition.log_end_offset if found is None else found.offset
+        return partition.log_start_offset

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transactions of a partition as its readers see them: which are open, and which were aborted.
+
+::
+
+    offsets    0 ............. S ................. end
+    open       newest snapshot | batches and markers behind it
+    aborted    .txnindex files | markers behind it
+
+A reader takes the newest snapshot of the producers' state, which holds below the offset S, and is told every batch of
+a transaction from S on. So it needs the index for aborted transactions that ended below S alone, and loads it when
+somebody asks.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import os
+from typing import NamedTuple, final
+
+from shmaccum.common.format.batch_header import CONTROL, BatchHeader
+from shmaccum.log.files.file_names import LOG, SNAPSHOT, offset_file, offsets_with
+from shmaccum.log.files.open_transactions import OpenTransactions
+from shmaccum.log.files.producer_state import ProducerState
+from shmaccum.log.files.regular_files import open_regular
+from shmaccum.log.files.transaction_index import Aborted, read_aborted
+from shmaccum.log.files.transaction_marker import decision_in
+
+LOOKS_MAX = 5
+"""Looks for a snapshot: the writer replaces the newest ones while somebody reads."""
+
+
+class _Known(NamedTuple):
+    """The open transactions at an offset."""
+
+    transactions: OpenTransactions
+    offset: int
+
+
+def _newest_known(folder: str) -> _Known:
+    """The open transactions of the newest snapshot that can be read; without any, none at the start of the log."""
+    if not os.path.isdir(folder):
+        return _Known(OpenTransactions(), 0)
+    for _ in range(LOOKS_MAX):
+        for offset in reversed(offsets_with(folder, SNAPSHOT)):
+            try:
+                with open(offset_file(folder, offset, SNAPSHOT), "rb", opener=open_regular) as file:
+                    state = ProducerState.from_snapshot(file.read())
+            except FileNotFoundError:
+                break
+            if state is not None:
+                return _Known(state.transactions, offset)
+        else:
+            break
+    return _Known(OpenTransactions(), min(offsets_with(folder, LOG), default=0))
+
+
+@final
+class TransactionView:
+    """The transactions of one partition.
+
+    Attributes:
+        noted_from: batches from this offset on are to be told by `note`.
+
+    Args:
+        folder: path of the partition.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._open, self.noted_from = _newest_known(folder)
+        self._aborted: list[Aborted] = []
+        self._is_index_read = False
+
+    def note(self, header: BatchHeader, batch: memoryview) -> None:
+        """A batch of a transaction, or a control batch, of the log, in the order of offsets.
+
+        Args:
+            header: of the batch.
+            batch: its bytes.
+        """
+        offset, producer_id = header.base_offset, header.producer_id
+        if offset < self.noted_from:
+            return
+        if not header.attributes & CONTROL:
+            self._open.begin(producer_id, offset)
+        elif (is_commit := decision_in(batch, header)) is not None:
+            first_offset = self._open.end(producer_id)
+            if first_offset is not None and not is_commit:
+                stable_offset = self._open.stable_offset(offset + 1)
+                self._aborted.append(Aborted(producer_id, first_offset, offset, stable_offset))
+
+    def stable_offset(self, end_offset: int) -> int:
+        """The last stable offset of a log that ends here: records below belong to decided transactions, or to none."""
+        return self._open.stable_offset(end_offset)
+
+    def has_any(self) -> bool:
+        """True when a transaction is open, or one was aborted: a reader of committed records leaves something out.
+
+        Raises:
+            OSError: an index cannot be read.
+        """
+        self._read_index()
+        return bool(self._aborted) or bool(self.open_transactions())
+
+    def open_transactions(self) -> dict[int, int]:
+        """The first offset of each open transaction, by producer id."""
+        return {
+            key: first for key in self._open.producer_ids() if (first := self._open.first_offset_of(key)) is not None
+        }
+
+    def aborted(self, first_offset: int, end_offset: int) -> list[Aborted]:
+        """The aborted transactions that may have records in [first_offset, end_offset).
+
+        Raises:
+            OSError: an index cannot be read.
+        """
+        self._read_index()
+        entries = self._aborted
+        found = []
+        for slot in range(bisect.bisect_left(entries, first_offset, key=lambda entry: entry.last_offset), len(entries)):
+            entry = entries[slot]
+            if entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.stable_offset >= end_offset:
+                break
+        return found
+
+    def is_aborted(self, producer_id: int, offset: int) -> bool:
+        """True when the record at this offset belongs to an aborted transaction of this producer.
+
+        Raises:
+            OSError: an index cannot be read.
+        """
+        return any(entry.producer_id == producer_id for entry in self.aborted(offset, offset + 1))
+
+    def _read_index(self) -> None:
+        if self._is_index_read:
+            return
+        base_offsets = [offset for offset in offsets_with(self._folder, LOG) if offset < self.noted_from]
+        older = [
+            entry
+            for base_offset, end_offset in itertools.pairwise([*base_offsets, self.noted_from])
+            for entry in read_aborted(self._folder, base_offset)
+            if entry.last_offset < end_offset  # else it is damaged, and tells of other segments
+        ]
+        self._aborted = older + self._aborted
+        self._is_index_read = True
+
+    def forget_before(self, log_start_offset: int) -> None:
+        """Forgets aborted transactions that ended below the first offset of the log."""
+        behind = bisect.bisect_left(self._aborted, log_start_offset, key=lambda entry: entry.last_offset)
+        del self._aborted[:behind]

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of members that no plan has yet.
+
+::
+
+    .groups/NAME.joins   {"id": ID, "slot": 0, "pid": 4711, "topics": [...], ...}     one line for each
+
+Rules: a member that joined, or that subscribes to other topics, appends its row by one write. The planner reads all
+rows under its lock and publishes one plan for all of them. Then it empties the file, unless there are more rows by now.
+A member that is not in a new plan as it wants to be appends its row again. So members that join together cost one plan.
+
+Deaths: a member dies before it writes its row, and nothing is left. It dies in the middle of the write or behind it:
+its member byte is free, so the planner passes over the row, whole or torn. A planner dies before it empties the file:
+the next one finds rows that the plan has already.
+
+Why it is safe: the file is a hint. A row that is lost, because it was appended just before the planner emptied the
+file, costs one more plan: a member that is not in the plan publishes one itself when no other member does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import final
+
+from shmaccum.log.files.file_names import GROUPS_FOLDER
+from shmaccum.log.files.regular_files import open_regular
+from shmaccum.log.files.small_files import write_all
+from shmaccum.log.groups.offsets_file import JOINS, file_stem
+from shmaccum.log.groups.plan import MemberRow, row_of
+
+SIZE_MAX = 4 << 20
+"""A longer file gets no more rows. Its planner is stopped, or it is damaged."""
+
+
+@final
+class Joins:
+    """The file of the rows.
+
+    Args:
+        directory: the log directory.
+        group_id: the group.
+    """
+
+    def __init__(self, directory: str, group_id: str) -> None:
+        self._path = os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + JOINS)
+        self._read_size = 0
+
+    def add(self, member_id: str, row: MemberRow) -> None:
+        """Appends the row of a member that has its byte.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        content = b"\n" + json.dumps({"id": member_id, **vars(row)}).encode()
+        descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
+        try:
+            if os.fstat(descriptor).st_size < SIZE_MAX:
+                write_all(descriptor, content)
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> dict[str, MemberRow]:
+        """The last row of each member. Lines that make no sense are passed over."""
+        self._read_size = 0
+        try:
+            with open(self._path, "rb", opener=open_regular) as file:
+                content = file.read(2 * SIZE_MAX)
+        except OSError:
+            return {}
+        self._read_size = len(content)
+        found: dict[str, MemberRow] = {}
+        for line in content.splitlines():
+            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                row = json.loads(line)
+                found[str(row["id"])] = row_of(row)
+        return found
+
+    def empty(self) -> None:
+        """Takes the rows of the last `read` away, unless there are more by now: then the next planner reads all.
+
+        Raises:
+            OSError: they are still there.
+        """
+        if self._read_size:
+            descriptor = open_regular(self._path, os.O_WRONLY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(descriptor).st_size == self._read_size:
+                    os.ftruncate(descriptor, 0)
+            finally:
+                os.close(descriptor)

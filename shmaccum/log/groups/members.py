@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The members of a local group, as other processes see them: their processes, states and partitions."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.common.victim import is_stopped
+from shmaccum.log.files.file_names import GROUPS_FOLDER
+from shmaccum.log.groups.member_locks import living_slots
+from shmaccum.log.groups.offsets_file import LOCK, file_stem
+from shmaccum.log.groups.plan import Plan, plan_path, read_plan
+
+
+class GroupMember(NamedTuple):
+    """One member of a local group, for people who look."""
+
+    member_id: str
+    pid: int
+    lives: bool
+    is_stopped: bool
+    """A stopped member keeps its partitions until it goes on or is killed."""
+    partitions: list[TopicPartition]
+    """The partitions that the plan gives to it."""
+    topics: tuple[str, ...]
+    """The topics that it subscribes to."""
+    instance_id: str | None
+    """The id of a static member."""
+
+
+def members_of(plan: Plan, living: set[int]) -> list[GroupMember]:
+    """Every member of a plan.
+
+    Args:
+        plan: of the group.
+        living: the numbers of the members that live.
+    """
+    return [_member(plan, member_id, lives=row.slot in living) for member_id, row in plan.members.items()]
+
+
+def _member(plan: Plan, member_id: str, *, lives: bool) -> GroupMember:
+    row = plan.members[member_id]
+    return GroupMember(
+        member_id,
+        row.pid,
+        lives,
+        lives and is_stopped(row.pid),
+        sorted(plan.partitions_of(member_id)),
+        row.topics,
+        member_id if row.is_static else None,
+    )
+
+
+def local_members(directory: str, group_id: str) -> list[GroupMember]:
+    """The living members of a group that needs no server; none where a server coordinates the group.
+
+    A group without a plan has none, so a list of many remote groups opens no lock file.
+
+    Raises:
+        OSError: the lock file cannot be read.
+    """
+    plan = read_plan(plan_path(directory, group_id))
+    if not plan.members:
+        return []
+    path = os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + LOCK)
+    living = living_slots(path, {row.slot for row in plan.members.values()})
+    return [member for member in members_of(plan, living) if member.lives]

@@ -1,0 +1,524 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rights that each request needs, and Kafka's answer to a principal who lacks them.
+
+::
+
+    request ──> rule of its API ──> what the principal may: the request without the rest ──> its handler
+                       └─────────── what it may not: TOPIC, GROUP or CLUSTER_AUTHORIZATION_FAILED, beside that answer
+
+A rule works on the decoded message, so no handler knows of rights. Fetch has the rule `readable`, because its bytes
+are read by hand. An API without a rule is for administrators alone: a new one cannot be open by mistake.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.server.call import Call, Handler, Values
+from shmaccum.log.server.consumer_requests import described_values, refusal_values
+from shmaccum.log.server.messages import BadFrameError
+from shmaccum.log.server.topics import NO_TOPIC_ID, TopicKey, Topics
+from shmaccum.log.server.transaction_values import described_transaction
+from shmaccum.log.server.users import ANYBODY, Right, User
+
+TOPIC_REFUSED = BrokerError.TOPIC_AUTHORIZATION_FAILED
+GROUP_REFUSED = BrokerError.GROUP_AUTHORIZATION_FAILED
+CLUSTER_REFUSED = BrokerError.CLUSTER_AUTHORIZATION_FAILED
+TOPIC_RESOURCE = 2
+ID_REFUSED = BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+KINDS_OF_KEYS = {0: ("group", GROUP_REFUSED), 1: ("transactional-id", ID_REFUSED)}
+"""Of FindCoordinator: the kind of resource that a key names, and the error for a principal who does not see it."""
+
+SEVERAL_KEYS_VERSION = 4
+"""Of FindCoordinator: from this version on it asks for several groups."""
+
+Rule = Callable[[Call, Handler, Topics], None]
+Test = Callable[[User, str], bool]
+
+
+def sees(kind: str) -> Test:
+    """Any right on the resource."""
+    return lambda user, name: user.sees(kind, name)
+
+
+def may(right: Right, kind: str) -> Test:
+    """This right on the resource."""
+    return lambda user, name: user.may(right, kind, name)
+
+
+def guarded(api_key: int, handler: Handler, topics: Topics) -> Handler:
+    """The handler behind the rule of its API. A principal with all rights, as without a users file, passes at once."""
+    rule = RULES.get(api_key, _administrators)
+
+    def handle(call: Call) -> None:
+        if call.user is ANYBODY:
+            handler(call)
+        else:
+            rule(call, handler, topics)
+
+    return handle
+
+
+def readable(user: User, topic: TopicKey, topics: Topics) -> bool:
+    """True when the principal may fetch a topic. An id that is no topic's is left to the answer that it has."""
+    if user is ANYBODY:
+        return True
+    name = topics.name_of_key(topic)
+    return name is None or user.may(Right.READ, "topic", name)
+
+
+# --- rules
+
+
+def _anybody(call: Call, handler: Handler, _topics: Topics) -> None:
+    """Needs no right."""
+    handler(call)
+
+
+def _administrators(call: Call, handler: Handler, _topics: Topics) -> None:
+    if not call.user.is_administrator:
+        raise BadFrameError(f"{call.user.name} is no administrator, as request {call.request.api_key} demands")
+    handler(call)
+
+
+def _whole(is_allowed: Callable[[Call], bool], answer: Callable[[Call], Values]) -> Rule:
+    """A rule that lets a request pass or refuses all of it."""
+
+    def rule(call: Call, handler: Handler, _topics: Topics) -> None:
+        if is_allowed(call):
+            handler(call)
+        else:
+            call.answer(answer(call))
+
+    return rule
+
+
+def _administrator(values: Values) -> Rule:
+    """A rule that lets administrators pass; the values are those of an answer that fails."""
+    return _whole(lambda call: call.user.is_administrator, lambda _call: {**values, "error_code": CLUSTER_REFUSED})
+
+
+def _each(
+    field: str, answered: str, is_allowed: Callable[[Call, Any, Topics], bool], refused: Callable[[Any], Any]
+) -> Rule:
+    """A rule that takes the elements of one field that the principal lacks a right for out of the request.
+
+    Args:
+        field: of the request.
+        answered: the field of the answer that has an element for each of them.
+        is_allowed: of one element.
+        refused: the element of the answer that tells the refusal.
+    """
+
+    def rule(call: Call, handler: Handler, topics: Topics) -> None:
+        judged = [(each, is_allowed(call, each, topics)) for each in getattr(call.message, field) or []]
+        lost = [refused(each) for each, is_right in judged if not is_right]
+        if lost:
+            setattr(call.message, field, [each for each, is_right in judged if is_right])
+            call.amend(lambda values: {**values, answered: [*values[answered], *lost]})
+        handler(call)
+
+    return rule
+
+
+def _name_of(element: Any, topics: Topics) -> str | None:
+    """The topic that an element of a request means, by its name or its id."""
+    if isinstance(element, str):
+        return element
+    name: str | None = getattr(element, "name", None)
+    topic_id = getattr(element, "topic_id", None)
+    return topics.name_of(topic_id) if not name and topic_id not in {None, NO_TOPIC_ID} else name
+
+
+def _topic(test: Test) -> Callable[[Call, Any, Topics], bool]:
+    """A test of an element that names a topic. An id that is no topic's passes: its handler says so."""
+
+    def is_allowed(call: Call, element: Any, topics: Topics) -> bool:
+        name = _name_of(element, topics)
+        return name is None or test(call.user, name)
+
+    return is_allowed
+
+
+def _named(test: Test) -> Callable[[Call, Any, Topics], bool]:
+    """A test of an element that is a name."""
+    return lambda call, name, _topics: test(call.user, name)
+
+
+# --- topics
+
+
+def _partitions(topic: Any, **values: Any) -> Values:
+    """A topic of an answer, with the refusal at each of its partitions."""
+    partitions = [{"partition_index": each.partition_index, **values} for each in topic.partitions]
+    return {"name": topic.name, "partitions": [{**each, "error_code": TOPIC_REFUSED} for each in partitions]}
+
+
+def _refused_offsets(topic: Any) -> Values:
+    return _partitions(topic, timestamp=-1, offset=-1, leader_epoch=-1)
+
+
+def _refused_epochs(topic: Any) -> Values:
+    partitions = [
+        {"error_code": TOPIC_REFUSED, "partition": each.partition, "leader_epoch": -1, "end_offset": -1}
+        for each in topic.partitions
+    ]
+    return {"topic": topic.topic, "partitions": partitions}
+
+
+def _refused_produce(topic: Any) -> Values:
+    nothing = {"base_offset": -1, "log_append_time_ms": -1, "log_start_offset": -1, "record_errors": []}
+    partitions = [
+        {**nothing, "index": each.index, "error_code": TOPIC_REFUSED, "error_message": None}
+        for each in topic.partition_data
+    ]
+    return {"name": topic.name, "topic_id": topic.topic_id, "partition_responses": partitions}
+
+
+def _refused_topic(topic: Any) -> Values:
+    name, topic_id = (topic, NO_TOPIC_ID) if isinstance(topic, str) else (topic.name, getattr(topic, "topic_id", None))
+    return {
+        "name": name,
+        "topic_id": topic_id or NO_TOPIC_ID,
+        "error_code": TOPIC_REFUSED,
+        "error_message": "this principal does not administer the topic",
+    }
+
+
+def _refused_creation(topic: Any) -> Values:
+    return {**_refused_topic(topic), "num_partitions": -1, "replication_factor": -1, "configs": []}
+
+
+def _refused_growth(topic: Any) -> Values:
+    refused = _refused_topic(topic)
+    del refused["topic_id"]
+    return refused
+
+
+def _refused_moves(call: Call) -> Values:
+    """AlterReplicaLogDirs, which has no error for all partitions together."""
+    results = [
+        {
+            "topic_name": topic.name,
+            "partitions": [{"partition_index": one, "error_code": CLUSTER_REFUSED} for one in topic.partitions],
+        }
+        for each in call.message.dirs
+        for topic in each.topics
+    ]
+    return {"results": results}
+
+
+def _delete_topics(call: Call, handler: Handler, topics: Topics) -> None:
+    field = "topics" if call.version >= 6 else "topic_names"
+    _each(field, "responses", _topic(may(Right.ADMIN, "topic")), _refused_topic)(call, handler, topics)
+
+
+def _seen_topics(call: Call, handler: Handler, _topics: Topics) -> None:
+    """Metadata: a topic that the principal may not see is missing among all, and refused when it is named."""
+    is_for_all = not call.message.topics
+    names = {each.name for each in call.message.topics or ()}
+
+    def seen(topic: Values) -> Values | None:
+        if topic["name"] is None or call.user.sees("topic", topic["name"]):
+            return topic
+        by_name = topic["name"] in names
+        error = TOPIC_REFUSED if by_name else BrokerError.UNKNOWN_TOPIC_ID
+        hidden: Values = {"error_code": error, "name": topic["name"] if by_name else None, "partitions": []}
+        return None if is_for_all else {**hidden, "topic_id": NO_TOPIC_ID if by_name else topic["topic_id"]}
+
+    call.amend(lambda values: {**values, "topics": [one for each in values["topics"] if (one := seen(each))]})
+    handler(call)
+
+
+def _resources(right_of: Callable[[User, str], bool], answered: str) -> Rule:
+    """Settings of topics need a right on the topic, those of the server an administrator."""
+
+    def is_allowed(call: Call, resource: Any, _topics: Topics) -> bool:
+        if resource.resource_type == TOPIC_RESOURCE:
+            return right_of(call.user, resource.resource_name)
+        return call.user.is_administrator
+
+    def refused(resource: Any) -> Values:
+        is_topic = resource.resource_type == TOPIC_RESOURCE
+        return {
+            "error_code": TOPIC_REFUSED if is_topic else CLUSTER_REFUSED,
+            "error_message": None,
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+            **({"configs": []} if answered == "results" else {}),
+        }
+
+    return _each("resources", answered, is_allowed, refused)
+
+
+# --- groups
+
+
+def _member(values: Values) -> Rule:
+    """A request of a member of a group; the values are those of an answer that fails."""
+    return _whole(
+        lambda call: call.user.may(Right.READ, "group", call.message.group_id),
+        lambda _call: {**values, "error_code": GROUP_REFUSED},
+    )
+
+
+def _commit(call: Call, handler: Handler, topics: Topics) -> None:
+    """OffsetCommit: the right to read the group, and each topic."""
+    if call.user.may(Right.READ, "group", call.message.group_id):
+        _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
+        return
+    refused = [_partitions(topic) for topic in call.message.topics]
+    call.answer({"topics": _with_error(refused, "partitions", GROUP_REFUSED)})
+
+
+def _with_error(topics: list[Values], partitions: str, error_code: int) -> list[Values]:
+    """The answers of topics, each partition of which has that error."""
+    for partition in (each for topic in topics for each in topic[partitions]):
+        partition["error_code"] = error_code
+    return topics
+
+
+def _fetch_offsets(call: Call, handler: Handler, _topics: Topics) -> None:
+    """OffsetFetch: offsets of topics that the principal sees, of groups that it sees."""
+    call.amend(functools.partial(_seen_offsets, call))
+    handler(call)
+
+
+def _seen_offsets(call: Call, values: Values) -> Values:
+    if "groups" in values:
+        asked = {group.group_id: group.topics for group in call.message.groups}
+        groups = [_seen_group(call.user, one["group_id"], one, asked[one["group_id"]]) for one in values["groups"]]
+        return {**values, "groups": groups}
+    return _seen_group(call.user, call.message.group_id, values, call.message.topics)
+
+
+def _seen_group(user: User, name: str, group: Values, asked: Sequence[Any] | None) -> Values:
+    """The offsets of one group. Topics that nobody named are left out, the others are refused."""
+    if not user.sees("group", name):
+        return {**group, "topics": [], "error_code": GROUP_REFUSED}
+    topics = [
+        topic if user.sees("topic", topic["name"]) else _without_offsets(topic)
+        for topic in group["topics"]
+        if asked is not None or user.sees("topic", topic["name"])
+    ]
+    return {**group, "topics": topics}
+
+
+def _without_offsets(topic: Values) -> Values:
+    nothing = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": TOPIC_REFUSED}
+    return {**topic, "partitions": [{**each, **nothing} for each in topic["partitions"]]}
+
+
+def _find_coordinator(call: Call, handler: Handler, _topics: Topics) -> None:
+    """FindCoordinator: a group or a transactional id that the principal sees."""
+    kind, refusal = KINDS_OF_KEYS.get(call.message.key_type, ("", GROUP_REFUSED))
+
+    def seen(one: Values, key: str) -> Values:
+        is_seen = not kind or call.user.sees(kind, key)
+        return one if is_seen else {**one, "error_code": refusal, "node_id": -1, "host": "", "port": -1}
+
+    def amended(values: Values) -> Values:
+        if call.version >= SEVERAL_KEYS_VERSION:
+            return {**values, "coordinators": [seen(each, each["key"]) for each in values["coordinators"]]}
+        return seen(values, call.message.key)
+
+    call.amend(amended)
+    handler(call)
+
+
+def _described_group(name: str) -> Values:
+    empty = {"group_state": "", "protocol_type": "", "protocol_data": "", "members": [], "authorized_operations": set()}
+    return {**empty, "error_code": GROUP_REFUSED, "error_message": None, "group_id": name}
+
+
+def _described_consumer_group(name: str) -> Values:
+    return {**described_values(name, None, lambda _topic_id: None), "error_code": GROUP_REFUSED, "error_message": None}
+
+
+def _consumer_heartbeat(call: Call, handler: Handler, _topics: Topics) -> None:
+    """ConsumerGroupHeartbeat: the right to read the group, and to see each topic that the member subscribes to."""
+    names = call.message.subscribed_topic_names or ()
+    if not call.user.may(Right.READ, "group", call.message.group_id):
+        call.answer(refusal_values(GROUP_REFUSED, None))
+    elif not all(call.user.sees("topic", name) for name in names):
+        call.answer(refusal_values(TOPIC_REFUSED, None))
+    else:
+        handler(call)
+
+
+def _list_groups(call: Call, handler: Handler, _topics: Topics) -> None:
+    call.amend(
+        lambda values: {
+            **values,
+            "groups": [each for each in values["groups"] if call.user.sees("group", each["group_id"])],
+        }
+    )
+    handler(call)
+
+
+def _delete_offsets(call: Call, handler: Handler, topics: Topics) -> None:
+    """OffsetDelete: the right to administer the group, and to read each topic."""
+    if call.user.may(Right.ADMIN, "group", call.message.group_id):
+        _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
+    else:
+        call.answer({"error_code": GROUP_REFUSED, "topics": []})
+
+
+# --- transactions
+
+
+def _has_id(call: Call, name: str | None) -> bool:
+    """True when the principal may use a transactional id; a request without one needs none."""
+    return name is None or call.user.may(Right.WRITE, "transactional-id", name)
+
+
+def _produce(call: Call, handler: Handler, topics: Topics) -> None:
+    """Produce: the right to write each topic, and to use the transactional id."""
+    if _has_id(call, call.message.transactional_id):
+        _each("topic_data", "responses", _topic(may(Right.WRITE, "topic")), _refused_produce)(call, handler, topics)
+        return
+    refused = [_refused_produce(topic) for topic in call.message.topic_data]
+    call.answer({"responses": _with_error(refused, "partition_responses", ID_REFUSED)})
+
+
+def _init_producer_id(call: Call, handler: Handler, _topics: Topics) -> None:
+    """InitProducerId: the right to use the transactional id, or without one to write any topic."""
+    name = call.message.transactional_id
+    nothing: Values = {"producer_id": -1, "producer_epoch": -1}
+    if not _has_id(call, name):
+        call.answer({"error_code": ID_REFUSED, **nothing})
+    elif name is None and not call.user.has(Right.WRITE, "topic"):
+        call.answer({"error_code": CLUSTER_REFUSED, **nothing})
+    else:
+        handler(call)
+
+
+def _add_partitions(call: Call, handler: Handler, _topics: Topics) -> None:
+    """AddPartitionsToTxn: the right to use the id, and to write each topic; all partitions are added or none."""
+    asked = call.message.v3_and_below_topics
+    errors = {topic.name: TOPIC_REFUSED for topic in asked if not call.user.may(Right.WRITE, "topic", topic.name)}
+    has_id = _has_id(call, call.message.v3_and_below_transactional_id)
+    if has_id and not errors:
+        handler(call)
+        return
+    rest = BrokerError.OPERATION_NOT_ATTEMPTED
+    results = [_not_added(topic, errors.get(topic.name, rest) if has_id else ID_REFUSED) for topic in asked]
+    call.answer({"results_by_topic_v3_and_below": results})
+
+
+def _not_added(topic: Any, error: BrokerError) -> Values:
+    partitions = [{"partition_index": number, "partition_error_code": error} for number in topic.partitions]
+    return {"name": topic.name, "results_by_partition": partitions}
+
+
+def _add_offsets(call: Call, handler: Handler, _topics: Topics) -> None:
+    """AddOffsetsToTxn: the right to use the id, and to read the group."""
+    if not _has_id(call, call.message.transactional_id):
+        call.answer({"error_code": ID_REFUSED})
+    elif not call.user.may(Right.READ, "group", call.message.group_id):
+        call.answer({"error_code": GROUP_REFUSED})
+    else:
+        handler(call)
+
+
+def _commit_of_transaction(call: Call, handler: Handler, topics: Topics) -> None:
+    """TxnOffsetCommit: the right to use the id, to read the group, and each topic."""
+    if _has_id(call, call.message.transactional_id):
+        _commit(call, handler, topics)
+        return
+    refused = [_partitions(topic) for topic in call.message.topics]
+    for partition in (each for topic in refused for each in topic["partitions"]):
+        partition["error_code"] = ID_REFUSED
+    call.answer({"topics": refused})
+
+
+def _refused_producers(topic: Any) -> Values:
+    nothing: Values = {"error_code": TOPIC_REFUSED, "error_message": None, "active_producers": []}
+    return {"name": topic.name, "partitions": [{"partition_index": one, **nothing} for one in topic.partition_indexes]}
+
+
+def _list_transactions(call: Call, handler: Handler, _topics: Topics) -> None:
+    """ListTransactions: those whose id the principal sees."""
+
+    def amended(values: Values) -> Values:
+        states = values["transaction_states"]
+        seen = [one for one in states if call.user.sees("transactional-id", one["transactional_id"])]
+        return {**values, "transaction_states": seen}
+
+    call.amend(amended)
+    handler(call)
+
+
+_JOINED: Values = {
+    "generation_id": -1,
+    "protocol_type": None,
+    "protocol_name": "",
+    "leader": "",
+    "skip_assignment": False,
+    "member_id": "",
+    "members": [],
+}
+_REFUSED_DIRECTORY: Values = {"error_code": CLUSTER_REFUSED, "log_dir": "", "topics": []}
+"""Of DescribeLogDirs, which has an error for the whole request from version 3 on."""
+_ADMINISTERED = _topic(may(Right.ADMIN, "topic"))
+
+RULES: Mapping[int, Rule] = {
+    0: _produce,
+    1: _anybody,  # see `readable`
+    2: _each("topics", "topics", _topic(sees("topic")), _refused_offsets),
+    3: _seen_topics,
+    8: _commit,
+    9: _fetch_offsets,
+    10: _find_coordinator,
+    11: _member(_JOINED),
+    12: _member({}),
+    13: _member({"members": []}),
+    14: _member({"protocol_type": None, "protocol_name": None, "assignment": b""}),
+    15: _each("groups", "groups", _named(sees("group")), _described_group),
+    16: _list_groups,
+    17: _anybody,
+    18: _anybody,
+    19: _each("topics", "topics", _ADMINISTERED, _refused_creation),
+    20: _delete_topics,
+    21: _each("topics", "topics", _ADMINISTERED, functools.partial(_partitions, low_watermark=-1)),
+    22: _init_producer_id,
+    23: _each("topics", "topics", lambda call, one, _topics: call.user.sees("topic", one.topic), _refused_epochs),
+    24: _add_partitions,
+    25: _add_offsets,
+    26: _whole(lambda call: _has_id(call, call.message.transactional_id), lambda _call: {"error_code": ID_REFUSED}),
+    28: _commit_of_transaction,
+    32: _resources(sees("topic"), "results"),
+    33: _resources(may(Right.ADMIN, "topic"), "responses"),
+    34: _whole(lambda call: call.user.is_administrator, _refused_moves),
+    35: _administrator({"results": [_REFUSED_DIRECTORY]}),
+    36: _anybody,
+    37: _each("topics", "results", _ADMINISTERED, _refused_growth),
+    42: _each(
+        "groups_names",
+        "results",
+        _named(may(Right.ADMIN, "group")),
+        lambda name: {"group_id": name, "error_code": GROUP_REFUSED},
+    ),
+    43: _administrator({"replica_election_results": []}),
+    44: _resources(may(Right.ADMIN, "topic"), "responses"),
+    45: _administrator({"error_message": None, "responses": []}),
+    46: _administrator({"error_message": None, "topics": []}),
+    47: _delete_offsets,
+    60: _anybody,
+    61: _each("topics", "topics", _topic(may(Right.READ, "topic")), _refused_producers),
+    65: _each(
+        "transactional_ids",
+        "transaction_states",
+        _named(sees("transactional-id")),
+        lambda name: described_transaction(name, ID_REFUSED),
+    ),
+    66: _list_transactions,
+    68: _consumer_heartbeat,
+    69: _each("group_ids", "groups", _named(sees("group")), _described_consumer_group),
+    74: _administrator({"config_resources": []}),
+    75: _seen_topics,
+}
+"""Api key -> its rule."""

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work of an administrator on the groups of a log: to look at their lag, move their offsets, delete them.
+
+A group that nobody coordinates is changed under its lock, in its file. A group that a server coordinates is changed by
+a request to that server, whose address the lock file tells. Either way a group with living members is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.exceptions import GroupInUseError, GroupModeError, LogBusyError, LogPartitionNotFoundError
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.reader import LogReader
+from shmaccum.log.groups.members import GroupMember, local_members
+from shmaccum.log.groups.offsets_file import (
+    Committed,
+    GroupLock,
+    OffsetsFile,
+    coordinator_address,
+    group_ids,
+    is_in_use,
+)
+from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.client_settings import PLAIN_CONNECTION, ClientSettings
+
+OFFSET_COMMIT, DESCRIBE_GROUPS, DELETE_GROUPS = 8, 15, 42
+NO_GENERATION = -1
+EMPTY, LOCAL = "Empty", "Local"
+"""States of a group that no server coordinates: nobody uses it, or consumers on the log's host share it."""
+
+
+class Member(NamedTuple):
+    """A living member of a group, as its coordinator or the plan of a local group tells.
+
+    Attributes:
+        pid: of a member on this host that needs no server; None: the coordinator knows none.
+        is_stopped: the process of such a member is stopped.
+        partitions: the partitions of such a member.
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+    pid: int | None = None
+    is_stopped: bool = False
+    partitions: tuple[str, ...] = ()
+
+
+class Position(NamedTuple):
+    """The offset of a group in one partition, and the records left to consume.
+
+    Attributes:
+        offset: the next one to consume.
+        end_offset: of the log; None: the partition is gone.
+        lag: records from the offset to the end.
+    """
+
+    place: TopicPartition
+    offset: int
+    end_offset: int | None
+    metadata: str
+    time_ms: int
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.end_offset is None else max(self.end_offset - self.offset, 0)
+
+
+class GroupFacts(NamedTuple):
+    """A group as it is now."""
+
+    group_id: str
+    state: str
+    members: list[Member]
+    positions: list[Position]
+
+
+def all_groups(reader: LogReader, settings: ClientSettings = PLAIN_CONNECTION) -> Iterator[GroupFacts]:
+    """Every group of a log; the settings reach the server that coordinates it.
+
+    Raises:
+        CorruptLogError: a file of offsets is another group's.
+    """
+    for group_id in group_ids(reader.path):
+        yield facts_of(reader, group_id, settings)
+
+
+def facts_of(reader: LogReader, group_id: str, settings: ClientSettings = PLAIN_CONNECTION) -> GroupFacts:
+    """State, members, offsets and lag of a group; without offsets where there is no such group."""
+    offsets = OffsetsFile(reader.path, group_id, is_writer=False).offsets
+    address = coordinator_address(reader.path, group_id)
+    state, members = (
+        _state_without_server(reader.path, group_id) if address is None else _asked_facts(address, group_id, settings)
+    )
+    return GroupFacts(group_id, state, members, [_position(reader, *each) for each in sorted(offsets.items())])
+
+
+def _state_without_server(directory: str, group_id: str) -> tuple[str, list[Member]]:
+    if not is_in_use(directory, group_id):
+        return EMPTY, []
+    return LOCAL, [_local_member(member) for member in local_members(directory, group_id)]
+
+
+def _local_member(member: GroupMember) -> Member:
+    places = tuple(map(str, member.partitions))
+    return Member(member.member_id, f"process-{member.pid}", "localhost", member.pid, member.is_stopped, places)
+
+
+def _position(reader: LogReader, place: TopicPartition, one: Committed) -> Position:
+    try:
+        end: int | None = reader.partition(*place).log_end_offset
+    except LogPartitionNotFoundError:
+        end = None
+    return Position(place, one.offset, end, one.metadata, one.time_ms)
+
+
+def _asked_facts(address: str, group_id: str, settings: ClientSettings) -> tuple[str, list[Member]]:
+    with Asking(address, settings) as server:
+        (group,) = server.ask(DESCRIBE_GROUPS, 5, {"groups": [group_id]}).groups
+    _refuse(group_id, group.error_code, "described")
+    members = [Member(one.member_id, one.client_id, one.client_host) for one in group.members]
+    return group.group_state, members
+
+
+def move(
+    directory: str,
+    group_id: str,
+    offsets: Mapping[TopicPartition, int],
+    settings: ClientSettings = PLAIN_CONNECTION,
+) -> None:
+    """Commits offsets for a group that nobody uses.
+
+    Raises:
+        GroupInUseError: it has living members.
+        OSError: nothing was committed.
+    """
+    try:
+        lock = GroupLock(directory, group_id)
+    except GroupModeError:
+        raise
+    except LogBusyError:
+        _ask_to_move(_address(directory, group_id), group_id, offsets, settings)
+        return
+    try:
+        file = OffsetsFile(directory, group_id, is_writer=True, is_synced=True)
+        time_ms = int(time.time() * 1000)
+        file.commit({place: Committed(offset, -1, "", time_ms) for place, offset in offsets.items()})
+        file.close()
+    finally:
+        lock.release()
+
+
+def _ask_to_move(address: str, group_id: str, offsets: Mapping[TopicPartition, int], settings: ClientSettings) -> None:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for place, offset in offsets.items():
+        one = {"partition_index": place.partition, "committed_offset": offset, "committed_leader_epoch": -1}
+        topics.setdefault(place.topic, []).append({**one, "committed_metadata": ""})
+    wanted = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+    nobody = {"generation_id_or_member_epoch": NO_GENERATION, "member_id": "", "group_instance_id": None}
+    with Asking(address, settings) as server:
+        answer = server.ask(OFFSET_COMMIT, 7, {"group_id": group_id, **nobody, "topics": wanted})
+    codes = {one.error_code for topic in answer.topics for one in topic.partitions}
+    _refuse(group_id, max(codes, default=0), "moved")
+
+
+def delete(directory: str, group_id: str, settings: ClientSettings = PLAIN_CONNECTION) -> None:
+    """Deletes a group that nobody uses, with its offsets.
+
+    Raises:
+        GroupInUseError: it has living members.
+        OSError: it is still there.
+    """
+    try:
+        lock = GroupLock(directory, group_id)
+    except GroupModeError:
+        raise
+    except LogBusyError:
+        with Asking(_address(directory, group_id), settings) as server:
+            (result,) = server.ask(DELETE_GROUPS, 1, {"groups_names": [group_id]}).results
+        _refuse(group_id, result.error_code, "deleted")
+        return
+    try:
+        OffsetsFile(directory, group_id, is_writer=False)  # a file of another group is left alone
+        lock.remove_files()
+    finally:
+        lock.release()
+
+
+def _address(directory: str, group_id: str) -> str:
+    address = coordinator_address(directory, group_id)
+    if address is None:
+        raise GroupInUseError(
+            f"the group {group_id} is used by another process that takes no requests: end it, and try again"
+        )
+    return address
+
+
+def _refuse(group_id: str, error_code: int, done: str) -> None:
+    """Turns an error of the coordinator into a sentence."""
+    if error_code == BrokerError.NONE:
+        return
+    if error_code in {BrokerError.NON_EMPTY_GROUP, BrokerError.UNKNOWN_MEMBER_ID, BrokerError.REBALANCE_IN_PROGRESS}:
+        raise GroupInUseError(f"the group {group_id} has living members and was not {done}: end them, and try again")
+    name = BrokerError(error_code).name if error_code in set(BrokerError) else str(error_code)
+    raise GroupInUseError(f"the group {group_id} was not {done}: its server answers {name}")

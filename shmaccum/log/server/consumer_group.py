@@ -1,0 +1,547 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One consumer group whose partitions the server assigns: KIP-848 as a state machine (Kafka's ConsumerGroup).
+
+::
+
+    a member joins, leaves, dies, subscribes anew; a topic grows ──> group epoch + 1          ASSIGNING
+    the next heartbeat of any member                             ──> target of each member    RECONCILING
+    heartbeats of each member: gives up, then takes over         ──> has its target           STABLE
+
+    a member:   STABLE ──> UNREVOKED: told to give places up, until it reports places without them
+                   ^  └──> UNRELEASED: waits for places that another member has not given up yet
+                   └─── at the target's epoch, with all places of the target
+
+Every request is a heartbeat. It brings the member's epoch: 0 joins, -1 leaves, -2 leaves for a while (static members),
+another one has to be the member's own. Nothing here reads a clock or knows a socket, as in `group`.
+
+Rules:
+
+* A place (a partition) has one owner at a time. A member owns a place from the moment in which an answer gives it until
+  the member reports its places without it, leaves, or is removed. So two members that act on the last answer never
+  consume the same place. A report counts as it stands, as in Kafka: a member that reports itself without a place, loses
+  the answer that takes the place away, and takes the place over by an older answer, consumes it until its next
+  heartbeat.
+* A member stays at its epoch while it has to give places up. It has its rebalance time-out for that, and is removed
+  then. It goes to the target's epoch when it owns nothing that is not in its target.
+* A heartbeat with another epoch is fenced (FENCED_MEMBER_EPOCH): the member drops its places and joins again. The
+  former epoch is accepted with places that the member still owns, because the answer may have been lost.
+* A commit with another epoch than the member's is STALE_MEMBER_EPOCH, so a member commits nothing of places that it
+  lost.
+* A member that is silent for the session time-out is removed. A static member keeps its places while it is away (-2),
+  for as long. The member that comes back under its instance id takes the places over.
+* The member id names a member. A static member may leave its instance id out of every heartbeat but its first and -2,
+  and an administrator removes it (-1) by its member id alone.
+* A member subscribes to names and to one pattern. Each heartbeat of the member resolves its pattern anew, so the member
+  follows topics that come and go.
+* Members live in memory. After a restart their heartbeats get UNKNOWN_MEMBER_ID, and they join again. The group epoch
+  is in the offsets file, so that it never goes backward.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import uuid
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
+
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.server.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Place, Places
+from shmaccum.log.server.group import leaving_member
+
+JOINS, LEAVES, IS_AWAY = 0, -1, -2
+"""The member epochs that are none."""
+UNCHANGED = -1
+"""A rebalance time-out that is as before."""
+NO_PLACES: Places = frozenset()
+NO_PATTERN = ""
+TEXT_OVERHEAD = 64
+"""Bytes that a text takes beside its characters."""
+
+
+class ConsumerGroupState(enum.Enum):
+    """Names as Kafka's tools show them."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class MemberState(enum.Enum):
+    """The state of one member on its way to its target."""
+
+    STABLE = "stable"
+    UNREVOKED = "unrevoked"
+    UNRELEASED = "unreleased"
+
+
+class TopicShape(NamedTuple):
+    """A topic as an assignor sees it."""
+
+    topic_id: uuid.UUID
+    partition_count: int
+
+
+class Heartbeat(NamedTuple):
+    """A request of a member (ConsumerGroupHeartbeat); None stands for what is as before."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = UNCHANGED
+    topic_names: frozenset[str] | None = None
+    assignor: str | None = None
+    owned: Places | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_pattern: str | None = None
+
+    @property
+    def has_topics(self) -> bool:
+        """True when the member says what it subscribes to."""
+        return self.topic_names is not None or self.topic_pattern is not None
+
+    @property
+    def size(self) -> int:
+        """Bytes that the group keeps of the member's own words; 0: the former words stay."""
+        if not self.has_topics:
+            return 0
+        names = self.topic_names or ()
+        texts = (self.member_id, self.instance_id, self.rack_id, self.client_id, self.topic_pattern, *names)
+        return sum(TEXT_OVERHEAD + len(text) for text in texts if text is not None)
+
+    @property
+    def is_full(self) -> bool:
+        """A member that says everything wants to be told everything."""
+        return self.rebalance_timeout_ms != UNCHANGED and self.has_topics and self.owned is not None
+
+
+class HeartbeatAnswer(NamedTuple):
+    """The answer to a heartbeat that is not refused."""
+
+    member_id: str
+    member_epoch: int
+    assignment: Places | None = None
+    """The places of the member; None: as the member knows them."""
+
+
+class HeartbeatRefusedError(Exception):
+    """A heartbeat that gets an error.
+
+    Attributes:
+        error: Kafka's code.
+    """
+
+    def __init__(self, error: BrokerError, sentence: str) -> None:
+        super().__init__(sentence)
+        self.error = error
+
+
+class ConsumerLimits(NamedTuple):
+    """The bounds that a server sets (Kafka's group.consumer.* options)."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    member_count_max: int = 10_000
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerMember:
+    """One member, with what it said last."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = 0
+    topic_names: frozenset[str] = frozenset()
+    topic_pattern: str = NO_PATTERN
+    matched_names: frozenset[str] = frozenset()
+    """The topics that its pattern matched at its last heartbeat."""
+    assignor: str | None = None
+    epoch: int = JOINS
+    former_epoch: int = JOINS
+    state: MemberState = MemberState.STABLE
+    assigned: Places = NO_PLACES
+    """The places that the member has and keeps."""
+    revoked: Places = NO_PLACES
+    """The places that the member has still to give up."""
+    size: int = 0
+    """Bytes that it says about itself."""
+    expires_at_ms: float = 0.0
+    revoked_until_ms: float = math.inf
+
+    @property
+    def subscribed_names(self) -> frozenset[str]:
+        """The topics that it wants, by name and by pattern."""
+        return self.topic_names | self.matched_names
+
+
+@final
+@dataclass(slots=True, eq=False)
+class ConsumerGroup:
+    """A group of consumers to which the server assigns partitions.
+
+    Attributes:
+        group_id: its name.
+        limits: the bounds that the server sets.
+        generation: the group epoch.
+        assignment_epoch: the group epoch for which `targets` was made.
+        assignor: the name of the assignor that made `targets`.
+        members: member id -> member, in the order in which they came.
+        targets: member id -> the places that the member is to have.
+        owners: place -> the id of the member that has it.
+        size: bytes that the members say about themselves.
+        size_max: a heartbeat that would bring more bytes is refused.
+    """
+
+    group_id: str
+    limits: ConsumerLimits
+    generation: int = 0
+    assignment_epoch: int = 0
+    assignor: str = DEFAULT_ASSIGNOR
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    targets: dict[str, Places] = field(default_factory=dict)
+    owners: dict[Place, str] = field(default_factory=dict)
+    size: int = 0
+    size_max: float = math.inf
+    _static: dict[str, str] = field(default_factory=dict)
+    """Instance id -> member id."""
+    _shapes: Mapping[str, TopicShape] = field(default_factory=dict)
+    """The topics that members subscribe to, as the last target saw them."""
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.generation > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        is_settled = all(map(self._is_settled, self.members.values()))
+        return ConsumerGroupState.STABLE if is_settled else ConsumerGroupState.RECONCILING
+
+    def _is_settled(self, member: ConsumerMember) -> bool:
+        return member.state is MemberState.STABLE and member.epoch in (self.assignment_epoch, IS_AWAY)
+
+    # --- heartbeat
+
+    def heartbeat(
+        self,
+        request: Heartbeat,
+        topics: Mapping[str, TopicShape],
+        now_ms: float,
+        matching: Callable[[str], frozenset[str]],
+    ) -> HeartbeatAnswer:
+        """A member joins, tells that it lives, tells its places or its topics, or leaves.
+
+        Args:
+            request: the heartbeat.
+            topics: every topic that there is.
+            now_ms: the time.
+            matching: the topics that match a pattern and that the member may know of; it refuses by
+                HeartbeatRefusedError.
+
+        Raises:
+            HeartbeatRefusedError: nothing has changed.
+        """
+        self._check(request)
+        if request.member_epoch < JOINS:
+            return self._leave(request)
+        self._check_size(request)
+        names = self._names_matching(request, matching)
+        former_count = len(self.members)
+        member = self._joining(request) if request.member_epoch == JOINS else self._known(request)
+        is_new = len(self.members) > former_count
+        before = member.assigned
+        member.expires_at_ms = now_ms + self.limits.session_timeout_ms
+        # The last condition is true if a topic that a member subscribes to came, went or grew.
+        if self._note(member, request, names) or is_new or self._subscribed(topics) != self._shapes:
+            self.generation += 1
+        if self.generation > self.assignment_epoch:
+            self._assign(topics)
+        self._reconcile(member, request.owned, now_ms)
+        is_news = request.is_full or member.assigned != before or request.member_epoch != member.epoch
+        return HeartbeatAnswer(member.member_id, member.epoch, member.assigned if is_news else None)
+
+    @staticmethod
+    def _check(request: Heartbeat) -> None:
+        """Refuses a heartbeat that no client of Kafka's sends."""
+        problem = None
+        if not request.member_id:
+            problem = "a heartbeat needs a member id"
+        elif "" in (request.instance_id, request.rack_id):
+            problem = "an instance id and a rack id may be null, not empty"
+        elif request.member_epoch < IS_AWAY:
+            problem = f"{request.member_epoch} is no member epoch"
+        elif request.member_epoch == IS_AWAY and request.instance_id is None:
+            problem = "a member that leaves for a while needs an instance id"
+        elif request.member_epoch == JOINS and (request.rebalance_timeout_ms < 0 or not request.has_topics):
+            problem = "a member that joins names its rebalance time-out and its topics"
+        elif request.member_epoch == JOINS and request.owned:
+            problem = "a member that joins has no partitions"
+        if problem is not None:
+            raise HeartbeatRefusedError(BrokerError.INVALID_REQUEST, problem)
+        if request.assignor is not None and request.assignor not in ASSIGNORS:
+            known = ", ".join(ASSIGNORS)
+            raise HeartbeatRefusedError(
+                BrokerError.UNSUPPORTED_ASSIGNOR, f"there is no assignor {request.assignor!r}; this server has {known}"
+            )
+
+    def _check_size(self, request: Heartbeat) -> None:
+        former = self.members.get(request.member_id)
+        growth = request.size - (0 if former is None else former.size)
+        if request.size and growth > 0 and self.size + growth > self.size_max:
+            raise HeartbeatRefusedError(
+                BrokerError.GROUP_MAX_SIZE_REACHED,
+                f"the members of the group {self.group_id} say {self.size} bytes about themselves, and {growth} more "
+                "are too many: subscribe to fewer topics, or raise group_memory_max of the server",
+            )
+
+    # --- members
+
+    def _joining(self, request: Heartbeat) -> ConsumerMember:
+        """The member that joins: a new one, one that begins again, or the successor of a static one."""
+        former_id = self._static.get(request.instance_id) if request.instance_id is not None else None
+        if former_id is not None and former_id != request.member_id:
+            return self._successor(self.members[former_id], request)
+        member = self.members.get(request.member_id)
+        if member is None:
+            return self._new_member(request)
+        if request.instance_id not in (None, member.instance_id):
+            raise HeartbeatRefusedError(
+                BrokerError.INVALID_REQUEST, f"the member {request.member_id} has another instance id"
+            )
+        member.epoch = member.former_epoch = JOINS
+        return member
+
+    def _new_member(self, request: Heartbeat) -> ConsumerMember:
+        if len(self.members) >= self.limits.member_count_max:
+            raise HeartbeatRefusedError(
+                BrokerError.GROUP_MAX_SIZE_REACHED, f"the group has {len(self.members)} members, and takes no more"
+            )
+        member = self.members[request.member_id] = ConsumerMember(request.member_id, request.instance_id)
+        if request.instance_id is not None:
+            self._static[request.instance_id] = request.member_id
+        return member
+
+    def _successor(self, member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
+        """A static member that was away is back under a new member id, and has its former places."""
+        if member.epoch != IS_AWAY:
+            raise HeartbeatRefusedError(
+                BrokerError.UNRELEASED_INSTANCE_ID,
+                f"the instance id {request.instance_id} belongs to the member {member.member_id} until that one leaves",
+            )
+        if request.member_id in self.members:
+            raise HeartbeatRefusedError(BrokerError.INVALID_REQUEST, f"the member id {request.member_id} is taken")
+        del self.members[member.member_id]
+        self.targets[request.member_id] = self.targets.pop(member.member_id, NO_PLACES)
+        member.member_id = request.member_id
+        member.epoch = member.former_epoch = JOINS
+        self.members[request.member_id] = member
+        self._static[str(request.instance_id)] = request.member_id
+        for place in member.assigned:
+            self.owners[place] = request.member_id
+        return member
+
+    def _known(self, request: Heartbeat) -> ConsumerMember:
+        """The member that speaks, when it is the one that the group knows."""
+        member = self._named(request)
+        is_late = (
+            request.member_epoch == member.former_epoch
+            and request.owned is not None
+            and request.owned <= member.assigned
+        )
+        if request.member_epoch != member.epoch and not is_late:
+            raise HeartbeatRefusedError(
+                BrokerError.FENCED_MEMBER_EPOCH,
+                f"the member has epoch {member.epoch}, not {request.member_epoch}: it has to drop its partitions and "
+                "join again",
+            )
+        return member
+
+    def _named(self, request: Heartbeat) -> ConsumerMember:
+        if request.instance_id is not None:
+            known_id = self._static.get(request.instance_id)
+            if known_id is not None and known_id != request.member_id:
+                raise HeartbeatRefusedError(
+                    BrokerError.FENCED_INSTANCE_ID, f"another member has the instance id {request.instance_id}"
+                )
+        member = self.members.get(request.member_id)
+        if member is None or request.instance_id not in (None, member.instance_id):
+            raise HeartbeatRefusedError(
+                BrokerError.UNKNOWN_MEMBER_ID, f"the group {self.group_id} has no member {request.member_id}"
+            )
+        return member
+
+    def _leave(self, request: Heartbeat) -> HeartbeatAnswer:
+        member = self._named(request)
+        if request.member_epoch == LEAVES:
+            self._remove(member)
+        else:
+            self._give_up(member)
+            member.epoch = IS_AWAY
+        return HeartbeatAnswer(request.member_id, request.member_epoch)
+
+    def leave(self, member_id: str, instance_id: str | None, _now_ms: float) -> BrokerError:
+        """An administrator removes a member (LeaveGroup); a static one may be named by its instance id alone."""
+        if instance_id is not None:
+            found = leaving_member(self._static, member_id, instance_id)
+            if isinstance(found, BrokerError):
+                return found
+            member_id = found
+        if member_id not in self.members:
+            return BrokerError.UNKNOWN_MEMBER_ID
+        self._remove(self.members[member_id])
+        return BrokerError.NONE
+
+    def _remove(self, member: ConsumerMember) -> None:
+        self._release(member)
+        del self.members[member.member_id]
+        self.size -= member.size
+        self.targets.pop(member.member_id, None)
+        if member.instance_id is not None:
+            del self._static[member.instance_id]
+        self.generation += 1
+
+    def _release(self, member: ConsumerMember) -> None:
+        """Nothing belongs to the member any more."""
+        self._give_up(member)
+        for place in member.assigned:
+            del self.owners[place]
+        member.assigned = NO_PLACES
+
+    def _give_up(self, member: ConsumerMember) -> None:
+        """The member has given up the places that it had to."""
+        for place in member.revoked:
+            del self.owners[place]
+        member.revoked = NO_PLACES
+        member.revoked_until_ms = math.inf
+        member.state = MemberState.STABLE
+
+    def _names_matching(self, request: Heartbeat, matching: Callable[[str], frozenset[str]]) -> frozenset[str]:
+        """The topics that match the pattern of the heartbeat, or the one that its member has already."""
+        pattern = request.topic_pattern
+        if pattern is None:
+            # The member that sent the heartbeat or, if it is static, the member that it replaces.
+            known_id = self._static.get(request.instance_id) if request.instance_id is not None else None
+            former = self.members.get(known_id or request.member_id)
+            pattern = NO_PATTERN if former is None else former.topic_pattern
+        return matching(pattern) if pattern else frozenset()
+
+    def _note(self, member: ConsumerMember, request: Heartbeat, matched_names: frozenset[str]) -> bool:
+        """Takes over what a heartbeat says; True when the target depends on it."""
+        former = member.subscribed_names, member.assignor
+        member.client_id, member.client_host = request.client_id, request.client_host
+        if request.rack_id is not None:
+            member.rack_id = request.rack_id
+        if request.rebalance_timeout_ms != UNCHANGED:
+            member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        if request.topic_names is not None:
+            member.topic_names = request.topic_names
+        if request.topic_pattern is not None:
+            member.topic_pattern = request.topic_pattern
+        if request.has_topics:
+            self.size += request.size - member.size
+            member.size = request.size
+        member.matched_names = matched_names
+        if request.assignor is not None:
+            member.assignor = request.assignor
+        return former != (member.subscribed_names, member.assignor)
+
+    # --- target
+
+    def _subscribed(self, topics: Mapping[str, TopicShape]) -> dict[str, TopicShape]:
+        names = {name for member in self.members.values() for name in member.subscribed_names}
+        return {name: topics[name] for name in names if name in topics}
+
+    def _assign(self, topics: Mapping[str, TopicShape]) -> None:
+        """Makes the target of each member, and the group epoch its epoch."""
+        self._shapes = self._subscribed(topics)
+        self.assignor = self._preferred_assignor()
+        ordered = sorted(self.members.values(), key=lambda member: (member.instance_id or "", member.member_id))
+        subscriptions = {member.member_id: self._topic_ids(member) for member in ordered}
+        counts = {shape.topic_id: shape.partition_count for shape in self._shapes.values()}
+        self.targets = ASSIGNORS[self.assignor](subscriptions, counts, self.targets)
+        self.assignment_epoch = self.generation
+
+    def _topic_ids(self, member: ConsumerMember) -> frozenset[uuid.UUID]:
+        return frozenset(self._shapes[name].topic_id for name in member.subscribed_names if name in self._shapes)
+
+    def _preferred_assignor(self) -> str:
+        """The one that most members ask for."""
+        asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return asked.most_common(1)[0][0] if asked else DEFAULT_ASSIGNOR
+
+    # --- reconciliation
+
+    def _reconcile(self, member: ConsumerMember, owned: Places | None, now_ms: float) -> None:
+        """Takes the member one step nearer to its target."""
+        if member.state is MemberState.STABLE and member.epoch == self.assignment_epoch:
+            return
+        if member.state is MemberState.UNREVOKED:
+            if owned is None or owned & member.revoked:
+                return
+            self._give_up(member)
+        target = self.targets[member.member_id]
+        kept, superfluous = member.assigned & target, member.assigned - target
+        member.assigned = kept
+        if superfluous:
+            member.revoked = superfluous
+            if owned is None or owned & superfluous:
+                member.state = MemberState.UNREVOKED
+                member.revoked_until_ms = now_ms + member.rebalance_timeout_ms
+                return
+            self._give_up(member)
+        self._take_over(member, target)
+
+    def _take_over(self, member: ConsumerMember, target: Places) -> None:
+        """Gives the member the free places of its target; it comes to the target's epoch."""
+        free = frozenset(place for place in target if place not in self.owners)
+        member.assigned |= free
+        self.owners.update(dict.fromkeys(free, member.member_id))
+        member.state = MemberState.STABLE if member.assigned == target else MemberState.UNRELEASED
+        if member.epoch != self.assignment_epoch:
+            member.former_epoch, member.epoch = member.epoch, self.assignment_epoch
+
+    # --- offsets
+
+    def commit_problem(self, member_id: str, _instance_id: str | None, epoch: int, _now_ms: float) -> BrokerError:
+        """Whether this member may commit offsets now."""
+        return BrokerError.NONE if epoch < 0 and not self.members else self.epoch_problem(member_id, epoch)
+
+    def epoch_problem(self, member_id: str, epoch: int) -> BrokerError:
+        """Whether this is a member at its own epoch."""
+        member = self.members.get(member_id)
+        if member is None:
+            return BrokerError.UNKNOWN_MEMBER_ID
+        return BrokerError.NONE if epoch == member.epoch else BrokerError.STALE_MEMBER_EPOCH
+
+    # --- time
+
+    @property
+    def deadline_ms(self) -> float:
+        """When `tick` has something to do at the latest; infinite: never."""
+        return min(self._deadlines(), default=math.inf)
+
+    def _deadlines(self) -> Iterator[float]:
+        for member in self.members.values():
+            yield member.expires_at_ms
+            yield member.revoked_until_ms
+
+    def tick(self, now_ms: float) -> None:
+        """Removes the members that were silent, or gave nothing up, for too long."""
+        for member in list(self.members.values()):
+            if min(member.expires_at_ms, member.revoked_until_ms) <= now_ms:
+                self._remove(member)
+
+    @property
+    def is_unused(self) -> bool:
+        """True while the group has no member."""
+        return not self.members
+
+    def drop(self, token: Hashable) -> None:
+        """A client went away; no heartbeat waits for an answer, so nothing is to be done."""

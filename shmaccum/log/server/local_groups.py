@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups whose members share partitions on the log's host without this server, as DescribeGroups shows them.
+
+The server coordinates no such group and refuses its members. It shows them in the form of the classic protocol, so that
+``kafka-consumer-groups --describe`` tells the owner of each partition beside its lag.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.groups.members import GroupMember
+from shmaccum.log.server.call import Values
+from shmaccum.log.server.group import GroupState
+
+PROTOCOL_TYPE = "consumer"
+VERSION = 0
+"""The version of ConsumerProtocolSubscription and ConsumerProtocolAssignment."""
+NAME_SIZE_MAX = 1000
+"""Bytes of a name. A longer one is cut."""
+NO_USER_DATA = struct.pack(">i", -1)
+LOCAL_HOST = "/127.0.0.1"
+STATE = GroupState.STABLE.value
+"""The members agree on a plan, so no tool moves offsets under them."""
+
+
+def _plain(text: str) -> str:
+    """A name from the plan, which any process may have written, as the protocol can carry it."""
+    return text.encode("utf-8", "replace")[:NAME_SIZE_MAX].decode("utf-8", "ignore")
+
+
+def _text(text: str) -> bytes:
+    content = _plain(text).encode()
+    return struct.pack(">h", len(content)) + content
+
+
+def subscription(topics: Iterable[str]) -> bytes:
+    """Kafka's ConsumerProtocolSubscription."""
+    names = [_text(topic) for topic in topics]
+    return struct.pack(">hi", VERSION, len(names)) + b"".join(names) + NO_USER_DATA
+
+
+def assignment(places: Iterable[TopicPartition]) -> bytes:
+    """Kafka's ConsumerProtocolAssignment."""
+    topics: dict[str, list[int]] = {}
+    for place in places:
+        topics.setdefault(place.topic, []).append(place.partition)
+    parts = [
+        _text(topic) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers) for topic, numbers in topics.items()
+    ]
+    return struct.pack(">hi", VERSION, len(parts)) + b"".join(parts) + NO_USER_DATA
+
+
+def described(group_id: str, members: Iterable[GroupMember]) -> Values:
+    """A group with its living members, as DescribeGroups has it."""
+    return {
+        "error_code": BrokerError.NONE,
+        "error_message": None,
+        "group_id": group_id,
+        "group_state": STATE,
+        "protocol_type": PROTOCOL_TYPE,
+        "protocol_data": "",
+        "members": [_described_member(member) for member in members],
+        "authorized_operations": set(),
+    }
+
+
+def _described_member(member: GroupMember) -> Values:
+    return {
+        "member_id": _plain(member.member_id),
+        "group_instance_id": None if member.instance_id is None else _plain(member.instance_id),
+        "client_id": f"process-{member.pid}",
+        "client_host": LOCAL_HOST,
+        "member_metadata": subscription(member.topics),
+        "member_assignment": assignment(member.partitions),
+    }
+
+
+def refusal(group_id: str) -> str:
+    """The sentence for a remote member of a group that is used locally."""
+    return (
+        f"the group {group_id!r} is shared by consumers on the log's host, without a server: consume there, stop them, "
+        "or name another group"
+    )

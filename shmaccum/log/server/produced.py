@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client produces is input: its batches are judged before the log takes them (Kafka's LogValidator).
+
+::
+
+    split   length, magic, CRC, attributes, count, producer           of each batch, in the loop
+    judge   the records: as many as told, numbered from 0, their times    uncompressed, or small: in the loop
+                                                                          otherwise: in a thread, up to a bound
+
+Rules: no field of a header is believed that the records tell as well. A batch that a reader could not read is refused,
+with the error of Apache Kafka. The largest timestamp is that of the records, and the bit of LogAppendTime is the log's:
+where a client says otherwise, the header and its CRC are written anew. A record may not be further in the future than
+message.timestamp.after.max.ms, because neither look-ups by time nor retention could use the segment that it is in.
+
+Compressed records are decompressed to be judged, as Apache Kafka does, and the bytes are thrown away. A few are
+decompressed in the loop, others in the server's thread for it. At most `decompressed_size_max` bytes of a request are
+kept at once: the records of a batch beyond that are read piece by piece (`log/files/record_times.py`), up to a bound.
+A batch beyond that bound is refused as too large, upon which a client sends smaller batches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shmaccum._native import records_time
+from shmaccum.common.format.batch_header import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    changed_header,
+    crc_problem,
+    read_header,
+)
+from shmaccum.exceptions import CodecMissingError, CorruptArenaError
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.codecs import CODECS, DecompressedTooLargeError, decompress
+from shmaccum.log.files.log_batch import LogBatch
+from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.record_times import streamed_deltas
+
+NO_TIMESTAMP = -1
+OF_A_PRODUCER = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL
+"""The attributes that a client may set. Apache Kafka clears LOG_APPEND_TIME as well."""
+FORMER_FORMATS, FORMER_SIZE_MIN = (0, 1), 14
+"""Those of before Kafka 0.11, and the bytes of their smallest message."""
+ZSTD, ZSTD_VERSION = 4, 7
+"""The codec, and the version of Produce from which on a broker takes it (KIP-110)."""
+AT_ONCE_SIZE_MAX = 1 << 20
+"""Bytes of compressed records of a request that are decompressed in the loop: a millisecond or two."""
+DECOMPRESSED_SIZE_MIN = 32 << 20
+DECOMPRESSED_RATIO = 16
+
+
+class Rules(NamedTuple):
+    """The rules of a topic."""
+
+    version: int
+    """The version of Produce."""
+    size_max: int
+    """max.message.bytes."""
+    timestamp_max_ms: int
+    """The latest time that a record may have."""
+    sets_time: bool
+    """The log gives each batch the time of its append, whatever the records say."""
+
+
+class Budget:
+    """The bytes that the compressed batches of a request may stand for together.
+
+    Attributes:
+        left: how many are left.
+        may_stream: a batch beyond them is read piece by piece.
+    """
+
+    def __init__(self, left: int, *, may_stream: bool = False) -> None:
+        self.left = left
+        self.may_stream = may_stream
+
+    def take(self, size: int) -> None:
+        self.left -= size
+
+
+def decompressed_size_max(request_size: int) -> int:
+    """The most bytes that the compressed batches of a request of this size may stand for."""
+    return max(DECOMPRESSED_SIZE_MIN, DECOMPRESSED_RATIO * request_size)
+
+
+# --- headers
+
+
+def split(records: memoryview, rules: Rules) -> list[LogBatch] | Refusal:
+    """The batches that a Produce has for a partition, their headers judged; or the reason why none of them is taken."""
+    batches: list[LogBatch] = []
+    position = 0
+    while position < len(records):
+        if len(records) - position < HEADER_SIZE:
+            return Refusal(BrokerError.CORRUPT_MESSAGE, "less than a batch's header came")
+        header = read_header(records, position)
+        if header.magic in FORMER_FORMATS and header.batch_length >= FORMER_SIZE_MIN:
+            return Refusal(BrokerError.INVALID_RECORD, f"a batch of the format {header.magic}, {MAGIC} is taken")
+        view = records[position : position + header.size] if header.problem is None else records[:0]
+        problem = header.problem or ("it is cut short" if len(view) < header.size else crc_problem(header, view))
+        if problem is not None:
+            return Refusal(BrokerError.CORRUPT_MESSAGE, f"a record batch is not what it says: {problem}")
+        if header.size > rules.size_max:
+            return Refusal(BrokerError.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes, {rules.size_max} are taken")
+        refusal = _header_problem(header, rules)
+        if refusal is not None:
+            return refusal
+        batches.append(LogBatch(header, view, "", 0))
+        position += header.size
+    return batches or Refusal(BrokerError.CORRUPT_MESSAGE, "no record batch came")
+
+
+def _header_problem(header: BatchHeader, rules: Rules) -> Refusal | None:
+    """The reason why a header is not one that a producer writes; None: it is one."""
+    if header.attributes & CONTROL:
+        return Refusal(BrokerError.INVALID_RECORD, "a marker of a transaction, which only a broker writes")
+    if header.attributes & ~OF_A_PRODUCER:
+        return Refusal(BrokerError.INVALID_RECORD, f"attributes {header.attributes:#x} are not those of a producer")
+    codec = header.attributes & CODEC_MASK
+    if (codec and codec not in CODECS) or (codec == ZSTD and rules.version < ZSTD_VERSION):
+        return Refusal(
+            BrokerError.UNSUPPORTED_COMPRESSION_TYPE,
+            f"codec {codec} in version {rules.version} of Produce: take gzip, snappy or lz4, or zstd from version 7 on",
+        )
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+        return Refusal(
+            BrokerError.INVALID_RECORD,
+            f"{header.record_count} records with a last offset delta of {header.last_offset_delta}",
+        )
+    has_producer, is_transactional = header.producer_id >= 0, bool(header.attributes & TRANSACTIONAL)
+    is_numbered = header.producer_epoch >= 0 and header.base_sequence >= 0
+    if header.producer_id < -1 or (has_producer and not is_numbered) or (is_transactional and not has_producer):
+        return Refusal(
+            BrokerError.INVALID_RECORD,
+            f"producer id {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}",
+        )
+    return None
+
+
+# --- records
+
+
+def judge(batches: list[LogBatch], rules: Rules, budget: Budget) -> list[LogBatch] | Refusal:
+    """The batches as the log takes them; or the reason why none of them is taken.
+
+    Raises:
+        DecompressedTooLargeError: the compressed ones stand for more bytes than the budget has left.
+    """
+    judged: list[LogBatch] = []
+    for batch in batches:
+        found = _judge_one(batch, rules, budget)
+        if isinstance(found, Refusal):
+            return found
+        judged.append(found)
+    return judged
+
+
+def _times(batch: LogBatch, codec: int, records: memoryview, budget: Budget) -> tuple[int, int]:
+    """The times of the first and of the youngest record; the records are checked. A batch that stands for more bytes
+    than are kept at once is read piece by piece, in the thread."""
+    header = batch.header
+    try:
+        plain = decompress(codec, records, budget.left) if codec else records
+    except DecompressedTooLargeError:
+        if not budget.may_stream:
+            raise
+        times_ms = []
+        for number, (offset_delta, time_delta) in enumerate(streamed_deltas(codec, records, header.record_count)):
+            if offset_delta != number:
+                raise ValueError(f"the record {number} has the offset delta {offset_delta}") from None
+            times_ms.append(header.base_timestamp_ms + time_delta)
+        return min(times_ms), max(times_ms)
+    budget.take(len(plain) if codec else 0)
+    return records_time(plain, header.base_timestamp_ms, header.record_count)
+
+
+def _judge_one(batch: LogBatch, rules: Rules, budget: Budget) -> LogBatch | Refusal:
+    header = batch.header
+    codec, records = header.attributes & CODEC_MASK, batch.view[HEADER_SIZE:]
+    try:
+        first_ms, last_ms = _times(batch, codec, records, budget)
+    except CodecMissingError as error:
+        return Refusal(BrokerError.UNSUPPORTED_COMPRESSION_TYPE, str(error))
+    except DecompressedTooLargeError:
+        raise
+    except (CorruptArenaError, ValueError) as error:
+        return Refusal(BrokerError.INVALID_RECORD, f"a record batch is not what it says: {error}")
+    if not rules.sets_time and (first_ms < NO_TIMESTAMP or last_ms > rules.timestamp_max_ms):
+        wrong_ms = first_ms if first_ms < NO_TIMESTAMP else last_ms
+        return Refusal(
+            BrokerError.INVALID_TIMESTAMP,
+            f"a record has the time {wrong_ms} ms since 1970, the topic takes -1 (none) and 0 to "
+            f"{rules.timestamp_max_ms} (message.timestamp.after.max.ms ahead of the server's clock)",
+        )
+    right = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME, max_timestamp_ms=last_ms)
+    if right == header:
+        return batch
+    content = memoryview(changed_header(header, right) + bytes(records))
+    return LogBatch(read_header(content), content, "", 0)

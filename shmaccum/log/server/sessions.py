@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetch sessions (KIP-227): a consumer of many partitions says once which, and then only what changed.
+
+::
+
+    full fetch (epoch 0)  ──> a session: its partitions, in order, with what was answered of each
+    fetch n (epoch n)     ──> changes to them; the answer has the partitions with records, errors or moved ends alone
+
+Sessions are a cache: at most `SESSIONS_MAX`, and the one that was not used for longest goes. A client whose session is
+gone is told FETCH_SESSION_ID_NOT_FOUND, and begins with a full fetch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import final
+
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.server.fetching import FINAL_EPOCH, NO_SESSION, FetchRequest, Found, Wanted
+from shmaccum.log.server.topics import TopicKey
+
+SESSIONS_MAX = 1000
+TOTAL_MAX = 500_000
+"""Partitions of all sessions together; the oldest sessions go first."""
+PARTITIONS_MAX = 100_000
+"""Of one session; a client that asks for more gets none."""
+FIRST_EPOCH = 1
+EPOCH_MAX = 2**31 - 1
+
+Key = tuple[TopicKey, int]
+Told = tuple[int, int]
+"""End and start offset, as they were answered last."""
+
+
+@final
+class Session:
+    """The partitions that one client fetches.
+
+    Attributes:
+        session_id: not 0.
+        wanted: by partition, in the order in which the next fetch looks at them.
+    """
+
+    def __init__(self, session_id: int, wanted: Sequence[Wanted]) -> None:
+        self.session_id = session_id
+        self.next_epoch = FIRST_EPOCH
+        self.wanted: OrderedDict[Key, Wanted] = OrderedDict(((one.topic, one.partition), one) for one in wanted)
+        self._told: dict[Key, Told] = {}
+
+    def change(self, request: FetchRequest) -> None:
+        """Takes over what a fetch says."""
+        for key in request.forgotten:
+            self.wanted.pop(key, None)
+            self._told.pop(key, None)
+        for one in request.wanted:
+            self.wanted[one.topic, one.partition] = one
+        self.next_epoch = FIRST_EPOCH if self.next_epoch == EPOCH_MAX else self.next_epoch + 1
+
+    def news(self, found: Sequence[Found]) -> list[Found]:
+        """The findings that the client does not know yet.
+
+        A partition that had records goes to the end of the session, so that no partition starves.
+        """
+        news = [one for one in found if self._is_new(one)]
+        for one in news:
+            key = one.wanted.topic, one.wanted.partition
+            self._told[key] = one.end_offset, one.start_offset
+            if one.records is not None and key in self.wanted:
+                self.wanted.move_to_end(key)
+        return news
+
+    def _is_new(self, found: Found) -> bool:
+        told = self._told.get((found.wanted.topic, found.wanted.partition))
+        has_error = found.error is not BrokerError.NONE
+        return has_error or found.records is not None or told != (found.end_offset, found.start_offset)
+
+
+@final
+class Sessions:
+    """All sessions of a server."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+
+    def goes_on(self, request: FetchRequest) -> list[Wanted] | None:
+        """The partitions of a session with which a request goes on, as it will have them; nothing is changed yet.
+
+        None: the request begins or ends a session, or changes the partitions, or is not the next one.
+        """
+        session = self._sessions.get(request.session_id)
+        if session is None or request.session_epoch != session.next_epoch or request.forgotten:
+            return None
+        changed = {(one.topic, one.partition): one for one in request.wanted}
+        if not changed.keys() <= session.wanted.keys():
+            return None
+        return [changed.get(key, one) for key, one in session.wanted.items()]
+
+    def of(self, request: FetchRequest) -> Session | BrokerError | None:
+        """The session of a fetch, begun or continued; None: it wants none."""
+        if request.session_epoch in (0, FINAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                self._sessions.pop(request.session_id, None)
+            return None if request.session_epoch == FINAL_EPOCH else self._begin(request)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return BrokerError.FETCH_SESSION_ID_NOT_FOUND
+        if request.session_epoch != session.next_epoch:
+            return BrokerError.INVALID_FETCH_SESSION_EPOCH
+        session.change(request)
+        if len(session.wanted) > PARTITIONS_MAX:
+            del self._sessions[session.session_id]
+            return BrokerError.FETCH_SESSION_ID_NOT_FOUND
+        self._sessions.move_to_end(session.session_id)
+        if request.wanted:
+            self._shed()
+        return session
+
+    def _begin(self, request: FetchRequest) -> Session | None:
+        if not request.wanted or len(request.wanted) > PARTITIONS_MAX:
+            return None
+        session_id = next(number for number in map(_random_id, itertools.count()) if number not in self._sessions)
+        session = self._sessions[session_id] = Session(session_id, request.wanted)
+        self._shed()
+        return session
+
+    def _shed(self) -> None:
+        """Ends the oldest sessions while there are too many of them, or they have too many partitions."""
+        total = sum(len(session.wanted) for session in self._sessions.values())
+        while len(self._sessions) > SESSIONS_MAX or (total > TOTAL_MAX and len(self._sessions) > 1):
+            _, oldest = self._sessions.popitem(last=False)
+            total -= len(oldest.wanted)
+
+
+def _random_id(_attempt: int) -> int:
+    return 1 + secrets.randbelow(2**31 - 2)

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings that clients see and change: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
+
+A topic has settings of its own (`topic_settings`), those of the log's writer where it has none, and a few that are the
+same for every log of this kind. The node has settings that nobody changes.
+
+Each setting names its source (KIP-226): the topic, an option of the node, or the default where the option has its
+default value. The synonyms of a setting, of which each has one, come when a client asks for them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final, final
+
+from shmaccum.config import ServerOptions
+from shmaccum.exceptions import InvalidArgumentError, LogError
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.directory import LogDirectory
+from shmaccum.log.files.file_names import TOPIC_SETTINGS_FILE
+from shmaccum.log.files.topic_settings import SETTINGS, TopicSettings, checked
+from shmaccum.log.server.call import TWICE, Call, Values, once_and_again
+from shmaccum.log.server.steps import Steps, answer_each
+from shmaccum.log.server.topics import Topics
+
+NODE_ID = 1
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+OF_THE_TOPIC, OF_THE_NODE, DEFAULT = 1, 4, 5
+"""Sources of a setting (KIP-226)."""
+ALL_NODES = ""
+"""The name of the settings that all nodes have."""
+STRING, INT, LONG, LIST, BOOLEAN = 2, 3, 5, 7, 1
+SET, DELETE = 0, 1
+"""Operations of an incremental change (KIP-339)."""
+FIXED: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "min.insync.replicas": "1",
+}
+"""Settings of every topic that are what they are."""
+TYPES: Final[Mapping[str, int]] = {
+    "max.message.bytes": INT,
+    "segment.bytes": INT,
+    "min.insync.replicas": INT,
+    "message.timestamp.after.max.ms": LONG,
+    "retention.bytes": LONG,
+    "retention.ms": LONG,
+    "segment.ms": LONG,
+    "cleanup.policy": LIST,
+    "auto.create.topics.enable": BOOLEAN,
+    "broker.id": INT,
+    "advertised.listeners": LIST,
+}
+
+
+@final
+class Settings:
+    """The settings of a served log.
+
+    Args:
+        topics: the topics that the server serves.
+        log: as the writer of this process has it open; None: another process writes.
+        advertised: the listener that clients are told, as in ``PLAINTEXT://127.0.0.1:9092``.
+        is_writable: clients may change the settings of topics.
+    """
+
+    def __init__(self, topics: Topics, log: LogDirectory | None, *, advertised: str, is_writable: bool) -> None:
+        self._topics = topics
+        self._log = log
+        self._advertised = advertised
+        self._is_writable = is_writable
+
+    # --- describe
+
+    def describe(self, call: Call) -> Steps:
+        """DescribeConfigs: of topics and of the node."""
+        has_synonyms = bool(call.message.include_synonyms)
+        resources = call.message.resources
+        results = yield from answer_each(resources, functools.partial(self._described, has_synonyms=has_synonyms))
+        call.answer({"results": results})
+
+    def _described(self, resource: Any, *, has_synonyms: bool) -> Values:
+        error, sentence = self._problem(resource)
+        found: list[Values] = []
+        if error is BrokerError.NONE:
+            is_topic = resource.resource_type == TOPIC_RESOURCE
+            found = self._of_topic(resource.resource_name) if is_topic else self._of_node()
+        if not has_synonyms:
+            found = [{**setting, "synonyms": []} for setting in found]
+        asked = resource.configuration_keys
+        return {
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+            "error_code": error,
+            "error_message": sentence,
+            "configs": [setting for setting in found if not asked or setting["name"] in asked],
+        }
+
+    def list_resources(self, call: Call) -> None:
+        """ListConfigResources (KIP-1142). Version 0 asks for resources of client metrics, of which there are none."""
+        kinds = set(call.message.resource_types or (TOPIC_RESOURCE, BROKER_RESOURCE)) if call.version >= 1 else set()
+        found = [(BROKER_RESOURCE, str(NODE_ID))] if BROKER_RESOURCE in kinds else []
+        if TOPIC_RESOURCE in kinds:
+            found += [(TOPIC_RESOURCE, topic) for topic in self._topics.names()]
+        resources = [{"resource_name": name, "resource_type": kind} for kind, name in found]
+        call.answer({"error_code": BrokerError.NONE, "config_resources": resources})
+
+    def _problem(self, resource: Any) -> tuple[BrokerError, str | None]:
+        if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE):
+            return BrokerError.INVALID_REQUEST, "settings are those of topics and of the node"
+        if resource.resource_type == TOPIC_RESOURCE and not self._topics.partition_count(resource.resource_name):
+            return BrokerError.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.resource_name}"
+        if resource.resource_type == BROKER_RESOURCE and resource.resource_name not in {str(NODE_ID), ALL_NODES}:
+            return BrokerError.INVALID_REQUEST, f"the only node is {NODE_ID}, not {resource.resource_name}"
+        return BrokerError.NONE, None
+
+    def _of_node(self) -> list[Values]:
+        settings = {
+            "broker.id": str(NODE_ID),
+            "advertised.listeners": self._advertised,
+            "auto.create.topics.enable": str(self._is_writable).lower(),
+        }
+        return [_setting(name, value, OF_THE_NODE, is_fixed=True) for name, value in settings.items()]
+
+    def _of_topic(self, topic: str) -> list[Values]:
+        own, fixed = self._own(topic), not self._is_writable
+        of_node = {} if self._log is None else _values(self._log.options)
+        found = [_setting(name, value, DEFAULT, is_fixed=True) for name, value in FIXED.items()]
+        found += [
+            _setting(name, value, DEFAULT if value == DEFAULTS[name] else OF_THE_NODE, is_fixed=fixed)
+            for name, value in of_node.items()
+            if name not in own
+        ]
+        return found + [_setting(name, value, OF_THE_TOPIC, is_fixed=fixed) for name, value in own.items()]
+
+    def _own(self, topic: str) -> Mapping[str, str]:
+        if self._log is not None:
+            return self._log.settings.of(topic)
+        try:
+            return TopicSettings(os.path.join(self._topics.directory, TOPIC_SETTINGS_FILE)).of(topic)
+        except LogError:  # its writer says so
+            return {}
+
+    # --- change
+
+    def alter(self, call: Call) -> Steps:
+        """AlterConfigs: a topic gets the settings that are named, and no others."""
+
+        def wanted(resource: Any) -> dict[str, str]:
+            return {one.name: one.value or "" for one in resource.configs}
+
+        return self._alter(call, wanted)
+
+    def alter_incrementally(self, call: Call) -> Steps:
+        """IncrementalAlterConfigs (KIP-339): the settings that are named are set, or deleted."""
+
+        def wanted(resource: Any) -> dict[str, str]:
+            settings = dict(self._own(resource.resource_name))
+            for one in resource.configs:
+                if one.config_operation not in (SET, DELETE):
+                    raise InvalidArgumentError(f"{one.name} is no list: it can be set or deleted")
+                settings.pop(one.name, None)
+                if one.config_operation == SET:
+                    settings[one.name] = one.value or ""
+            return settings
+
+        return self._alter(call, wanted)
+
+    def _alter(self, call: Call, wanted: Callable[[Any], dict[str, str]]) -> Steps:
+        is_trial = bool(call.message.validate_only)
+        resources, again = once_and_again(
+            call.message.resources, lambda resource: (resource.resource_type, resource.resource_name)
+        )
+        answers = yield from answer_each(resources, lambda resource: self._altered(resource, wanted, is_trial=is_trial))
+        repeated = [{"resource_type": kind, "resource_name": name, **TWICE} for kind, name in again]
+        call.answer({"responses": [*answers, *repeated]})
+
+    def _altered(self, resource: Any, wanted: Callable[[Any], dict[str, str]], *, is_trial: bool) -> Values:
+        error, sentence = self._problem(resource)
+        if error is BrokerError.NONE and resource.resource_type == BROKER_RESOURCE:
+            error, sentence = (
+                BrokerError.INVALID_REQUEST,
+                "settings of the node are options of its command: start it anew",
+            )
+        if error is BrokerError.NONE:
+            error, sentence = self._try_alter(resource, wanted, is_trial=is_trial)
+        return {
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+            "error_code": error,
+            "error_message": sentence,
+        }
+
+    def _try_alter(
+        self, resource: Any, wanted: Callable[[Any], dict[str, str]], *, is_trial: bool
+    ) -> tuple[BrokerError, str | None]:
+        assert self._log is not None  # only a writable server has these requests
+        try:
+            settings = changeable(wanted(resource))
+            if not is_trial:
+                self._log.change_settings(resource.resource_name, settings)
+        except InvalidArgumentError as error:
+            return BrokerError.INVALID_CONFIG, str(error)
+        except OSError as error:
+            return BrokerError.KAFKA_STORAGE_ERROR, str(error)
+        return BrokerError.NONE, None
+
+
+def changeable(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings without those that say what holds for every topic here.
+
+    Raises:
+        InvalidArgumentError: one of them cannot be had here.
+    """
+    for name, value in settings.items():
+        if name in FIXED and value != FIXED[name]:
+            raise InvalidArgumentError(f"{name} is {FIXED[name]} for every topic here, and not {value}")
+    return checked({name: value for name, value in settings.items() if name not in FIXED})
+
+
+def _values(options: object) -> dict[str, str]:
+    """The options of a writer as settings of topics; max.message.bytes is there where clients write."""
+    known = {name: getattr(options, field) for name, field in SETTINGS.items() if hasattr(options, field)}
+    return {name: str(value) for name, value in known.items()}
+
+
+DEFAULTS: Final[Mapping[str, str]] = _values(ServerOptions())
+"""The value of each setting of a topic where nobody chose one."""
+
+
+def _setting(name: str, value: str, source: int, *, is_fixed: bool) -> Values:
+    return {
+        "name": name,
+        "value": value,
+        "read_only": is_fixed,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": [{"name": name, "value": value, "source": source}],
+        "config_type": TYPES.get(name, STRING),
+        "documentation": None,
+    }

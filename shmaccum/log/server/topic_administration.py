@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work of an administrator on the topics of a log: to make, grow and delete them.
+
+A log that nobody writes is changed in its directory. A log that a server writes is changed by a request to that server,
+whose address the lock file of the log tells. A log that a sender writes is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shmaccum.exceptions import InvalidArgumentError, LogBusyError
+from shmaccum.log.files.directory import LogDirectory
+from shmaccum.log.files.file_names import LOCK_FILE
+from shmaccum.log.files.lock_file import server_of_holder
+from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.client_settings import PLAIN_CONNECTION, ClientSettings
+
+CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
+TIMEOUT_MS = 10_000
+
+
+def create_topic(
+    directory: str,
+    topic: str,
+    count: int,
+    topic_settings: Mapping[str, str],
+    settings: ClientSettings = PLAIN_CONNECTION,
+) -> None:
+    """Makes a topic with settings of its own. The directory becomes a log when it is new or empty.
+
+    Raises:
+        InvalidArgumentError: the topic is there, or cannot be had.
+        LogBusyError: a process writes the log that takes no requests.
+    """
+
+    def change(log: LogDirectory) -> None:
+        if log.partition_count(topic):
+            raise InvalidArgumentError(f"{log.path} has the topic {topic}: shmaccum topics partitions gives it more")
+        log.create_topic(topic, count)
+        log.change_settings(topic, topic_settings)
+
+    def ask(server: Asking) -> Any:
+        configs = [{"name": name, "value": value} for name, value in topic_settings.items()]
+        wanted = {
+            "name": topic,
+            "num_partitions": count,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": configs,
+        }
+        request = {"topics": [wanted], "timeout_ms": TIMEOUT_MS, "validate_only": False}
+        return server.ask(CREATE_TOPICS, 5, request).topics[0]
+
+    _change(directory, topic, change, ask, settings)
+
+
+def delete_topic(directory: str, topic: str, settings: ClientSettings = PLAIN_CONNECTION) -> None:
+    """Deletes a topic with all its records.
+
+    Raises:
+        InvalidArgumentError: the server refuses.
+        LogBusyError: a process writes the log that takes no requests.
+    """
+
+    def ask(server: Asking) -> Any:
+        return server.ask(DELETE_TOPICS, 5, {"topic_names": [topic], "timeout_ms": TIMEOUT_MS}).responses[0]
+
+    _change(directory, topic, lambda log: log.delete_topic(topic), ask, settings)
+
+
+def grow_topic(directory: str, topic: str, count: int, settings: ClientSettings = PLAIN_CONNECTION) -> None:
+    """Gives a topic more partitions, so that it has this number of them.
+
+    Raises:
+        InvalidArgumentError: the server refuses.
+        LogBusyError: a process writes the log that takes no requests.
+    """
+
+    def ask(server: Asking) -> Any:
+        wanted = {"name": topic, "count": count, "assignments": None}
+        request = {"topics": [wanted], "timeout_ms": TIMEOUT_MS, "validate_only": False}
+        return server.ask(CREATE_PARTITIONS, 1, request).results[0]
+
+    _change(directory, topic, lambda log: log.create_topic(topic, count), ask, settings)
+
+
+def _change(
+    directory: str,
+    topic: str,
+    change: Callable[[LogDirectory], object],
+    ask: Callable[[Asking], Any],
+    settings: ClientSettings,
+) -> None:
+    """Changes the log itself, or asks the server that writes it.
+
+    Args:
+        change: the change of a log that nobody writes.
+        ask: the request; its answer has an error and a sentence.
+        settings: TLS and login for the server.
+    """
+    try:
+        log = LogDirectory(directory)
+    except LogBusyError:
+        address = server_of_holder(os.path.join(directory, LOCK_FILE))
+        if address is None:
+            raise
+    else:
+        with log:
+            change(log)
+        return
+    with Asking(address, settings) as server:
+        answer = ask(server)
+    if answer.error_code:
+        sentence = answer.error_message or f"error {answer.error_code}"
+        raise InvalidArgumentError(f"the server at {address} did not change the topic {topic}: {sentence}")

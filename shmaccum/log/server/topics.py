@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The topics of a served log, by name and by id, and the end of each partition.
+
+The truth is the directory: a sender makes topics while a server reads beside it. So names are looked up there when
+somebody asks for all of them or for one that is not known, and else kept.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable
+from typing import final
+
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files.file_names import START_OFFSETS_FILE
+from shmaccum.log.files.leader_epochs import LeaderEpochs
+from shmaccum.log.files.partition_folders import partitions_of, topic_id_in
+from shmaccum.log.files.small_files import read_offsets_checkpoint
+from shmaccum.log.server.log_heads import LogHead, OpenFiles
+
+NO_TOPIC_ID = uuid.UUID(int=0)
+TopicKey = str | bytes
+"""The name of a topic, or the 16 bytes of its id."""
+
+
+@final
+class Topics:
+    """The topics of a log directory.
+
+    Attributes:
+        directory: path of the log.
+        files: open files of all partitions.
+        heads: the partitions that were asked for, by the name of the topic and by its id.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.files = OpenFiles()
+        self._counts: dict[str, int] = {}
+        self._ids: dict[str, uuid.UUID] = {}
+        self._names: dict[bytes, str] = {}
+        self.heads: dict[tuple[TopicKey, int], LogHead] = {}
+        self._places: list[TopicPartition] = []
+        self._epochs: dict[TopicPartition, int] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self.retain()
+
+    def look(self) -> None:
+        """Reads the directory again, unless nothing was made or deleted in it since."""
+        places = partitions_of(self.directory)
+        for head in set(self.heads.values()):
+            if not head.has_its_name():  # it was deleted and created again, or replaced
+                self._forget(head.place.topic)
+                self._places = []
+        if places == self._places:
+            return
+        self._places = places
+        counts: dict[str, int] = {}
+        for place in places:
+            counts[place.topic] = max(counts.get(place.topic, 0), place.partition + 1)
+        for gone in self._counts.keys() - counts.keys():
+            self._forget(gone)
+        self._counts = counts
+
+    def _forget(self, topic: str) -> None:
+        """A topic was deleted: one of the same name that comes later is another."""
+        topic_id = self._ids.pop(topic, None)
+        if topic_id is not None:
+            self._names.pop(topic_id.bytes, None)
+        for key in [key for key, head in self.heads.items() if head.place.topic == topic]:
+            self.files.forget(self.heads.pop(key).folder)
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted here."""
+        self._counts.pop(topic, None)
+        self._places = []
+        self._forget(topic)
+
+    def names(self) -> list[str]:
+        """Every topic, in order."""
+        self.look()
+        return sorted(self._counts)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; 0: there is no such topic."""
+        if topic not in self._counts:
+            self.look()
+        return self._counts.get(topic, 0)
+
+    def total_count(self) -> int:
+        """The number of partitions of all topics, when the directory was read last."""
+        return sum(self._counts.values())
+
+    def topic_id(self, topic: str) -> uuid.UUID:
+        """The id of a topic; zero where none of its folders has it."""
+        found = self._ids.get(topic)
+        if found is None:
+            written = topic_id_in(self.directory, topic, self.partition_count(topic))
+            if written is None:
+                return NO_TOPIC_ID
+            found = uuid.UUID(bytes=written)
+            self._ids[topic], self._names[written] = found, topic
+        return found
+
+    def name_of(self, topic_id: uuid.UUID | None) -> str | None:
+        """The topic that has this id; None stands for the id of zeros in a decoded request."""
+        return None if topic_id is None else self.name_of_key(topic_id.bytes)
+
+    def name_of_key(self, topic: TopicKey) -> str | None:
+        """The topic that is meant; None: no topic has this id."""
+        if isinstance(topic, str):
+            return topic
+        if topic not in self._names:
+            self._learn_ids(self.names())
+        return self._names.get(topic)
+
+    def _learn_ids(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self.topic_id(topic)
+
+    def head(self, topic: TopicKey, partition: int) -> LogHead | None:
+        """One partition; None when there is none.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return self.heads.get((topic, partition)) or self._new_head(topic, partition)
+
+    def _new_head(self, topic: TopicKey, partition: int) -> LogHead | None:
+        name = self.name_of_key(topic)
+        if name is None or not 0 <= partition < self.partition_count(name):
+            return None
+        place = TopicPartition(name, partition)
+        head = self.heads.get(place)
+        if head is None:
+            head = LogHead(self.directory, place, self.files)
+            head.start_at(self._starts.get(place, 0))
+        self.heads[place] = self.heads[topic, partition] = head
+        return head
+
+    def leader_epoch(self, place: TopicPartition) -> int:
+        """The latest leader epoch of a partition."""
+        head = self.heads.get(place)
+        if head is not None:
+            return head.epochs.latest
+        if place not in self._epochs:
+            self._epochs[place] = LeaderEpochs(os.path.join(self.directory, str(place))).latest
+        return self._epochs[place]
+
+    def retain(self) -> None:
+        """Looks what was deleted, by retention or on demand; call it now and then.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        self.look()
+        starts = read_offsets_checkpoint(os.path.join(self.directory, START_OFFSETS_FILE))
+        for head in set(self.heads.values()):
+            head.start_at(starts.get(head.place, 0))
+        self._starts = starts
+        self._epochs.clear()

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transactional ids of a log, in a file of its directory.
+
+::
+
+    DIR/transactional-ids    | frame | frame | ... | frame being written |          frames of
+    `shmaccum.log.groups.frames`
+
+    body   ["id", name, producer id, epoch, former epoch, former producer id, timeout ms, state, started ms, updated ms,
+            [[topic, partition]...], [group...]]
+           ["forget", name]
+
+Rules: a frame has the whole state of its id and replaces the one before. Only the writer of the log writes the file.
+
+Procedure: a step of a transaction appends a frame by one write, and counts when that is done. The file is written anew
+beside itself and renamed when most of it is said again later.
+
+Identity: a step counts when the path leads to the file that has its frame. A file that was removed, moved or replaced
+under the server is written anew with all ids, and the log of the server says so.
+
+Why it is safe: a death in a write leaves a torn frame, which the next writer cuts; its step was answered to nobody.
+A decision (PrepareCommit, PrepareAbort) is in the file before its first marker is in the log. So the next writer finds
+it and goes on: a marker is written where the transaction is still open, and only there. A damaged file is kept aside
+as ``transactional-ids.damaged-TIME``, and goes on with the frames that can be read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, final
+
+from shmaccum.common.durability import sync_folder
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files.file_names import TRANSACTIONAL_IDS_FILE
+from shmaccum.log.files.regular_files import is_file_at, open_regular
+from shmaccum.log.files.small_files import append_or_cut, replace_file_synced
+from shmaccum.log.groups.frames import Body, beginnings, find_frames, pack_frame
+from shmaccum.log.server.transactional_id import TransactionalId, TransactionState
+
+logger = logging.getLogger(__name__)
+
+DEAD_SIZE_MIN = 256 << 10
+"""Below this a rewrite is not worth it."""
+ID, FORGET = "id", "forget"
+BODIES = beginnings([(ID, 12), (FORGET, 2)])
+
+
+@final
+class TransactionsFile:
+    """The file, as the writer of the log has it open.
+
+    Args:
+        directory: of the log.
+        is_synced: a step comes back when it is on disk.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+
+    def __init__(self, directory: str, *, is_synced: bool) -> None:
+        self._path = os.path.join(directory, TRANSACTIONAL_IDS_FILE)
+        self._is_synced = is_synced
+        self._ids: dict[str, TransactionalId] = {}
+        content = self._content()
+        frames = find_frames(content, BODIES)
+        for _, body in frames.bodies:
+            self._replay(body)
+        if frames.damages:
+            self._keep_aside(content, frames.damages)
+        self._size = frames.end
+        self._descriptor = self._opened()
+        if frames.damages:
+            self._rewrite()
+
+    @property
+    def ids(self) -> Mapping[str, TransactionalId]:
+        """Every id by its name."""
+        return self._ids
+
+    def _content(self) -> bytes:
+        try:
+            with open(self._path, "rb", opener=open_regular) as file:
+                return file.read()
+        except FileNotFoundError:
+            return b""
+
+    def _replay(self, body: Body) -> None:
+        try:
+            kind, name, *values = body
+            if kind == FORGET:
+                self._ids.pop(name, None)
+            elif kind == ID:
+                self._ids[name] = _read(name, values)
+        except (ValueError, TypeError, OverflowError) as error:
+            logger.error("a frame of %s makes no sense and counts for nothing: %s", self._path, error)
+
+    def _keep_aside(self, content: bytes, damages: list[tuple[int, int]]) -> None:
+        copy = f"{self._path}.damaged-{time.time_ns()}"
+        replace_file_synced(copy, content)
+        where = ", ".join(f"{begin} to {end}" for begin, end in damages[:3])
+        logger.error(
+            "the transactional ids were damaged: %s, bytes %s. The server goes on with those that could be read; the "
+            "damaged file is kept as %s",
+            self._path,
+            where,
+            copy,
+        )
+
+    def _opened(self) -> int:
+        descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
+        try:
+            os.ftruncate(descriptor, self._size)
+            if self._is_synced:
+                sync_folder(os.path.dirname(self._path))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    # --- writing
+
+    def put(self, state: TransactionalId) -> None:
+        """Writes the state of an id down.
+
+        Raises:
+            OSError: the former state still counts.
+        """
+        self._append([_body(state)])
+        self._ids[state.name] = state
+
+    def forget(self, names: list[str]) -> None:
+        """Takes ids away.
+
+        Raises:
+            OSError: all are still there.
+        """
+        self._append([[FORGET, name] for name in names])
+        for name in names:
+            del self._ids[name]
+
+    def _append(self, bodies: list[Body]) -> None:
+        content = b"".join(map(pack_frame, bodies))
+        append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
+        if not is_file_at(self._path, self._descriptor):
+            os.ftruncate(self._descriptor, self._size)
+            self._replace()
+            logger.error("%s was removed or replaced under the server. It is written anew", self._path)
+            append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
+        self._size += len(content)
+        if self._size >= DEAD_SIZE_MIN + 400 * len(self._ids):
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Writes the file anew; where that fails the old one is as good."""
+        try:
+            self._replace()
+        except OSError as error:
+            logger.warning("%s could not be written anew: %s", self._path, error.strerror)
+
+    def _replace(self) -> None:
+        """Puts a new file in the place of the old one.
+
+        Raises:
+            OSError: the old one is still in use.
+        """
+        content = b"".join(pack_frame(body) for body in self._bodies())
+        replace_file_synced(self._path, content)
+        former, self._size = self._descriptor, len(content)
+        self._descriptor = self._opened()
+        os.close(former)
+
+    def _bodies(self) -> Iterator[Body]:
+        return map(_body, self._ids.values())
+
+    def close(self) -> None:
+        """Lets go of the file. Doing it twice does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _body(state: TransactionalId) -> Body:
+    places, groups = sorted(map(list, state.places)), sorted(state.groups)
+    return [ID, *state._replace(state=state.state.value)[:-2], places, groups]  # type: ignore[arg-type]
+
+
+def _read(name: str, values: list[Any]) -> TransactionalId:
+    """The state that a frame tells.
+
+    Raises:
+        ValueError, TypeError, OverflowError: it tells none.
+    """
+    *numbers, state, started_ms, updated_ms, places, groups = values
+    producer_id, epoch, former_epoch, former_producer_id, timeout_ms = map(int, numbers)
+    return TransactionalId(
+        str(name),
+        producer_id,
+        epoch,
+        former_epoch,
+        former_producer_id,
+        timeout_ms,
+        TransactionState(state),
+        int(started_ms),
+        int(updated_ms),
+        frozenset(TopicPartition(str(topic), int(number)) for topic, number in places),
+        frozenset(map(str, groups)),
+    )

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way of bytes from and to a client: plain TCP, or TLS on top of it.
+
+Both kinds never block: a call that would have to wait raises BlockingIOError. Records go out by ``sendfile``, or with
+TLS by a read of the file and an encrypted copy.
+
+A TLS connection begins with a handshake, which takes several rounds of the loop. A client that speaks no TLS, has no
+valid certificate, or stops in the middle costs its own connection alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Protocol, final
+
+from shmaccum._native import send_pieces
+from shmaccum.common.secret_files import opened_secret
+from shmaccum.config import ServerOptions
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.log.files.log_file import FileRange
+from shmaccum.log.server.fetching import Piece
+from shmaccum.log.server.secret_files import Stamp, stamp
+
+TLS_RECORD_SIZE = 16 << 10
+"""Most bytes that one record of TLS carries, and that one `recv` returns."""
+TLS_CHUNK_SIZE = 128 << 10
+"""Bytes of a file that are read and encrypted at once."""
+
+
+class Transport(Protocol):
+    """One client's socket."""
+
+    socket: socket.socket
+
+    @property
+    def is_open(self) -> bool:
+        """True when requests may come."""
+
+    @property
+    def wants_to_write(self) -> bool:
+        """True while the transport itself has bytes to send."""
+
+    def shake_hands(self) -> None:
+        """Goes on with the handshake; nothing is to be done once it is over."""
+
+    def receive(self, size_max: int) -> bytes:
+        """The bytes that are there; none: the client closed the connection."""
+
+    def send(self, pieces: tuple[Piece, ...]) -> int:
+        """Sends pieces of an answer, the first ones or all; answers how many bytes the socket took.
+
+        Raises:
+            BlockingIOError: it takes none now.
+            ConnectionError: a file ended too early.
+            OSError: the socket broke.
+        """
+
+    def close(self) -> None:
+        """Ends the connection."""
+
+
+@final
+class PlainTransport:
+    """Bytes as they are."""
+
+    is_open = True
+    wants_to_write = False
+
+    def __init__(self, accepted: socket.socket) -> None:
+        self.socket = accepted
+
+    def shake_hands(self) -> None:
+        """Does nothing: plain TCP has no handshake of its own."""
+
+    def receive(self, size_max: int) -> bytes:
+        """See `Transport`."""
+        return self.socket.recv(size_max)
+
+    def send(self, pieces: tuple[Piece, ...]) -> int:
+        """See `Transport`; the kernel takes the bytes of large ranges from the page cache."""
+        return send_pieces(self.socket.fileno(), pieces)
+
+    def close(self) -> None:
+        """See `Transport`."""
+        self.socket.close()
+
+
+@final
+class TlsTransport:
+    """Bytes within TLS.
+
+    Args:
+        accepted: a connected socket that does not block; this object owns it from now on.
+        context: of the server.
+    """
+
+    def __init__(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
+        self._secure = context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
+        self.socket: socket.socket = self._secure
+        self.is_open = False
+        self.wants_to_write = False
+        self._unsent = b""  # TLS wants the bytes of a write that would have blocked once more
+
+    def shake_hands(self) -> None:
+        """See `Transport`.
+
+        Raises:
+            BlockingIOError: the client has to say more.
+            OSError: the handshake failed.
+        """
+        if not self.is_open:
+            with self._never_waiting():
+                self._secure.do_handshake()
+            self.is_open = True
+
+    def receive(self, size_max: int) -> bytes:
+        """See `Transport`; reads until a record less would fit, or none is there."""
+        self.shake_hands()
+        received = bytearray()
+        while size_max - len(received) >= TLS_RECORD_SIZE:
+            try:
+                with self._never_waiting():
+                    content = self._secure.recv(TLS_RECORD_SIZE)
+            except BlockingIOError:
+                if not received:
+                    raise
+                break
+            if not content:
+                break
+            received += content
+        return bytes(received)
+
+    def send(self, pieces: tuple[Piece, ...]) -> int:
+        """See `Transport`; the first piece alone, of a file as much as is read and encrypted at once."""
+        first = pieces[0]
+        content = self._read(first) if isinstance(first, FileRange) else first
+        self._unsent = content
+        with self._never_waiting():
+            sent = self._secure.send(content)
+        self._unsent = b""
+        return sent
+
+    def _read(self, records: FileRange) -> bytes:
+        size = min(records.size, TLS_CHUNK_SIZE)
+        content = self._unsent or os.pread(records.file.descriptor, size, records.position)
+        if not content:
+            raise ConnectionError("a file ended too early")
+        return content
+
+    @contextlib.contextmanager
+    def _never_waiting(self) -> Iterator[None]:
+        self.wants_to_write = False
+        try:
+            yield
+        except ssl.SSLWantReadError:
+            raise BlockingIOError from None
+        except ssl.SSLWantWriteError:
+            self.wants_to_write = True
+            raise BlockingIOError from None
+
+    def close(self) -> None:
+        """See `Transport`; says goodbye where the socket takes it."""
+        if self.is_open:
+            with contextlib.suppress(OSError, ValueError):
+                self._secure.unwrap()
+        self._secure.close()
+
+
+# --- the server's side
+
+
+@final
+class TlsFiles:
+    """The certificate of a server, and the authority of its clients, from PEM files.
+
+    New files are taken over by connections that begin after `refresh`; a certificate can be exchanged while the server
+    runs.
+
+    Args:
+        options: those whose names begin with ``ssl``.
+
+    Raises:
+        InvalidArgumentError: a file is missing, is no PEM file, or its key is open to other users.
+    """
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._options = options
+        self._stamps = self._current_stamps()
+        self.context = self._read()
+
+    def _current_stamps(self) -> list[Stamp]:
+        options = self._options
+        return [stamp(path) for path in (options.ssl_certfile, options.ssl_keyfile, options.ssl_cafile)]
+
+    def refresh(self) -> bool:
+        """Reads the files again when one of them changed; True when they are new.
+
+        Raises:
+            InvalidArgumentError: the new files cannot be used; the former ones go on.
+        """
+        stamps = self._current_stamps()
+        if stamps == self._stamps:
+            return False
+        self._stamps = stamps
+        self.context = self._read()
+        return True
+
+    def _read(self) -> ssl.SSLContext:
+        options = self._options
+        assert options.ssl_certfile is not None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        try:
+            with opened_secret(options.ssl_keyfile or options.ssl_certfile, "private key") as descriptor:
+                key = f"/proc/self/fd/{descriptor}"
+                certificate = key if options.ssl_keyfile is None else options.ssl_certfile
+                context.load_cert_chain(certificate, key, self._password)
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"the certificate {options.ssl_certfile} and the key {options.ssl_keyfile or 'in it'} cannot be used: "
+                f"{error.strerror or error}. ssl_certfile and ssl_keyfile name PEM files that belong together, and "
+                "ssl_password opens the key"
+            ) from None
+        if options.ssl_cafile is not None:
+            self._demand_certificates(context, options.ssl_cafile)
+        return context
+
+    def _password(self) -> str:
+        """The key's password; without one OpenSSL would ask at the terminal."""
+        secret = self._options.ssl_password
+        return "" if secret is None else secret.reveal()
+
+    @staticmethod
+    def _demand_certificates(context: ssl.SSLContext, authority: str) -> None:
+        try:
+            context.load_verify_locations(authority)
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"the authority {authority} cannot be used: {error.strerror or error}. ssl_cafile names a PEM file"
+            ) from None
+        context.verify_mode = ssl.CERT_REQUIRED

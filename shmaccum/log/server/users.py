@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The users file of a server: the logins and the rights of its principals.
+
+::
+
+    user alice SCRAM-SHA-256 salt=BASE64,stored_key=BASE64,server_key=BASE64,iterations=8192
+    user alice SCRAM-SHA-512 salt=BASE64,stored_key=BASE64,server_key=BASE64,iterations=8192
+    allow alice read topic:flights*
+    allow alice read group:readers
+    allow alice write transactional-id:etl
+
+A line is a login or a right; blank lines and lines that begin with ``#`` count for nothing. A login is the salted
+verifier of RFC 5802, in the spelling of Kafka's ScramCredentialUtils. It holds no password and cannot be turned into
+one. PLAIN is checked against the same verifier. A right names one resource, or with ``*`` at its end all whose names
+begin so.
+
+The server looks at the file once a second and reads a changed one. A file that makes no sense is refused at the start;
+later the former content goes on, and the server says so at ERROR.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import enum
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
+
+from shmaccum.common.secret_files import read_secret
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.log.files.small_files import replace_file_synced
+from shmaccum.log.server.secret_files import stamp
+
+ITERATIONS = 8192
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000
+"""RFC 7677 asks for 4,096 at least. Each login costs the server this many rounds, so a file has a limit."""
+SALT_SIZE = 16
+SALT_SIZE_MAX = 1024
+NAME = re.compile(r"[^\s,=*:]{1,128}")
+KINDS = ("topic", "group", "transactional-id")
+PATTERN = re.compile(rf"({'|'.join(KINDS)}):(\S{{0,249}})")
+DECISIONS_MAX = 10_000
+"""Decisions about rights that are kept for each user: names come from clients."""
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+"""Mechanism -> name of its hash."""
+
+
+class Right(enum.Enum):
+    """A kind of access. Each of them lets a principal see that the resource is there."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+class Grant(NamedTuple):
+    """One right of a principal."""
+
+    right: Right
+    kind: str
+    """One of `KINDS`."""
+    pattern: str
+    """A name, or the beginning of names with ``*`` behind it."""
+
+    def __str__(self) -> str:
+        return f"{self.right.value} {self.kind}:{self.pattern}"
+
+    def covers(self, name: str) -> bool:
+        """True when the resource of this name is meant."""
+        return name.startswith(self.pattern[:-1]) if self.pattern.endswith("*") else name == self.pattern
+
+
+def parse_grant(right: str, resource: str) -> Grant:
+    """A right as the file spells it: ``read topic:flights*``.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    known = {each.value: each for each in Right}
+    found = PATTERN.fullmatch(resource)
+    if right not in known or found is None or not found[2] or "*" in found[2][:-1]:
+        raise InvalidArgumentError(
+            f"'{right} {resource}' is no right: write read, write or admin, and topic:NAME, group:NAME or "
+            "transactional-id:NAME, or the same with PREFIX* in place of a name"
+        )
+    if found[1] == "group" and known[right] is Right.WRITE:
+        raise InvalidArgumentError(f"'{right} {resource}' is no right: a group is read (its members) or administered")
+    return Grant(known[right], found[1], found[2])
+
+
+# --- verifiers
+
+
+class Verifier(NamedTuple):
+    """The server's side of a password (RFC 5802): enough to check it, too little to log in with it elsewhere."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    @classmethod
+    def of(cls, password: str, mechanism: str, *, salt: bytes = b"", iterations: int = ITERATIONS) -> Verifier:
+        """The verifier of a password; a random salt unless one is given."""
+        salt = salt or secrets.token_bytes(SALT_SIZE)
+        salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
+        client_key = hmac.digest(salted, b"Client Key", HASHES[mechanism])
+        stored_key = hashlib.new(HASHES[mechanism], client_key).digest()
+        return cls(salt, iterations, stored_key, hmac.digest(salted, b"Server Key", HASHES[mechanism]))
+
+    def matches(self, password: str, mechanism: str) -> bool:
+        """True for the right password; takes the same time for a wrong one."""
+        offered = Verifier.of(password, mechanism, salt=self.salt, iterations=self.iterations)
+        return hmac.compare_digest(offered.stored_key, self.stored_key)
+
+    def __str__(self) -> str:
+        salt, stored, server = (base64.b64encode(each).decode() for each in (self.salt, *self[2:]))
+        return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
+
+
+def parse_verifier(text: str, mechanism: str) -> Verifier:
+    """A verifier as the file spells it.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    pairs = dict(pair.partition("=")[::2] for pair in text.split(","))
+    try:
+        keys = ("salt", "stored_key", "server_key")
+        salt, stored, server = (base64.b64decode(pairs[key], validate=True) for key in keys)
+        iterations = int(pairs["iterations"])
+    except (KeyError, ValueError, binascii.Error):
+        raise InvalidArgumentError("a login needs salt, stored_key, server_key and iterations") from None
+    size = hashlib.new(HASHES[mechanism]).digest_size
+    if len(stored) != size or len(server) != size or not 0 < len(salt) <= SALT_SIZE_MAX:
+        raise InvalidArgumentError(f"a key of {mechanism} has {size} bytes, and a salt 1 to {SALT_SIZE_MAX}")
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise InvalidArgumentError(f"iterations is {iterations}, it must be {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    return Verifier(salt, iterations, stored, server)
+
+
+# --- users
+
+
+@final
+@dataclass(frozen=True)
+class User:
+    """A principal: verifiers by mechanism, and rights in the order of the file."""
+
+    name: str
+    verifiers: Mapping[str, Verifier] = field(default_factory=dict)
+    grants: tuple[Grant, ...] = ()
+    _decisions: dict[tuple[Right, str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def may(self, right: Right, kind: str, name: str) -> bool:
+        """True when the user has this right on the resource. Decisions are kept, for each fetch needs one."""
+        asked = right, kind, name
+        decision = self._decisions.get(asked)
+        if decision is None:
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            covering = (each for each in self.grants if each.right is right and each.kind == kind)
+            decision = self._decisions[asked] = any(each.covers(name) for each in covering)
+        return decision
+
+    def sees(self, kind: str, name: str) -> bool:
+        """True when the user has any right on the resource."""
+        return any(each.kind == kind and each.covers(name) for each in self.grants)
+
+    def has_login_of(self, other: User) -> bool:
+        """True when neither the name nor a password differs."""
+        return self.name == other.name and self.verifiers == other.verifiers
+
+    def has(self, right: Right, kind: str) -> bool:
+        """True when the user has this right on some resource of the kind."""
+        return any(each.right is right and each.kind == kind for each in self.grants)
+
+    @property
+    def is_administrator(self) -> bool:
+        """True when the user administers every topic, and so the server."""
+        return Grant(Right.ADMIN, "topic", "*") in self.grants
+
+
+ANYBODY = User("ANONYMOUS", grants=tuple(Grant(right, kind, "*") for right in Right for kind in KINDS))
+"""The principal of a server without a users file."""
+NOBODY = User("NOBODY")
+"""The principal of a client that has still to log in: it has no rights."""
+
+
+def check_name(name: str) -> str:
+    """The name itself, when it can be a user's.
+
+    Raises:
+        InvalidArgumentError: it cannot.
+    """
+    if not NAME.fullmatch(name) or not name.isprintable() or name.startswith("#"):
+        raise InvalidArgumentError(f"{name!r} is no name of a user: 1 to 128 characters without blanks and , = * :")
+    return name
+
+
+def parse_users(text: str) -> dict[str, User]:
+    """The users of a file by name.
+
+    Raises:
+        InvalidArgumentError: a line makes no sense; the sentence has its number.
+    """
+    users: dict[str, User] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        try:
+            user = _with_line(users, words)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"line {number}: {error}") from None
+        users[user.name] = user
+    return users
+
+
+def _with_line(users: Mapping[str, User], words: list[str]) -> User:
+    """The user of a line, with what the line adds."""
+    if len(words) != 4 or words[0] not in {"user", "allow"}:
+        raise InvalidArgumentError("write 'user NAME MECHANISM VERIFIER' or 'allow NAME RIGHT KIND:PATTERN'")
+    keyword, name, first, second = words
+    if keyword == "allow":
+        if name not in users:
+            raise InvalidArgumentError(f"there is no user {name} above this line")
+        user = users[name]
+        return User(name, user.verifiers, (*user.grants, parse_grant(first, second)))
+    user = users.get(name) or User(check_name(name))
+    if first not in HASHES or first in user.verifiers:
+        raise InvalidArgumentError(f"{first} is given twice, or is none of {', '.join(HASHES)}")
+    return User(name, {**user.verifiers, first: parse_verifier(second, first)}, user.grants)
+
+
+def format_users(users: Iterable[User]) -> str:
+    """The text of a file."""
+    lines = ["# Users of `shmaccum serve`: logins and rights. `shmaccum users --help` tells how to change them."]
+    for user in users:
+        lines += [f"user {user.name} {mechanism} {verifier}" for mechanism, verifier in user.verifiers.items()]
+        lines += [f"allow {user.name} {grant}" for grant in user.grants]
+    return "".join(line + "\n" for line in lines)
+
+
+def read_users(path: str) -> dict[str, User]:
+    """The users of a file that no other user of the host can read.
+
+    Raises:
+        InvalidArgumentError: the file is missing, open to others, too large, or makes no sense.
+    """
+    text = read_secret(path, "users file")
+    try:
+        return parse_users(text)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"the users file {path}, {error}") from None
+
+
+@contextlib.contextmanager
+def changed_users(path: str) -> Iterator[dict[str, User]]:
+    """The users of a file, to be changed; the file is replaced at the end, all or nothing. A missing file is made.
+
+    A second process that changes the file meanwhile waits. Owner, group and mode stay; a new file is its owner's alone.
+
+    Raises:
+        InvalidArgumentError: the file cannot be used.
+        OSError: it cannot be written; the former content is still there.
+    """
+    path = os.path.abspath(path)
+    with _locked(os.path.dirname(path)):
+        former = os.stat(path) if os.path.exists(path) else None
+        users = read_users(path) if former is not None else {}
+        yield users
+        umask = os.umask(0o077)
+        try:
+            replace_file_synced(path, format_users(users.values()).encode())
+        finally:
+            os.umask(umask)
+        if former is not None:
+            os.chown(path, former.st_uid, former.st_gid)
+            os.chmod(path, stat.S_IMODE(former.st_mode))
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Keeps other processes that change a users file away, by a lock on its folder, which the kernel frees."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@final
+class UsersFile:
+    """The users that a server knows, as the file has them now.
+
+    Raises:
+        InvalidArgumentError: the file cannot be used.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._stamp = stamp(path)
+        self._users = read_users(path)
+
+    def refresh(self) -> bool:
+        """Reads the file again when it changed; True when the users are new.
+
+        Raises:
+            InvalidArgumentError: the new file cannot be used; the former users go on.
+        """
+        found = stamp(self.path)
+        if found == self._stamp:
+            return False
+        self._stamp = found
+        self._users = read_users(self.path)
+        return True
+
+    def get(self, name: str) -> User | None:
+        """The user of this name."""
+        return self._users.get(name)
+
+    def verifier(self, name: str, mechanism: str) -> Verifier:
+        """The verifier of a user.
+
+        A name that is no user's gets one that no password fits. It is the same each time and looks like any other, so
+        neither an answer nor its time tells which names are users, where all logins have one number of iterations. It
+        stays the same when the server starts again, for it is made of the first login in the file.
+        """
+        salt = hmac.digest(self._pepper, f"decoy {mechanism} {name}".encode(), "sha256")[:SALT_SIZE]
+        size = hashlib.new(HASHES[mechanism]).digest_size
+        decoy = Verifier(salt, self._usual_iterations(mechanism), secrets.token_bytes(size), secrets.token_bytes(size))
+        user = self._users.get(name)
+        return decoy if user is None else user.verifiers.get(mechanism, decoy)
+
+    @property
+    def _pepper(self) -> bytes:
+        """A secret that lasts as long as the first login in the file; without a login there is nothing to hide."""
+        logins = (verifier for user in self._users.values() for verifier in user.verifiers.values())
+        return next((verifier.server_key for verifier in logins), b"")
+
+    def _usual_iterations(self, mechanism: str) -> int:
+        known = (user.verifiers.get(mechanism) for user in self._users.values())
+        return next((verifier.iterations for verifier in known if verifier is not None), ITERATIONS)

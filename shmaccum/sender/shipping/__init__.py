@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shipping a log: its batches go to Kafka as they are, while the log is still written.
+
+::
+
+    log directory ── read (lane) ── new header ── sink ── Kafka
+         ^                                         │ ack
+         └── .shipping/positions <── forced to disk┘
+
+    shipper    the loop, and the positions
+    lane       one partition on its way
+    convoy     ordinary rounds of many lanes in one native call
+    starts     where a log begins that was never shipped
+    host       the shipper as its sink sees it, and the limit of its rate
+
+Retention reads the positions (`log/files/shipped.py`).
+"""
+
+from shmaccum.sender.shipping.shipper import Shipper, ShippingProgress
+
+__all__ = ["Shipper", "ShippingProgress"]

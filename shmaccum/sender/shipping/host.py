@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shipper as its sink sees it, and the limit of its rate."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Callable, Sequence
+
+from shmaccum.common import clock
+from shmaccum.config import SenderOptions
+from shmaccum.sender.host import Repeats
+from shmaccum.sender.shipping.lane import Lane
+
+logger = logging.getLogger("shmaccum.shipper")
+
+NS_PER_S = 10**9
+
+
+class ShipperHost:
+    """The shipper, as its sink sees it (`sinks.sink.SinkHost`)."""
+
+    transactions = None
+    """A log is no arena with transactions."""
+    durability = "sync"
+    """A position is on disk when it is written, so the records before it have to be on disk at the sink."""
+    sync_interval_ms = None
+
+    def __init__(
+        self, lanes: Sequence[Lane], wake: Callable[[], object], directory: str, options: SenderOptions
+    ) -> None:
+        self._lanes = lanes
+        self._wake = wake
+        self._repeats = Repeats()
+        self.arena_name = f"ship-{os.path.basename(directory)}"
+        self._directory = directory
+        self.options = options
+        self.batch_size_max = options.max_request_size
+
+    @property
+    def permissions(self) -> tuple[int, int, int]:
+        """Those of the log that is shipped: its copy lets in no other users."""
+        found = os.stat(self._directory)
+        return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
+
+    def topic_partition(self, partition_index: int) -> tuple[str, int]:
+        lane = self._lanes[partition_index]
+        return lane.route.topic, lane.place.partition
+
+    def partition_count(self, topic: str) -> int:
+        return max((lane.place.partition + 1 for lane in self._lanes if lane.route.topic == topic), default=0)
+
+    def report(self, sentence: str) -> None:
+        if count := self._repeats.count_to_tell(sentence, clock.monotonic_ns()):
+            logger.warning("%s%s", sentence, "" if count == 1 else f" ({count} times)")
+
+    def show_life(self) -> None:
+        """Nobody replaces a shipper that shows no life."""
+
+    def end_backoff(self, partition_index: int) -> None:
+        self._lanes[partition_index].end_pause()
+
+    def set_available(self, partition_index: int, is_available: bool) -> None:
+        """A record of a log has its partition already, so nobody chooses another one."""
+
+    def wake(self) -> None:
+        self._wake()
+
+
+class RateLimit:
+    """Bytes per second, with a debt: a batch may go while nothing is owed."""
+
+    def __init__(self, bytes_per_s: int | None) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._free_at_ns = 0
+
+    def spend(self, size: int, now_ns: int) -> None:
+        """So many bytes go now."""
+        if self._bytes_per_s is not None:
+            self._free_at_ns = max(self._free_at_ns, now_ns) + size * NS_PER_S // self._bytes_per_s
+
+    def wait_ns(self, now_ns: int) -> int:
+        """How long nothing may go; 0: something may go now."""
+        return max(self._free_at_ns - now_ns, 0)

@@ -1,0 +1,743 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shipper: sends a log's batches to Kafka as they are, and keeps positions in the log directory.
+
+::
+
+    round     1 read ─> 2 write positions ─> 3 send ─> 4 wait for acks ─> 5 settle ─> 2
+
+    a death in      leaves                                          the next shipper
+    1, 3            batches that the sink has or has not           sends them again: same bytes, same sequences
+    2               a position line that is whole or torn           cuts a torn line; the former position holds
+    4, 5            acks that nobody wrote down                     sends those batches again; the sink drops them
+
+The sink drops a batch that comes again while it remembers the producer, and a broker forgets one after
+producer.id.expiration.ms (a day). So a shipper that was killed and comes back later than that may send the last few
+batches of a partition twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+from shmaccum.common import clock
+from shmaccum.common.closing import ClosedOnExit
+from shmaccum.common.durability import sync_folder
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.common.units import format_count
+from shmaccum.config import SenderOptions, ShipperOptions
+from shmaccum.exceptions import (
+    InvalidArgumentError,
+    LogBusyError,
+    LogPartitionNotFoundError,
+    NotALogError,
+    OtherSinkError,
+    ShmaccumError,
+    UnknownTopicError,
+)
+from shmaccum.log.files import LogReader
+from shmaccum.log.files.file_names import (
+    LOCK_FILE,
+    LOG,
+    META_FILE,
+    OVERFLOW_FOLDER,
+    PARTITION_METADATA_FILE,
+    SHIPPING_FOLDER,
+    offsets_with,
+)
+from shmaccum.log.files.lock_file import LockFile
+from shmaccum.log.files.log_watch import LogWatch
+from shmaccum.log.files.permissions import make_folder
+from shmaccum.log.files.shipped import Position, PositionsFile, ShippedTo, forget_shipped, read_shipped
+from shmaccum.log.files.writer_level import WriterLevel
+from shmaccum.sender.backoff import Backoff
+from shmaccum.sender.shipping.convoy import Convoy
+from shmaccum.sender.shipping.host import NS_PER_S, RateLimit, ShipperHost, logger
+from shmaccum.sender.shipping.lane import Lane, Route, resumed, topic_id_of
+from shmaccum.sender.shipping.starts import Starts
+from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks.sink import IDENTITY_SIZE, Ack, Sink, Sockets, Verdict, WireBatch
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from shmaccum.config.dicts import ShipperOptionsDict
+
+LOOK_S = 1.0
+"""The shipper looks for new partitions, and for appends that the kernel did not tell of, once in this time."""
+OPEN_LANES_MAX = 64
+"""Beyond so many partitions, one that is read to its end lets go of its files."""
+CLOSE_TIMEOUT_S = 5.0
+CONVOY_MS = 800
+"""A convoy goes for so long; an eighth of it once a lane has ended. Between two of them others have their turn."""
+CONVOY_MS_MIN = 100
+"""While other lanes have batches in flight."""
+
+
+class ShippingProgress(NamedTuple):
+    """How far a shipper is."""
+
+    record_count: int
+    """Records that this shipper has shipped."""
+    byte_count: int
+    """Bytes of their batches."""
+    left_record_count: int
+    """Records of the log that are not shipped."""
+    left_byte_count: int
+    """Bytes of their segments, rounded up to whole batches."""
+    damage_count: int
+    """Places of the log that could not be read."""
+    refusals: Mapping[TopicPartition, str]
+    """Partitions that the sink does not take now, with its reason."""
+    outage: str | None
+    """Why nothing can be shipped at the moment; None: the sink works."""
+
+
+@final
+class Shipper(ClosedOnExit):
+    """Ships a log directory, while it is written or not, to a Kafka cluster.
+
+    ::
+
+        with shmaccum.Shipper("/var/lib/events", "kafka:kafka:9092") as shipper:
+            shipper.run()
+
+    Batches go as they are: nothing is decoded. Partition p of a topic goes to partition p of the topic of the same
+    name. A log has one shipper at a time, and one sink that it is shipped to. Retention keeps what is not shipped.
+
+    One thread uses it. `progress` and `stop` may be called from others, `stop` from signal handlers, too.
+
+    Args:
+        directory: the log directory of a sender (``log:DIR``).
+        to: ``kafka:HOST:PORT,...``, or ``log:DIR`` for another log; or a sink that is not open.
+        topics: names of the topics to ship; None: all, those of later, too.
+        rename: topic of the log -> topic at the sink, for topics that have another name there.
+        start: where the partitions begin that the log has when it is shipped for the first time. It is "earliest",
+            "latest", an offset, "-N" for the last N records, or "s@MS" for a timestamp. A mapping has one of these for
+            "TOPIC:PARTITION", for "TOPIC" and for "" (all others). The batch with that record goes whole. A later
+            shipper goes on at the positions of the former one.
+        sink_options: options of the sink, if `to` is a text.
+        options: those of `ShipperOptions`, in either spelling.
+
+    Raises:
+        InvalidArgumentError: an option, the sink or a topic is wrong.
+        NotALogError: the directory is no log of shmaccum.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        to: str | Sink,
+        *,
+        topics: Iterable[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        start: str | int | Mapping[str, str | int] = "earliest",
+        sink_options: Mapping[str, Any] | None = None,
+        **options: Unpack[ShipperOptionsDict],
+    ) -> None:
+        self.options = ShipperOptions.parse(options)
+        self.directory = os.path.abspath(os.fspath(directory).removeprefix("log:"))
+        self._topics = None if topics is None else tuple(dict.fromkeys(topics))
+        self._names = dict(rename or {})
+        self._starts = Starts(start)
+        self._level = WriterLevel(self.directory)
+        self.sink = _sink_of(to, sink_options or {})
+        self._check_arguments()
+        self._refuse_overflow()
+        self._reader = LogReader(self.directory, on_corrupt="skip")
+        if not self._reader.is_gapless:
+            raise NotALogError(
+                f"{self.directory} is not the log of a sender of shmaccum: name the directory behind --sink log:"
+            )
+        self.lanes: list[Lane] = []
+        self._by_place: dict[TopicPartition, Lane] = {}
+        self._unidentified: dict[TopicPartition, str] = {}
+        self._sources: dict[str, str] = {}
+        self._answered: set[Lane] = set()  # the sink has these partitions, as of the last look
+        self._host = ShipperHost(self.lanes, self.wake, self.directory, self._sender_options())
+        self._backoff = Backoff(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms)
+        self._rate = RateLimit(self.options.rate_limit)
+        self._lock: LockFile | None = None
+        self._file: PositionsFile | None = None
+        self._watch: LogWatch | None = None
+        self._bell = self._rope = -1
+        self._selector: selectors.BaseSelector | None = None
+        self._look_ns = 0
+        self._no_convoy_before_ns = 0
+        sockets = self.sink.fast_path
+        self._sockets = sockets if isinstance(sockets, Sockets) and self.options.rate_limit is None else None
+        self._is_stopped = False
+        self._is_ending = False
+        self._is_sink_open = False
+
+    def _refuse_overflow(self) -> None:
+        if os.path.isdir(os.path.join(self.directory, OVERFLOW_FOLDER)):
+            raise NotALogError(
+                f"{self.directory} is the overflow of a sender: start it with --overflow log:{self.directory}, "
+                "and it delivers each batch there once"
+            )
+
+    def _check_arguments(self) -> None:
+        if self.sink.producer_ids is None:
+            raise InvalidArgumentError(
+                f"{self.sink.name or type(self.sink).__name__} does not recognise batches that come twice: ship to "
+                "kafka:HOST:PORT or log:DIR"
+            )
+        if self.sink.name == f"log:{self.directory}":
+            raise InvalidArgumentError(f"{self.directory} would be shipped to itself: name another sink")
+        targets = list(self._names.values())
+        if len(set(targets)) < len(targets):
+            raise InvalidArgumentError("rename gives two topics one name: name each of them otherwise")
+        if self._topics is not None and (strange := self._names.keys() - set(self._topics)):
+            raise InvalidArgumentError(f"rename names {', '.join(sorted(strange))}, which topics leaves out")
+
+    def _sender_options(self) -> SenderOptions:
+        """The options that a sink takes from a sender."""
+        options = self.options
+        return SenderOptions(
+            request_timeout_ms=options.request_timeout_ms,
+            delivery_timeout_ms=max(options.request_timeout_ms + SenderOptions().linger_ms, 120_000),
+            retry_backoff_ms=options.retry_backoff_ms,
+            retry_backoff_max_ms=options.retry_backoff_max_ms,
+            max_request_size=options.max_request_size,
+        )
+
+    # --- open
+
+    def open(self) -> bool:
+        """Takes the lock, finds the sink, and takes the positions up. False when it was stopped meanwhile.
+
+        It waits for a sink that does not answer, as long as that takes.
+
+        Raises:
+            LogBusyError: another process ships this log.
+            OtherSinkError: the log was shipped to another sink.
+            LogError: the positions are damaged.
+            OffsetOutOfRangeError, InvalidArgumentError: a start is an offset or a partition that the log does not have.
+            OSError, ShmaccumError: the sink or a file cannot be opened.
+        """
+        if self._file is not None:
+            return True
+        try:
+            return self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> bool:
+        self._lock = shipping_lock(self.directory)
+        self._refuse_overflow()  # a sender may have made it meanwhile
+        shipped = read_shipped(self.directory)
+        self._bell, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._watch = LogWatch()
+        self._selector = selectors.DefaultSelector()
+        for descriptor in (self._bell, self._watch.descriptor):
+            if descriptor >= 0:
+                self._selector.register(descriptor, selectors.EVENT_READ)
+        self._is_sink_open = True
+        self.sink.open(self._host)
+        identity = self._find_identity()
+        if identity is None:
+            return False
+        known = shipped.shipped_to
+        if known is not None and known.identity != identity:
+            raise OtherSinkError(
+                f"{self.directory} was shipped to {known.sink}, and {self.sink.name} is another sink: name that one, "
+                "or forget the positions first (shmaccum ship DIR --forget)"
+            )
+        producer_id = self._producer_id() if known is None else known.producer_id
+        if producer_id is None:
+            return False
+        shipped_to = ShippedTo(self.sink.name, identity, producer_id, self._topics)
+        is_first = known is None
+        if is_first:
+            self._starts.check(self._places())
+            shipped.positions = {place: self._first_position(place) for place in self._identified()}
+        self._file = PositionsFile(self.directory, shipped, shipped_to)
+        self._watch.add(self.directory)
+        self._take_up()
+        return True
+
+    def _find_identity(self) -> str | None:
+        """The identity of the sink in hexadecimal digits; None when the shipper was stopped while it waited."""
+        while self.sink.identity == bytes(IDENTITY_SIZE):
+            if self._is_stopped:
+                return None
+            self._poll(LOOK_S)
+        return self.sink.identity.hex()
+
+    def _producer_id(self) -> int | None:
+        assert self.sink.producer_ids is not None
+        while (answer := self.sink.producer_ids.new_producer_id()) is None:
+            if self._is_stopped:
+                return None
+            self._poll(LOOK_S)
+        return answer[0]
+
+    # --- partitions
+
+    def _places(self) -> list[TopicPartition]:
+        found = self._reader.topic_partitions()
+        return [place for place in found if self._topics is None or place.topic in self._topics]
+
+    def _identified(self) -> list[TopicPartition]:
+        """The partitions whose folder has the id of its topic. A position without it would be that of another topic."""
+        found: list[TopicPartition] = []
+        self._unidentified.clear()
+        for place in self._places():
+            folder = os.path.join(self.directory, str(place))
+            if place in self._by_place or topic_id_of(folder):
+                found.append(place)
+            elif os.path.isdir(folder) and offsets_with(folder, LOG):
+                self._unidentified[place] = (
+                    f"{folder} has no {PARTITION_METADATA_FILE}: the next writer of the log makes one"
+                )
+        return found
+
+    def _first_position(self, place: TopicPartition) -> Position:
+        """Where a partition begins when the log is shipped for the first time."""
+        partition = self._reader.partition(*place)
+        offset = self._starts.offset_in(partition)
+        return Position(offset, origin=offset, topic_id=topic_id_of(partition.folder))
+
+    def _take_up(self) -> None:
+        """Makes a lane for each partition that has none, or whose folder is another one by now."""
+        assert self._file is not None
+        self._look_ns = clock.monotonic_ns()
+        known = self._file.shipped.positions
+        taken: dict[TopicPartition, Position] = {}
+        for place in self._identified():
+            lane = self._by_place.get(place)
+            if lane is not None and (lane.is_out or not lane.is_gone or not topic_id_of(lane.folder)):
+                continue
+            with contextlib.suppress(LogPartitionNotFoundError):
+                partition = self._reader.partition(*place)
+                position = known.get(place)
+                if position is None:
+                    start = partition.log_start_offset
+                    taken[place] = Position(start, origin=start, topic_id=topic_id_of(partition.folder))
+                    continue
+                taken[place], event = resumed(position, partition.folder, partition.log_end_offset)
+                if event:
+                    self._host.report(f"{place}: {event}")
+        self._file.write({place: position for place, position in taken.items() if known.get(place) != position})
+        for place, position in taken.items():
+            self._add(place, position)
+
+    def _add(self, place: TopicPartition, position: Position) -> None:
+        assert self._file is not None
+        assert self._file.shipped.shipped_to is not None
+        assert self._watch is not None
+        former = self._by_place.get(place)
+        index = len(self.lanes) if former is None else former.route.index
+        route = Route(
+            index,
+            self._names.get(place.topic, place.topic),
+            self._file.shipped.shipped_to.producer_id,
+            self.sink.limits.in_flight_max,
+            self.sink.limits.takes_files,
+        )
+        lane = Lane(self._reader, place, route, position, self._backoff, self._host.report, self._level)
+        if former is None:
+            self.lanes.append(lane)
+        else:
+            former.rest()
+            self.lanes[index] = lane
+            self._watch.remove(former.folder)
+        self._by_place[place] = lane
+        self._watch.add(lane.folder)
+        if self._is_ending:
+            lane.end_offset = lane.log_end_offset()
+
+    # --- work
+
+    def run(self, *, follow: bool = True) -> ShippingProgress:
+        """Ships until it is stopped, then closes.
+
+        Args:
+            follow: False ends when everything is shipped that the log had at the beginning, but for partitions that
+                the sink refuses.
+
+        Returns:
+            How far it came.
+
+        Raises:
+            LogBusyError, OtherSinkError, LogError, OSError, ShmaccumError: as `open`.
+        """
+        try:
+            if self.open():
+                if not follow:
+                    self.end_here()
+                while not self._is_over:
+                    self.run_once()
+                self._finish()
+            else:
+                logger.info("the shipper was asked to stop before %s answered: it has sent nothing", self.sink.name)
+            return self.progress()
+        finally:
+            self.close()
+
+    def end_here(self) -> None:
+        """Ships the records that the log has by now, and no later ones."""
+        self._is_ending = True
+        for lane in self.lanes:
+            lane.end_offset = lane.log_end_offset()
+            lane.is_hungry = True
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_stopped or (self._is_ending and self.is_done)
+
+    @property
+    def is_done(self) -> bool:
+        """True when every partition is shipped as far as it was read to its end, or is refused by the sink."""
+        return all(
+            (lane.is_empty and not lane.is_hungry) or (lane.refusal is not None and not lane.is_out)
+            for lane in self.lanes
+        )
+
+    def run_once(self, timeout_s: float = LOOK_S) -> None:
+        """One round of `run`, which rests as long as given at most.
+
+        Raises:
+            NotALogError: it is not open.
+        """
+        if self._file is None:
+            raise NotALogError("the shipper is not open: call open() or run()")
+        self._look()
+        self._go_in_convoy()
+        self._read()
+        self._write_positions()
+        self._send()
+        self._poll(min(timeout_s, self._rest_s()))
+        self._write_positions()
+
+    def _look(self) -> None:
+        """Finds partitions that were made, and those that may have more."""
+        assert self._watch is not None
+        changed = self._watch.changed()
+        is_due = clock.monotonic_ns() - self._look_ns >= LOOK_S * NS_PER_S
+        if is_due:
+            self._answered.clear()
+            self._keep_names()
+        if is_due or self.directory in changed:
+            self._guard(self._take_up)
+            self._look_ns = clock.monotonic_ns()
+        for lane in self.lanes:
+            lane.is_hungry |= is_due or lane.folder in changed
+
+    def _keep_names(self) -> None:
+        """Takes the lock again, and writes the positions again, when somebody has removed or replaced their files.
+
+        A directory that is away is looked for again.
+
+        Raises:
+            LogBusyError: another process ships this log meanwhile.
+        """
+        assert self._lock is not None
+        assert self._file is not None
+        is_locked = self._lock.has_its_name
+        if (is_locked and self._file.has_its_name) or not os.path.exists(os.path.join(self.directory, META_FILE)):
+            return
+        self._host.report(f"the positions of {self.directory} were removed or replaced: they are written anew")
+        try:
+            if not is_locked:
+                self._lock.release()
+                self._lock = shipping_lock(self.directory)
+        except OSError as error:
+            self._host.report(_words(error))
+        else:
+            self._file.appended(self._file.shipped.size, {})
+
+    def _go_in_convoy(self) -> None:
+        """Ships the batches of lanes that are ordinary, without a look at each."""
+        assert self._file is not None
+        now_ns = clock.monotonic_ns()
+        sockets = self._sockets
+        if sockets is None or self._is_over or now_ns < self._no_convoy_before_ns:
+            return
+        ready = {lane.route.index: lane for lane in self.lanes if self._may_join(lane, now_ns)}
+        if not (ready and (loans := self._guard(lambda: sockets.lend(list(ready))))):
+            return
+        convoy = Convoy(loans, ready)
+        is_alone = all(lane.is_empty or lane.route.index in ready for lane in self.lanes)
+        is_kept = convoy.run(
+            sockets,
+            self._file,
+            self._bell,
+            request_size_max=self.sink.limits.request_size_max,
+            time_ms=CONVOY_MS if is_alone else CONVOY_MS_MIN,
+            answer_time_ms=self.options.request_timeout_ms,
+        )
+        if not is_kept:
+            self._host.report(f"the positions of {self.directory} cannot be written: look for room on its disk")
+            self._no_convoy_before_ns = clock.monotonic_ns() + int(LOOK_S * NS_PER_S)
+
+    def _may_join(self, lane: Lane, now_ns: int) -> bool:
+        return lane.is_hungry and lane.is_empty and lane.is_ordinary(now_ns)
+
+    def _read(self) -> None:
+        now_ns = clock.monotonic_ns()
+        left = self.options.read_ahead_bytes - sum(lane.lent_size for lane in self.lanes)
+        for lane in self.lanes:
+            if not lane.is_hungry or (lane.refusal is not None and not lane.is_empty):
+                continue
+            if self._sockets is not None and not lane.is_empty and lane.is_ordinary(now_ns):
+                continue  # when its window is empty it goes in a convoy
+            former = lane.lent_size
+
+            def has_room(size: int, most: int = left + former) -> bool:
+                return size < most
+
+            try:
+                lane.read(has_room)
+            except (OSError, ShmaccumError) as error:
+                self._host.report(f"{lane.place} cannot be read now: {_words(error)}")
+                lane.is_hungry = False  # the next look tries again
+                lane.rest()
+            if not lane.is_hungry and len(self.lanes) > OPEN_LANES_MAX:
+                lane.rest()
+            left -= lane.lent_size - former
+
+    def _write_positions(self) -> None:
+        """Writes down what is due, and lets the lanes go on behind it."""
+        assert self._file is not None
+        due = [(lane, position) for lane in self.lanes if (position := lane.due_position()) is not None]
+        try:
+            self._file.write({lane.place: position for lane, position in due})
+        except OSError as error:
+            self._host.report(f"the positions of {self.directory} cannot be written: {_words(error)}")
+            return
+        for lane, position in due:
+            lane.advance(position)
+            lane.is_hungry = True
+
+    def _guard(self, action: Any) -> Any:
+        """Calls something whose failure is told and tried again in a later round."""
+        try:
+            return action()
+        except (OSError, ShmaccumError) as error:
+            self._host.report(_words(error))
+            return None
+
+    # --- send
+
+    def _send(self) -> None:
+        while ready := self._ready():
+            count = 0
+            for planned in self._guard(lambda: self.sink.plan(ready)) or ():
+                count += self._deliver(self._wires(planned))
+            if not count:
+                return
+
+    def _ready(self) -> list[int]:
+        now_ns = clock.monotonic_ns()
+        if self._rate.wait_ns(now_ns):
+            return []
+        waiting = [lane for lane in self.lanes if lane.next_wire(now_ns) is not None]
+        return [lane.route.index for lane in waiting if lane in self._answered or self._can_go(lane)]
+
+    def _can_go(self, lane: Lane) -> bool:
+        """True when the sink has this partition; asked until it answers, and again now and then."""
+        try:
+            count = self.sink.partition_count(lane.route.topic)
+        except UnknownTopicError as error:
+            lane.refuse(str(error))
+            return False
+        except (OSError, ShmaccumError) as error:
+            self._host.report(_words(error))
+            return False
+        if count is not None and lane.place.partition >= count:
+            lane.refuse(
+                f"the topic {lane.route.topic} has {count} partitions there, so none with the number "
+                f"{lane.place.partition}: give it more"
+            )
+            return False
+        source = self._sources.setdefault(lane.route.topic, lane.place.topic)
+        if source != lane.place.topic:
+            lane.refuse(f"the topic {source} of the log goes to {lane.route.topic}, too: give one another name there")
+            return False
+        if count is None:
+            return False
+        self._answered.add(lane)
+        return True
+
+    def _wires(self, planned: Sequence[int]) -> list[WireBatch]:
+        """The batches of one delivery, which are in flight then."""
+        now_ns = clock.monotonic_ns()
+        wires: list[WireBatch] = []
+        size = 0
+        for index in planned:
+            wire = self.lanes[index].next_wire(now_ns)
+            if wire is None:
+                continue
+            if wires and size + wire.size > self.sink.limits.request_size_max:
+                break
+            self.lanes[index].sent(wire)
+            wires.append(wire)
+            size += wire.size
+        self._rate.spend(size, now_ns)
+        return wires
+
+    def _deliver(self, wires: list[WireBatch]) -> int:
+        if not wires:
+            return 0
+        try:
+            self.sink.deliver(wires)
+        except (OSError, ShmaccumError) as error:
+            for wire in wires:
+                self.lanes[wire.partition_index].settle(Ack(wire, Verdict.RETRY, message=_words(error)))
+            return 0
+        return len(wires)
+
+    # --- wait
+
+    def _rest_s(self) -> float:
+        """How long the round may rest."""
+        if self._is_over or any(lane.wants_reading for lane in self.lanes):
+            return 0.0
+        now_ns = clock.monotonic_ns()
+        pauses = [lane.resume_ns - now_ns for lane in self.lanes if lane.resume_ns > now_ns]
+        if wait_ns := self._rate.wait_ns(now_ns):
+            pauses.append(wait_ns)
+        return min([LOOK_S, *(pause / NS_PER_S for pause in pauses)])
+
+    def _poll(self, timeout_s: float) -> None:
+        """Waits for acks, for appends or for `wake`, and settles the acks."""
+        assert self._selector is not None
+        doorbell: int = self._selector.fileno()  # type: ignore[attr-defined] # that of epoll
+        acks = self._guard(lambda: self.sink.poll(timeout_s, doorbell)) or ()
+        for ack in acks:
+            if isinstance(ack, Ack):
+                self.lanes[ack.wire.partition_index].settle(ack)
+            else:
+                for wire in ack.wires:
+                    self.lanes[wire.partition_index].settle_delivered(wire)
+        if self._bell >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._bell, 4096)
+
+    def wake(self) -> None:
+        """Ends the rest of a round; from any thread, and from a signal handler."""
+        if self._rope >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.write(self._rope, b"\0")
+
+    def stop(self) -> None:
+        """Makes `run` come back when the batches in flight are acked; from any thread, and from signal handlers."""
+        self._is_stopped = True
+        self.wake()
+
+    def _finish(self) -> None:
+        """Waits for what is in flight, but not for long: the next shipper sends it again, and the sink drops it."""
+        deadline_s = clock.monotonic() + CLOSE_TIMEOUT_S
+        if self._is_stopped:
+            in_flight = format_count(sum(lane.is_out for lane in self.lanes), "partition has", "partitions have")
+            logger.info(
+                "the shipper was asked to stop, and %s batches in flight: it waits for them for at most %g s, and the "
+                "next shipper goes on from there",
+                in_flight,
+                CLOSE_TIMEOUT_S,
+            )
+        while any(lane.is_out for lane in self.lanes) and clock.monotonic() < deadline_s:
+            self._poll(deadline_s - clock.monotonic())
+            self._write_positions()
+        self._write_positions()
+
+    # --- looking, closing
+
+    def progress(self) -> ShippingProgress:
+        """How far it is. It looks into the log, so ask once in a second rather than in each round."""
+        left = {lane.place: max(lane.log_end_offset() - lane.position.offset, 0) for lane in self.lanes}
+        return ShippingProgress(
+            sum(lane.record_count for lane in self.lanes),
+            sum(lane.byte_count for lane in self.lanes),
+            sum(left.values()),
+            sum(lane.left_size() for lane in self.lanes if left[lane.place]),
+            sum(lane.damage_count for lane in self.lanes),
+            {**self._unidentified, **{lane.place: lane.refusal for lane in self.lanes if lane.refusal is not None}},
+            self.sink.peer.outage if self._is_sink_open else None,
+        )
+
+    def close(self) -> None:
+        """Breaks off what is in flight, and lets go of everything. Doing it twice does nothing."""
+        with contextlib.ExitStack() as all_of_them:
+            if self._lock is not None:
+                all_of_them.callback(self._lock.release)
+            if self._file is not None:
+                all_of_them.callback(self._file.close)
+                self._file = None
+            if self._selector is not None:
+                all_of_them.callback(self._close_bell)
+            for lane in self.lanes:
+                all_of_them.callback(lane.rest)
+            if self._is_sink_open:
+                self._is_sink_open = False
+                all_of_them.callback(self.sink.close, 0.0)
+
+    def _close_bell(self) -> None:
+        assert self._selector is not None
+        assert self._watch is not None
+        bell, rope, self._bell, self._rope = self._bell, self._rope, -1, -1
+        self._selector.close()
+        self._selector = None
+        self._watch.close()
+        os.close(bell)
+        os.close(rope)
+
+    def __repr__(self) -> str:
+        return f"<Shipper of {self.directory!r} to {self.sink.name}>"
+
+
+def _sink_of(to: str | Sink, options: Mapping[str, Any]) -> Sink:
+    if isinstance(to, str):
+        if options.get("compression_type", options.get("compression.type", "none")) != "none":
+            raise InvalidArgumentError("batches are shipped as they are: leave compression_type out")
+        return open_sink(to, **options)
+    if not isinstance(to, Sink):
+        raise TypeError(f"a sink is a Sink or a str such as 'kafka:localhost:9092', not {type(to).__name__}")
+    return to
+
+
+def shipping_lock(directory: str) -> LockFile:
+    """The right to ship a log directory, which one process has at a time.
+
+    Raises:
+        LogBusyError: another living process has it.
+        OSError: the folder cannot be written.
+    """
+    folder = os.path.join(directory, SHIPPING_FOLDER)
+    make_folder(folder)
+    sync_folder(directory)
+    try:
+        lock = LockFile(os.path.join(folder, LOCK_FILE))
+    except LogBusyError as error:
+        raise LogBusyError(
+            f"{directory} is shipped by another process (pid {error.pid or 'unknown'}): a log has one shipper at a "
+            "time; stop that one first",
+            pid=error.pid,
+        ) from None
+    lock.sign()
+    return lock
+
+
+def forget(directory: str) -> bool:
+    """Takes a log's shipping positions away, so that retention holds nothing back; False when there were none.
+
+    Raises:
+        LogBusyError: a shipper works on it.
+        OSError: the positions are still there.
+    """
+    lock = shipping_lock(directory)
+    try:
+        return forget_shipped(directory)
+    finally:
+        lock.release()
+
+
+def _words(error: Exception) -> str:
+    """The words of an exception, for people."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sinks: the places that the sender delivers to. `sink` has the contract, `open_sink` makes one from a text.
+
+::
+
+    sink                the contract
+    names               the name of a sink in the arena
+    kafka               ``kafka:HOST:PORT``
+    log                 ``log:DIR``   ─ log_transactions   the transactions of an arena in it
+    memory, null        ``memory:`` and ``null:``   ─ placeless   the part that they share
+    compression         the codecs, in threads
+    convoy              sockets that a sink lends to a native call
+    sensors             averages and rates as Kafka has them, of sinks and the sender
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from shmaccum import config
+from shmaccum.config import Options
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.sender.sinks.names import one_spelling, split_url
+from shmaccum.sender.sinks.sink import Ack, Sink, SinkHost, SynchronousSink, Verdict, WireBatch
+
+__all__ = [
+    "Ack",
+    "Sink",
+    "SinkHost",
+    "SynchronousSink",
+    "Verdict",
+    "WireBatch",
+    "open_sink",
+    "register_sink",
+    "sink_kinds",
+    "sink_options_type",
+    "sink_type",
+    "split_url",
+]
+
+_sinks: dict[str, type[Sink] | str] = {
+    "kafka": "shmaccum.sender.sinks.kafka.sink:KafkaSink",
+    "memory": "shmaccum.sender.sinks.memory:MemorySink",
+    "log": "shmaccum.sender.sinks.log:LogSink",
+    "null": "shmaccum.sender.sinks.null:NullSink",
+}
+"""Kind -> class, or where to import it from when it is first needed: a sink's libraries may be slow or missing."""
+
+
+_options: dict[str, str | type[Options] | None] = {
+    "kafka": "KafkaSinkOptions",
+    "memory": "PlacelessSinkOptions",
+    "log": "ServerOptions",
+    "null": "PlacelessSinkOptions",
+}
+"""Kind -> its table, or the name of that in `shmaccum.config`: a sender makes the table of its own sink alone."""
+
+
+def register_sink(kind: str, sink_type: type[Sink], options_type: type[Options] | None = None) -> None:
+    """Makes `open_sink("kind:place", name=value)` call ``sink_type(place, name=value)``.
+
+    Args:
+        options_type: the table of its options, so that what no table has is refused with advice; None: its constructor
+            knows them.
+
+    Raises:
+        InvalidArgumentError: the kind is taken, or no word of letters, digits and dashes.
+    """
+    if not kind.replace("-", "").isalnum():
+        raise InvalidArgumentError(f"{kind!r} cannot be a kind of sink: use letters, digits and dashes")
+    if kind in _sinks:
+        raise InvalidArgumentError(f"{kind!r} is a kind of sink already")
+    _sinks[kind] = sink_type
+    _options[kind] = options_type
+
+
+def sink_kinds() -> list[str]:
+    """The words that may stand before the colon."""
+    return sorted(_sinks)
+
+
+def sink_type(kind: str) -> type[Sink]:
+    """The class behind a kind.
+
+    Raises:
+        InvalidArgumentError: there is no such kind.
+    """
+    found = _sinks.get(kind)
+    if found is None:
+        near = difflib.get_close_matches(kind, _sinks, n=1)
+        advice = (
+            f"did you mean {near[0]}:?" if near else "there are " + ", ".join(f"{known}:" for known in sink_kinds())
+        )
+        raise InvalidArgumentError(f"{kind}: is no kind of sink, {advice}")
+    if isinstance(found, str):
+        module, _, name = found.partition(":")
+        loaded: type[Sink] = getattr(importlib.import_module(module), name)
+        _sinks[kind] = found = loaded
+    return found
+
+
+def sink_options_type(kind: str) -> type[Options] | None:
+    """The table of a kind's options; None where only its constructor knows them. Loads no library of a kind of ours.
+
+    Raises:
+        InvalidArgumentError: there is no such kind.
+    """
+    if kind not in _options:
+        sink_type(kind)
+    found = _options[kind]
+    table: type[Options] | None = getattr(config, found) if isinstance(found, str) else found
+    return table
+
+
+def open_sink(url: str, **options: Any) -> Sink:
+    """A sink from ``kind:place``: ``log:DIR``, ``kafka:HOST:PORT``, ``memory:``, ``null:``.
+
+    Nothing outside is touched before `Sink.open`.
+
+    Args:
+        url: kind and place; the place may be empty where the kind needs none.
+        options: those of the sink.
+
+    Raises:
+        InvalidArgumentError: an unknown kind or option, or a place the kind cannot have.
+    """
+    kind, place = split_url(url)
+    sink = _construct(sink_type(kind), kind, place, options)
+    sink.name = one_spelling(url)  # ours have named themselves; a kind of one's own may be made of one of ours
+    return sink
+
+
+def _construct(chosen: type[Sink], kind: str, place: str, options: Mapping[str, Any]) -> Sink:
+    try:
+        return chosen(place, **options)  # type: ignore[call-arg] # each kind has options of its own
+    except TypeError as error:
+        raise InvalidArgumentError(f"the sink {kind}: cannot be made: {error}") from error

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transactions of an arena at Kafka's coordinator.
+
+::
+
+    plan ── admit ──> begin, AddPartitions ──> the partitions that may get batches now
+    poll ── step ──> driver ──> coordinator
+              └──> a failure ──> host.fail: the arena's transaction can only be aborted
+    end_transaction ── end ──> EndTxn ──> how it ended, and the names of the next transaction
+    deliver ── add_offsets ──> TxnOffsetCommit, for records of __consumer_offsets
+    new_producer_id ── names ──> InitProducerId, when there are none, or an abort needs the next epoch
+
+Rules
+    The arena says how a transaction ends, as far as the coordinator lets it. A transaction of which no broker knows is
+    over at once. An abort always asks for the next epoch: batches that were thrown away had sequences (KIP-360).
+    A failure that another transaction may not have aborts this one. A fatal failure asks for new names, as a producer
+    does that is started again. An arena that was fenced begins nothing until somebody takes its transactional id back.
+
+Deaths
+    The next sender goes on with the standing in the arena (`transaction.kept`), and the arena's word says how far the
+    transaction has come (native/arena/transaction.h).
+
+    ===========================================  =======================================================================
+    the last sender died, and the arena says     the next one
+    ===========================================  =======================================================================
+    OPEN, COMMITTING                             adds the partitions again, delivers again what has no result
+    DECIDED, and the end has no answer           sends the same end again: the coordinator answers as the first time
+    DECIDED or ABORTING, and the standing READY  has nothing to say to the coordinator: it has answered
+    ABORTING, anything else                      aborts
+    ===========================================  =======================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+from shmaccum import _native
+from shmaccum.arena.results import TransactionWhy
+from shmaccum.common import clock
+from shmaccum.common.format.group_offsets import OFFSETS_TOPIC, GroupMember, unpack_offsets
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.sender.sinks.kafka.errors import INVALID_TOPIC_EXCEPTION
+from shmaccum.sender.sinks.kafka.transaction.driver import TransactionDriver
+from shmaccum.sender.sinks.kafka.transaction.fates import PRODUCER_FENCED, UNKNOWN_SERVER_ERROR, Fate, sentence
+from shmaccum.sender.sinks.kafka.transaction.kept import NUMBER_MASK, Kept, pack, unpack
+from shmaccum.sender.sinks.kafka.transaction.protocol import Failure, Outcome, Standing, State, TransactionProtocol
+from shmaccum.sender.sinks.sink import Ack, Ended, HostTransactions, Verdict, WireBatch
+
+ASK_AGAIN_S = 1.0
+"""The pause after a refusal of a producer id."""
+UNDECIDED = frozenset({"open", "committing", "decided"})
+ABORTED = frozenset({"abort only", "aborting"})
+
+WHYS = {
+    Outcome.COMMITTED: TransactionWhy.NOT,
+    Outcome.ABORTED: TransactionWhy.REFUSED,
+    Outcome.UNKNOWN: TransactionWhy.UNKNOWN,
+    None: TransactionWhy.UNKNOWN,
+}
+
+
+@final
+class KafkaTransactions:
+    """The transactional producer that an arena is.
+
+    Args:
+        host: the transactions of the arena.
+        take_part: gives the protocol its connections.
+        report: takes sentences for people.
+        retry_backoff_ms: the pause before a request is sent again.
+    """
+
+    def __init__(
+        self,
+        host: HostTransactions,
+        take_part: Callable[[TransactionProtocol, Callable[[Standing], object]], TransactionDriver],
+        report: Callable[[str], object],
+        retry_backoff_ms: int,
+    ) -> None:
+        self._host = host
+        self._take_part = take_part
+        self._report = report
+        self._backoff_ms = retry_backoff_ms
+        self._told: tuple[Failure, int] | None = None
+        self._ask_at_s = 0.0
+        self._offsets: list[tuple[WireBatch, list[GroupMember]]] = []
+        self._acks: list[Ack] = []
+        producer_id, epoch, _ = host.producer_identity
+        kept = unpack(host.standing, producer_id, epoch, host.number)
+        self._number = kept.number
+        """Of the transaction that the standing is about, its lowest bits."""
+        self._renew(kept.standing)
+        if kept.standing.state is State.FAILED:
+            code = PRODUCER_FENCED if kept.is_fenced else UNKNOWN_SERVER_ERROR
+            self._protocol.failure = Failure(Fate.FENCED if kept.is_fenced else Fate.FATAL, code, sentence(code))
+
+    def _renew(self, standing: Standing) -> None:
+        host = self._host
+        self._protocol = TransactionProtocol(
+            host.transactional_id, host.timeout_ms, standing, retry_backoff_ms=self._backoff_ms
+        )
+        self._driver = self._take_part(self._protocol, self._keep)
+
+    def _keep(self, standing: Standing) -> None:
+        self._host.keep(pack(Kept(standing, self._number, self._is_fenced)))
+
+    @property
+    def _is_fenced(self) -> bool:
+        standing, failure = self._protocol.standing, self._protocol.failure
+        return standing.state is State.FAILED and failure is not None and failure.fate is Fate.FENCED
+
+    @property
+    def _is_begun(self) -> bool:
+        """True when the standing is about the arena's newest transaction."""
+        return self._number == self._host.number & NUMBER_MASK
+
+    # --- names
+
+    @property
+    def may_be_elsewhere(self) -> bool:
+        """True when the newest transaction has perhaps begun in the sink of a former sender."""
+        return self._is_begun or self._host.standing == 0
+
+    def forget(self) -> None:
+        """The sink is another cluster than that which gave the producer id. No transaction is open."""
+        self._number = 0
+        self._renew(Standing())
+
+    @property
+    def has_names(self) -> bool:
+        """True while the arena has the names that the coordinator knows."""
+        standing = self._protocol.standing
+        names = standing.producer_id, standing.producer_epoch
+        is_usable = standing.state not in {State.NEW, State.FAILED} and not standing.needs_epoch
+        return is_usable and names == self._host.producer_identity[:2]
+
+    def names(self) -> tuple[int, int] | None:
+        """Producer id and epoch of the next transaction; None while they are being asked for."""
+        self._ask_again()
+        if not self._protocol.is_ready:
+            return None
+        self._driver.keep()
+        return self._protocol.standing.producer_id, self._protocol.standing.producer_epoch
+
+    def _ask_again(self) -> None:
+        """Asks for names where there are none; after a refusal when the pause is over."""
+        failure, now_s = self._protocol.failure, clock.monotonic()
+        if self._protocol.standing.state not in {State.NEW, State.READY, State.FAILED}:
+            return  # a transaction is being ended, and names come behind it
+        if failure is not None:
+            if now_s < self._ask_at_s:
+                return
+            self._ask_at_s = now_s + ASK_AGAIN_S
+            self._report(self._sentence(failure))
+        is_over = not self._is_begun or self._host.state == "none"
+        if self._protocol.standing.state is State.FAILED and is_over and not self._is_fenced:
+            self._renew(Standing())
+        self._protocol.initialize()
+
+    # --- batches
+
+    def admit(self, places: Sequence[TopicPartition]) -> set[TopicPartition]:
+        """The partitions that may get batches of the transaction now; the others are added to it."""
+        protocol = self._protocol
+        if not self._is_begun:
+            if not protocol.is_ready or not self.has_names:
+                return set()
+            self._number = self._host.number & NUMBER_MASK
+            protocol.begin()
+        if protocol.standing.state is State.OPEN:
+            protocol.add_partitions(place for place in places if place.topic != OFFSETS_TOPIC)
+            self._driver.keep()
+        return {place for place in places if self._may_go(place)}
+
+    def _may_go(self, place: TopicPartition) -> bool:
+        if place.topic == OFFSETS_TOPIC:
+            return self._protocol.standing.state is State.OPEN
+        return self._protocol.may_produce(place)
+
+    def batch_failed(self, error_code: int, message: str) -> None:
+        """A batch of the transaction failed for good.
+
+        Args:
+            error_code: Kafka's number of the error.
+            message: for people.
+        """
+        self._protocol.batch_failed(error_code, message)
+
+    # --- offsets of groups
+
+    def add_offsets(self, wires: Sequence[WireBatch]) -> None:
+        """Commits the offsets in batches of admitted records of `OFFSETS_TOPIC`; `take_acks` answers them."""
+        for wire in wires:
+            try:
+                records = _native.decode_batch(b"".join(wire.buffers))
+                commits = [unpack_offsets(value) for _, _, _, value, _ in records]
+            except ValueError as error:
+                self._refuse(wire, INVALID_TOPIC_EXCEPTION, str(error))
+                continue
+            for member, offsets in commits:
+                self._protocol.add_offsets(member, offsets)
+            self._offsets.append((wire, [member for member, _ in commits]))
+
+    def _refuse(self, wire: WireBatch, error_code: int, message: str) -> None:
+        self._acks.append(Ack(wire, Verdict.REFUSED, error_code=error_code, message=message))
+        self.batch_failed(error_code, message)
+
+    @property
+    def is_awaiting(self) -> bool:
+        """True while offsets have no answer."""
+        return bool(self._offsets)
+
+    def take_acks(self) -> list[Ack]:
+        """The acks of batches whose offsets have their answer."""
+        offsets, self._offsets = self._offsets, []
+        for wire, members in offsets:
+            failure = self._protocol.failure
+            if failure is not None:
+                self._refuse(wire, failure.error_code, f"the offsets of a group: {failure.message}")
+            elif any(map(self._protocol.has_offsets_of, members)):
+                self._offsets.append((wire, members))
+            else:
+                self._acks.append(Ack(wire, Verdict.DELIVERED))
+        acks, self._acks = self._acks, []
+        return acks
+
+    # --- requests
+
+    def step(self) -> None:
+        """Takes an answer that has come, and sends the next request that may go."""
+        if self._offsets and self._host.state in ABORTED:
+            self.batch_failed(0, "the transaction is aborted")
+        if self._is_fenced and self._host.standing == 0:  # a process takes the id back
+            self._renew(Standing())
+            self._protocol.initialize()
+        self._driver.step()
+        if trouble := self._protocol.take_trouble():
+            self._report(f"the transactional_id {self._host.transactional_id!r}: {trouble}")
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tells the arena once that its transaction cannot be committed."""
+        failure, number = self._protocol.failure, self._host.number
+        if failure is None or (failure, number) == self._told or self._host.state not in UNDECIDED:
+            return
+        self._told = failure, number
+        self._host.fail(self._why_of(failure), self._sentence(failure))
+
+    def _why_of(self, failure: Failure) -> TransactionWhy:
+        return TransactionWhy.FENCED if failure.fate is Fate.FENCED else TransactionWhy.REFUSED
+
+    def _sentence(self, failure: Failure) -> str:
+        return f"the transactional_id {self._host.transactional_id!r}: {failure.message}"
+
+    # --- end
+
+    def end(self, *, is_commit: bool) -> Ended | None:
+        """Commits or aborts the transaction; None: it is under way."""
+        protocol = self._protocol
+        if self._is_begun:
+            if protocol.standing.state is State.OPEN and is_commit:
+                protocol.commit()
+            elif protocol.standing.state is State.OPEN:
+                protocol.batch_failed(0, "the transaction is aborted")
+            if protocol.standing.state is State.ABORT_ONLY:
+                protocol.abort()
+            self.step()
+        if self._is_begun and protocol.standing.state in {State.COMMITTING, State.ABORTING}:
+            return None
+        self._driver.keep()
+        return self._ended(is_commit=is_commit)
+
+    def _ended(self, *, is_commit: bool) -> Ended:
+        """The names stay those of the arena where the coordinator has not given others."""
+        standing = self._protocol.standing
+        why = self._why_not_committed() if is_commit else TransactionWhy.NOT
+        if standing.state is State.READY:
+            return Ended(standing.producer_id, standing.producer_epoch, why)
+        return Ended(*self._host.producer_identity[:2], why)
+
+    def _why_not_committed(self) -> TransactionWhy:
+        protocol = self._protocol
+        if protocol.standing.state is State.FAILED and protocol.outcome is not Outcome.UNKNOWN:
+            assert protocol.failure is not None
+            return self._why_of(protocol.failure)
+        return WHYS[protocol.outcome] if self._is_begun else TransactionWhy.NOT

@@ -1,0 +1,434 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cluster, as the sink sees it."""
+
+from __future__ import annotations
+
+import selectors
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import errors
+from kafka.protocol.producer import InitProducerIdRequest
+from kafka.structs import TopicPartition
+
+from shmaccum._native import ProduceRequest
+from shmaccum.common import clock
+from shmaccum.sender.sinks.kafka.library.connections import Manager
+from shmaccum.sender.sinks.kafka.library.failures import describe, error_code
+from shmaccum.sender.sinks.kafka.library.frames import OVER, Outcome, OverTimer, Sent
+from shmaccum.sender.sinks.kafka.library.login import check_login, quiet_library, tls_context
+from shmaccum.sender.sinks.kafka.library.loop import Selector
+from shmaccum.sender.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, PlainAnswer
+from shmaccum.sender.sinks.kafka.traffic import Traffic
+from shmaccum.sender.sinks.kafka.transaction.requests import Answer, FetchOffsets, FindCoordinator, Request
+from shmaccum.sender.sinks.sensors import NS_PER_S, WINDOW_NS
+from shmaccum.sender.sinks.sink import Repayment, Unanswered
+
+# The library's own limit pauses a connection for everything, metadata too: ours counts Produce requests only.
+LIBRARY_IN_FLIGHT_MAX = 1_000
+FRAME_SIZE_MAX = 100_000_000
+CORRELATION_IDS = 2**31
+BOOTSTRAP_PAUSE_S = 0.1
+BOOTSTRAP_PAUSE_MAX_S = 10.0
+REBOOTSTRAP_CHECK_S = 1.0
+WINDOW_S = WINDOW_NS / NS_PER_S
+
+
+@dataclass(slots=True)
+class TopicState:
+    """The cluster's facts about a topic."""
+
+    partition_count: int | None = None
+    error_code: int = 0
+    """Of the last metadata, 0 none."""
+
+
+@dataclass(slots=True)
+class ProducerIdRequest:
+    """A producer id that is being asked for."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+    error_code: int = 0
+    message: str = ""
+    is_answered: bool = False
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request of a transaction that is on its way."""
+
+    request: Request | FetchOffsets
+    answer: Answer | None = None
+    error_code: int = 0
+    """Why there is no answer, when it is answered."""
+    message: str = ""
+    is_answered: bool = False
+    is_unsent: bool = False
+    """No byte of it was sent, for certain."""
+
+
+class Client:
+    """The cluster, as the sink sees it. For one thread; only `wake` may be called from others.
+
+    Args:
+        config: options of kafka-python, by its names, and ours: rebootstrap_trigger_ms.
+        report: takes sentences about what fails.
+
+    Raises:
+        InvalidArgumentError: certificates cannot be read, or a package that the login needs is missing.
+    """
+
+    def __init__(self, config: Mapping[str, Any], report: Callable[[str], None]) -> None:
+        self._servers = ",".join(config["bootstrap_servers"])
+        self._report = report
+        self.client_id: str = config["client_id"]
+        self.last_failure = ""
+        """Why a connection could not be had, the last time; empty: none was missed."""
+        self._outcomes: list[Outcome] = []
+        self._doorbell = -1
+        self._doorbell_task: Any = None
+        self._bootstrap_failures = 0
+        self._hint_count = 0
+        self._rebootstrap_s = config["rebootstrap_trigger_ms"] / 1000
+        quiet_library(has_login=config["security_protocol"].startswith("SASL"))
+        fixed = {
+            "max_in_flight_requests_per_connection": LIBRARY_IN_FLIGHT_MAX,
+            "receive_message_max_bytes": FRAME_SIZE_MAX,
+            "ssl_context": tls_context(config),
+            **check_login(config),
+        }
+        self._net = Selector(client_id=config["client_id"], slow_task_threshold_secs=0)
+        self.traffic = Traffic(self._net.times)
+        self._manager = Manager(self._net, self.traffic, self._connection_failed, **{**config, **fixed})
+
+    def __repr__(self) -> str:
+        return f"<Client of {self._servers}>"
+
+    # --- the loop
+
+    def start(self) -> None:
+        """Begins to look for the cluster."""
+        self._bootstrap()
+        self._net.call_later(REBOOTSTRAP_CHECK_S, self._maybe_rebootstrap)
+        self._net.call_later(WINDOW_S, self._end_window)
+
+    def _end_window(self) -> None:
+        if not self._manager.closed:
+            self.traffic.look()
+            self._net.call_later(WINDOW_S, self._end_window)
+
+    def _bootstrap(self) -> None:
+        self._manager.bootstrap_async().add_errback(self._bootstrap_failed)
+
+    def _maybe_rebootstrap(self) -> None:
+        """No broker we know has told of the cluster for long: ask those of the bootstrap list again (KIP-1102)."""
+        if self._manager.closed:
+            return
+        if self._manager.bootstrapped and self.metadata_age_s > self._rebootstrap_s:
+            self._report(f"no metadata for {self._rebootstrap_s:g} s: looking for the cluster at {self._servers} again")
+            self._bootstrap()
+        self._net.call_later(REBOOTSTRAP_CHECK_S, self._maybe_rebootstrap)
+
+    def poll(self, timeout_s: float, doorbell: int) -> list[Outcome]:
+        """One round: waits for sockets, timers, the doorbell or `wake`, whichever first, and does what is due."""
+        self._watch_doorbell(doorbell)
+        self._net.poll(timeout_ms=0 if self._outcomes else timeout_s * 1000)
+        return self._take_outcomes()
+
+    def wake(self) -> None:
+        """Makes `poll` come back."""
+        self._net.wakeup()
+
+    def close(self) -> list[Outcome]:
+        """Closes every connection. Each request in flight ends with an error."""
+        self._watch_doorbell(-1)
+        for conn in self._manager.connections():
+            is_writing = conn.transport is not None and bool(conn.transport.unwritten)
+            conn.close(errors.Cancelled("the sink was closed") if is_writing else None)
+        self._manager.close()
+        self._net.close()
+        return self._take_outcomes()
+
+    def _take_outcomes(self) -> list[Outcome]:
+        taken = self._outcomes[:]
+        self._outcomes.clear()
+        return taken
+
+    def _watch_doorbell(self, doorbell: int) -> None:
+        if doorbell == self._doorbell:
+            return
+        if self._doorbell_task is not None:
+            self._net.cancel(self._doorbell_task)
+        self._doorbell = doorbell
+        self._doorbell_task = self._net.call_soon(self._listen) if doorbell >= 0 else None
+
+    async def _listen(self) -> None:
+        """Keeps the doorbell in the selector's set. Nothing is read: that it rang is all the round needs to know."""
+        doorbell = self._doorbell
+        try:
+            while True:
+                await self._net.wait_readable(doorbell)
+        finally:
+            self._net.unregister_event(doorbell, selectors.EVENT_READ)
+
+    # --- failures
+
+    def _bootstrap_failed(self, error: Exception) -> None:
+        if self._manager.closed:
+            return
+        self._fail(f"{self._servers} is no broker we can use: {describe(error)}")
+        delay_s = min(BOOTSTRAP_PAUSE_S * 2**self._bootstrap_failures, BOOTSTRAP_PAUSE_MAX_S)
+        self._bootstrap_failures += 1
+        self._net.call_later(delay_s, self._bootstrap)
+
+    def _connection_failed(self, address: str, error: Exception) -> None:
+        self._fail(f"no connection to {address}: {describe(error)}")
+
+    def _fail(self, sentence: str) -> None:
+        self.last_failure = sentence
+        self._report(sentence)
+
+    # --- metadata
+
+    @property
+    def is_bootstrapped(self) -> bool:
+        """True once a broker has told of the cluster."""
+        return self.metadata_count > 0
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's name for itself; None before the bootstrap, and of brokers that have none."""
+        cluster_id: str | None = self._manager.cluster.cluster_id
+        return cluster_id
+
+    @property
+    def metadata_age_s(self) -> float:
+        """Since the last metadata; 0 before the first."""
+        age_s: float = self._manager.cluster.age_s
+        return age_s
+
+    @property
+    def leadership_count(self) -> int:
+        """Changes when leaders may have changed."""
+        count: int = self._manager.cluster.update_count + self._hint_count
+        return count
+
+    @property
+    def metadata_count(self) -> int:
+        """How often metadata came."""
+        count: int = self._manager.cluster.update_count
+        return count
+
+    def watch_topic(self, topic: str) -> None:
+        """The topic's metadata is kept from now on; the broker may create it.
+
+        Raises:
+            ValueError: no valid name.
+        """
+        self._manager.cluster.watch(topic)
+
+    def unwatch_topic(self, topic: str) -> None:
+        """The topic is forgotten."""
+        self._manager.cluster.unwatch(topic)
+
+    def topic_state(self, topic: str) -> TopicState:
+        """The newest metadata."""
+        cluster = self._manager.cluster
+        partitions = cluster.partitions_for_topic(topic)
+        return TopicState(len(partitions) if partitions else None, cluster.topic_errors.get(topic, 0))
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """Since Kafka 2.8."""
+        topic_id = self._manager.cluster.topic_id(topic)
+        return topic_id if isinstance(topic_id, uuid.UUID) and topic_id.int else None
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The node that leads a partition; None while nobody does, or nobody knows."""
+        leader = self._manager.cluster.leader_for_partition(TopicPartition(topic, partition))
+        return leader if leader is not None and leader >= 0 else None
+
+    def refresh_metadata(self) -> None:
+        """Asks for metadata as soon as the backoff allows."""
+        if self.is_bootstrapped and not self._manager.cluster.need_update:
+            self._manager.cluster.request_update()
+
+    def note_leader(
+        self, topic: str, answer: PartitionAnswer, nodes: Sequence[tuple[int, str, int, str | None]]
+    ) -> bool:
+        """Takes a hint of a Produce answer over (KIP-951). True when it was news, and its node is known."""
+        if answer.leader_id < 0:
+            return False
+        for node in nodes:
+            self._manager.cluster.add_node(node)
+        partition = TopicPartition(topic, answer.partition)
+        is_news = self._manager.cluster.update_partition_leader(partition, answer.leader_id, answer.leader_epoch)
+        self._hint_count += is_news
+        return is_news and self._manager.cluster.broker_metadata(answer.leader_id) is not None
+
+    # --- nodes
+
+    def is_ready(self, node_id: int) -> bool:
+        """True when a request may go to the node now; begins to connect when there is no connection."""
+        conn = self._manager.connection(node_id)
+        if conn is None:
+            self._connect(node_id)
+            return False
+        is_logging_in = conn._reauth.is_reauthenticating  # noqa: SLF001 - the library has no other way to ask
+        return conn.connected and not conn.paused and not is_logging_in
+
+    def _connect(self, node_id: int) -> None:
+        try:
+            self._manager.get_connection(node_id)
+        except errors.NodeNotReadyError:
+            pass  # its pause is not over
+        except errors.UnknownBrokerIdError:
+            self.refresh_metadata()
+
+    def produce_versions(self, node_id: int) -> tuple[int, int]:
+        """Oldest and newest version of Produce that a connected node takes."""
+        known = self._manager.connection(node_id).broker_version_data.api_versions
+        oldest, newest = known.get(PRODUCE_API_KEY, (0, 0))
+        return oldest, newest
+
+    # --- requests
+
+    def produce(self, node_id: int, tag: Any, request: ProduceRequest, *, is_answered: bool) -> None:
+        """Begins to send a Produce request to a node that is ready; `poll` will answer an Outcome with the tag.
+
+        Args:
+            is_answered: False with acks=0: then the Outcome comes when the last byte was written.
+        """
+        conn = self._manager.connection(node_id)
+        correlation_id = conn.parser._next_correlation_id()  # noqa: SLF001 - shared with the library's own requests
+        sent = Sent(self._outcomes, tag, request, correlation_id, conn.transport.traffic, is_answered=is_answered)
+        if is_answered:
+            conn.parser.in_flight_requests.append(sent)
+            conn.in_flight_requests.append(_in_flight(sent))
+        conn.transport.timer.watch(sent)
+        started_ns = clock.monotonic_ns()
+        conn.transport.write(sent)
+        self._net.times.io_ns += clock.monotonic_ns() - started_ns
+
+    def untouched(self, node_id: int) -> list[Sent]:
+        """Produce requests to a node of which no byte is written: they may be replaced, or withdrawn."""
+        conn = self._manager.connection(node_id)
+        if conn is None or conn.transport is None:
+            return []
+        untouched: list[Sent] = conn.transport.untouched
+        return untouched
+
+    def withdraw(self, node_id: int, sent: Sent) -> None:
+        """Takes back an untouched one: its buffers are not used any more, and there will be no Outcome."""
+        conn = self._manager.connection(node_id)
+        conn.transport.withdraw(sent)
+        if sent.is_answered:
+            conn.parser.in_flight_requests.remove(sent)
+            conn.in_flight_requests.remove(_in_flight(sent))
+            conn._reauth.on_response_processed()  # noqa: SLF001 - a login waits until nothing is in flight
+
+    def lend(self, node_id: int) -> tuple[int, int] | None:
+        """The socket of a node that is ready, and the correlation id of its next request; None with one in flight."""
+        conn = self._manager.connection(node_id)
+        if conn.in_flight_requests or conn.parser.in_flight_requests or conn.transport.unwritten:
+            return None
+        last_correlation_id: int = conn.parser._correlation_id  # noqa: SLF001 - a borrower counts on from there
+        return conn.transport.lend(), (last_correlation_id + 1) % CORRELATION_IDS
+
+    def adopt(self, node_id: int, tag: Any, request: ProduceRequest, unanswered: Unanswered) -> None:
+        """Goes on with a Produce request that a borrower of the socket began; `poll` will answer an Outcome."""
+        conn = self._manager.connection(node_id)
+        correlation_id, traffic = unanswered.correlation_id, conn.transport.traffic
+        sent = Sent(self._outcomes, tag, request, correlation_id, traffic, is_answered=True)
+        sent.begun_s -= unanswered.age_s
+        sent.skip(unanswered.sent_size)
+        conn.parser.in_flight_requests.append(sent)
+        conn.in_flight_requests.append(_in_flight(sent))
+        conn.transport.timer.watch(sent)
+        if sent.is_written:
+            traffic.request_written(sent.size)
+        else:
+            conn.transport.write(sent)
+
+    def give_back(self, node_id: int, repayment: Repayment) -> None:
+        """The socket of a node is the library's again, and its requests are numbered behind those of the borrower.
+
+        The requests without an answer are adopted next, and then `go_on` follows.
+        """
+        conn = self._manager.connection(node_id)
+        begun_count = repayment.request_count + len(repayment.unanswered)
+        conn.parser._correlation_id = (conn.parser._correlation_id + begun_count) % CORRELATION_IDS  # noqa: SLF001
+        conn.transport.give_back(repayment)
+
+    def go_on(self, node_id: int, repayment: Repayment) -> None:
+        """Takes the bytes that the borrower has received, and closes a socket that it found broken.
+
+        There is no connection any more when an adopted request met the end of the socket.
+        """
+        conn = self._manager.connection(node_id)
+        if conn is None:
+            return
+        conn.transport.go_on(repayment)
+        if repayment.throttle_ms:
+            conn._maybe_throttle(PlainAnswer(repayment.throttle_ms, (), ()))  # noqa: SLF001 - as with every answer
+
+    def ask_producer_id(self) -> ProducerIdRequest:
+        """Asks any broker for a new producer id (InitProducerId without a transactional id)."""
+        asked = ProducerIdRequest()
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000, max_version=4)
+        future = self._manager.send(request)
+        future.add_callback(lambda response: _take_producer_id(asked, response))
+        future.add_errback(lambda error: _miss_producer_id(asked, error))
+        return asked
+
+    def ask(self, node_id: int | None, request: Request | FetchOffsets) -> Asked:
+        """Begins a request of a transaction; None: any node. A connection is made if there is none."""
+        from shmaccum.sender.sinks.kafka.library.transaction_messages import (
+            message_of,  # most senders have no transaction
+        )
+
+        asked = Asked(request)
+        try:
+            future = self._manager.send(message_of(request), node_id)
+        except errors.KafkaError as error:  # a broker that metadata do not know any more, or a login that failed
+            self.refresh_metadata()
+            _miss(asked, error)
+            asked.is_unsent = True
+            return asked
+        future.add_callback(lambda response: self._take(asked, response))
+        future.add_errback(lambda error: _miss(asked, error))
+        return asked
+
+    def _take(self, asked: Asked, response: Any) -> None:
+        """Takes an answer; the broker that coordinates may be unknown so far."""
+        from shmaccum.sender.sinks.kafka.library.transaction_messages import answer_of, coordinator_in
+
+        asked.answer = answer_of(asked.request, response)
+        if isinstance(asked.request, FindCoordinator) and asked.answer.error_code == 0:
+            found = coordinator_in(response)
+            self._manager.cluster.add_node((found.node_id, found.host, found.port, None))
+        asked.is_answered = True
+
+
+def _miss(asked: Asked, error: Exception) -> None:
+    asked.error_code, asked.message = error_code(error), describe(error)
+    asked.is_unsent = isinstance(error, errors.NodeNotReadyError)
+    asked.is_answered = True
+
+
+def _in_flight(sent: Sent) -> tuple[int, Sent, float, float, OverTimer]:
+    """As the library notes what is in flight: number, future, since when, until when, timer."""
+    return sent.correlation_id, sent, sent.begun_s, 0.0, OVER
+
+
+def _take_producer_id(asked: ProducerIdRequest, response: Any) -> None:
+    asked.producer_id, asked.producer_epoch = response.producer_id, response.producer_epoch
+    asked.error_code = response.error_code
+    asked.is_answered = True
+
+
+def _miss_producer_id(asked: ProducerIdRequest, error: Exception) -> None:
+    asked.error_code, asked.message = error_code(error), describe(error)
+    asked.is_answered = True

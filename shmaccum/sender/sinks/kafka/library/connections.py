@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of the library, over our transports."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from kafka import errors
+from kafka.net.manager import KafkaConnectionManager
+
+from shmaccum.sender.sinks.kafka.library.lookup import Lookup
+from shmaccum.sender.sinks.kafka.library.metadata import Cluster
+from shmaccum.sender.sinks.kafka.library.transport import FrameTransport, Timer, TlsTransport
+from shmaccum.sender.sinks.kafka.produce import PlainAnswer
+from shmaccum.sender.sinks.kafka.traffic import Traffic
+
+VERSION_OF_VERSIONS_PLAIN = 2
+THROTTLE_MAX_MS = 60_000
+LOGIN_FAILURES = (
+    ssl.SSLError,
+    errors.SaslAuthenticationFailedError,
+    errors.UnsupportedSaslMechanismError,
+    errors.IllegalSaslStateError,
+)
+CUT_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""The connection ended during a handshake, which proves nothing."""
+
+
+class Throttle:
+    """Pauses a connection for the time that an answer says, but for a minute at most.
+
+    The field can hold 24 days. The library ends such a pause when the connection has been idle for too long; fresh
+    metadata do not end it. A broker that means more than a minute reads nothing meanwhile: the next request meets its
+    timeout, and the next connection is not paused.
+    """
+
+    def __init__(self, conn: Any) -> None:
+        self._pause = conn._maybe_throttle  # noqa: SLF001 - the library has no limit to set
+
+    def __call__(self, answer: Any) -> None:
+        """Looks at an answer of any kind."""
+        is_too_long = (getattr(answer, "throttle_time_ms", 0) or 0) > THROTTLE_MAX_MS
+        self._pause(PlainAnswer(THROTTLE_MAX_MS, (), ()) if is_too_long else answer)
+
+
+class Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """Connections with our transports."""
+
+    def __init__(
+        self, net: Any, traffic: Traffic, on_failure: Callable[[str, Exception], None], **configs: Any
+    ) -> None:
+        super().__init__(net, **configs)
+        self.on_failure = on_failure
+        self._traffic = traffic
+        # Brokers whose answer to the newest ApiVersions could not be read: they get an old one next time.
+        self._misunderstood: set[tuple[str, int]] = set()
+        self.cluster = Cluster(**configs)
+        self.cluster.attach(self)
+
+    def connection(self, node_id: Any) -> Any:
+        """The library's connection to a node, in whatever state; None when there is none."""
+        return self._conns.get(node_id)
+
+    def connections(self) -> list[Any]:
+        """All of them."""
+        return list(self._conns.values())
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        sock = await self._open_socket(node.host, node.port, timeout_at)
+        if self.ssl_enabled:
+            settings = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
+            transport = TlsTransport(self._net, sock, host=node.host, **settings)
+        else:
+            transport = FrameTransport(self._net, sock, host=node.host)
+        transport.traffic = self._traffic.node(node.node_id)
+        transport.traffic.connections_created += 1
+        try:
+            await transport.handshake()
+        except (OSError, ValueError, errors.KafkaError) as error:
+            transport.traffic.logins_failed += _is_login_failure(error)
+            transport.abort(error)
+            raise errors.KafkaConnectionError(f"TLS handshake failed: {error}") from None
+        return transport
+
+    async def _open_socket(self, host: str, port: int, timeout_at: float | None) -> socket.socket:
+        """Connected to the first of the host's addresses that answers."""
+        reason = f"{host} has no address"
+        for family, address in await self._resolve(host, port):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                await self._connect_socket(sock, address, timeout_at)
+            except (OSError, errors.KafkaError) as error:
+                sock.close()
+                reason = str(error)
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return sock
+        raise errors.KafkaConnectionError(reason)
+
+    async def _connect_socket(self, sock: socket.socket, address: Any, timeout_at: float | None) -> None:
+        sock.setblocking(False)
+        for option in self.config["socket_options"]:
+            sock.setsockopt(*option)
+        code = sock.connect_ex(address)
+        if code == errno.EINPROGRESS:
+            await self._net.wait_write(sock, timeout_at)
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code != 0:
+            raise OSError(code, os.strerror(code))
+
+    async def _resolve(self, host: str, port: int) -> list[tuple[Any, Any]]:
+        """Families and addresses of the host, looked up in a thread: the C library's resolver may block for seconds."""
+        lookup = Lookup(self._net, host.strip("[]"), port)
+        found: list[tuple[Any, Any]] = await lookup.future
+        return found
+
+    async def _connect(
+        self, node: Any, conn: Any, reset_backoff_on_connect: bool = True, timeout_at: float | None = None
+    ) -> None:
+        """As the library's, which forgets to pause after a login that failed.
+
+        Each broker tells its own versions; the library would keep those of the bootstrap, through upgrades too.
+        """
+        conn.broker_version_data = None
+        conn._maybe_throttle = Throttle(conn)  # noqa: SLF001
+        if (node.host, node.port) in self._misunderstood:
+            conn._api_versions_idx = VERSION_OF_VERSIONS_PLAIN  # noqa: SLF001
+        await super()._connect(node, conn, reset_backoff_on_connect=False, timeout_at=timeout_at)
+        self._auth_failures.pop(node.node_id, None)
+        if conn.connected:
+            conn.transport.timer = Timer(self._net, conn, self.config["request_timeout_ms"] / 1000)
+            self._traffic.node(node.node_id).logins += self.ssl_enabled or conn.sasl_enabled
+            if reset_backoff_on_connect:
+                self.reset_backoff(node.node_id)
+            return
+        if self.connection_delay(node.node_id) == 0:
+            self.update_backoff(node.node_id)
+        self._traffic.node(node.node_id).logins_failed += _is_login_failure(conn.init_future.exception)
+        if isinstance(conn.init_future.exception, errors.KafkaProtocolError):
+            self._misunderstood.add((node.host, node.port))
+        if conn.init_future.failed() and not self.closed:
+            self.on_failure(f"{node.host}:{node.port}", conn.init_future.exception)
+
+
+def _is_login_failure(error: Exception | None) -> bool:
+    """The other side is not whom we trust, or does not trust us (Kafka's AuthenticationException)."""
+    return isinstance(error, LOGIN_FAILURES) and not isinstance(error, CUT_OFF)

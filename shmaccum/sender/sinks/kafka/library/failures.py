@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's exceptions as Kafka's numbers, and as sentences that say what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from kafka import errors
+
+from shmaccum.sender.sinks.kafka.errors import NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION
+
+
+def error_code(error: Exception) -> int:
+    """Kafka's number for why a request has no answer."""
+    if isinstance(error, (errors.RequestTimedOutError, errors.KafkaTimeoutError)):
+        return REQUEST_TIMED_OUT
+    if isinstance(error, errors.UnsupportedVersionError):
+        return UNSUPPORTED_VERSION
+    return NETWORK_EXCEPTION
+
+
+ADVICE: Sequence[tuple[type[Exception], str]] = (
+    (
+        errors.SaslAuthenticationFailedError,
+        (
+            "check user and password (sasl_plain_username, sasl_plain_password), what sasl_oauth_token_provider gives, "
+            "or for which service the ticket is (sasl_kerberos_service_name)"
+        ),
+    ),
+    (errors.UnsupportedSaslMechanismError, "choose a sasl_mechanism the broker has"),
+    (errors.IllegalSaslStateError, "the listener wants no login: check security_protocol"),
+    (errors.IncompatibleBrokerVersion, "shmaccum needs Apache Kafka 0.11 or newer"),
+    (errors.UnsupportedVersionError, "shmaccum needs Apache Kafka 0.11 or newer"),
+    (
+        errors.InvalidReceiveError,
+        "the server at this address does not speak Kafka's protocol: check port and security_protocol",
+    ),
+    (errors.KafkaTimeoutError, "check address and firewall"),
+    (errors.RequestTimedOutError, "the broker did not answer in time"),
+    (errors.KafkaConnectionError, "check the address, that the broker runs, and that security_protocol fits"),
+)
+KERBEROS_ADVICE = (
+    "get a ticket with kinit or name a keytab in KRB5_CLIENT_KTNAME, and check the broker's name "
+    "(sasl_kerberos_service_name, sasl_kerberos_domain_name)"
+)
+
+
+def describe(error: Exception) -> str:
+    """A sentence for people with the problem and advice, without anything secret."""
+    text = ", ".join(map(str, error.args)) or type(error).__name__
+    # Errors of Kerberos come through the library unchanged. Without its optional package, there are none.
+    package = sys.modules.get("gssapi.exceptions")
+    advice_on_kerberos = () if package is None else ((package.GSSError, KERBEROS_ADVICE),)
+    for kind, advice in (*ADVICE, *advice_on_kerberos):
+        if isinstance(error, kind):
+            return f"{text}: {advice}"
+    return text

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS and logins, as the library is to have them; and what it must not tell of them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kafka import errors
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.transport import KafkaSSLTransport
+
+from shmaccum.common.secret_files import opened_secret
+from shmaccum.exceptions import InvalidArgumentError, PackageMissingError
+
+LOGIN_PACKAGES: Mapping[str, str] = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocore"}
+
+
+def tls_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
+    """Made once, so that a file that cannot be read is told at the start, and not at each connection."""
+    if config["security_protocol"] not in {"SSL", "SASL_SSL"}:
+        return None
+    try:
+        with contextlib.ExitStack() as stack:
+            opened = {"ssl_context": None, **_opened_key(config, stack)}
+            context: ssl.SSLContext = KafkaSSLTransport._build_ssl_context({**config, **opened})  # noqa: SLF001
+    except OSError as error:
+        files = [name for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile") if config[name]]
+        raise InvalidArgumentError(f"TLS cannot be set up: {error}: check {', '.join(files)}") from None
+    return context
+
+
+def _opened_key(config: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, str]:
+    """The file with the private key by its descriptor, which is checked."""
+    name = "ssl_keyfile" if config["ssl_keyfile"] else "ssl_certfile"
+    if not config["ssl_certfile"]:
+        return {}
+    return {name: f"/proc/self/fd/{stack.enter_context(opened_secret(config[name], 'private key'))}"}
+
+
+def check_login(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a login as the library wants them. A missing package is an error now."""
+    mechanism = config["sasl_mechanism"]
+    package = LOGIN_PACKAGES.get(mechanism or "")
+    try:
+        if package is not None:
+            importlib.import_module(package)
+    except (ImportError, OSError) as error:
+        raise PackageMissingError(
+            f"sasl_mechanism={mechanism} needs the package {package}: pip install {package} ({error})"
+        ) from None
+    given = config["sasl_oauth_token_provider"]
+    return {} if given is None else {"sasl_oauth_token_provider": _TokenProvider(given)}
+
+
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    """A user's object with ``token()``, and perhaps ``extensions()``, or a function, as the library wants it."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__()
+        self._ask = getattr(given, "token", given)
+        self._ask_extensions = getattr(given, "extensions", dict)
+
+    def token(self) -> str:
+        return str(self._answer(self._ask))
+
+    def extensions(self) -> dict[str, str]:
+        return dict(self._answer(self._ask_extensions))
+
+    @staticmethod
+    def _answer(ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is called again
+            reason = f"sasl_oauth_token_provider has no token: {type(error).__name__}: {error}"
+            raise errors.SaslAuthenticationFailedError(reason) from None
+
+
+def quiet_library(*, has_login: bool) -> None:
+    """This sink reports troubles in sentences of its own. A user may set the level of the library's logger.
+
+    Its most talkative level writes requests as they are, logins too: it is not to be had with a login.
+    """
+    if logging.getLogger("kafka").level == logging.NOTSET:
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    if has_login:
+        for name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.sasl"):
+            library = logging.getLogger(name)
+            library.setLevel(max(logging.INFO, library.getEffectiveLevel()))

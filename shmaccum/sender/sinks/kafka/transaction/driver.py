@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A protocol over the connections of a client.
+
+::
+
+    poll of the sink ── step ──> protocol: next_request ── keep the standing ── client: ask
+                                     ^                                             │
+                                     └────────── answered, missed ─────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, final
+
+from shmaccum.common import clock
+from shmaccum.common.format.group_offsets import OffsetToCommit
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.sender.sinks.kafka.errors import NETWORK_EXCEPTION
+from shmaccum.sender.sinks.kafka.transaction.fates import RETRIABLE, sentence
+from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.requests import (
+    Answer,
+    Coordinator,
+    CoordinatorKind,
+    FetchOffsets,
+    FindCoordinator,
+    Request,
+)
+
+
+class Asked(Protocol):
+    """A request on its way."""
+
+    answer: Answer | None
+    error_code: int
+    message: str
+    is_answered: bool
+    is_unsent: bool
+
+
+class Asking(Protocol):
+    """The part of a client that a driver needs."""
+
+    @property
+    def is_bootstrapped(self) -> bool: ...
+
+    def ask(self, node_id: int | None, request: Request | FetchOffsets) -> Asked: ...
+
+
+@final
+class GroupOffsets:
+    """The committed offsets of a group, when no open transaction can change them; no call waits.
+
+    Args:
+        client: the connections.
+        group: the name of the group.
+        pause_s: between two tries.
+        now_s: the clock.
+    """
+
+    def __init__(
+        self, client: Asking, group: str, pause_s: float, now_s: Callable[[], float] = clock.monotonic
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._pause_s = pause_s
+        self._now_s = now_s
+        self._node_id: int | None = None
+        self._asked: Asked | None = None
+        self._not_before_s = float("-inf")
+
+    def look(self) -> Mapping[TopicPartition, OffsetToCommit] | None:
+        """The offsets; None while they are being asked for, to be called again.
+
+        Raises:
+            InvalidArgumentError: the user may not read the group, or the broker is too old.
+        """
+        found = None
+        if self._asked is not None and self._asked.is_answered:
+            asked, self._asked = self._asked, None
+            found = self._take(asked)
+        if self._asked is None and found is None:
+            self._ask()
+        return found
+
+    def _ask(self) -> None:
+        if self._client.is_bootstrapped and self._now_s() >= self._not_before_s:
+            finding = FindCoordinator(Coordinator(CoordinatorKind.GROUP, self._group))
+            self._asked = self._client.ask(
+                self._node_id, finding if self._node_id is None else FetchOffsets(self._group)
+            )
+
+    def _take(self, asked: Asked) -> Mapping[TopicPartition, OffsetToCommit] | None:
+        answer = asked.answer
+        code = asked.error_code if answer is None else answer.error_code
+        if answer is None or code:
+            self._node_id = None
+            self._not_before_s = self._now_s() + self._pause_s
+            if code not in RETRIABLE:
+                raise InvalidArgumentError(f"the offsets of the group {self._group} cannot be read: {sentence(code)}")
+            return None
+        if self._node_id is not None:
+            return answer.offsets
+        self._node_id = answer.node_id if answer.node_id >= 0 else None
+        return None
+
+
+@final
+class TransactionDriver:
+    """Sends the requests of a protocol, and takes their answers; no call waits.
+
+    Args:
+        client: the connections.
+        protocol: of the producer.
+        keep: is called with a standing that has changed, before a broker hears of it; it returns when a successor
+            would find it.
+        now_s: the clock.
+    """
+
+    def __init__(
+        self,
+        client: Asking,
+        protocol: TransactionProtocol,
+        keep: Callable[[Standing], object] = lambda _: None,
+        now_s: Callable[[], float] = clock.monotonic,
+    ) -> None:
+        self.protocol = protocol
+        self._client = client
+        self._keep_standing = keep
+        self._now_s = now_s
+        self._kept = protocol.standing
+        self._asked: Asked | None = None
+
+    @property
+    def rest_s(self) -> float:
+        """The time until a request may go that waits for nothing but time; infinite when there is none."""
+        if self._asked is not None or self.protocol.is_settled:
+            return float("inf")
+        return max(self.protocol.resumes_at_s - self._now_s(), 0.0)
+
+    def keep(self) -> None:
+        """Keeps the standing, if it has changed; to be called before batches of a transaction go."""
+        if self.protocol.standing != self._kept:
+            self._keep_standing(self.protocol.standing)
+            self._kept = self.protocol.standing
+
+    def step(self) -> None:
+        """Takes an answer that has come, and sends the next request that may go."""
+        if not self._client.is_bootstrapped or not self._take():
+            return
+        now_s = self._now_s()
+        found = self.protocol.next_request(now_s)
+        self.keep()
+        if found is not None:
+            self._asked = self._ask(*found)
+
+    def _ask(self, node_id: int | None, request: Request) -> Asked:
+        """Begins a request. One that the client raises over goes again later, as if it had no answer."""
+        try:
+            return self._client.ask(node_id, request)
+        except Exception as error:
+            self.protocol.missed(NETWORK_EXCEPTION, str(error), self._now_s())
+            raise
+
+    def _take(self) -> bool:
+        """Takes the answer; False while the broker has not given it."""
+        asked = self._asked
+        if asked is None:
+            return True
+        if not asked.is_answered:
+            return False
+        self._asked = None
+        if asked.answer is not None:
+            self.protocol.answered(asked.answer, self._now_s())
+        else:
+            self.protocol.missed(asked.error_code, asked.message, self._now_s(), is_unsent=asked.is_unsent)
+        return True

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The meaning of each broker error for each request of a transaction (Kafka's TransactionManager, its handlers).
+
+Nothing here decides: `protocol` asks `fate(request, code)` and does what the answer says.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from shmaccum.sender.sinks.kafka import errors
+from shmaccum.sender.sinks.kafka.transaction.requests import (
+    AddOffsets,
+    AddPartitions,
+    AskVersion,
+    CommitOffsets,
+    EndTransaction,
+    FindCoordinator,
+    InitProducerId,
+    Request,
+)
+
+REQUEST_TIMED_OUT = errors.REQUEST_TIMED_OUT
+UNKNOWN_SERVER_ERROR = errors.UNKNOWN_SERVER_ERROR
+OFFSET_METADATA_TOO_LARGE = 12
+COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
+ILLEGAL_GENERATION = 22
+UNKNOWN_MEMBER_ID = 25
+TOPIC_AUTHORIZATION_FAILED = errors.TOPIC_AUTHORIZATION_FAILED
+GROUP_AUTHORIZATION_FAILED = 30
+CLUSTER_AUTHORIZATION_FAILED = 31
+UNSUPPORTED_VERSION = errors.UNSUPPORTED_VERSION
+UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
+INVALID_PRODUCER_ID_MAPPING = 49
+INVALID_TRANSACTION_TIMEOUT = 50
+CONCURRENT_TRANSACTIONS = 51
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+OPERATION_NOT_ATTEMPTED = 55
+UNKNOWN_PRODUCER_ID = 59
+FENCED_INSTANCE_ID = 82
+PRODUCER_FENCED = 90
+TRANSACTION_ABORTABLE = 120
+
+RETRIABLE = frozenset(
+    {
+        *(2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 80, 83, 84, 88, 89),
+        *(100, 103, 106, 122, 123),
+    }
+)
+"""Errors that pass (org.apache.kafka.common.errors.RetriableException and its subclasses, Kafka 4.1)."""
+
+
+class Fate(enum.Enum):
+    """The fate of a request, or of its transaction."""
+
+    DONE = "done"
+    RETRY = "retry"
+    """The same request again, after a pause."""
+    FIND = "find"
+    """Another broker coordinates: it is looked for, and gets the request."""
+    ABORT = "abort"
+    """The transaction can only be aborted. The next one may go well."""
+    BUMP = "bump"
+    """The same, and the producer needs a new epoch before its next transaction."""
+    FENCED = "fenced"
+    """Another producer has taken the transactional id, or the broker aborted the transaction for its time."""
+    FATAL = "fatal"
+    """The producer can do no transaction any more."""
+
+
+OF_EVERY_COORDINATOR: Mapping[int, Fate] = {
+    COORDINATOR_NOT_AVAILABLE: Fate.FIND,
+    NOT_COORDINATOR: Fate.FIND,
+    INVALID_PRODUCER_EPOCH: Fate.FENCED,
+    PRODUCER_FENCED: Fate.FENCED,
+    TRANSACTION_ABORTABLE: Fate.ABORT,
+}
+OF_A_MAPPING: Mapping[int, Fate] = {
+    **OF_EVERY_COORDINATOR,
+    UNKNOWN_PRODUCER_ID: Fate.BUMP,
+    INVALID_PRODUCER_ID_MAPPING: Fate.BUMP,
+}
+"""Those of requests that name a transaction. The coordinator may have forgotten its producer id."""
+
+FATES: Mapping[type, Mapping[int, Fate]] = {
+    FindCoordinator: {GROUP_AUTHORIZATION_FAILED: Fate.ABORT, TRANSACTION_ABORTABLE: Fate.ABORT},
+    AskVersion: OF_EVERY_COORDINATOR,
+    InitProducerId: {
+        **OF_EVERY_COORDINATOR,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Fate.ABORT,
+        CLUSTER_AUTHORIZATION_FAILED: Fate.ABORT,
+    },
+    AddPartitions: {
+        **OF_A_MAPPING,
+        TOPIC_AUTHORIZATION_FAILED: Fate.ABORT,
+        OPERATION_NOT_ATTEMPTED: Fate.ABORT,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Fate.FATAL,
+        INVALID_TXN_STATE: Fate.FATAL,
+    },
+    AddOffsets: {**OF_A_MAPPING, GROUP_AUTHORIZATION_FAILED: Fate.ABORT},
+    CommitOffsets: {
+        **OF_EVERY_COORDINATOR,
+        REQUEST_TIMED_OUT: Fate.FIND,
+        GROUP_AUTHORIZATION_FAILED: Fate.ABORT,
+        FENCED_INSTANCE_ID: Fate.ABORT,
+        UNKNOWN_MEMBER_ID: Fate.ABORT,
+        ILLEGAL_GENERATION: Fate.ABORT,
+    },
+    EndTransaction: OF_A_MAPPING,
+}
+OTHERWISE: Mapping[type, Fate] = {AddPartitions: Fate.ABORT}
+"""The fate that an error has which stands nowhere; FATAL for the other requests."""
+
+OF_A_BATCH: Mapping[int, Fate] = {
+    CLUSTER_AUTHORIZATION_FAILED: Fate.FATAL,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Fate.FATAL,
+    PRODUCER_FENCED: Fate.FENCED,
+    UNSUPPORTED_VERSION: Fate.FATAL,
+    TRANSACTION_ABORTABLE: Fate.ABORT,
+}
+"""Errors of Produce that end more than one transaction, or less than an epoch (maybeTransitionToErrorState)."""
+
+SEVERITY = (Fate.DONE, Fate.RETRY, Fate.FIND, Fate.ABORT, Fate.BUMP, Fate.FENCED, Fate.FATAL)
+
+
+def fate(request: Request, code: int) -> Fate:
+    """The fate of a request that a broker answered with an error; DONE for none."""
+    if code == 0:
+        return Fate.DONE
+    known = FATES[type(request)].get(code)
+    if known is not None:
+        return known
+    return Fate.RETRY if code in RETRIABLE else OTHERWISE.get(type(request), Fate.FATAL)
+
+
+def fate_of_batch(code: int) -> Fate:
+    """The fate of a transaction of which a batch failed for good; 0: the batch expired before it was sent."""
+    return OF_A_BATCH.get(code, Fate.BUMP)
+
+
+SENTENCES: Mapping[int, tuple[str, str]] = {
+    OFFSET_METADATA_TOO_LARGE: (
+        "OFFSET_METADATA_TOO_LARGE",
+        "the metadata of an offset are longer than the broker's offset.metadata.max.bytes",
+    ),
+    ILLEGAL_GENERATION: ("ILLEGAL_GENERATION", "the group was rebalanced: read again from its committed offsets"),
+    UNKNOWN_MEMBER_ID: ("UNKNOWN_MEMBER_ID", "the group does not know the member: read again from its offsets"),
+    GROUP_AUTHORIZATION_FAILED: ("GROUP_AUTHORIZATION_FAILED", "the user may not read the group: allow it"),
+    INVALID_TXN_STATE: ("INVALID_TXN_STATE", "the coordinator has no such transaction, or ended it otherwise"),
+    INVALID_PRODUCER_ID_MAPPING: ("INVALID_PRODUCER_ID_MAPPING", "the coordinator has forgotten the producer id"),
+    INVALID_TRANSACTION_TIMEOUT: (
+        "INVALID_TRANSACTION_TIMEOUT",
+        "the broker allows no transaction that long: shorten it, or raise the broker's transaction.max.timeout.ms",
+    ),
+    OPERATION_NOT_ATTEMPTED: ("OPERATION_NOT_ATTEMPTED", "another partition of the request was refused"),
+    FENCED_INSTANCE_ID: ("FENCED_INSTANCE_ID", "another consumer has taken the group.instance.id"),
+    INVALID_PRODUCER_EPOCH: (
+        "INVALID_PRODUCER_EPOCH",
+        "another producer has taken the transactional id, or the transaction took longer than its timeout",
+    ),
+    PRODUCER_FENCED: (
+        "PRODUCER_FENCED",
+        "another producer has taken the transactional id, or the transaction took longer than its timeout",
+    ),
+}
+"""Names and sentences of errors that a batch cannot have, or that mean something else for a transaction."""
+
+
+def sentence(code: int, detail: str = "") -> str:
+    """The error's name and sentence, and the words of the broker."""
+    if code not in SENTENCES:
+        return errors.sentence(code, detail or None)
+    name, text = SENTENCES[code]
+    return f"{name}: {text}" + (f" (broker: {detail})" if detail else "")

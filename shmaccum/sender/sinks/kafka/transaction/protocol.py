@@ -1,0 +1,593 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol of a transactional producer as a pure machine (Kafka's TransactionManager; KIP-98, 360, 447, 890).
+
+Picture::
+
+    owner (a sender, a commit)          protocol                      driver (or a test)
+      initialize() ─────────────────────> wish
+      begin() ──────────────────────────> wish      next_request(now) ──> (node, request), the standing is kept first
+      add_partitions(), add_offsets() ──> wish      answered(answer, now) <── the broker's answer
+      may_produce(place)? <────────────── state     missed(code, now) <────── no answer: a lost connection, a time-out
+      batch_failed(code) ───────────────> state
+      commit() or abort() ──────────────> wish      outcome, failure ───> owner
+
+States::
+
+    NEW ── initialize ──> READY ── begin ──> OPEN ── commit ──> COMMITTING ──> READY, outcome COMMITTED
+                            ^                 │ │ a batch or a request fails       │ it fails for good
+                            │                 │ └────────────> ABORT_ONLY <────────┤
+                            │                 │ abort             │ abort          v
+                            └─ ABORTED ── ABORTING <──────────────┘             FAILED, outcome None or UNKNOWN
+
+Rules
+    One request is in flight at a time. A coordinator is looked for first, then comes the producer id, then partitions
+    and offsets, last the end. An error means what `fates` says: the same again, another coordinator, only an abort, an
+    abort and a new epoch, or the end of this producer.
+    `standing` is everything that a successor needs. The driver keeps it before it sends the request that
+    `next_request` gives: a successor then never knows less than a broker does. The first word of a transaction to a
+    broker (`is_known`) and of its end (`is_end_sent`) are in the standing before they are on the wire.
+    With transaction.version 2 (KIP-890) Produce and TxnOffsetCommit add partitions and groups by themselves, and the
+    end gives the next epoch, at times the next producer id. With version 1 an error that loses sequences asks for a
+    new epoch (KIP-360) before the next transaction.
+    Offsets are not in the standing. Their owner keeps them, and gives them to a successor that is OPEN or COMMITTING
+    before it asks for the next request. Partitions and groups may be left out of a standing that is kept: a successor
+    adds them again, and the coordinator has each once.
+
+Deaths
+    ====================================  ============================================================================
+    a death of the owner                  its successor, made with the standing that was kept
+    ====================================  ============================================================================
+    before a producer id was kept         asks for one; the coordinator raises the epoch, and aborts what was open
+    while a new epoch was asked for       asks with the former one: the coordinator knows this question (KIP-360)
+    while partitions were added           adds them again: the coordinator has each once
+    while offsets were committed          gets them from its owner, and commits them again
+    OPEN, batches in flight               goes on: batches keep their producer id, epoch and sequence
+    COMMITTING, the end was not sent      sends it
+    COMMITTING, the end may have arrived  sends it again: the coordinator answers as the first time
+    ====================================  ============================================================================
+
+The outcome of a commit is UNKNOWN when an end may have arrived, and the coordinator then refuses for good: it was
+fenced, or has forgotten the transaction. Nobody can tell then from the coordinator whether it committed.
+
+The clock is an argument, in seconds, of any origin.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, final
+
+from shmaccum.common.format.group_offsets import GroupMember, OffsetToCommit
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.sender.sinks.kafka.transaction.fates import (
+    CONCURRENT_TRANSACTIONS,
+    COORDINATOR_NOT_AVAILABLE,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    OPERATION_NOT_ATTEMPTED,
+    SEVERITY,
+    UNKNOWN_PRODUCER_ID,
+    UNKNOWN_SERVER_ERROR,
+    UNSUPPORTED_VERSION,
+    Fate,
+    fate,
+    fate_of_batch,
+    sentence,
+)
+from shmaccum.sender.sinks.kafka.transaction.requests import (
+    NO_PRODUCER,
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    AskVersion,
+    CommitOffsets,
+    Coordinator,
+    CoordinatorKind,
+    EndTransaction,
+    FindCoordinator,
+    InitProducerId,
+    Producer,
+    Request,
+)
+
+IMPLICIT = 2
+"""The transaction.version from which on brokers add partitions by themselves."""
+FIRST_ADD_BACKOFF_S, FIRST_ADD_BACKOFF_MAX_S = 0.0025, 0.02
+"""The former transaction is about to be complete. The first partition asks again soon, and then at Java's pace."""
+BACKOFF_FACTOR_MAX = 10
+PATIENCE_COUNT = 5
+"""A request that was answered with a passing error so many times in a row has a trouble that people are told."""
+
+
+class State(enum.IntEnum):
+    """The state of a producer; the numbers may be kept."""
+
+    NEW = 0
+    READY = 1
+    OPEN = 2
+    ABORT_ONLY = 3
+    COMMITTING = 4
+    ABORTING = 5
+    FAILED = 6
+
+
+class Outcome(enum.IntEnum):
+    """How a transaction ended; the numbers may be kept."""
+
+    COMMITTED = 1
+    ABORTED = 2
+    UNKNOWN = 3
+
+
+class Failure(NamedTuple):
+    """The reason of ABORT_ONLY or FAILED."""
+
+    fate: Fate
+    error_code: int
+    """Kafka's number of the error."""
+    message: str
+    """A sentence for people."""
+
+
+class Standing(NamedTuple):
+    """Everything about a producer and its transaction that a successor needs."""
+
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = NO_PRODUCER
+    state: State = State.NEW
+    version: int = 1
+    """The transaction.version that the transaction began with."""
+    is_known: bool = False
+    """A broker may know of the transaction, so its end has to be sent."""
+    is_confirmed: bool = False
+    """The coordinator has confirmed a partition or a group."""
+    is_end_sent: bool = False
+    """The end may have reached the coordinator."""
+    needs_epoch: bool = False
+    """The next transaction needs another epoch than this."""
+    partitions: frozenset[TopicPartition] = frozenset()
+    """The coordinator has them."""
+    groups: frozenset[str] = frozenset()
+    """The coordinator has them."""
+    outcome: Outcome | None = None
+    """How the last transaction ended; None before the first one, and while one is open."""
+
+
+@final
+class TransactionProtocol:
+    """One transactional producer. The interface stands at the head of this module.
+
+    Args:
+        transactional_id: the name by which brokers know it.
+        timeout_ms: the coordinator aborts a transaction that is open for so long.
+        standing: that of the predecessor; a new producer has none.
+        retry_backoff_ms: the pause before a request is sent again; it grows with each time, tenfold at most.
+
+    Attributes:
+        standing: to be kept whenever it has changed, before the next request is sent.
+        failure: why nothing but an abort is possible, or nothing at all; of an `initialize` that was refused, too.
+    """
+
+    def __init__(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        standing: Standing = Standing(),  # noqa: B008 - immutable
+        *,
+        retry_backoff_ms: int = 100,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.standing = standing
+        self.failure: Failure | None = None
+        self._timeout_ms = timeout_ms
+        self._backoff_s = retry_backoff_ms / 1000
+        self._coordinator = Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
+        self._nodes: dict[Coordinator, int] = {}
+        self._version: int | None = None
+        self._is_wanted = standing.state is not State.NEW
+        self._new_partitions: set[TopicPartition] = set()
+        self._offsets: dict[GroupMember, dict[TopicPartition, OffsetToCommit]] = {}
+        self._asked: Request | None = None
+        self._not_before_s = float("-inf")
+        self._miss_count = 0
+        self._trouble = ""
+        self._is_end_open = standing.is_end_sent
+
+    def __repr__(self) -> str:
+        standing = self.standing
+        return (
+            f"<TransactionProtocol {self.transactional_id} {standing.state.name} "
+            f"{standing.producer_id}/{standing.producer_epoch}>"
+        )
+
+    # --- facts
+
+    @property
+    def producer(self) -> Producer:
+        """The names of the producer."""
+        return Producer(self.transactional_id, self.standing.producer_id, self.standing.producer_epoch)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the last transaction ended; None before the first one, and while one is open."""
+        return self.standing.outcome
+
+    @property
+    def is_ready(self) -> bool:
+        """True when `begin` may be called."""
+        is_initialized = self.standing.state is State.READY and not self.standing.needs_epoch
+        return is_initialized and self._version is not None and self.failure is None
+
+    @property
+    def is_settled(self) -> bool:
+        """True when nothing that was wished for is left to be done."""
+        return self._asked is None and self._wish() is None
+
+    @property
+    def is_implicit(self) -> bool:
+        """True when brokers add the partitions of this transaction by themselves; Produce has version 12 or more then.
+
+        Without it, Produce has version 11 at most.
+        """
+        return self.standing.version >= IMPLICIT
+
+    @property
+    def resumes_at_s(self) -> float:
+        """The time before which `next_request` gives nothing."""
+        return self._not_before_s
+
+    def take_trouble(self) -> str:
+        """Why a request goes again and again, once for each answer; empty: there is nothing new to tell."""
+        trouble, self._trouble = self._trouble, ""
+        return trouble
+
+    def may_produce(self, place: TopicPartition) -> bool:
+        """True when batches of the transaction may go to the partition: the coordinator has it.
+
+        After a failed request the batches of partitions that the coordinator has may still go, until the abort.
+        """
+        standing = self.standing
+        return standing.state in {State.OPEN, State.ABORT_ONLY} and place in standing.partitions
+
+    # --- wishes
+
+    def initialize(self) -> None:
+        """Asks for a producer id, unless there is one. A call after a refusal tries again."""
+        if not self._is_wanted:
+            self._is_wanted = True
+            self.failure = None
+
+    def begin(self) -> None:
+        """Opens a transaction.
+
+        Raises:
+            InvalidArgumentError: the producer is not ready.
+        """
+        if not self.is_ready:
+            raise self._out_of_order("begin a transaction")
+        assert self._version is not None
+        self._change(state=State.OPEN, version=self._version, outcome=None)
+
+    def add_partitions(self, places: Iterable[TopicPartition]) -> None:
+        """Says that batches will go to these partitions; those that are added already cost nothing.
+
+        Raises:
+            InvalidArgumentError: no transaction is open, or it can only be aborted.
+        """
+        new = set(places) - self.standing.partitions
+        if not new:
+            return
+        if self.standing.state is not State.OPEN:
+            raise self._out_of_order("add partitions")
+        if self.is_implicit:
+            self._change(is_known=True, partitions=self.standing.partitions | new)
+        else:
+            self._new_partitions |= new
+
+    def add_offsets(self, member: GroupMember, offsets: Mapping[TopicPartition, OffsetToCommit]) -> None:
+        """Commits offsets of a group with the transaction.
+
+        Raises:
+            InvalidArgumentError: as `add_partitions`.
+        """
+        if self.standing.state not in {State.OPEN, State.COMMITTING} or self.standing.is_end_sent:
+            raise self._out_of_order("commit offsets")
+        if offsets:
+            self._offsets.setdefault(member, {}).update(offsets)
+
+    def has_offsets_of(self, member: GroupMember) -> bool:
+        """True while offsets of a member are to be committed."""
+        return member in self._offsets
+
+    def batch_failed(self, error_code: int, message: str) -> None:
+        """Tells that a batch of the transaction failed for good. It can only be aborted then.
+
+        Args:
+            error_code: Kafka's number of the error; 0: the batch expired.
+            message: for people.
+        """
+        if self.standing.state in {State.OPEN, State.ABORT_ONLY}:
+            self._fail(Failure(fate_of_batch(error_code), error_code, message))
+
+    def commit(self) -> None:
+        """Commits: every batch is acked. The offsets that were added go first.
+
+        Raises:
+            InvalidArgumentError: no transaction is open, or it can only be aborted.
+        """
+        if self.standing.state is not State.OPEN:
+            raise self._out_of_order("commit")
+        self._change(state=State.COMMITTING)
+        self._new_partitions.clear()  # no batch went there
+        self._maybe_end()
+
+    def abort(self) -> None:
+        """Aborts: no batch is in flight.
+
+        Raises:
+            InvalidArgumentError: no transaction is open, or it is being committed.
+        """
+        if self.standing.state not in {State.OPEN, State.ABORT_ONLY}:
+            raise self._out_of_order("abort")
+        self._change(state=State.ABORTING)
+        self._new_partitions.clear()
+        self._offsets.clear()
+        self._maybe_end()
+
+    def _out_of_order(self, what: str) -> InvalidArgumentError:
+        reason = f": {self.failure.message}" if self.failure is not None else ""
+        return InvalidArgumentError(
+            f"{self.transactional_id} cannot {what}, its state is {self.standing.state.name}{reason}"
+        )
+
+    def _maybe_end(self) -> None:
+        """A transaction of which no broker knows ends here."""
+        if not self.standing.is_known and not self._offsets:
+            self._ended(Outcome.COMMITTED if self.standing.state is State.COMMITTING else Outcome.ABORTED)
+
+    # --- requests
+
+    def next_request(self, now_s: float) -> tuple[int | None, Request] | None:
+        """The next request and the node that it goes to, None for any broker; None while there is nothing to send.
+
+        The driver keeps `standing` before it sends the request, and tells `answered` or `missed` of it.
+        """
+        if self._asked is not None or now_s < self._not_before_s or (wish := self._wish()) is None:
+            return None
+        coordinator = self._coordinator_of(wish)
+        if coordinator is not None and coordinator not in self._nodes:
+            wish, coordinator = FindCoordinator(coordinator), None
+        self._asked = wish
+        if isinstance(wish, (AddPartitions, AddOffsets, CommitOffsets)):
+            self._change(is_known=True)
+        elif isinstance(wish, EndTransaction):
+            self._change(is_end_sent=True)
+        return None if coordinator is None else self._nodes[coordinator], wish
+
+    def _wish(self) -> Request | None:
+        state = self.standing.state
+        if state is State.FAILED or not self._is_wanted:
+            return None
+        if state is State.NEW or (state is State.READY and self.standing.needs_epoch):
+            return InitProducerId(self.producer, self._timeout_ms)
+        if state is State.READY:
+            return AskVersion() if self._version is None else None
+        if state is State.OPEN and self._new_partitions:
+            return AddPartitions(self.producer, tuple(sorted(self._new_partitions)))
+        if state in {State.OPEN, State.COMMITTING} and self._offsets:
+            return self._wish_of_offsets(next(iter(self._offsets)))
+        if state in {State.COMMITTING, State.ABORTING}:
+            return EndTransaction(self.producer, state is State.COMMITTING, self.standing.version)
+        return None
+
+    def _wish_of_offsets(self, member: GroupMember) -> Request:
+        if not self.is_implicit and member.group not in self.standing.groups:
+            return AddOffsets(self.producer, member.group)
+        offsets = tuple(sorted(self._offsets[member].items()))
+        return CommitOffsets(self.producer, member, offsets, self.standing.version)
+
+    def _coordinator_of(self, request: Request) -> Coordinator | None:
+        if isinstance(request, CommitOffsets):
+            return Coordinator(CoordinatorKind.GROUP, request.member.group)
+        return None if isinstance(request, FindCoordinator) else self._coordinator
+
+    # --- answers
+
+    def answered(self, answer: Answer, now_s: float) -> None:
+        """Takes the answer to the request in flight."""
+        request = self._take_asked()
+        codes = _codes(request, answer)
+        codes = [code for code in codes if code not in {0, OPERATION_NOT_ATTEMPTED}] or codes
+        worst = max(codes, key=lambda code: SEVERITY.index(fate(request, code)))
+        self._note_parts(request, answer)
+        found = fate(request, worst)
+        if found is Fate.DONE:
+            self._miss_count = 0
+            self._not_before_s = float("-inf")
+            self._done(request, answer)
+        elif found in {Fate.RETRY, Fate.FIND}:
+            if self._miss_count >= PATIENCE_COUNT and worst != CONCURRENT_TRANSACTIONS:
+                self._trouble = sentence(worst, answer.message)
+            self._again(
+                request, worst, now_s, is_lost=found is Fate.FIND, is_unchanged=worst == CONCURRENT_TRANSACTIONS
+            )
+        else:
+            self._refused(request, Failure(found, worst, sentence(worst, answer.message)))
+
+    def missed(self, error_code: int, message: str, now_s: float, *, is_unsent: bool = False) -> None:
+        """Tells that the request in flight has no answer.
+
+        Args:
+            error_code: Kafka's number for the reason.
+            message: for people.
+            is_unsent: no broker can have got it.
+        """
+        request = self._take_asked()
+        if error_code == UNSUPPORTED_VERSION:
+            self._refused(request, Failure(Fate.FATAL, error_code, message))
+        else:
+            self._again(request, error_code, now_s, is_lost=True, is_unchanged=is_unsent)
+
+    def _take_asked(self) -> Request:
+        assert self._asked is not None, "no request is in flight"
+        asked, self._asked = self._asked, None
+        return asked
+
+    def _again(self, request: Request, error_code: int, now_s: float, *, is_lost: bool, is_unchanged: bool) -> None:
+        """The request goes again after a pause, at once only in the next round.
+
+        Args:
+            is_unchanged: the coordinator did nothing for the request, for certain. Kafka's says so when a former
+                transition is under way. Other answers may come behind its write (TransactionStateManager).
+        """
+        if isinstance(request, EndTransaction):
+            self._is_end_open |= not is_unchanged
+            self._change(is_end_sent=self._is_end_open)
+        if is_lost and (coordinator := self._coordinator_of(request)) is not None:
+            self._nodes.pop(coordinator, None)
+            if coordinator == self._coordinator:
+                self._version = None
+        is_first = isinstance(request, AddPartitions) and not self.standing.partitions
+        if is_first and error_code == CONCURRENT_TRANSACTIONS:
+            pause_s = min(FIRST_ADD_BACKOFF_S * 2**self._miss_count, FIRST_ADD_BACKOFF_MAX_S, self._backoff_s)
+        else:
+            pause_s = self._backoff_s * min(2**self._miss_count, BACKOFF_FACTOR_MAX)
+        self._not_before_s = now_s + pause_s
+        self._miss_count = min(self._miss_count + 1, BACKOFF_FACTOR_MAX)
+
+    def _note_parts(self, request: Request, answer: Answer) -> None:
+        """Offsets that were taken do not go again, also where others were not."""
+        if not isinstance(request, CommitOffsets):
+            return
+        pending = self._offsets.get(request.member, {})
+        for place, offset in request.offsets:
+            if answer.error_codes.get(place) == 0 and pending.get(place) == offset:
+                del pending[place]
+        if not pending:
+            self._offsets.pop(request.member, None)
+
+    def _done(self, request: Request, answer: Answer) -> None:
+        if isinstance(request, FindCoordinator):
+            self._nodes[request.coordinator] = answer.node_id
+        elif isinstance(request, AskVersion):
+            self._version = answer.version
+        elif isinstance(request, InitProducerId):
+            self._initialized(answer)
+        elif isinstance(request, AddPartitions):
+            self._new_partitions -= set(request.places)
+            self._change(is_confirmed=True, partitions=self.standing.partitions | set(request.places))
+        elif isinstance(request, AddOffsets):
+            self._change(is_confirmed=True, groups=self.standing.groups | {request.group})
+        elif isinstance(request, EndTransaction):
+            self._take_epoch(answer)
+            self._ended(Outcome.COMMITTED if request.is_commit else Outcome.ABORTED)
+
+    def _initialized(self, answer: Answer) -> None:
+        self.failure = None
+        self.standing = Standing(answer.producer_id, answer.producer_epoch, State.READY, outcome=self.outcome)
+
+    def _take_epoch(self, answer: Answer) -> None:
+        """From version 2 on the end answers with the names of the next transaction."""
+        if answer.producer_id >= 0 and answer.producer_epoch >= 0:
+            self._change(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+        elif self.is_implicit:
+            self._change(needs_epoch=True)
+
+    def _ended(self, outcome: Outcome) -> None:
+        standing = self.standing
+        self.failure = None
+        self._is_end_open = False
+        self.standing = Standing(
+            standing.producer_id,
+            standing.producer_epoch,
+            State.READY,
+            needs_epoch=standing.needs_epoch,
+            outcome=outcome,
+        )
+
+    # --- failures
+
+    def _refused(self, request: Request, failure: Failure) -> None:
+        """A request failed for good, and with it the transaction, or the producer."""
+        is_mapping_lost = failure.error_code in {UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_ID_MAPPING}
+        if isinstance(request, EndTransaction) and self._is_empty and failure.error_code == INVALID_TXN_STATE:
+            self._ended(Outcome.COMMITTED if request.is_commit else Outcome.ABORTED)
+        elif failure.fate in {Fate.FENCED, Fate.FATAL}:
+            self._fail(failure)
+        elif self.standing.state in {State.NEW, State.READY}:
+            self._is_wanted = False
+            self.failure = failure
+        elif isinstance(request, EndTransaction):
+            self._end_refused(request, failure, is_mapping_lost=is_mapping_lost)
+        else:
+            if is_mapping_lost:
+                self._change(is_known=False)  # the coordinator has forgotten the producer, and has nothing to end
+            self._fail(failure)
+
+    @property
+    def _is_empty(self) -> bool:
+        """True when the coordinator has confirmed nothing of the transaction: its end may find nothing to end."""
+        return not self.is_implicit and not self.standing.is_confirmed
+
+    def _end_refused(self, request: EndTransaction, failure: Failure, *, is_mapping_lost: bool) -> None:
+        """A commit that may have arrived before is never taken for an abort."""
+        if request.is_commit and self._is_end_open:
+            self._fail(failure._replace(fate=Fate.FATAL))
+        elif request.is_commit:
+            self._change(is_end_sent=False, is_known=not is_mapping_lost)
+            self._fail(failure)
+        elif is_mapping_lost:
+            self._change(needs_epoch=True)
+            self._ended(Outcome.ABORTED)
+        else:
+            self._fail(failure._replace(fate=Fate.FATAL))
+
+    def _fail(self, failure: Failure) -> None:
+        if failure.fate in {Fate.FENCED, Fate.FATAL}:
+            self._fail_for_good(failure)
+            return
+        standing = self.standing
+        is_raised = self.is_implicit and standing.is_known  # by the end of every transaction, from version 2 on
+        if failure.fate is Fate.BUMP and not is_raised:
+            self._change(needs_epoch=True)
+        if standing.state is not State.ABORTING:
+            self._change(state=State.ABORT_ONLY)
+            self.failure = self.failure or failure
+        self._new_partitions.clear()
+        self._offsets.clear()
+
+    def _fail_for_good(self, failure: Failure) -> None:
+        """A transaction that was open is never committed now, unless its commit may have arrived."""
+        state, outcome = self.standing.state, self.outcome
+        if state is State.COMMITTING and self._is_end_open:
+            outcome = Outcome.UNKNOWN
+        elif state not in {State.NEW, State.READY}:
+            outcome = Outcome.ABORTED
+        self._change(state=State.FAILED, outcome=outcome)
+        self.failure = failure
+
+    def _change(self, **changed: object) -> None:
+        self.standing = self.standing._replace(**changed)  # type: ignore[arg-type]
+
+
+def _codes(request: Request, answer: Answer) -> list[int]:
+    """All error codes of an answer. A partition that the broker left out goes again."""
+    codes = [answer.error_code or _nonsense(request, answer)]
+    if answer.error_code == 0 and isinstance(request, (AddPartitions, CommitOffsets)):
+        places = request.places if isinstance(request, AddPartitions) else [place for place, _ in request.offsets]
+        codes += [answer.error_codes.get(place, LEFT_OUT) for place in places]
+    return codes
+
+
+def _nonsense(request: Request, answer: Answer) -> int:
+    """The error of an answer that tells of success and names nobody; 0 of any other."""
+    if isinstance(request, FindCoordinator) and answer.node_id < 0:
+        return COORDINATOR_NOT_AVAILABLE
+    is_nameless = answer.producer_id < 0 or answer.producer_epoch < 0
+    return UNKNOWN_SERVER_ERROR if isinstance(request, InitProducerId) and is_nameless else 0
+
+
+LEFT_OUT = 7
+"""The error of a partition that an answer does not name: REQUEST_TIMED_OUT, which is tried again."""

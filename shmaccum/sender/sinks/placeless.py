@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part that ``memory:`` and ``null:`` share: no place behind the colon, and partitions by decree."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from shmaccum.config import PlacelessSinkOptions
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.sender.sinks.sink import SinkHost, SynchronousSink
+
+
+class PlacelessSink(SynchronousSink):
+    """A sink that is nowhere but in this process.
+
+    Args:
+        place: empty.
+        options: those of `PlacelessSinkOptions`.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, place: str = "", **options: Any) -> None:
+        super().__init__()
+        if place:
+            raise InvalidArgumentError(f"{self.kind}: has no place, so {place!r} means nothing: leave it out")
+        self.name = f"{self.kind}:"
+        self._partition_count = PlacelessSinkOptions.parse(options).partitions
+
+    def open(self, host: SinkHost) -> None:
+        """Nothing to open."""
+
+    def partition_count(self, topic: str) -> int:  # noqa: ARG002 - the same for each
+        return self._partition_count

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A keeper starts a sender in a process of its own. It knows neither the producer's folder nor the sender's.
+
+::
+
+    keeper         the thread that starts a sender again when it died
+    start          a sender for each process that needs one; `ensure_sender`
+    inheritance    the folders and the umask that a sender's process gets
+    kept_producer  the public `Producer`; if a sink is given, it has a keeper, too
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shmaccum.supervisor.keeper import SenderKeeper
+    from shmaccum.supervisor.start import IDLE_EXIT_DEFAULT, Recipe, ensure_sender
+
+__all__ = ["IDLE_EXIT_DEFAULT", "Recipe", "SenderKeeper", "ensure_sender"]
+
+_HOMES = {"SenderKeeper": "keeper", "IDLE_EXIT_DEFAULT": "start", "Recipe": "start", "ensure_sender": "start"}
+
+
+def __getattr__(name: str) -> Any:
+    """A name of a module, which is imported when it is first asked for: a producer without a sink needs none."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value

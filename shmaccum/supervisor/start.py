@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sender for each process that needs one: starts it in a process of its own when the arena has none.
+
+Any number of processes may ask at once; exactly one of them starts a sender. They elect it by a lock on the arena's
+file (flock, which nothing else uses there). The elected process holds the lock until the sender has the role or has
+died, and lets go of it by dying. A child that it forks meanwhile lets go at once: the lock belongs to both.
+
+The sender's process is a daemon (`shmaccum.sender.daemon`): a session of its own, no child of ours, its standard
+streams null or a log file. Paths of the caller are made absolute, because a daemon works in ``/``. A pipe tells when it
+has begun: its other end is the sender's standard output, which is closed then, or with its death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from shmaccum.arena import DEFAULT_MODE, Arena
+from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.file import ArenaFile
+from shmaccum.arena.removal import has_lost_its_name, tell_removal
+from shmaccum.arena.sender_state import sender_state
+from shmaccum.common import clock
+from shmaccum.config import SenderOptions, command_line_value
+from shmaccum.config.secret import Secret
+from shmaccum.exceptions import SenderNotStartedError
+from shmaccum.sender.sinks.names import expect_sink, name_in_arena, one_spelling, split_url
+from shmaccum.supervisor.inheritance import daemon_path, daemon_umask, package_root
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from shmaccum.config.dicts import SenderOptionsDict
+
+ELECTION_SLICE_S = 0.005
+START_TIMEOUT_S = 30.0
+SPAWN_TIMEOUT_MIN_S = 1.0
+IDLE_EXIT_DEFAULT = "60s"
+REASON_SIZE_MAX = 4096
+DAEMON = os.path.join("shmaccum", "sender", "daemon.py")
+PLACES = ("log:", "file:")
+"""The beginnings of option values that go on with a path."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The sink and the options that a sender is started with.
+
+    Attributes:
+        sink: as `open_sink` takes it, whatever folder the starting process is in.
+        options: those of `SenderOptions`, as they were given.
+        sink_options: those of the sink.
+        log_path: the sender's log is appended here; None: only the arena's error log has what it reports.
+        secrets: options of the sink that no command line and no environment may have. The sender reads them from its
+            standard input.
+
+    Raises:
+        InvalidArgumentError: an option is wrong, or a password is neither ``env:NAME`` nor ``file:PATH``: the sender's
+            command line would show it.
+    """
+
+    sink: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sink_options: Mapping[str, Any] = field(default_factory=dict)
+    log_path: str | os.PathLike[str] | None = None
+    secrets: Mapping[str, Secret] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        SenderOptions.parse(self.options)
+        split_url(self.sink)
+        object.__setattr__(self, "sink", _absolute("", self.sink))
+        for name in ("options", "sink_options"):
+            given = getattr(self, name).items()
+            object.__setattr__(self, name, {key: _absolute(key, value) for key, value in given if value is not None})
+
+    @property
+    def sink_name(self) -> bytes:
+        """The name that the arena has for this sink."""
+        return name_in_arena(one_spelling(self.sink))
+
+    @property
+    def replace_stalled_ms(self) -> int | None:
+        """For the keeper: after how long a sender without a sign of life is killed; None: never."""
+        return SenderOptions.parse(self.options).replace_stalled_ms
+
+    def command(self, arena: Arena) -> list[str]:
+        """The command line of the sender's process."""
+        return [
+            _interpreter(),
+            "-I",
+            os.path.join(package_root(), DAEMON),
+            arena.name,
+            f"--sink={self.sink}",
+            f"--mode={arena.mode:o}",
+            *([] if arena.group is None else [f"--group={arena.group}"]),
+            *(f"--set={name}={value}" for name, value in self.options.items()),
+            *(f"--sink-set={name}={command_line_value(name, value)}" for name, value in self.sink_options.items()),
+            *([] if self.log_path else ["--no-log"]),
+        ]
+
+
+def _absolute(name: str, value: Any) -> Any:
+    """The value of an option of the daemon, with an absolute path where it has a relative one.
+
+    Raises:
+        InvalidArgumentError: the option is a secret, and the value is the secret itself.
+    """
+    text = command_line_value(name, value)
+    for kind in PLACES:
+        if text.startswith(kind) and text != kind:
+            return kind + os.path.abspath(text[len(kind) :])
+    is_path = name.replace(".", "_").endswith("file") and text not in {"", "none"}
+    return os.path.abspath(text) if is_path else value
+
+
+def ensure_sender(
+    arena: Arena | str | os.PathLike[str],
+    sink: str,
+    *,
+    mode: int = DEFAULT_MODE,
+    idle_exit: str | int | None = IDLE_EXIT_DEFAULT,
+    log_path: str | os.PathLike[str] | None = None,
+    timeout_s: float = START_TIMEOUT_S,
+    sink_options: Mapping[str, Any] | None = None,
+    **options: Unpack[SenderOptionsDict],
+) -> bool:
+    """Comes back when the arena has a sender. True when this call has started it.
+
+    An arena has one sender and one sink: one that lives and delivers elsewhere is an error. Nothing here starts the
+    sender again when it dies: ``Producer(arena, sink=...)`` does.
+
+    Args:
+        arena: attached, or a name or path to attach to for the time of this call.
+        sink: as `open_sink` takes it; a relative path is relative to this process's folder.
+        mode: as `Arena.attach` takes it, for an arena that is given by name.
+        idle_exit: the sender leaves when for so long there was nothing to send and nobody attached; None: never.
+        log_path: the sender's log is appended here; None: only the arena's error log has what it reports.
+        timeout_s: how long to wait.
+        sink_options: those of the sink.
+        options: those of `SenderOptions`; its ``idle_exit_ms`` goes before `idle_exit`.
+
+    Raises:
+        SenderNotStartedError: it could not begin, with its reason; or it took too long; or the arena's creator said
+            that somebody else keeps its sender, and there is none.
+        InvalidArgumentError: an option is wrong, or a password is neither ``env:NAME`` nor ``file:PATH``: the sender's
+            command line would show it.
+        OtherSinkError: the sender that lives delivers to another sink.
+        ArenaRemovedError: the arena was removed since the caller attached to it.
+        ArenaError: the arena cannot be attached to.
+    """
+    is_told = idle_exit is None or "idle_exit_ms" in {name.replace(".", "_") for name in options}
+    given = {**options} if is_told else {**options, "idle_exit_ms": idle_exit}
+    recipe = Recipe(sink, given, sink_options or {}, log_path)
+    deadline_s = clock.monotonic() + timeout_s
+    with _attached(arena, mode) as attached:
+        return ensure(attached, recipe, deadline_s)
+
+
+def ensure(arena: Arena, recipe: Recipe, deadline_s: float) -> bool:
+    """As `ensure_sender`, which has the errors; the deadline is on the clock of time.monotonic()."""
+    if has_lost_its_name(arena):
+        raise tell_removal(arena)  # a sender that is started by that name would serve another arena
+    with _elected(arena, deadline_s) as is_elected:
+        if is_elected:
+            _refuse_external(arena)
+            start(arena, recipe, deadline_s)
+    _wait_for_sink(arena, recipe, deadline_s)
+    return is_elected
+
+
+def _refuse_external(arena: Arena) -> None:
+    if arena.has_external_sender:
+        raise SenderNotStartedError(
+            f"the arena {arena.name} has no sender, and its creator said that somebody else keeps it "
+            "(external_sender): start that one, for example by its systemd unit"
+        )
+
+
+@contextlib.contextmanager
+def _attached(arena: Arena | str | os.PathLike[str], mode: int) -> Iterator[Arena]:
+    """Somebody's arena stays open; one that is given by name is let go of at the end."""
+    if isinstance(arena, Arena):
+        yield arena
+        return
+    with Arena.attach(arena, mode=mode) as attached:
+        yield attached
+
+
+# --- election
+
+_elections: set[int] = set()
+"""Descriptors with which this process takes part."""
+
+
+@contextlib.contextmanager
+def _elected(arena: Arena, deadline_s: float) -> Iterator[bool]:
+    """True for the one process that is to start a sender; False when there is one."""
+    with _election(arena) as descriptor:
+        yield _wait_for_election(arena, descriptor, deadline_s)
+
+
+@contextlib.contextmanager
+def elected_at_once(arena: Arena) -> Iterator[bool]:
+    """True for the one process that is to start a sender; False when another one is about it, or there is one."""
+    with _election(arena) as descriptor:
+        yield _try_lock(descriptor) and not arena.native.sender_is_alive
+
+
+@contextlib.contextmanager
+def _election(arena: Arena) -> Iterator[int]:
+    descriptor = _open_to_lock(arena)
+    _elections.add(descriptor)
+    try:
+        yield descriptor
+    finally:
+        if descriptor in _elections:  # not so in the child of a fork
+            _elections.remove(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also where a child has not let go yet
+            os.close(descriptor)
+
+
+def _open_to_lock(arena: Arena) -> int:
+    """A descriptor of the arena's file that has nothing to do with the arena's own."""
+    with ArenaFile.parse(arena.name).open(read_only=True, mode_max=arena.mode) as descriptors:
+        try:
+            return os.dup(descriptors.lock)
+        finally:
+            descriptors.close()
+
+
+def _wait_for_election(arena: Arena, descriptor: int, deadline_s: float) -> bool:
+    while not arena.native.sender_is_alive:
+        if _try_lock(descriptor):
+            return not arena.native.sender_is_alive
+        if clock.monotonic() >= deadline_s:
+            raise SenderNotStartedError(
+                f"another process is starting a sender of {arena.name} and does not finish. {sender_state(arena)}"
+            )
+        time.sleep(ELECTION_SLICE_S)
+    return False
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _let_go_in_child() -> None:
+    """The lock of a parent that is killed would otherwise live on in its children."""
+    while _elections:
+        os.close(_elections.pop())
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+# --- its sink
+
+
+def _wait_for_sink(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
+    """The sender that has the role now has to name its sink: the one that was started may have come second."""
+    while not expect_sink(arena, recipe.sink_name) and arena.native.sender_is_alive:
+        if clock.monotonic() >= deadline_s:
+            raise SenderNotStartedError(f"the sender of {arena.name} did not say in time where it delivers")
+        time.sleep(ELECTION_SLICE_S)
+
+
+# --- start
+
+
+def start(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
+    """Starts a sender and waits until it has the role and its sink is open; for the elected process.
+
+    Raises:
+        SenderNotStartedError: it could not begin, with its reason; or it took too long.
+    """
+    with _log_file(recipe.log_path) as log:
+        begins_at = log.seek(0, os.SEEK_END)
+        reader = _spawn(arena, recipe, log, deadline_s)
+        try:
+            is_closed = bool(wait_readable([reader], max(deadline_s - clock.monotonic(), 0)))
+        finally:
+            os.close(reader)
+        if arena.native.sender_is_alive:
+            return
+        if not is_closed:
+            raise SenderNotStartedError(f"the sender of {arena.name} did not begin in time")
+        raise SenderNotStartedError(f"the sender of {arena.name} could not begin: {_reason(log, begins_at)}")
+
+
+def _interpreter() -> str:
+    """The program that runs Python. In a server that embeds it, such as uWSGI, ``sys.executable`` is the server."""
+    program = sys.executable or ""  # a program that embeds Python may have none
+    if Path(program).name.startswith("py"):
+        return program
+    names = (f"python{sys.version_info.major}.{sys.version_info.minor}", "python3", "python")
+    places = (Path(sys.exec_prefix, "bin", name) for name in names)
+    return next((str(place) for place in places if place.is_file()), program or "python3")
+
+
+@contextlib.contextmanager
+def _log_file(log_path: str | os.PathLike[str] | None) -> Iterator[IO[bytes]]:
+    """The file that the daemon writes its log to. Without a path it has no name and goes with the daemon."""
+    if log_path is None:
+        with tempfile.TemporaryFile() as log:
+            yield log
+    else:
+        with Path(log_path).open("ab+") as log:
+            yield log
+
+
+def _spawn(arena: Arena, recipe: Recipe, log: IO[bytes], deadline_s: float) -> int:
+    """Starts the daemon; returns the pipe to wait on.
+
+    The process that is started here ends at once: it forks the daemon, which nobody has to wait for.
+
+    Raises:
+        SenderNotStartedError: no process could be started.
+    """
+    given = {
+        "root": package_root(),
+        "path": daemon_path(),
+        "umask": daemon_umask(arena.mode),
+        "secrets": {name: secret.reveal() for name, secret in recipe.secrets.items()},
+    }
+    reader, writer = os.pipe()
+    try:
+        subprocess.run(
+            recipe.command(arena),
+            input=json.dumps(given).encode(),
+            stdout=writer,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+            timeout=max(deadline_s - clock.monotonic(), SPAWN_TIMEOUT_MIN_S),
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        os.close(reader)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SenderNotStartedError(
+            f"no process could be started for the sender of {arena.name}: {reason}. Look for limits of processes and "
+            "memory (ulimit -u, pids.max, free)"
+        ) from error
+    except BaseException:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+    return reader
+
+
+def _reason(log: IO[bytes], begins_at: int) -> str:
+    """The last line it wrote."""
+    end = log.seek(0, os.SEEK_END)
+    log.seek(max(begins_at, end - REASON_SIZE_MAX))
+    lines = log.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it ended without a word"

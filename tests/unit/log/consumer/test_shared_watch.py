@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All consumers of a process share one instance of inotify, and each hears of its own files."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shmaccum.log.consumer.news import News
+from shmaccum.log.files.log_watch import LogWatch
+from tests.support.processes import WATCHDOG_S, wait_until
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[str]:
+    """Three folders."""
+    found = [tmp_path / name for name in "abc"]
+    for folder in found:
+        folder.mkdir()
+    return [os.fspath(folder) for folder in found]
+
+
+@pytest.fixture
+def news(folders: list[str]) -> Iterator[list[News]]:
+    """One for each folder."""
+    made = [News() for _ in folders]
+    for one, folder in zip(made, folders, strict=True):
+        one.watch([folder])
+        assert one.has_watch
+    yield made
+    for one in made:
+        if not one.is_closed:
+            one.close()
+
+
+def change(folder: str) -> None:
+    Path(folder, "file").write_bytes(b"x")
+
+
+def instance_count() -> int:
+    """The instances of inotify that this process has."""
+    links = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
+    return sum(os.path.lexists(link) and "inotify" in os.readlink(link) for link in links)
+
+
+def wait_in_thread(one: News, found: dict[News, set[str]]) -> threading.Thread:
+    """Waits for the next change in a thread of its own, which has begun to wait."""
+
+    def run() -> None:
+        while not found.get(one) and not one.wait(time.monotonic() + WATCHDOG_S):
+            found[one] = one.take()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_consumers_of_a_process_have_one_instance_and_the_last_closes_it(news: list[News]) -> None:
+    gc.collect()
+    assert instance_count() == 1
+    for one in news:
+        one.close()
+    assert instance_count() == 0
+
+
+def test_each_consumer_gets_its_own_paths_though_another_one_reads(news: list[News], folders: list[str]) -> None:
+    for folder in folders[:2]:
+        change(folder)
+    assert [one.take() for one in reversed(news)] == [set(), {folders[1]}, {folders[0]}]
+    assert [one.take() for one in news] == [set()] * 3
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_each_of_several_waiting_threads_wakes_by_its_own_folder(
+    news: list[News], folders: list[str], number: int
+) -> None:
+    found: dict[News, set[str]] = {}
+    threads = [wait_in_thread(one, found) for one in news]
+    change(folders[number])
+    threads[number].join(WATCHDOG_S)
+    assert found[news[number]] == {folders[number]}
+    for one in news:
+        one.ring()
+    for thread in threads:
+        thread.join(WATCHDOG_S)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not any(found.get(one) for one in news if one is not news[number])
+
+
+def test_the_next_waiting_thread_listens_when_a_listener_goes(news: list[News], folders: list[str]) -> None:
+    found: dict[News, set[str]] = {}
+    first = wait_in_thread(news[0], found)
+    wait_until(lambda: is_listening(news[0]), "the first one listens")
+    second = wait_in_thread(news[1], found)
+    news[0].ring()
+    first.join(WATCHDOG_S)
+    wait_until(lambda: is_listening(news[1]), "the second one listens")
+    change(folders[1])
+    second.join(WATCHDOG_S)
+    assert found[news[1]] == {folders[1]}
+
+
+def is_listening(one: News) -> bool:
+    return len(one._selector.get_map()) == 2
+
+
+def test_a_path_in_the_box_ends_a_wait_before_it_begins(news: list[News], folders: list[str]) -> None:
+    change(folders[0])
+    assert news[1].take() == set()
+    begin_s = time.monotonic()
+    assert not news[0].wait(begin_s + WATCHDOG_S)
+    assert time.monotonic() < begin_s + WATCHDOG_S / 2
+    assert news[0].take() == {folders[0]}
+
+
+def test_tasks_of_one_loop_wake_by_their_own_folders(news: list[News], folders: list[str]) -> None:
+    async def wait_for(one: News) -> set[str]:
+        while not (found := one.take()):
+            await one.wait_in_loop(time.monotonic() + WATCHDOG_S)
+        return found
+
+    async def run() -> list[set[str]]:
+        tasks = [asyncio.create_task(wait_for(one)) for one in news]
+        await asyncio.sleep(0)
+        for folder in folders:
+            change(folder)
+        return await asyncio.wait_for(asyncio.gather(*tasks), WATCHDOG_S)
+
+    assert asyncio.run(run()) == [{folder} for folder in folders]
+
+
+def test_a_forked_child_changes_nothing_of_its_parent(news: list[News], folders: list[str]) -> None:
+    child = os.fork()
+    if not child:
+        try:
+            for one in news:
+                one.close()
+            own = News()
+            own.watch([folders[0]])
+            change(folders[0])
+            os._exit(0 if own.take() == {folders[0]} else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [one.take() for one in news] == [{folders[0]}, set(), set()]
+    change(folders[2])
+    assert news[2].take() == {folders[2]}
+
+
+def test_a_folder_with_two_names_tells_both(tmp_path: Path, folders: list[str]) -> None:
+    other = os.fspath(tmp_path / "link")
+    os.symlink(folders[0], other)
+    watch = LogWatch()
+    try:
+        assert watch.add(folders[0])
+        assert watch.add(other)
+        change(folders[0])
+        assert watch.changed() == {folders[0], other}
+        watch.remove(folders[0])
+        change(folders[0])
+        assert watch.changed() == {other}
+        os.unlink(Path(folders[0], "file"))
+        os.rmdir(folders[0])
+        watch.changed()
+        assert watch.folder_count == 0
+    finally:
+        watch.close()
+
+
+def test_without_an_instance_consumers_look_by_themselves(folders: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(watch: LogWatch) -> None:
+        watch.descriptor = -1
+
+    monkeypatch.setattr(LogWatch, "__init__", refuse)
+    one = News()
+    one.watch(folders)
+    assert not one.has_watch
+    assert one.take() == set(folders)
+    one.close()

@@ -1,0 +1,664 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Appending to a segment log: offsets, files, rolling, indexes, duplicates, retention, failures, one writer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from shmaccum.common.format.batch_header import read_header
+from shmaccum.config import LogSinkOptions
+from shmaccum.exceptions import (
+    InvalidArgumentError,
+    LogBusyError,
+    LogForbiddenError,
+    LogPartitionNotFoundError,
+    NotALogError,
+)
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.directory import OPEN_PARTITIONS_MAX, LogDirectory
+from shmaccum.log.files.partition_folders import make_partition_folder
+from shmaccum.log.files.producer_state import KEPT_COUNT, Refusal
+from tests.support.processes import run_in_child
+from tests.support.segment_log import (
+    PRODUCER_ID,
+    START_MS,
+    TOPIC,
+    log_files,
+    make_batch,
+    make_batches,
+    offsets,
+    open_log,
+    partition_folder,
+    wire_in_files,
+)
+
+
+def names(path: Path) -> list[str]:
+    return sorted(file.name for file in partition_folder(path).iterdir())
+
+
+# --- append
+
+
+def test_a_batch_in_the_log_is_the_wire_batch_but_for_its_first_sixteen_bytes(tmp_path: Path) -> None:
+    batches = make_batches(3)
+    with open_log(tmp_path) as log:
+        assert offsets(log.partition(TOPIC, 0).append(batches)) == [0, 3, 6]
+    written = log_files(tmp_path)[0].read_bytes()
+    position = 0
+    for batch, base_offset in zip(batches, (0, 3, 6), strict=True):
+        assert written[position + 16 : position + batch.size] == batch.wire[16:]
+        assert struct.unpack(">qii", written[position : position + 16]) == (base_offset, batch.size - 12, 0)
+        position += batch.size
+    assert position == len(written)
+
+
+def test_a_folder_has_the_files_that_kafka_gives_it(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.partition(TOPIC, 0).append(make_batches(1))
+    assert names(tmp_path) == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "00000000000000000003.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    assert (partition_folder(tmp_path) / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    assert (partition_folder(tmp_path) / "partition.metadata").read_text().startswith("version: 0\ntopic_id: ")
+
+
+def test_a_batch_in_pieces_is_appended_whole_however_many_there_are(tmp_path: Path) -> None:
+    values = [b"x" * 8000]
+    batches = [make_batch(values, piece_count=count) for count in (1, 2, 7, 3000)]
+    with open_log(tmp_path) as log:
+        assert offsets(log.partition(TOPIC, 0).append(batches)) == [0, 1, 2, 3]
+    assert len(wire_in_files(tmp_path)) == sum(batch.size for batch in batches)
+    assert {wire_in_files(tmp_path)[16 + index * batches[0].size :][: batches[0].size - 16] for index in range(4)} == {
+        batches[0].wire[16:]
+    }
+
+
+def test_more_batches_than_one_system_call_takes_are_appended_in_order(tmp_path: Path) -> None:
+    batches = make_batches(1500, record_count=1, value_size=1)
+    with open_log(tmp_path) as log:
+        assert offsets(log.partition(TOPIC, 0).append(batches)) == list(range(1500))
+
+
+def test_opened_again_the_log_goes_on_where_it_was(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.partition(TOPIC, 0).append(make_batches(2))
+        uuid = log.uuid
+    with open_log(tmp_path) as log:
+        assert log.uuid == uuid
+        assert offsets(log.partition(TOPIC, 0).append(make_batches(1, first=2))) == [6]
+        assert log.findings == []
+
+
+# --- roll
+
+
+def test_a_segment_that_would_outgrow_its_size_is_rolled(tmp_path: Path) -> None:
+    batches = make_batches(7)
+    with open_log(tmp_path, segment_bytes=batches[0].size * 3 + 5) as log:
+        partition = log.partition(TOPIC, 0)
+        assert offsets(partition.append(batches)) == [0, 3, 6, 9, 12, 15, 18]
+        assert partition.segments == [0, 9, 18]
+    assert [file.name for file in log_files(tmp_path)] == [f"{base:020d}.log" for base in (0, 9, 18)]
+    assert [file.stat().st_size for file in log_files(tmp_path)] == [
+        sum(batch.size for batch in part) for part in (batches[:3], batches[3:6], batches[6:])
+    ]
+
+
+def test_a_segment_is_rolled_when_a_record_is_too_much_younger_than_its_first(tmp_path: Path) -> None:
+    ages = [0, 5_000, 10_000, 10_001, 12_000, 20_001, 20_002]
+    batches = [make_batch([b"v"], timestamp_ms=START_MS + age) for age in ages]
+    with open_log(tmp_path, segment_ms=10_000) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append(batches)
+        assert partition.segments == [0, 3, 6]
+
+
+def test_a_segment_is_rolled_before_an_offset_does_not_fit_its_index(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append(make_batches(1))
+        partition._active.next_offset += 2**31 - 4
+        assert offsets(partition.append(make_batches(2, first=1))) == [2**31 - 1, 2**31 + 2]
+        assert partition.segments == [0, 2**31 - 1]
+
+
+def test_a_segment_is_rolled_when_an_index_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shmaccum.log.files.index_file.INDEX_FILE_SIZE_MAX", 5 * 12)
+    with open_log(tmp_path, index_interval_bytes=1) as log:
+        partition = log.partition(TOPIC, 0)
+        for batch in make_batches(12):
+            partition.append([batch])
+        assert partition.segments == [0, 15, 30]
+
+
+def test_a_batch_larger_than_a_segment_is_refused_and_the_next_is_taken(tmp_path: Path) -> None:
+    small, large = make_batch([b"small"]), make_batch([b"x" * 5000])
+    with open_log(tmp_path, segment_bytes=1000) as log:
+        first, refused, second = log.partition(TOPIC, 0).append([small, large, small])
+        assert (first, second) == (0, 1)
+        assert isinstance(refused, Refusal)
+        assert refused.error_code == BrokerError.MESSAGE_TOO_LARGE
+        assert "raise segment_bytes" in refused.message
+
+
+# --- indexes
+
+
+def test_index_entries_follow_kafkas_rules(tmp_path: Path) -> None:
+    batches = make_batches(10)
+    size = batches[0].size
+    with open_log(tmp_path, index_interval_bytes=2 * size, segment_bytes=10 * size) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append(batches)
+        partition.append(make_batches(1, first=10))
+    offset_entries = list(struct.iter_unpack(">ii", log_files(tmp_path, ".index")[0].read_bytes()))
+    # More than 2 batches must lie between two entries, so every third has one.
+    assert offset_entries == [(3 * index + 2, size * index) for index in (3, 6, 9)]
+    time_entries = list(struct.iter_unpack(">qi", log_files(tmp_path, ".timeindex")[0].read_bytes()))
+    assert time_entries == [(START_MS + 1000 * index + 2, 3 * index + 2) for index in (3, 6, 9)]
+
+
+def test_a_time_index_never_goes_back_and_ends_with_the_largest_timestamp(tmp_path: Path) -> None:
+    ages = [50, 40, 30, 60, 20, 10, 70, 5]
+    batches = [make_batch([b"v" * 100], timestamp_ms=START_MS + age) for age in ages]
+    with open_log(tmp_path, index_interval_bytes=1) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append(batches)
+        partition.roll()
+    time_entries = list(struct.iter_unpack(">qi", log_files(tmp_path, ".timeindex")[0].read_bytes()))
+    assert time_entries == [(START_MS + 50, 0), (START_MS + 60, 3), (START_MS + 70, 6)]
+
+
+# --- idempotence
+
+
+def test_the_last_batches_are_recognised_and_answered_with_their_offsets(tmp_path: Path) -> None:
+    batches = make_batches(KEPT_COUNT + 3)
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append(batches)
+        assert offsets(partition.append(batches[3:])) == [3 * index for index in range(3, KEPT_COUNT + 3)]
+        (older,) = partition.append([batches[2]])
+        assert isinstance(older, Refusal)
+        assert older.error_code == BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert partition.log_end_offset == 3 * (KEPT_COUNT + 3)
+
+
+def test_a_duplicate_in_the_same_call_is_recognised(tmp_path: Path) -> None:
+    one, two = make_batches(2)
+    with open_log(tmp_path) as log:
+        assert offsets(log.partition(TOPIC, 0).append([one, one, two, one])) == [0, 0, 3, 0]
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+@pytest.mark.parametrize("codec", [0, 1])
+def test_another_batch_under_the_same_sequences_is_no_duplicate(tmp_path: Path, is_reopened: bool, codec: int) -> None:
+    """An arena on disk loses sequences by a power cut, and assigns them again."""
+    batches = [make_batch([b"%d" % number], producer=(PRODUCER_ID, 0, number), codec=codec) for number in range(4)]
+    log = open_log(tmp_path, segment_bytes=batches[0].size * 2)
+    log.partition(TOPIC, 0).append(batches)
+    if is_reopened:
+        log.close()
+        log = open_log(tmp_path)
+    with log:
+        partition = log.partition(TOPIC, 0)
+        for number in range(4):
+            others = [
+                make_batch([b"x"], producer=(PRODUCER_ID, 0, number), codec=codec),
+                make_batch([b"%d" % number], producer=(PRODUCER_ID, 0, number), codec=codec, timestamp_ms=START_MS + 1),
+            ]
+            for other in others:
+                (refusal,) = partition.append([other])
+                assert isinstance(refusal, Refusal)
+                assert refusal.error_code == BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert offsets(partition.append([batches[number]])) == [number]
+        (again,) = partition.append([make_batch([b"x"], producer=(PRODUCER_ID, 1, 0), codec=codec)])
+        assert again == 4
+
+
+@pytest.mark.parametrize("codecs", [(0, 1), (1, 0), (1, 3), (4, 2)])
+def test_a_duplicate_may_be_compressed_in_another_way(tmp_path: Path, codecs: tuple[int, int]) -> None:
+    first, second = (make_batch([b"v" * 100], producer=(PRODUCER_ID, 0, 0), codec=codec) for codec in codecs)
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        assert offsets([*partition.append([first]), *partition.append([second])]) == [0, 0]
+
+
+@pytest.mark.parametrize("damage", ["none", "no snapshots", "corrupt snapshots", "killed"])
+def test_duplicates_are_recognised_after_reopening(tmp_path: Path, damage: str) -> None:
+    batches = make_batches(9)
+    log = open_log(tmp_path, segment_bytes=batches[0].size * 4)
+    log.partition(TOPIC, 0).append(batches)
+    if damage == "killed":
+        log.abandon()
+    log.close()
+    for snapshot in log_files(tmp_path, ".snapshot"):
+        if damage == "no snapshots":
+            snapshot.unlink()
+        if damage == "corrupt snapshots":
+            snapshot.write_bytes(snapshot.read_bytes()[:-1] + b"\x55")
+    with open_log(tmp_path, segment_bytes=batches[0].size * 4) as log:
+        partition = log.partition(TOPIC, 0)
+        assert offsets(partition.append([*batches[4:], *make_batches(1, first=9)])) == [12, 15, 18, 21, 24, 27]
+
+
+def test_gaps_and_old_epochs_are_refused_as_a_broker_does(tmp_path: Path) -> None:
+    def batch(epoch: int, sequence: int) -> object:
+        return make_batch([b"v"], producer=(PRODUCER_ID, epoch, sequence))
+
+    tries = [
+        (batch(0, 7), None),  # of an unknown producer any sequence is taken
+        (batch(0, 9), BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (batch(0, 8), None),
+        (batch(2, 1), BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (batch(2, 0), None),
+        (batch(1, 0), BrokerError.INVALID_PRODUCER_EPOCH),
+        (batch(0, 9), BrokerError.INVALID_PRODUCER_EPOCH),
+        (batch(2, 1), None),
+    ]
+    with open_log(tmp_path) as log:
+        outcomes = log.partition(TOPIC, 0).append([made for made, _ in tries])  # type: ignore[misc]
+    assert [outcome.error_code if isinstance(outcome, Refusal) else None for outcome in outcomes] == [
+        expected for _, expected in tries
+    ]
+
+
+def test_after_the_last_sequence_comes_zero(tmp_path: Path) -> None:
+    last = make_batch([b"a", b"b"], producer=(PRODUCER_ID, 0, 2**31 - 2))
+    across = make_batch([b"c", b"d", b"e"], producer=(PRODUCER_ID, 0, 0))
+    after = make_batch([b"f"], producer=(PRODUCER_ID, 0, 3))
+    with open_log(tmp_path) as log:
+        assert offsets(log.partition(TOPIC, 0).append([last, across, after])) == [0, 2, 5]
+    straddling = make_batch([b"a", b"b"], producer=(7, 0, 2**31 - 1))
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        assert offsets(partition.append([straddling, make_batch([b"c"], producer=(7, 0, 1))])) == [6, 8]
+        assert offsets(partition.append([straddling])) == [6]
+
+
+def test_producers_that_are_not_idempotent_are_taken_each_time(tmp_path: Path) -> None:
+    batch = make_batch([b"v"])
+    with open_log(tmp_path) as log:
+        assert offsets(log.partition(TOPIC, 0).append([batch, batch, batch])) == [0, 1, 2]
+
+
+# --- retain
+
+
+def sizes_kept(path: Path, **options: object) -> list[str]:
+    batches = make_batches(8)
+    with open_log(path, segment_bytes=batches[0].size * 2, **options) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append(batches)
+        log.retain()
+        assert partition.log_start_offset == partition.segments[0]
+        assert offsets(partition.append(make_batches(1, first=8))) == [24]
+    return [file.name.lstrip("0") or "0" for file in log_files(path)]
+
+
+def test_without_options_nothing_is_deleted(tmp_path: Path) -> None:
+    assert len(sizes_kept(tmp_path)) == 5
+
+
+def test_what_is_beyond_retention_bytes_is_deleted_segment_by_segment(tmp_path: Path) -> None:
+    size = make_batches(1)[0].size
+    assert sizes_kept(tmp_path, retention_bytes=3 * size) == ["12.log", "18.log", "24.log"]
+    assert [file.name[:20] for file in log_files(tmp_path, ".index")] == [f"{base:020d}" for base in (12, 18, 24)]
+
+
+def test_what_is_older_than_retention_ms_is_deleted_even_when_active(tmp_path: Path) -> None:
+    batches = make_batches(8)
+    options = LogSinkOptions.parse({"segment_bytes": batches[0].size * 2, "retention_ms": 60_000})
+    with LogDirectory(tmp_path, options, clock=lambda: (START_MS + 60_000 + 3500) / 1000) as log:
+        log.create_topic(TOPIC)
+        partition = log.partition(TOPIC, 0)
+        partition.append(batches)
+        assert log.retain() == 2  # the youngest records of the first two segments are 1 and 3 seconds old
+        assert partition.segments == [12, 18]
+    with LogDirectory(tmp_path, options, clock=lambda: START_MS / 1000 + 3600) as log:
+        partition = log.partition(TOPIC, 0)
+        assert log.retain() == 2
+        assert partition.segments == [24]
+        assert partition.log_end_offset == 24
+        assert partition.producers.producer_ids() == []
+    with LogDirectory(tmp_path, options) as log:
+        assert log.partition(TOPIC, 0).log_end_offset == 24
+
+
+# --- failures
+
+
+@pytest.fixture
+def limited() -> Iterator[None]:
+    """Files may grow to 4000 bytes: a real short write, then EFBIG."""
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, former[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, former)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_what_a_full_disk_cut_short_is_taken_back_to_the_last_whole_batch(tmp_path: Path, limited: None) -> None:
+    batches = make_batches(40, record_count=1)
+    fitting = 4000 // batches[0].size
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        outcomes = partition.append(batches)
+        assert outcomes[:fitting] == list(range(fitting))
+        for refused in outcomes[fitting:]:
+            assert isinstance(refused, Refusal)
+            assert refused.is_retriable
+            assert "File too large. Nothing is lost, it will be tried again" in refused.message
+        assert log_files(tmp_path)[0].stat().st_size == fitting * batches[0].size
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+        )
+        assert offsets(partition.append(batches[fitting - 2 :])) == list(range(fitting - 2, 40))
+
+
+class FailingWrites:
+    """Stands in for os.pwritev: writes at most this many bytes more, then fails."""
+
+    def __init__(self, room: int, error: int) -> None:
+        self.room = room
+        self.error = error
+        self.write = os.pwritev
+
+    def __call__(self, descriptor: int, buffers: Sequence[bytes], position: int) -> int:
+        data = b"".join(buffers)[: self.room]
+        if not data:
+            raise OSError(self.error, os.strerror(self.error))
+        self.room -= len(data)
+        return self.write(descriptor, [data], position)
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+@pytest.mark.parametrize("room", [0, 1, 15, 16, 17, 60, 61, 200, 1000])
+def test_any_failure_at_any_byte_loses_nothing_and_tears_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, error: int
+) -> None:
+    batches = make_batches(6)
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append(batches[:1])
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "pwritev", FailingWrites(room, error))
+            outcomes = partition.append(batches)
+        whole = 1 + room // batches[0].size
+        assert [isinstance(outcome, int) for outcome in outcomes] == [True] * whole + [False] * (6 - whole)
+        assert log_files(tmp_path)[0].stat().st_size == whole * batches[0].size
+        assert offsets(partition.append(batches)) == [0, 3, 6, 9, 12, 15]
+    assert wire_in_files(tmp_path).count(b"shmaccum") == 0
+    assert len(wire_in_files(tmp_path)) == sum(batch.size for batch in batches)
+
+
+def test_what_cannot_be_cut_at_once_is_cut_before_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_truncation(descriptor: int, size: int) -> None:
+        raise OSError(errno.EIO, "no")
+
+    one, two, short = *make_batches(2), make_batch([b"v"])
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append([one])
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "pwritev", FailingWrites(two.size - 1, errno.ENOSPC))
+            failing.setattr(os, "ftruncate", no_truncation)
+            partition.append([two])
+            assert log_files(tmp_path)[0].stat().st_size == one.size + two.size - 1
+        assert offsets(partition.append([short])) == [3]
+    assert log_files(tmp_path)[0].stat().st_size == one.size + short.size
+
+
+def test_batches_that_are_shorter_than_they_say_are_not_appended(tmp_path: Path) -> None:
+    class Liar:
+        def __init__(self) -> None:
+            made = make_batch([b"value"])
+            self.buffers, self.size, self.record_count = made.buffers, made.size + 10, 1
+            self.producer_id = self.producer_epoch = self.base_sequence = -1
+            self.max_timestamp_ms = START_MS
+
+    with open_log(tmp_path) as log:
+        (outcome,) = log.partition(TOPIC, 0).append([Liar()])
+        assert isinstance(outcome, Refusal)
+    assert log_files(tmp_path)[0].stat().st_size == 0
+
+
+def test_index_entries_that_cannot_be_written_cost_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    batches = make_batches(5)
+    log = open_log(tmp_path, index_interval_bytes=1)
+    partition = log.partition(TOPIC, 0)
+    with monkeypatch.context() as failing:
+        failing.setattr("shmaccum.log.files.index_file.write_all", full)
+        assert offsets(partition.append(batches)) == [0, 3, 6, 9, 12]
+    assert "no index entries were written" in log.findings[0]
+    log.close()
+    with open_log(tmp_path, index_interval_bytes=1) as log:
+        log.partition(TOPIC, 0)
+        assert "written anew" in log.findings[0]
+    assert log_files(tmp_path, ".index")[0].stat().st_size == 4 * 8
+
+
+def test_a_segment_that_cannot_be_rolled_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = make_batches(4)
+    opened = os.open
+
+    def full(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT and path.endswith(f"{6:020d}.timeindex"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opened(path, flags, mode)
+
+    with open_log(tmp_path, segment_bytes=2 * batches[0].size) as log:
+        partition = log.partition(TOPIC, 0)
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "open", full)
+            outcomes = partition.append(batches)
+            assert outcomes[:2] == [0, 3]
+            assert [outcome.is_retriable for outcome in outcomes[2:] if isinstance(outcome, Refusal)] == [True, True]
+            assert "could not be followed by a new segment" in str(outcomes[2])
+        assert offsets(partition.append(batches)) == [0, 3, 6, 9]
+        assert partition.segments == [0, 6]
+
+
+# --- sync
+
+
+@pytest.mark.parametrize("failing", ["segment.IndexFile", "partition_log.sync_folder"])
+def test_after_a_roll_that_failed_nothing_is_appended_behind_the_next_segments_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """The next segment's file is there by then: offsets that its name gives away must not be in the one before."""
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "made to fail")
+
+    first, large, small = make_batch([b"x" * 500]), make_batch([b"y" * 600]), make_batch([b"z"])
+    with open_log(tmp_path / "log", segment_bytes=1000, sync="batch") as directory:
+        log = directory.partition(TOPIC, 0)
+        assert offsets(log.append([first])) == [0]
+        with monkeypatch.context() as broken:
+            broken.setattr(f"shmaccum.log.files.{failing}", fails)
+            (refusal,) = log.append([large])
+            assert isinstance(refusal, Refusal)
+        assert offsets(log.append([small])) == [1]
+        assert log.segments == [0, 1]
+    with open_log(tmp_path / "log", segment_bytes=1000) as directory:
+        assert offsets(directory.partition(TOPIC, 0).append([large])) == [2]
+
+
+def test_with_sync_batch_no_offset_is_told_before_it_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    really = os.fdatasync
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def note(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_size)
+        really(descriptor)
+
+    batches = make_batches(3)
+    with open_log(tmp_path, sync="batch") as log:
+        partition = log.partition(TOPIC, 0)
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "fdatasync", fail)
+            outcomes = partition.append(batches[:2])
+            assert all(isinstance(outcome, Refusal) and outcome.is_retriable for outcome in outcomes)
+            assert "could not be synced" in str(outcomes[0])
+        rewritten = os.stat(log_files(tmp_path)[0]).st_mtime_ns
+        monkeypatch.setattr(os, "fdatasync", note)
+        # The kernel forgets what a failed fdatasync left out: the bytes are written again first.
+        assert offsets(partition.append(batches[:2])) == [0, 3]
+        assert os.stat(log_files(tmp_path)[0]).st_mtime_ns > rewritten
+        assert synced == [batches[0].size * 2]
+        assert partition.recovery_point == 6
+        assert offsets(partition.append(batches)) == [0, 3, 6]
+        assert synced == [batches[0].size * 2, batches[0].size * 3]
+
+
+def test_recovery_points_are_those_of_the_last_sync(tmp_path: Path) -> None:
+    with open_log(tmp_path, sync="interval", sync_interval_ms=1) as log:
+        log.partition(TOPIC, 0).append(make_batches(2))
+        while log.partition(TOPIC, 0).recovery_point == 0:
+            log.maintain()
+        assert not (tmp_path / "recovery-point-offset-checkpoint").exists()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == f"0\n1\n{TOPIC} 0 6\n"
+    with open_log(tmp_path) as log:
+        log.partition(TOPIC, 0).append(make_batches(1, first=2))
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == f"0\n1\n{TOPIC} 0 6\n"
+
+
+# --- the directory
+
+
+def test_a_second_writer_is_refused_by_name_until_the_first_closes(tmp_path: Path) -> None:
+    with open_log(tmp_path), pytest.raises(LogBusyError, match=rf"by another process \(pid {os.getpid()}\)"):
+        LogDirectory(tmp_path)
+    LogDirectory(tmp_path).close()
+
+
+def test_a_forked_child_neither_holds_nor_keeps_the_right_to_write(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert run_in_child(lambda: log.closed) == "True"
+    log.close()
+    LogDirectory(tmp_path).close()
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").touch()
+    with pytest.raises(NotALogError, match=r"holds other files \(holiday.jpg\): name a new or an empty directory"):
+        LogDirectory(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["holiday.jpg"]
+
+
+def test_the_directory_of_a_broker_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("#\nversion=1\nnode.id=1\ncluster.id=abc\n")
+    with pytest.raises(NotALogError, match="log directory of a Kafka broker"):
+        LogDirectory(tmp_path)
+
+
+def test_the_directory_of_another_version_is_refused(tmp_path: Path) -> None:
+    LogDirectory(tmp_path).close()
+    meta = tmp_path / "meta.properties"
+    meta.write_text(meta.read_text().replace("shmaccum.version=1", "shmaccum.version=9"))
+    with pytest.raises(NotALogError, match="another version"):
+        LogDirectory(tmp_path)
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotALogError, match="is no directory"):
+        LogDirectory(tmp_path / "file")
+
+
+def test_a_file_in_the_place_of_a_partition_is_refused(tmp_path: Path) -> None:
+    LogDirectory(tmp_path).close()
+    (tmp_path / f"{TOPIC}-0").touch()
+    with LogDirectory(tmp_path) as log, pytest.raises(NotALogError, match="is no directory"):
+        log.create_topic(TOPIC)
+
+
+def test_a_directory_one_may_not_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(path: str, *rest: object) -> int:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    def read_only(path: str, *rest: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    for stand_in, sentence in ((forbidden, "may not write .*lock"), (read_only, "read-only file system")):
+        with monkeypatch.context() as failing:
+            failing.setattr("shmaccum.log.files.lock_file.os.open", stand_in)
+            with pytest.raises(LogForbiddenError, match=sentence):
+                LogDirectory(tmp_path)
+
+
+def test_partitions_are_those_of_the_option_and_then_those_that_exist(tmp_path: Path) -> None:
+    with LogDirectory(tmp_path, LogSinkOptions.parse({"partitions": 3})) as log:
+        assert log.partition_count("new") == 0
+        assert log.create_topic("new") == 3
+        assert log.create_topic("with-dash-7", 2) == 2
+    with LogDirectory(tmp_path, LogSinkOptions.parse({"partitions": 9})) as log:
+        assert log.topics() == ["new", "with-dash-7"]
+        assert log.create_topic("new") == 3
+        assert log.create_topic("with-dash-7", 1) == 2
+        assert log.create_topic("with-dash-7", 4) == 4
+        with pytest.raises(LogPartitionNotFoundError, match="no partition 3 of topic 'new', which has 3"):
+            log.partition("new", 3)
+        with pytest.raises(InvalidArgumentError, match="cannot be a topic"):
+            log.create_topic("no/slash")
+
+
+def test_a_topic_whose_creation_was_interrupted_has_all_of_its_partitions(tmp_path: Path) -> None:
+    with open_log(tmp_path):
+        make_partition_folder(str(tmp_path / "half-4"), bytes(range(16)))  # the highest is made first
+    with open_log(tmp_path) as log:
+        assert log.partition_count("half") == 5
+        assert offsets(log.partition("half", 2).append([make_batch([b"v"])])) == [0]
+
+
+def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        assert [log.new_producer_id() for _ in range(3)] == [0, 1, 2]
+        log.abandon()
+    with open_log(tmp_path) as log:
+        assert log.new_producer_id() == 3
+
+
+def test_more_partitions_than_may_be_open_take_turns(tmp_path: Path) -> None:
+    count = OPEN_PARTITIONS_MAX + 3
+    with LogDirectory(tmp_path, LogSinkOptions.parse({"partitions": count})) as log:
+        log.create_topic(TOPIC)
+        for _ in range(2):
+            for partition in range(count):
+                log.partition(TOPIC, partition).append([make_batch([b"v"])])
+        assert log.metrics()["open-partition-count"] == OPEN_PARTITIONS_MAX
+        assert all(log.partition(TOPIC, partition).log_end_offset == 2 for partition in range(count))
+
+
+def test_the_headers_in_the_log_have_ascending_offsets(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.partition(TOPIC, 0).append(make_batches(4))
+    wire = wire_in_files(tmp_path)
+    size = len(wire) // 4
+    assert [read_header(wire, index * size).base_offset for index in range(4)] == [0, 3, 6, 9]

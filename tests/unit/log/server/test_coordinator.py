@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator knows groups by the names of their files, reads of a file what is new, and may die in a commit."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.exceptions import LogBusyError
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.file_names import GROUPS_FOLDER, PARTITION_METADATA_FILE
+from shmaccum.log.groups import offsets_file
+from shmaccum.log.groups.member_locks import MemberLocks
+from shmaccum.log.groups.offsets_file import OFFSETS, Committed, GroupLock, OffsetsFile, coordinator_address, group_ids
+from shmaccum.log.server.call import Call
+from shmaccum.log.server.consumer_group import ConsumerLimits
+from shmaccum.log.server.coordinator import EMPTY_KEPT_S, Coordinator
+from shmaccum.log.server.fetching import Piece
+from shmaccum.log.server.group import Limits
+from shmaccum.log.server.messages import decode, encode_request, read_head
+from shmaccum.log.server.steps import take_all
+from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.users import ANYBODY
+from tests.support.segment_log import TOPIC, make_batches, open_log
+from tests.support.system_calls import dies_at_system_call
+
+OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, VERSION = 8, 9, 11, 7
+PLACE = TopicPartition(TOPIC, 0)
+PARTITION_COUNT = 3
+RECORD_COUNT = 30
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[str]:
+    with open_log(tmp_path / "log", partitions=PARTITION_COUNT) as directory:
+        directory.partition(*PLACE).append(make_batches(RECORD_COUNT // 3))
+        yield os.fspath(tmp_path / "log")
+
+
+def commit(log: str, group_id: str, offset: int) -> None:
+    lock = GroupLock(log, group_id)
+    file = OffsetsFile(log, group_id, is_writer=True)
+    file.commit({PLACE: Committed(offset, -1, "", 1)})
+    file.close()
+    lock.release()
+
+
+def coordinator_of(log: str) -> Coordinator:
+    return Coordinator(log, Topics(log), Limits(), ConsumerLimits())
+
+
+def lags(coordinator: Coordinator) -> dict[str, int]:
+    return {group.group_id: group.lags[PLACE] for group in take_all(coordinator.lags())}
+
+
+def test_a_group_that_did_not_change_is_not_read_again(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real_read = OffsetsFile._read
+
+    def counted(file: OffsetsFile) -> list[tuple[int, int]]:
+        read.append(file.group_id)
+        return real_read(file)
+
+    for group_id in ("a", "b"):
+        commit(log, group_id, 10)
+    monkeypatch.setattr(OffsetsFile, "_read", counted)
+    coordinator = coordinator_of(log)
+    assert lags(coordinator) == lags(coordinator) == {"a": 20, "b": 20}
+    assert sorted(read) == ["a", "b"]
+    monkeypatch.undo()
+    commit(log, "b", 25)
+    monkeypatch.setattr(OffsetsFile, "_read", counted)
+    assert lags(coordinator) == {"a": 20, "b": 5}
+    assert sorted(read) == ["a", "b", "b"]
+
+
+def test_a_group_that_is_gone_and_comes_back_begins_anew(log: str) -> None:
+    commit(log, "a", 10)
+    coordinator = coordinator_of(log)
+    assert lags(coordinator) == {"a": 20}
+    lock = GroupLock(log, "a")
+    lock.remove_files()
+    lock.release()
+    assert lags(coordinator) == {}
+    assert coordinator._offsets_of("a") == {}
+    commit(log, "a", 29)
+    assert lags(coordinator) == {"a": 1}
+
+
+def test_names_that_are_no_groups_are_passed_over(log: str) -> None:
+    commit(log, "a", 1)
+    folder = Path(log) / GROUPS_FOLDER
+    for name in ("a b.offsets", ".offsets", "%zz.offsets", "%C3.offsets", "x" * 200 + ".offsets"):
+        (folder / name).write_bytes(b"")
+    (folder / "folder.offsets").mkdir()
+    os.mkfifo(folder / "fifo.offsets")
+    (folder / "link.offsets").symlink_to(folder / "a.offsets")
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff.offsets")).write_bytes(b"")
+    assert group_ids(log) == ["a"]
+    assert lags(coordinator_of(log)) == {"a": RECORD_COUNT - 1}
+
+
+# --- offsets of which nobody can tell whether they hold
+
+
+def fetched(coordinator: Coordinator, group_id: str) -> tuple[BrokerError, int | None]:
+    """The answer to an OffsetFetch of one partition: the error, or the offset."""
+    values = {"group_id": group_id, "topics": [{"name": TOPIC, "partition_indexes": [0]}], "require_stable": False}
+    frame = encode_request(OFFSET_FETCH, VERSION, values)
+    request = read_head(memoryview(frame)[4:])
+    answers: list[dict[str, Any]] = []
+
+    def note(answer: dict[str, Any]) -> dict[str, Any]:
+        answers.append(answer)
+        return answer
+
+    call = Call(request, decode(request), "host", ANYBODY, None, lambda _pieces: None)
+    call.amend(note)
+    take_all(coordinator.fetch_offsets(call))
+    (answer,) = answers
+    if answer["error_code"] is not BrokerError.NONE:
+        return answer["error_code"], None
+    return BrokerError.NONE, answer["topics"][0]["partitions"][0]["committed_offset"]
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_group_keeps_its_offsets_while_the_id_of_its_topic_cannot_be_read(log: str, is_loaded: bool) -> None:
+    """They are told, and a look for groups that nobody uses deletes none of them."""
+    commit(log, "a", 10)
+    coordinator = coordinator_of(log)
+    if is_loaded:
+        assert not isinstance(coordinator._load("a"), BrokerError)
+    for partition in range(PARTITION_COUNT):
+        Path(log, str(TopicPartition(TOPIC, partition)), PARTITION_METADATA_FILE).write_bytes(b"")
+    path = Path(log, GROUPS_FOLDER, "a.offsets")
+    long_ago_s = time.time() - 10 * EMPTY_KEPT_S
+    os.utime(path, (long_ago_s, long_ago_s))
+    coordinator.retain()
+    assert path.exists()
+    assert fetched(coordinator, "a") == (BrokerError.NONE, 10)
+    coordinator.close()
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_server_whose_log_is_away_answers_that_it_cannot_tell(log: str, tmp_path: Path, is_loaded: bool) -> None:
+    commit(log, "a", 10)
+    coordinator = coordinator_of(log)
+    if is_loaded:
+        assert not isinstance(coordinator._load("a"), BrokerError)
+    assert fetched(coordinator, "a") == (BrokerError.NONE, 10)
+    Path(log).rename(tmp_path / "away")
+    assert fetched(coordinator, "a") == (BrokerError.COORDINATOR_NOT_AVAILABLE, None)
+    (tmp_path / "away").rename(log)
+    assert fetched(coordinator, "a") == (BrokerError.NONE, 10)
+    coordinator.close()
+
+
+def test_a_group_of_which_nobody_can_tell_whether_it_is_there_has_no_answer(
+    log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offsets file cannot be looked at, for a reason that passes."""
+    commit(log, "a", 10)
+    coordinator = coordinator_of(log)
+    real_stat = os.stat
+
+    def stat(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if str(path).endswith(OFFSETS):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return real_stat(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert fetched(coordinator, "a") == (BrokerError.COORDINATOR_NOT_AVAILABLE, None)
+    monkeypatch.undo()
+    assert fetched(coordinator, "a") == (BrokerError.NONE, 10)
+
+
+# --- the lock file is removed
+
+
+def test_a_group_whose_files_are_removed_is_locked_and_written_again(log: str) -> None:
+    coordinator = coordinator_of(log)
+    coordinator.address = "host:1"
+    ask_to_commit(coordinator, 7, lambda: None)
+    shutil.rmtree(Path(log) / GROUPS_FOLDER)
+    coordinator.retain()
+    with pytest.raises(LogBusyError, match="coordinated by another process"):
+        GroupLock(log, "g")
+    assert coordinator_address(log, "g") == "host:1"
+    ask_to_commit(coordinator, 8, lambda: None)
+    assert OffsetsFile(log, "g", is_writer=False).offsets[PLACE].offset == 8
+
+
+def test_a_group_that_another_process_has_locked_since_is_given_up(log: str) -> None:
+    coordinator = coordinator_of(log)
+    ask_to_commit(coordinator, 7, lambda: None)
+    answers: list[int] = []
+    ask_to_join(coordinator, answers)
+    assert answers == []
+    shutil.rmtree(Path(log) / GROUPS_FOLDER)
+    with contextlib.closing(MemberLocks(log, "g")):
+        coordinator.retain()
+        assert answers == [BrokerError.UNKNOWN_MEMBER_ID]
+        ask_to_join(coordinator, answers)
+        assert answers[1:] == [BrokerError.INCONSISTENT_GROUP_PROTOCOL]
+
+
+# --- deaths
+
+
+def ask_to_join(coordinator: Coordinator, answers: list[int]) -> None:
+    """A JoinGroup of a new member, whose answer waits for others; its error goes into `answers`."""
+    values = {"group_id": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "member_id": ""}
+    protocols = [{"name": "range", "metadata": b""}]
+    frame = encode_request(JOIN_GROUP, 3, {**values, "protocol_type": "consumer", "protocols": protocols})
+    request = read_head(memoryview(frame)[4:])
+    call = Call(request, decode(request), "host", ANYBODY, None, lambda _pieces: None)
+
+    def note(answer: dict[str, Any]) -> dict[str, Any]:
+        answers.append(answer["error_code"])
+        return answer
+
+    call.amend(note)
+    coordinator.join(call)
+
+
+def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], object]) -> None:
+    """An OffsetCommit of every partition, by a client that is no member."""
+    one = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
+    partitions = [{"partition_index": partition, **one} for partition in range(PARTITION_COUNT)]
+    values = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    frame = encode_request(OFFSET_COMMIT, VERSION, {**values, "topics": [{"name": TOPIC, "partitions": partitions}]})
+    request = read_head(memoryview(frame)[4:])
+
+    def send(_pieces: Sequence[Piece]) -> None:
+        tell()
+
+    take_all(coordinator.commit(Call(request, decode(request), "host", ANYBODY, None, send)))
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True], ids=["appended", "written anew"])
+def test_a_server_killed_in_a_commit_leaves_the_old_offsets_or_the_new_ones(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_rewritten: bool
+) -> None:
+    told = tmp_path / "told"
+
+    def about_to_commit() -> Callable[[], object]:
+        coordinator = coordinator_of(log)
+        ask_to_commit(coordinator, 1, lambda: None)
+        if is_rewritten:
+            monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", -(10**9))
+        return lambda: ask_to_commit(coordinator, 2, told.touch)
+
+    outcomes = set()
+    for number in itertools.count(1):
+        told.unlink(missing_ok=True)
+        is_dead = dies_at_system_call(about_to_commit, number)
+        lock = GroupLock(log, "g")  # which the kernel has freed
+        with contextlib.closing(OffsetsFile(log, "g", is_writer=True)) as file:
+            offsets = file.offsets
+        lock.release()
+        found = {one.offset for one in offsets.values()}
+        assert len(offsets) == PARTITION_COUNT
+        assert found in ([{1}, {2}] if not told.exists() else [{2}]), number
+        outcomes |= found
+        if not is_dead:
+            break
+    assert outcomes == {1, 2}
+    assert number > 3

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboard of docs/how-to/grafana-dashboard.json: Grafana can load it, and it asks for metrics that there are."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from typing import Any
+
+import pytest
+
+from setup import ROOT
+from shmaccum.arena import Arena
+from shmaccum.observe.prometheus import ArenaCollector, SenderCollector, exposition
+from shmaccum.sender import Sender
+from shmaccum.sender.sinks.memory import MemorySink
+from tests.kafka.kafkas_metrics import KAFKAS, LEFT_OUT
+from tests.unit.observe.test_alarm_rules import run
+
+FILE = ROOT / "docs" / "how-to" / "grafana-dashboard.json"
+DASHBOARD: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
+OF_BROKERS = re.compile(r"kafka_producer_node_\w+")
+"""Metrics that only a sender with a broker tells."""
+
+
+def test_grafana_can_load_it() -> None:
+    assert DASHBOARD["uid"] == "shmaccum"
+    assert DASHBOARD["schemaVersion"] >= 36
+    assert {variable["name"] for variable in DASHBOARD["templating"]["list"]} == {"datasource", "arena"}
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS) > 8
+    for panel in PANELS:
+        assert panel["type"] in {"stat", "timeseries"}
+        assert panel["title"]
+        assert panel["description"].endswith(".")
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"]) > 0
+        assert {source["datasource"]["uid"] for source in (panel, *panel["targets"])} == {"${datasource}"}
+
+
+def cells(place: dict[str, int]) -> set[tuple[int, int]]:
+    """The cells of Grafana's grid that a panel takes."""
+    columns = range(place["x"], place["x"] + place["w"])
+    return set(itertools.product(columns, range(place["y"], place["y"] + place["h"])))
+
+
+def test_no_panel_lies_on_another_or_beside_the_grid() -> None:
+    taken = [cells(panel["gridPos"]) for panel in PANELS]
+    assert len(set().union(*taken)) == sum(map(len, taken))
+    assert max(column for column, _ in set().union(*taken)) == 23
+
+
+def test_it_asks_for_no_metric_that_does_not_exist(arena: Arena) -> None:
+    pytest.importorskip("prometheus_client")
+    with Sender(arena, MemorySink()) as sender:
+        sender.open()
+        told = exposition(ArenaCollector(arena), SenderCollector(arena.name, sender.metrics))
+    known = set(re.findall(r"^# HELP (\w+)", told, re.MULTILINE))
+    named = set(re.findall(r"\b((?:shmaccum|kafka)_\w+)", " ".join(EXPRESSIONS)))
+    of_brokers = {name for name in named if OF_BROKERS.fullmatch(name)}
+    assert named - known - of_brokers == set()
+    ours = KAFKAS["producer-node-metrics"] - LEFT_OUT["producer-node-metrics"]
+    assert {name.removeprefix("kafka_producer_node_").replace("_", "-") for name in of_brokers} <= ours
+
+
+@pytest.mark.parametrize("expression", sorted(set(EXPRESSIONS)))
+def test_prometheus_understands_each_expression(expression: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    written = expression.replace("$__rate_interval", "1m").replace("$arena", ".*")
+    rules = tmp_path_factory.mktemp("rules") / "rules.yml"
+    document = {"groups": [{"name": "panels", "rules": [{"record": "panel", "expr": written}]}]}
+    rules.write_text(json.dumps(document), encoding="utf-8")
+    judged = run("check", "rules", str(rules))
+    assert judged.returncode == 0, judged.stdout + judged.stderr

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transactional producer that an arena is, between a host and a cluster that are values."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from shmaccum.arena.results import TransactionWhy
+from shmaccum.common.format.group_offsets import GroupMember, OffsetToCommit, pack_offsets
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.sender.sinks.kafka import arena_transactions
+from shmaccum.sender.sinks.kafka.arena_transactions import ASK_AGAIN_S, KafkaTransactions
+from shmaccum.sender.sinks.kafka.transaction.driver import TransactionDriver
+from shmaccum.sender.sinks.kafka.transaction.fates import GROUP_AUTHORIZATION_FAILED
+from shmaccum.sender.sinks.kafka.transaction.kept import Kept, pack
+from shmaccum.sender.sinks.kafka.transaction.protocol import Outcome, Standing, State, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.requests import Answer, CommitOffsets, InitProducerId, Request
+from shmaccum.sender.sinks.sink import Ack, Verdict
+from tests.support.segment_log import batch_of
+from tests.unit.sender.sinks.simulated_coordinator import SimulatedCluster
+
+PLACE = TopicPartition("t", 0)
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+ROUNDS_MAX = 20
+
+
+@dataclass
+class Asked:
+    """A request that has its answer at once."""
+
+    answer: Answer | None
+    error_code: int = 0
+    message: str = ""
+    is_answered: bool = True
+    is_unsent: bool = False
+
+
+class Cluster(SimulatedCluster):
+    """A cluster as a client; it may refuse the offsets of groups."""
+
+    is_bootstrapped = True
+
+    def __init__(self, version: int = 2) -> None:
+        super().__init__(version, [PLACE])
+        self.asked: list[Request] = []
+        self.refused_groups: set[str] = set()
+
+    def ask(self, node_id: int | None, request: Any) -> Asked:
+        del node_id
+        self.asked.append(request)
+        if isinstance(request, CommitOffsets) and request.member.group in self.refused_groups:
+            return Asked(Answer(error_codes={place: GROUP_AUTHORIZATION_FAILED for place, _ in request.offsets}))
+        return Asked(self.handle(request))
+
+    def count(self, kind: type) -> int:
+        """How many requests of this kind came."""
+        return sum(isinstance(request, kind) for request in self.asked)
+
+
+@dataclass
+class Host:
+    """The transactions of an arena."""
+
+    number: int = 1
+    state: str = "open"
+    standing: int = 0
+    producer_identity: tuple[int, int, bytes] = (-1, -1, b"")
+    transactional_id: str = "orders-1"
+    timeout_ms: int = 60_000
+    failures: list[tuple[TransactionWhy, str]] = field(default_factory=list)
+
+    def keep(self, standing: int) -> None:
+        self.standing = standing
+
+    def fail(self, why: TransactionWhy, sentence: str) -> None:
+        self.failures.append((why, sentence))
+        self.state = "abort only"
+
+
+def transactions_of(host: Host, cluster: Cluster, report: Callable[[str], object] = print) -> KafkaTransactions:
+    def take_part(protocol: TransactionProtocol, keep: Callable[[Standing], object]) -> TransactionDriver:
+        return TransactionDriver(cluster, protocol, keep)
+
+    return KafkaTransactions(host, take_part, report, retry_backoff_ms=0)
+
+
+def step_until(transactions: KafkaTransactions, is_done: Callable[[], object]) -> None:
+    for _ in range(ROUNDS_MAX):
+        if is_done():
+            return
+        transactions.step()
+    raise AssertionError("it takes too many rounds")
+
+
+def begun(host: Host, cluster: Cluster) -> KafkaTransactions:
+    """The arena has names, and its transaction takes offsets."""
+    transactions = transactions_of(host, cluster)
+    step_until(transactions, transactions.names)
+    host.producer_identity = (*(transactions.names() or ()), b"")
+    assert transactions.admit([OFFSETS]) == {OFFSETS}
+    return transactions
+
+
+def offsets_wire(sequence: int, group: str) -> Any:
+    value = pack_offsets(GroupMember(group), {PLACE: OffsetToCommit(7)})
+    return batch_of(1000, sequence, value)
+
+
+def has_acks(transactions: KafkaTransactions, acks: list[Ack], count: int) -> bool:
+    """Adds those that have come."""
+    acks += transactions.take_acks()
+    return len(acks) >= count
+
+
+def test_offsets_that_a_group_does_not_take_are_a_refused_record() -> None:
+    host, cluster = Host(), Cluster()
+    cluster.refused_groups = {"strangers"}
+    transactions = begun(host, cluster)
+    taken, refused = offsets_wire(0, "readers"), offsets_wire(1, "strangers")
+    acks: list[Ack] = []
+    for number, wire in enumerate([taken, refused], 1):
+        transactions.add_offsets([wire])
+        step_until(transactions, functools.partial(has_acks, transactions, acks, number))
+    assert [(ack.wire, ack.verdict, ack.error_code) for ack in acks] == [
+        (taken, Verdict.DELIVERED, 0),
+        (refused, Verdict.REFUSED, GROUP_AUTHORIZATION_FAILED),
+    ]
+    assert "offsets of a group" in acks[1].message
+    assert [why for why, _ in host.failures] == [TransactionWhy.REFUSED]
+
+
+@pytest.mark.parametrize("state", ["none", "aborting"])
+def test_a_fenced_arena_asks_for_no_names_until_its_id_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    class Clock:
+        now_s = 1e6
+
+        def monotonic(self) -> float:
+            self.now_s += 2 * ASK_AGAIN_S
+            return self.now_s
+
+    monkeypatch.setattr(arena_transactions, "clock", Clock())
+    fenced = Standing(1000, 3, State.FAILED, outcome=Outcome.ABORTED)
+    sentences: list[str] = []
+    host, cluster = Host(state=state, producer_identity=(1000, 3, b"")), Cluster()
+    host.standing = pack(Kept(fenced, host.number, is_fenced=True))
+    transactions = transactions_of(host, cluster, sentences.append)
+    for _ in range(ROUNDS_MAX):
+        assert transactions.names() is None
+        transactions.step()
+    assert (cluster.asked, transactions.has_names) == ([], False)
+    assert "another producer" in sentences[0]
+    host.state, host.standing = "none", 0
+    step_until(transactions, transactions.names)
+    assert cluster.count(InitProducerId) == 1
