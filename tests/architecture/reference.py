@@ -12,6 +12,7 @@ import dataclasses
 import importlib
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -135,9 +136,16 @@ def json_lines(arena: str, log: str) -> Iterator[str]:
     looks = [("stat", "--once"), ("inspect",), ("inspect", "--slots"), ("inspect", "--slot", "0"), ("check",)]
     for command, *arguments in [*looks, ("health",)]:
         yield from printed(f"{command} {' '.join(arguments)}", command, arena, *arguments, "--json")
-    yield from printed("ls", "ls", "--json")
+    yield from listed_lines(arena)
     yield from printed("log inspect", "log", "inspect", log, "--json")
     yield from printed("log cat", "log", "cat", log, "--json")
+
+
+def listed_lines(arena: str) -> Iterator[str]:
+    """The keys of the row that ``shmaccum ls`` has for an arena."""
+    done = subprocess.run([sys.executable, "-m", "shmaccum", "ls", "--json"], capture_output=True, text=True)
+    rows = [row for row in json.loads(done.stdout) if row["name"] == arena]
+    yield from key_lines("ls", rows)
 
 
 def printed(title: str, *arguments: str) -> Iterator[str]:
@@ -154,7 +162,7 @@ def printed(title: str, *arguments: str) -> Iterator[str]:
 def work_lines() -> Iterator[str]:
     """The metrics and the keys of all JSON, from an arena in use."""
     with tempfile.TemporaryDirectory() as folder:
-        place = f"{folder}/arena"
+        place = f"shmaccum-reference-{os.getpid()}"
         with (
             shmaccum.Arena.create(place, topics={"words": 1}) as arena,
             shmaccum.Sender(arena, f"log:{folder}/log") as sender,
@@ -167,6 +175,9 @@ def work_lines() -> Iterator[str]:
             producer.send("words", b"waiting")
             yield from metric_lines(arena, sender, producer)
             yield from json_lines(place, f"{folder}/log")
+            producer.close()
+            sender.close()
+            shmaccum.Arena.remove(place)
 
 
 def metric_lines(arena: Any, sender: Any, producer: Any) -> Iterator[str]:
