@@ -33,15 +33,15 @@ def open_fifo(path: str, arena: Arena) -> int:
     descriptor = os.open(path, OPEN_FLAGS)
     try:
         found = os.fstat(descriptor)
-    except OSError:
+        if not (stat.S_ISFIFO(found.st_mode) and is_companion(found, arena.permissions)):
+            raise ArenaForbiddenError(
+                f"{path} is no FIFO of a user who shares the arena, it belongs to user {found.st_uid}: let root remove "
+                "it"
+            )
+    except BaseException:
         os.close(descriptor)
         raise
-    if stat.S_ISFIFO(found.st_mode) and is_companion(found, arena.permissions):
-        return descriptor
-    os.close(descriptor)
-    raise ArenaForbiddenError(
-        f"{path} is no FIFO of a user who shares the arena, it belongs to user {found.st_uid}: let root remove it"
-    )
+    return descriptor
 
 
 def is_fifo_at(path: str, descriptor: int) -> bool:
