@@ -201,9 +201,9 @@ struct globals {
     atomic_u32 transaction_coordinator; /* anyone, owner by cas from 0 or from a dead owner; the coordinator: 0 */
 
     /* sender: where it delivers, as text (sender/sinks/sink.py: Sink.name), a NUL behind it and to the end. Written
-     * when the
-     * role is taken, before sender_epoch is raised and sender_owner published. Readers take what they read between two
-     * looks at both, of which sender_owner names the living (process_sink_name). Any bytes may be found in it. */
+     * when the role is taken, before sender_epoch is raised and sender_owner published. Readers take what they read
+     * between two looks at both, of which sender_owner names the living (process_sink_name). Any bytes may be found in
+     * it. */
     ALIGNED atomic_u64 sink_name[SINK_NAME_SIZE / 8];
 
     /* delivery_clock.h has the rules of these. */

@@ -19,8 +19,7 @@
  * overflow has one for each partition, and gives the batches their results before (sender/spill_keeper.h).
  *
  * A death anywhere leaves what the death of a shipper leaves in the same step (shmaccum/sender/shipping/shipper.py), or
- * that
- * of a sender (shmaccum/sender/overflow.py).
+ * that of a sender (shmaccum/sender/overflow.py).
  */
 #ifndef SHIPPING_CONVOY_H
 #define SHIPPING_CONVOY_H

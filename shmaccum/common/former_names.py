@@ -2,9 +2,8 @@
 """Modules under the names that they had before, for pickles and programs that have such a name.
 
 ``shmaccum.serving`` is now ``shmaccum.log.server``. An import of the former name gives a module that has what the
-module
-of today has, so both names lead to the same classes. The finder is asked after all others, so it costs other imports
-nothing.
+module of today has, so both names lead to the same classes. The finder is asked after all others, so it costs other
+imports nothing.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 
 A keeper kills a sender (`shmaccum.arena.stalled`), and a member of a group kills another member
 (`shmaccum.log.groups.stopped`). Both only do it where a user told them to, and only to a process of the same user in
-the
-same PID namespace. A pidfd names one process for ever, while a number may come to mean another one.
+the same PID namespace. A pidfd names one process for ever, while a number may come to mean another one.
 """
 
 from __future__ import annotations

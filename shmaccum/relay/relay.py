@@ -21,8 +21,7 @@ nothing. The sender dies: its successor delivers, and the log drops what the dea
 reboot): outputs in it were not committed, so they are made again. A new owner dies: nothing has changed but its pin.
 
 Why it is safe: the byte of a partition has one owner (`shmaccum.log.groups`), so nobody else sends outputs of its
-records.
-A record is in the arena whole or not at all, and it outlives the process that sent it.
+records. A record is in the arena whole or not at all, and it outlives the process that sent it.
 """
 
 from __future__ import annotations

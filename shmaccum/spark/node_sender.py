@@ -2,9 +2,8 @@
 """A node has a sender while a task writes.
 
 With ``sender=auto`` the node's keeper (`shmaccum.supervisor`) starts a sender where there is none, and again when it
-dies.
-All tasks of a node keep one, and exactly one of them starts it. With ``sender=external`` nothing is started: a task
-that waits for records fails when there was no sender for ``max_block_ms``.
+dies. All tasks of a node keep one, and exactly one of them starts it. With ``sender=external`` nothing is started: a
+task that waits for records fails when there was no sender for ``max_block_ms``.
 """
 
 from __future__ import annotations

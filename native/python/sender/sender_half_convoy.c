@@ -2,9 +2,8 @@
  *
  * SenderHalf.ship_overflow: the ordinary rounds of an overflow on its way to brokers, in one call without the GIL.
  *
- *   python/sender/convoy_parts.h has links, lanes and found. The keeper tells ((row index, number) of each spill file
- * ...)
- *   and (has failed).
+ *   python/sender/convoy_parts.h has links, lanes and found. The keeper tells ((row index, number) of each spill
+ *   file ...) and (has failed).
  *   spill  (partition index, file, row index, number, position)      one for each lane, in their order
  *
  * The keeper works with the GIL, because producers of the process may use the same handle of the arena.

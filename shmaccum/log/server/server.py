@@ -11,11 +11,10 @@
 
 Rules: nothing here waits for a client or another thread. A connection has one request under way. A request whose work
 grows with what it names is answered in steps (`shmaccum.log.server.steps`), of which the loop takes a few milliseconds
-at
-a time. If its client leaves, the steps that are left are not taken. A mistake of a client costs its own connection, and
-so does a request that cannot be answered. Any other failure, as on a full disk, is told in the server's log, and the
-loop goes on. The log is read as it lies in its files, verified batch by batch (`log_heads`), whether this server writes
-it or a sender beside it does.
+at a time. If its client leaves, the steps that are left are not taken. A mistake of a client costs its own connection,
+and so does a request that cannot be answered. Any other failure, as on a full disk, is told in the server's log, and
+the loop goes on. The log is read as it lies in its files, verified batch by batch (`log_heads`), whether this server
+writes it or a sender beside it does.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 """Requests of a transaction, and their answers, as data.
 
 No message of a library stands here: `shmaccum.sender.sinks.kafka.library.transaction_messages` makes messages of
-requests and
-answers of messages.
+requests and answers of messages.
 """
 
 from __future__ import annotations
