@@ -249,7 +249,7 @@ class DeliveryFuture(Token):
     def __await__(self) -> Generator[Any, None, RecordMetadata]: ...
 
 # Sends records into an arena.
-class Producer:
+class NativeProducer:
     def __init__(
         self,
         appender: Appender,
@@ -302,7 +302,9 @@ class ConfluentProducer:
         now_s: float,
         /,
     ) -> int: ...
-    def _produce_through(self, producer: Producer | None, on_delivery: Callable[..., object] | None, /) -> None: ...
+    def _produce_through(
+        self, producer: NativeProducer | None, on_delivery: Callable[..., object] | None, /
+    ) -> None: ...
     def _take_told(self, target: list[Any], /) -> bool: ...
     def produce(
         self,

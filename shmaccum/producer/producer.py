@@ -55,7 +55,7 @@ from shmaccum.producer.serializers import Headers
 from shmaccum.producer.transaction import COMMIT_TIMEOUT_S, Transaction, Waits, rest_between, unfence_waits
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Buffer, Self, Unpack
 
     from shmaccum.config.dicts import ProducerOptionsDict
 
@@ -89,7 +89,7 @@ def _attached(arena: str | os.PathLike[str] | Arena, mode: int | None) -> Arena:
     return arena
 
 
-class Producer(_native.Producer):
+class Producer(_native.NativeProducer):
     """Sends records through an arena: any number of them, in any number of processes.
 
     Users have `shmaccum.Producer`, which is this one and may keep a sender.
@@ -242,6 +242,44 @@ class Producer(_native.Producer):
             self._sync()
 
     # --- send many
+
+    if TYPE_CHECKING:
+        # The method is C, because it runs for each record (native/python/producer/producer_type.c: producer_send).
+
+        def send(
+            self,
+            topic: str,
+            value: Any = None,
+            key: Any = None,
+            headers: Sequence[tuple[str, Buffer | None]] | None = None,
+            partition: int | None = None,
+            timestamp_ms: int | None = None,
+        ) -> DeliveryFuture:
+            """Puts a record into the arena and comes back; a sender delivers it, also when this process dies.
+
+            Args:
+                topic: a str of 1 to 249 of the characters a-z A-Z 0-9 . _ -.
+                value, key: bytes-like, or None for null; with serializers whatever these take.
+                headers: a list of (str, bytes or None).
+                partition: its number, from 0; None: by the key's hash as in Kafka, without a key the one that all
+                    processes of the host are filling.
+                timestamp_ms: milliseconds since 1970; None: now.
+
+            Returns:
+                A DeliveryFuture: wait with get(timeout), await it, or give it callbacks; or forget it.
+
+            Other than Java's, it raises what is wrong, instead of answering a future that failed. The arena is
+            untouched then, but for the last line.
+
+            Raises:
+                BufferExhaustedError: no memory came free within max_block_ms.
+                PartitionCountUnknownError: no sender told the topic's partition count within max_block_ms.
+                UnknownPartitionError: the topic has no such partition.
+                RecordTooLargeError: the record is larger than the arena takes.
+                InvalidArgumentError, TypeError: the topic's name, the timestamp, the type of key, value or headers.
+                ProducerClosedError: after close.
+                SyncTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but is perhaps not on disk.
+            """
 
     def send_many(
         self,

@@ -77,7 +77,7 @@ class Accumulator:
         self._ring = ring or self._doorbell.ring
         self._max_block_ms = max_block_ms
         self._linger_ns = None if linger_ms is None else linger_ms * 10**6
-        self._natives: dict[int, tuple[_native.Appender, _native.Producer]] = {}
+        self._natives: dict[int, tuple[_native.Appender, _native.NativeProducer]] = {}
         self._appender.native.close()
         self._appender.native = self._native(max_block_ms)[0]
         flush_begin: Any = self.flush_begin
@@ -113,14 +113,14 @@ class Accumulator:
         self.resequence = half.resequence
         self.statistics = half.statistics
 
-    def _native(self, max_block_ms: int | None) -> tuple[_native.Appender, _native.Producer]:
+    def _native(self, max_block_ms: int | None) -> tuple[_native.Appender, _native.NativeProducer]:
         """A native appender has one max_block_ms: each that a test names gets its own."""
         wanted = self._max_block_ms if max_block_ms is None else max_block_ms
         if wanted not in self._natives:
             pool = self.buffer_pool
             appender = _native.Appender(self.arena.native, pool.wait, self._ring, wanted, self._linger_ns)
             tracker: Any = None
-            producer = _native.Producer(appender, tracker, lambda *_: PARTITION_COUNT)
+            producer = _native.NativeProducer(appender, tracker, lambda *_: PARTITION_COUNT)
             self._natives[wanted] = (appender, producer)
         return self._natives[wanted]
 

@@ -482,13 +482,13 @@ static const char send_text[] =
     "    topic: a str of 1 to 249 of the characters a-z A-Z 0-9 . _ -.\n"
     "    value, key: bytes-like, or None for null; with serializers whatever these take.\n"
     "    headers: a list of (str, bytes or None).\n"
-    "    partition: its number, from 0; None: by the key's hash as in Kafka, without a key the one that all processes\n"
-    "        of the host are filling.\n"
+    "    partition: its number, from 0; None: by the key's hash as in Kafka, without a key the one that all\n"
+    "        processes of the host are filling.\n"
     "    timestamp_ms: milliseconds since 1970; None: now.\n\n"
     "Returns:\n"
     "    A DeliveryFuture: wait with get(timeout), await it, or give it callbacks; or forget it.\n\n"
-    "Other than Java's, it raises what is wrong, instead of answering a future that failed. The arena is untouched\n"
-    "then, but for the last line.\n\n"
+    "Other than Java's, it raises what is wrong, instead of answering a future that failed. The arena is\n"
+    "untouched then, but for the last line.\n\n"
     "Raises:\n"
     "    BufferExhaustedError: no memory came free within max_block_ms.\n"
     "    PartitionCountUnknownError: no sender told the topic's partition count within max_block_ms.\n"
@@ -496,7 +496,7 @@ static const char send_text[] =
     "    RecordTooLargeError: the record is larger than the arena takes.\n"
     "    InvalidArgumentError, TypeError: the topic's name, the timestamp, the type of key, value or headers.\n"
     "    ProducerClosedError: after close.\n"
-    "    SyncTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but is not known to be on disk.";
+    "    SyncTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but is perhaps not on disk.";
 
 ALONE_FAST(producer_append_columns, arena_of_producer)
 ALONE_FAST(producer_append_rows, arena_of_producer)
@@ -567,7 +567,7 @@ static PyType_Slot producer_slots[] = {
 };
 
 PyType_Spec producer_spec = {
-    .name = "shmaccum._native.Producer",
+    .name = "shmaccum._native.NativeProducer",
     .basicsize = sizeof(struct producer_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = producer_slots,

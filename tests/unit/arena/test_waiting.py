@@ -173,7 +173,7 @@ def appender_of(arena: Arena, wait: Callable[..., Any], ring: Callable[[], objec
     """A native appender with its producer, whose rare waits are the test's."""
     appender = _native.Appender(arena.native, wait, ring, LONG_MS, None)
     tracker: Any = None
-    return appender, _native.Producer(appender, tracker, lambda *_: 8)
+    return appender, _native.NativeProducer(appender, tracker, lambda *_: 8)
 
 
 def test_a_grant_within_a_slice_comes_back_without_python(small: Arena, full: Accumulator) -> None:

@@ -21,8 +21,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from typing_extensions import Self
 
-from shmaccum._native import DeliveryFuture
-from shmaccum._native import Producer as NativeProducer
+from shmaccum._native import DeliveryFuture, NativeProducer
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import BatchResult

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import inspect
 import itertools
 import logging
 import multiprocessing
@@ -31,6 +33,7 @@ from shmaccum.exceptions import (
     RecordTooLargeError,
     UnknownPartitionError,
 )
+from shmaccum.producer import Producer as PlainProducer
 from shmaccum.producer import notice
 from shmaccum.producer.pipeline import ProducerRecord
 from tests.support.accumulator import Accumulator
@@ -337,7 +340,7 @@ def test_what_is_left_to_do_behind_an_append_may_raise(arena: Arena, topic: str)
 
     told: list[Any] = []
     producer = Producer(arena)
-    native = _native.Producer(
+    native = _native.NativeProducer(
         producer._appender.native, producer._tracker, lambda *_: 3, lambda *args: (*args, *[None] * 5), conclude
     )
     with pytest.raises(LookupError, match="planted"):
@@ -348,7 +351,7 @@ def test_what_is_left_to_do_behind_an_append_may_raise(arena: Arena, topic: str)
     assert isinstance(told[1][1], InvalidArgumentError)
     wrong: Any = lambda *_: None  # noqa: E731
     with pytest.raises(TypeError, match="as a tuple"):
-        _native.Producer(producer._appender.native, producer._tracker, lambda *_: 3, wrong).send(topic)
+        _native.NativeProducer(producer._appender.native, producer._tracker, lambda *_: 3, wrong).send(topic)
     producer.close(0)
 
 
@@ -727,3 +730,12 @@ def test_oversized_records_among_small_ones_keep_their_place(tiny: Arena) -> Non
             producer.send(TOPIC, b"%0*d" % (size, number), b"the same key")
     assert [int((value or b"")[-3:]) for value in drainer.values()] == list(range(len(sizes)))
     assert [len(value or b"") for value in drainer.values()] == sizes
+
+
+def test_the_declaration_of_send_says_what_the_native_method_says() -> None:
+    """`Producer.send` is C; editors and readers find the declaration beside the other methods."""
+    tree = ast.parse(inspect.getsource(sys.modules[PlainProducer.__module__]))
+    (declared,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "send")
+    names = [argument.arg for argument in declared.args.args]
+    assert names == list(inspect.signature(PlainProducer.send).parameters)
+    assert ast.get_docstring(declared) == inspect.getdoc(PlainProducer.send)
