@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "arena/waiter_semaphores.h"
 #include "base/bytes.h"
 
 /* ---- the handle ---- */
@@ -23,22 +22,6 @@ struct arena *arena_new(int map_descriptor, int lock_descriptor, struct error *e
     arena->lock_descriptor = lock_descriptor;
     arena->force = fdatasync;
     return arena;
-}
-
-void arena_free(struct arena *arena)
-{
-    CHECK(arena->base != NULL || arena->size == 0);
-    CHECK(arena->map_descriptor >= 0);
-    if (arena->base != NULL) {
-        munmap(arena->base, arena->size);
-    }
-    close(arena->map_descriptor);
-    if (arena->lock_descriptor >= 0) {
-        close(arena->lock_descriptor);
-    }
-    waiter_semaphores_close(arena);
-    free(arena->chain_scratch);
-    free(arena);
 }
 
 static void arena_set_regions(struct arena *arena)

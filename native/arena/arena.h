@@ -75,9 +75,6 @@ struct arena {
 /* Takes ownership of the descriptors, also when it fails; NULL without memory. */
 struct arena *arena_new(int map_descriptor, int lock_descriptor, struct error *error) MUST_USE;
 
-/* Unmaps, and closes the descriptors. Closing the lock descriptor is what frees every byte lock of ours. */
-void arena_free(struct arena *arena);
-
 /* Maps what the geometry describes. Requires a geometry that was validated, and a file of that size. */
 enum status arena_map(struct arena *arena, int protection, struct error *error) MUST_USE;
 

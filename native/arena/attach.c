@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "arena/process_share.h"
 #include "arena/recovery.h"
 #include "arena/superblock.h"
+#include "arena/waiter_semaphores.h"
 #include "base/point.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -23,6 +25,23 @@
 #endif
 
 /* ---- the file and its memory ---- */
+
+/* Unmaps, and closes the descriptors. Closing the lock descriptor is what frees every byte lock of ours. */
+static void arena_free(struct arena *arena)
+{
+    CHECK(arena->base != NULL || arena->size == 0);
+    CHECK(arena->map_descriptor >= 0);
+    if (arena->base != NULL) {
+        munmap(arena->base, arena->size);
+    }
+    close(arena->map_descriptor);
+    if (arena->lock_descriptor >= 0) {
+        close(arena->lock_descriptor);
+    }
+    waiter_semaphores_close(arena);
+    free(arena->chain_scratch);
+    free(arena);
+}
 
 static enum status descriptors_check(struct arena *arena, struct stat *found, struct error *error)
 {

@@ -13,7 +13,7 @@
 #include "base/bytes.h"
 #include "base/point.h"
 #include "format/record_summed.h"
-#include "producer/producer_batch.h"
+#include "producer/partition_hold.h"
 #include "producer/producer_lock.h"
 
 /* The lines of a fresh slot lie in the cache of the sender, which scrubbed them, and the commit, a locked instruction,

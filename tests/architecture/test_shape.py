@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from setup import ROOT
 from tests.architecture import shape
 from tests.architecture.reference import key_lines, own_names
 
@@ -64,3 +65,14 @@ def test_the_keys_of_a_document_are_named_once() -> None:
 def test_a_module_that_lists_no_names_has_those_that_it_defines() -> None:
     assert "Tree" in own_names("tests.architecture.shape")
     assert "Counter" not in own_names("tests.architecture.shape")
+
+
+def test_this_checkout_has_few_packages_in_layers() -> None:
+    tree = shape.Tree(ROOT)
+    graph = shape.package_graph(tree)
+    assert len(tree.entries()) <= 17
+    assert len(shape.layers(graph)) <= 10
+    assert sum(len(wanted & set(graph)) for wanted in graph.values()) <= 90
+    assert shape.cycles(graph) == []
+    assert shape.cycles(shape.include_graph(tree)) == []
+    assert shape.cycles(shape.file_graph(tree)) == []

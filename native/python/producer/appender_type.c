@@ -11,7 +11,6 @@
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
-#include "python/producer/flush_ticket_type.h"
 
 static struct appender_object *appender_of(PyObject *self)
 {

@@ -46,6 +46,9 @@ static inline bool appender_call_begin(struct appender_object *self)
     return true;
 }
 
+/* A method, which makes the FlushTicket of flush_ticket_type.c. */
+PyObject *flush_ticket_begin(PyObject *appender, PyObject *unused);
+
 static inline void appender_call_end(struct appender_object *self)
 {
     self->call_count--;

@@ -7,7 +7,4 @@
 
 extern PyType_Spec flush_ticket_spec;
 
-/* A method of Appender. */
-PyObject *flush_ticket_begin(PyObject *appender, PyObject *unused);
-
 #endif
