@@ -74,7 +74,8 @@ def test_the_sender_of_a_killed_run_ends(tmp_path: Path, arena_name: str, monkey
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_a_signal_ends_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     directory = tmp_path / "log"
-    command = [sys.executable, "-m", "examples.flights", "--no-peer", "--directory", str(directory)]
+    unignored = ["env", f"--default-signal={number.name.removeprefix('SIG')}"]  # the tests may run under nohup
+    command = [*unignored, sys.executable, "-m", "examples.flights", "--no-peer", "--directory", str(directory)]
     with (tmp_path / "told").open("wb") as told:
         process = subprocess.Popen(command, stdout=told, stderr=told, start_new_session=True, cwd=ROOT)
     arena = f"shmaccum-flights-{process.pid}"

@@ -162,7 +162,8 @@ def test_a_module_of_users_is_imported_or_says_what_is_missing(hidden: str, log:
     failed = {name: error for name, error in found.items() if error is not None}
     assert {name: error for name, error in failed.items() if error[0] != "PackageMissingError"} == {}
     assert all(SENTENCE in error[1] for error in failed.values())
-    compat = {f"shmaccum.compat.{module}" for module in ("kafka_python", "confluent", "aiokafka")}
+    of_compat = ("kafka_python", "confluent", "confluent_errors", "confluent_told", "aiokafka")
+    compat = {f"shmaccum.compat.{module}" for module in of_compat}
     server = {"access", "asking", "call", "coordinator", "messages", "server"}
     assert {name for name in failed if not name.startswith("shmaccum.log.server.")} <= compat
     assert server & {name.rpartition(".")[2] for name in failed} in (set(), server - {"asking"})
