@@ -19,6 +19,7 @@ from shmaccum.common.units import format_count, format_duration_ns, format_size
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.observe.inspection import FILLED_STATES, CompletionFacts, Inspector, SlotFacts
 from shmaccum.observe.observation import Observer
+from shmaccum.observe.resources import Resources
 
 HEX_WIDTH = 16
 HEX_SIZE_MAX = 512
@@ -134,7 +135,7 @@ def regions(arena: Arena) -> dict[str, int]:
 
 def overview(arena: Arena) -> dict[str, Any]:
     """Everything but slots and results."""
-    seen = Observer(arena).observe()
+    seen = Observer(arena, Resources()).observe()
     document = seen.as_json()
     return {
         "superblock": superblock(arena),

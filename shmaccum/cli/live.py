@@ -16,17 +16,19 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.cli.drawing import View
 from shmaccum.cli.group import looking_at, print_json
 from shmaccum.cli.terminal import can_paint, painting, show
 from shmaccum.common import clock
 from shmaccum.observe.observation import Observation, Observer, Rates
+
+if TYPE_CHECKING:
+    from shmaccum.observe.resources import Resources
 
 INTERVAL_S = 1.0
 ONE_SHOT_S = 0.05
@@ -125,9 +127,9 @@ def _rest_unless_left(terminal: int, seconds: float) -> bool:
     return True
 
 
-def _looks(arena: Arena, watching: Watching, view_count: int | None, rest: Rest) -> Iterator[tuple[Observation, Rates]]:
+def _looks(observer: Observer, watching: Watching, rest: Rest) -> Iterator[tuple[Observation, Rates]]:
     """Each look with the rates since the one before; ends when the arena's name is gone, or the user has left."""
-    observer = Observer(arena)
+    view_count = watching.view_count
     before = observer.observe()
     shown = 0
     while view_count is None or shown < view_count:
@@ -137,18 +139,32 @@ def _looks(arena: Arena, watching: Watching, view_count: int | None, rest: Rest)
         yield after, Rates.between(before, after)
         before = after
         shown += 1
-        if not arena.is_linked():
+        if not observer.arena.is_linked():
             return
 
 
-def watch(arena_name: str, watching: Watching, make_view: MakeView) -> None:
+def _resources() -> Resources:
+    """Reads CPU and memory of processes. Imported here, because psutil takes longer to import than a look takes."""
+    from shmaccum.observe.resources import Resources
+
+    return Resources()
+
+
+def watch(arena_name: str, watching: Watching, make_view: MakeView, *, has_resources: bool) -> None:
     """Shows the arena as the view does.
+
+    Args:
+        arena_name: of an arena of this host.
+        watching: how to look.
+        make_view: makes the view of a look.
+        has_resources: whether the view shows the CPU and the memory of processes; JSON has them in any case.
 
     Raises:
         ArenaError: it cannot be opened.
     """
     with looking_at(arena_name) as arena, _rest_of(watching) as rest:
-        looks = _looks(arena, watching, watching.view_count, rest)
+        resources = _resources() if has_resources or watching.is_json else None
+        looks = _looks(Observer(arena, resources), watching, rest)
         if watching.is_json:
             for seen, rates in looks:
                 print_json(seen.as_json() | {"rates": rates.as_json()})

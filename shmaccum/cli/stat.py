@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from shmaccum.cli.group import Command, arena_argument
@@ -18,10 +20,11 @@ from shmaccum.cli.stat_view import stat_view
     "is named, because it keeps its buffers while it lives.",
 )
 @arena_argument
+@click.option("--processes", "has_resources", is_flag=True, help="Show the CPU and resident memory of each process.")
 @watch_options
-def command(arena_name: str, watching: Watching) -> None:
+def command(arena_name: str, watching: Watching, has_resources: bool) -> None:
     """Show the work of an arena, live: rates, fill, waiters, sender, processes.
 
     Only reads the arena, and asks no process. On a terminal it paints the view anew each second until q or Ctrl-C.
     """
-    watch(arena_name, watching, stat_view)
+    watch(arena_name, watching, partial(stat_view, has_resources=has_resources), has_resources=has_resources)

@@ -380,11 +380,12 @@ def _alive_count(seen: Observation) -> int:
     return sum(process.is_alive for process in seen.processes)
 
 
-def _processes(seen: Observation, rates: Rates, shown_max: int) -> View:
+def _processes(seen: Observation, rates: Rates, shown_max: int, *, has_resources: bool) -> View:
     alive = _alive_count(seen)
     if not alive:
         return Text("no process is attached", style=QUIET)
-    return ProcessTable(f"processes ({alive})", (APPENDED, HELD, RESOURCES), seen, rates, shown_max)
+    sets = (RESOURCES, APPENDED, HELD) if has_resources else (APPENDED, HELD)
+    return ProcessTable(f"processes ({alive})", sets, seen, rates, shown_max)
 
 
 def _queue_rows(seen: Observation) -> list[PartitionFacts]:
@@ -423,14 +424,14 @@ def _errors(seen: Observation, shown_max: int) -> View:
 # --- views
 
 
-def stat_view(seen: Observation, rates: Rates) -> View:
-    """Everything about an arena in one screen."""
+def stat_view(seen: Observation, rates: Rates, *, has_resources: bool = False) -> View:
+    """Everything about an arena in one screen; the CPU and the memory of each process where they were read."""
 
     def make_view(shown: Sequence[int]) -> View:
         errors_shown, processes_shown, queues_shown = shown
         parts = [_facts(seen, rates)]
         if processes_shown or not _alive_count(seen):
-            parts.append(_processes(seen, rates, processes_shown))
+            parts.append(_processes(seen, rates, processes_shown, has_resources=has_resources))
         if queues_shown:
             parts.append(_queues(seen, queues_shown))
         if errors_shown:

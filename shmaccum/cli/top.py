@@ -19,4 +19,4 @@ def command(arena_name: str, watching: Watching) -> None:
     holds: buffers of its share (max_process_share). private: those of them that have no batch yet. passed: the times
     that others passed it at a lock because it did not go on.
     """
-    watch(arena_name, watching, top_view)
+    watch(arena_name, watching, top_view, has_resources=True)

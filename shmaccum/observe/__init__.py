@@ -4,6 +4,7 @@
 ::
 
     observation    typed facts of an arena at this moment
+    resources      CPU and memory of processes, from psutil
     inspection     slots taken apart, records decoded, batches exported
     host           the arenas of this host
     health         troubles as sentences, and the answers to probes

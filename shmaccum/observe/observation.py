@@ -3,7 +3,7 @@
 
 An `Observer` reads a live, idle or damaged arena that may be opened read-only, takes no lock, and asks none of the
 processes it reports on. Parts are read one after another while the arena is in use, so they need not add up exactly.
-Bytes of another process are input; an impossible index is shown as ``?``. /proc gives the figures of processes only;
+Bytes of another process are input; an impossible index is shown as ``?``. /proc gives the states of processes only;
 the kernel's locks tell the living from the dead. No large package is imported here, because ``shmaccum stat`` is to
 answer at once. For the same reason facts are named tuples, which take a fifth of the time that a frozen dataclass takes
 to be defined.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import DeliveryClock
@@ -22,13 +22,17 @@ from shmaccum.arena.removal import has_lost_its_name
 from shmaccum.arena.reports import Entry, Kind, read_entries
 from shmaccum.arena.sender_state import readable_name
 from shmaccum.arena.slot_word import SLOT_STATES, record_count_of, size_of, state_of
-from shmaccum.common import clock
 from shmaccum.exceptions import CorruptArenaError
+
+if TYPE_CHECKING:
+    from shmaccum.observe.resources import Resources
 
 UNSEEN = "unseen"
 GONE = "gone"
 DETACHED = "detached"
 STOPPED = "stopped"
+UNMEASURED_STATES = frozenset({UNSEEN, GONE, DETACHED})
+"""The pid of such a process stands for no process that is attached."""
 PROCESS_STATES: Mapping[str, str] = {
     "R": "running",
     "S": "sleeping",
@@ -41,8 +45,6 @@ PROCESS_STATES: Mapping[str, str] = {
     "P": "parked",
 }
 """The letters of /proc/PID/stat, and psutil's names of them."""
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 # --- facts
@@ -60,7 +62,9 @@ class ProcessFacts(NamedTuple):
     lives and has left the arena, or has another entry now. "unseen": the pid means nothing here (another pid
     namespace)."""
     cpu_percent: float | None
+    """Of one core, since the look before; 0 in the first look. None: not read (`Observer`), or not to be told."""
     memory_size: int | None
+    """Resident bytes; None as above."""
     stopped_age_ns: int | None
     """For how long it has been stopped; None when it is not. Where the kernel does not tell when it ran last: for how
     long it has been seen so."""
@@ -328,12 +332,8 @@ class _Running(NamedTuple):
 
     state: str
     """The state, by psutil's name of it."""
-    cpu_s: float
-    """Seconds of CPU so far, in user mode and in the kernel."""
     start_time_ticks: int
     """Tells a process from a later one with the same number."""
-    memory_size: int
-    """Resident bytes."""
 
 
 def _running(pid: int) -> _Running | None:
@@ -341,10 +341,9 @@ def _running(pid: int) -> _Running | None:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
             fields = stream.read().rpartition(")")[2].split()  # from the third field on
-        letter, ticks, start, pages = fields[0], int(fields[11]) + int(fields[12]), int(fields[19]), int(fields[21])
+        return _Running(PROCESS_STATES.get(fields[0], fields[0]), int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
-    return _Running(PROCESS_STATES.get(letter, letter), ticks / TICKS_PER_S, start, pages * PAGE_SIZE)
 
 
 def _lives_on(entry: Mapping[str, Any]) -> bool:
@@ -368,27 +367,12 @@ def _ran_last_ms(process: str) -> float | None:
         return None
 
 
-class _ProcessWatch:
-    """The figures of attached processes; kept between looks, because CPU is a share of the time between two."""
-
-    def __init__(self) -> None:
-        self._cpu_before: dict[tuple[int, int], tuple[float, float]] = {}
-
-    def look(self, entry: Mapping[str, Any]) -> tuple[str, float | None, int | None]:
-        """State, CPU in percent of one core, resident bytes. A first look has no CPU to tell, which is 0."""
-        if not entry["alive"]:
-            return DETACHED if _lives_on(entry) else GONE, None, None
-        running = _running(entry["pid"])
-        if running is None or running.start_time_ticks != entry["start_time_ticks"]:
-            return UNSEEN, None, None
-        return running.state, self._cpu_percent(entry["pid"], running), running.memory_size
-
-    def _cpu_percent(self, pid: int, running: _Running) -> float:
-        key = (pid, running.start_time_ticks)
-        now_s = clock.monotonic()
-        before_s, cpu_before_s = self._cpu_before.get(key, (now_s, running.cpu_s))
-        self._cpu_before[key] = (now_s, running.cpu_s)
-        return 100 * (running.cpu_s - cpu_before_s) / (now_s - before_s) if now_s > before_s else 0.0
+def _state_of_holder(entry: Mapping[str, Any]) -> str:
+    """The state of the process that has an entry, or had it last."""
+    if not entry["alive"]:
+        return DETACHED if _lives_on(entry) else GONE
+    running = _running(entry["pid"])
+    return UNSEEN if running is None or running.start_time_ticks != entry["start_time_ticks"] else running.state
 
 
 class _Queue(NamedTuple):
@@ -447,11 +431,12 @@ class Observer:
 
     Args:
         arena: opened in any way; read-only is enough.
+        resources: reads the CPU and the memory of the attached processes; None: they are not read.
     """
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: Arena, resources: Resources | None = None) -> None:
         self.arena = arena
-        self._watch = _ProcessWatch()
+        self._resources = resources
         self._stopped_ns: dict[tuple[int, int], int] = {}
 
     def observe(self) -> Observation:
@@ -508,7 +493,7 @@ class Observer:
             is_alive=is_alive,
             pid=entry["pid"] if entry else None,
             name=entry["name"] if entry else None,
-            state=self._watch.look(entry)[0] if entry and is_alive else None,
+            state=_state_of_holder(entry) if entry and is_alive else None,
             epoch=facts["epoch"],
             heartbeat_age_ns=max(now_ns - heartbeat_ns, 0) if heartbeat_ns else None,
             is_asleep=facts["is_asleep"],
@@ -530,7 +515,9 @@ class Observer:
         slot_size = self.arena.geometry["batch_size"]
         waiting = frozenset(census.waiting)
         for entry in entries:
-            state, cpu_percent, memory_size = self._watch.look(entry)
+            state = _state_of_holder(entry)
+            is_seen = state not in UNMEASURED_STATES
+            resources = self._resources.look(entry) if self._resources is not None and is_seen else None
             held = census.held_by(entry)
             yield ProcessFacts(
                 entry=entry["entry"],
@@ -538,8 +525,8 @@ class Observer:
                 name=entry["name"],
                 role=entry["role"],
                 state=state,
-                cpu_percent=cpu_percent,
-                memory_size=memory_size,
+                cpu_percent=None if resources is None else resources.cpu_percent,
+                memory_size=None if resources is None else resources.memory_size,
                 stopped_age_ns=self._stopped_age_ns(entry, state, now_ns),
                 attached_age_ns=max(now_ns - entry["attached_ns"], 0),
                 record_count=_own(entry, "record_count"),

@@ -19,6 +19,7 @@ from shmaccum.arena.slot_word import SLOT_STATES, STATE_OF
 from shmaccum.observe.health import troubles
 from shmaccum.observe.inspection import FILLED_STATES
 from shmaccum.observe.observation import Observation, Observer, partition_name
+from shmaccum.observe.resources import Resources
 
 CELL_COUNT_MAX = 16_384
 ROW_COUNT_MAX = 50
@@ -41,7 +42,7 @@ class Painter:
 
     def __init__(self, arena: Arena, read_sender: Callable[[], Mapping[str, float]] | None = None) -> None:
         self._arena = arena
-        self._observer = Observer(arena)
+        self._observer = Observer(arena, Resources())
         self._read_sender = read_sender
         self._looking = threading.Lock()
 

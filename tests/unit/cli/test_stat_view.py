@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from shmaccum.cli.drawing import Screen, View, drawn
 from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.observe.observation import ErrorFacts, Observation, Observer, ProcessFacts, Rates
+from shmaccum.observe.resources import Resources
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import deliver_all
 from tests.support.processes import Child, wait_until
@@ -286,9 +288,61 @@ finally:
 
 
 def test_a_look_loads_no_large_package(arena: Arena) -> None:
-    command = [sys.executable, "-c", LOOK, "stat", arena.name, "--once"]
-    looked = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert (arena.name in looked.stdout, looked.stderr) == (True, "[]\n")
+    assert loaded_by(arena, "stat", arena.name, "--once") == "[]\n"
+
+
+@pytest.mark.parametrize("command", [["stat", "--processes"], ["stat", "--json"], ["top"]])
+def test_what_shows_cpu_and_memory_loads_psutil(arena: Arena, command: list[str]) -> None:
+    assert "'psutil'" in loaded_by(arena, *command, arena.name, "--once")
+
+
+def loaded_by(arena: Arena, *arguments: str) -> str:
+    looked = subprocess.run([sys.executable, "-c", LOOK, *arguments], capture_output=True, text=True, check=True)
+    assert arena.name in looked.stdout
+    return looked.stderr
+
+
+def is_shown(text: str) -> tuple[bool, bool]:
+    """Whether the table of processes has the CPU, and the memory, as its columns and in the row of this process."""
+    row = rf"^ *{os.getpid()} .* \d+ %  +\d[^ ]* [KMG]iB"
+    return "cpu" in text and "memory" in text, re.search(row, text, re.MULTILINE) is not None
+
+
+def test_stat_shows_cpu_and_memory_of_processes_if_asked(shell: Shell, filled: str) -> None:
+    assert is_shown(shell("stat", filled, "--once", "--processes", columns=80).stdout) == (True, True)
+    assert is_shown(shell("stat", filled, "--once", columns=160).stdout) == (False, False)
+    process = next(row for row in shell.json("stat", filled, "--once")["processes"] if row["pid"] == os.getpid())
+    assert process["cpu_percent"] >= 0
+    assert process["memory_size"] > 2**20
+
+
+@pytest.mark.usefixtures("sender")
+def test_the_cpu_of_a_process_is_that_since_the_look_before_also_of_the_sender(arena: Arena) -> None:
+    observer = Observer(arena, Resources())
+    first = facts_of(observer, os.getpid())
+    end_s = time.process_time() + 0.1
+    while time.process_time() < end_s:
+        pass
+    seen = observer.observe()
+    assert seen.sender.pid == os.getpid()
+    facts = next(facts for facts in seen.processes if facts.pid == os.getpid())
+    assert first.cpu_percent == 0
+    assert (facts.cpu_percent or 0) > 0
+    assert (facts.memory_size or 0) > 2**20
+
+
+def test_a_process_that_has_ended_or_is_another_has_no_figures(arena: Arena) -> None:
+    resources = Resources()
+    child = Child(time.sleep, 3600)
+    entry = {"entry": 1, "pid": child.pid, "start_time_ticks": 1}
+    assert resources.look(entry) is not None
+    child.kill()
+    assert resources.look(entry) is None
+    later = {"entry": 1, "pid": os.getpid(), "start_time_ticks": 2}
+    used = resources.look(later)
+    assert used is not None
+    assert used.memory_size > 2**20
+    assert facts_of(Observer(arena), os.getpid()).memory_size is None
 
 
 SHARE: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 8}
