@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import uuid
 from typing import Any, NamedTuple, final
 
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.exceptions import CorruptLogError, InvalidArgumentError, LogError, LogPartitionNotFoundError
+from shmaccum.exceptions import (
+    CorruptLogError,
+    InvalidArgumentError,
+    LogError,
+    LogPartitionNotFoundError,
+    OffsetOutOfRangeError,
+)
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.leader_epochs import NO_EPOCH, NO_OFFSET
 from shmaccum.log.files.reader import LogReader
@@ -23,6 +30,7 @@ from shmaccum.log.server.writing import Writing
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 NEVER = 1 << 15
+LOOKS_MAX = 3
 MEANINGS = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 """The negative times that mean something in ListOffsets, and the version from which on they do (KIP-734, 405, 1005)."""
 NO_OPERATIONS = -(2**31)
@@ -228,14 +236,17 @@ class Cluster:
         return None if found is None or found[0] >= end_offset else found
 
     def _offset_of_record(self, place: TopicPartition, timestamp_ms: int) -> tuple[int, int] | None:
-        """The look at records, in the thread: it reads files alone, and may read and decompress many batches."""
-        try:
-            partition = self._reader.partition(*place)
-        except LogPartitionNotFoundError:  # it is being deleted
-            return None
-        if timestamp_ms == MAX_TIMESTAMP:
-            return partition.offset_of_max_timestamp()
-        return partition.offset_for_timestamp(timestamp_ms) if timestamp_ms >= 0 else None
+        """The look at records, in the thread: it reads files alone, and may read and decompress many batches.
+
+        The loop may delete the topic or old segments meanwhile. Then it looks again, at what is left.
+        """
+        for _ in range(LOOKS_MAX):
+            with contextlib.suppress(LogPartitionNotFoundError, FileNotFoundError, OffsetOutOfRangeError):
+                partition = self._reader.partition(*place)
+                if timestamp_ms == MAX_TIMESTAMP:
+                    return partition.offset_of_max_timestamp()
+                return partition.offset_for_timestamp(timestamp_ms) if timestamp_ms >= 0 else None
+        return None
 
     def offset_for_leader_epoch(self, call: Call) -> Steps:
         """OffsetForLeaderEpoch (KIP-320): where an epoch ended, so that a consumer sees which offsets are gone."""
