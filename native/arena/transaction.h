@@ -79,8 +79,10 @@
  *                                ended.
  *   sender in FAIL               the word says ABORT_ONLY before the refused batch gets its result, so the batch is
  *                                still there, and the transaction is never decided.
- *   host                         DECIDED stays. Otherwise the words of slots and transaction may be of different times:
- *                                recovery stores ABORTING, and the sender throws away what is there.
+ *   host                         DECIDED stays. The sender forces NONE to disk before the next batch goes, so the sink
+ *                                has none of a later transaction. Otherwise the words of slots and transaction may be
+ *                                of different times: recovery stores ABORTING, and the sender throws away what is
+ *                                there.
  * tests/model/transaction_model.py explores this exhaustively; tests/crash kills at every instruction.
  */
 #ifndef ARENA_TRANSACTION_H

@@ -7,6 +7,11 @@
                              ──> commit, abort ──> sink.end_transaction ──> the names of the next transaction
                                                                         ──> half.end_transaction: the outcome is known
 
+A durable arena is forced to disk before the sink hears of a decision to commit, and again before the sink gets a batch
+of the next transaction. A crash of the host takes an arena back to what is on disk. Without the first, the next boot
+could abort what the sink has committed in part. Without the second, it would commit a former transaction once more, and
+with it the batches of the next one that are in the sink; or its epoch would be one that the sink has left behind.
+
 After an abort the sink lacks sequences of batches that were thrown away. So every partition starts over in the next
 epoch, as Kafka's producer does.
 
@@ -61,7 +66,9 @@ class Ending:
         self._sink = sink
         self._identity = identity
         self._arena = host.arena
+        self._is_durable = host.arena.durability != "process"
         self._forced_number = 0
+        self._has_ended = True  # a former sender may have ended a transaction, and died
         self._timeout_ns = host.arena.transaction_timeout_ms * NS_PER_MS
         self._on_end = on_end
         self.is_under_way = False
@@ -102,14 +109,13 @@ class Ending:
         state = self._native.transaction[1]
         self.due_ns = min(now_ns + LOOKS_NS.get(state, ENDING_LOOK_NS), NEVER_NS)
         self.is_under_way = task is not None and not self._end(*task)
+        if self._has_ended and self._is_durable:
+            self._arena.sync()
+        self._has_ended = False
 
     def _end(self, is_commit: bool, number: int) -> bool:
-        """False: the sink is not done.
-
-        A decision to commit is on disk before the sink hears of it. Otherwise, the next boot could abort what the sink
-        has committed in part.
-        """
-        if is_commit and number != self._forced_number and self._arena.durability != "process":
+        """False: the sink is not done."""
+        if is_commit and number != self._forced_number and self._is_durable:
             self._arena.sync()
             self._forced_number = number
         producer_id, epoch, _ = self._native.producer_identity
@@ -119,6 +125,7 @@ class Ending:
             return False
         self._identity.renew(ended.producer_id, ended.producer_epoch)
         self._half.end_transaction(number, ended.why)
+        self._has_ended = True
         self._on_end()
         return True
 

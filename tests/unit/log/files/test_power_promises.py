@@ -422,7 +422,7 @@ def test_a_step_of_a_transactional_id_is_synced_and_so_is_its_file(tmp_path: Pat
     file.close()
 
 
-def test_a_decision_is_on_disk_before_the_sink_hears_of_it(
+def test_a_decision_is_on_disk_before_the_sink_hears_of_it_and_its_end_before_the_next_batch(
     durable_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -439,6 +439,7 @@ def test_a_decision_is_on_disk_before_the_sink_hears_of_it(
 
     with Sender(durable_arena, NotingSink()) as sender, Producer(durable_arena) as producer:
         sender.open()
+        sender.run_once()
         durable_arena.declare_topic(TOPIC, 1)
         for is_commit in (True, False, True):
             transaction = producer.transaction()
@@ -453,7 +454,32 @@ def test_a_decision_is_on_disk_before_the_sink_hears_of_it(
                 while durable_arena.native.transaction[1] != "none":
                     sender.run_once()
             monkeypatch.undo()
-    assert calls == ["forced in decided", "committed", "aborted", "forced in decided", "committed"]
+    commit = ["forced in decided", "committed", "forced in none"]
+    assert calls == [*commit, "aborted", "forced in none", *commit]
+
+
+def test_a_sender_forces_what_its_predecessor_ended(durable_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    sync = Arena.sync
+
+    def note(arena: Arena) -> None:
+        calls.append("forced")
+        sync(arena)
+
+    class NotingSink(MemorySink):
+        def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
+            calls.append("sent")
+            return super().write(batches)
+
+    with Sender(durable_arena, NotingSink()) as sender, Producer(durable_arena) as producer:
+        sender.open()
+        durable_arena.declare_topic(TOPIC, 1)
+        transaction = producer.transaction()
+        producer.send(TOPIC, b"x")
+        monkeypatch.setattr(Arena, "sync", note)
+        for _ in transaction.commit_waits(WATCHDOG_S):
+            sender.run_once()
+    assert calls[:2] == ["forced", "sent"]
 
 
 def test_staged_records_and_their_decision_are_on_disk(tmp_path: Path, forced: Forced) -> None:
