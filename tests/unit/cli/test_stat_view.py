@@ -311,9 +311,10 @@ def is_shown(text: str) -> tuple[bool, bool]:
 def test_stat_shows_cpu_and_memory_of_processes_if_asked(shell: Shell, filled: str) -> None:
     assert is_shown(shell("stat", filled, "--once", "--processes", columns=80).stdout) == (True, True)
     assert is_shown(shell("stat", filled, "--once", columns=160).stdout) == (False, False)
-    process = next(row for row in shell.json("stat", filled, "--once")["processes"] if row["pid"] == os.getpid())
-    assert process["cpu_percent"] >= 0
-    assert process["memory_size"] > 2**20
+    for document in (shell.json("stat", filled, "--once"), shell.json("inspect", filled)):
+        process = next(row for row in document["processes"] if row["pid"] == os.getpid())
+        assert process["cpu_percent"] >= 0
+        assert process["memory_size"] > 2**20
 
 
 @pytest.mark.usefixtures("sender")

@@ -152,6 +152,7 @@ def test_the_picture_has_a_cell_for_each_buffer(arena: Arena, server: MetricsSer
         assert {words[cell] for cell in labels} <= {"OPEN", "READY"}
         assert seen["record_count"] == 3
         assert [row["pid"] for row in seen["processes"]] == [seen["sender"]["pid"]]
+        assert all(row["memory_size"] > 2**20 and row["cpu_percent"] >= 0 for row in seen["processes"])
         assert {(row["topic"], row["partition"]) for row in seen["queues"]} == set(labels.values())
         assert seen["troubles"] == []
         deliver_all(accumulator)
