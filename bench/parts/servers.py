@@ -28,7 +28,7 @@ import psutil
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from bench.parts.apache_kafka import cluster
-from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.asking import ClientConnection
 from shmaccum.log.server.messages import encode_request
 
 TOPIC = "flights"
@@ -156,7 +156,7 @@ def batch() -> tuple[bytes, int]:
 def _with_topic(server: Server) -> Server:
     """The server with a topic of one partition."""
     topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    with Asking(server.address) as client:
+    with ClientConnection(server.address) as client:
         client.ask(CREATE_TOPICS, 5, {"topics": [topic], "timeout_ms": 30_000, "validate_only": False})
     return server
 
@@ -168,7 +168,7 @@ def filled(start: Starter) -> Server:
     data = {"name": TOPIC, "partition_data": [{"index": 0, "records": records}]}
     produce = {"transactional_id": None, "acks": -1, "timeout_ms": 30_000, "topic_data": [data]}
     server = start()
-    with Asking(server.address) as client:
+    with ClientConnection(server.address) as client:
         left = LOG_SIZE // len(records)
         while left:
             answer = client.ask(PRODUCE, 7, produce)

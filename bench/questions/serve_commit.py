@@ -18,7 +18,7 @@ from bench.harness.question import Contender, Figure, Goal, Measurement, Questio
 from bench.parts.servers import TOPIC, Starter, apache_kafka, kafka_version, served_log
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.groups.offsets_file import Committed, GroupLock, OffsetsFile
-from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.asking import ClientConnection
 
 COUNT, REQUEST_COUNT = 20_000, 1000
 GROUP = "readers"
@@ -73,7 +73,7 @@ def _request(offset: int) -> dict[str, object]:
 
 
 def _through(start: Starter) -> Measurement:
-    with Asking(start().address) as client:
+    with ClientConnection(start().address) as client:
 
         def commit(offset: int) -> None:
             (topic,) = client.ask(OFFSET_COMMIT, 7, _request(offset)).topics

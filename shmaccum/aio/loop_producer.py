@@ -24,7 +24,7 @@ from shmaccum.producer.buffer_pool import BufferPool
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.producer.loop_results import LoopResults, Rings
-from shmaccum.producer.pipeline import RecordColumns
+from shmaccum.producer.pipeline import TopicRecords
 from shmaccum.producer.transaction import Transaction, Waits
 from shmaccum.supervisor import kept_producer
 
@@ -152,11 +152,11 @@ class LoopProducer(kept_producer.Producer):
         """The arguments of a send as they are appended. The topic's partition count has to be known."""
         return record if self._pipeline is None else self._pipeline.prepare(self, *record)
 
-    def prepare_rows(self, topic: str, columns: RecordColumns) -> RecordColumns:
+    def prepare_rows(self, topic: str, columns: TopicRecords) -> TopicRecords:
         """Many records as they are appended, as lists. The topic's partition count has to be known."""
         return columns if self._pipeline is None else self._pipeline.prepare_many(self, topic, columns).listed()
 
-    def append(self, topic: str, columns: RecordColumns) -> Deliveries:
+    def append(self, topic: str, columns: TopicRecords) -> Deliveries:
         """Appends rows in one native call.
 
         Raises:

@@ -21,7 +21,7 @@ from shmaccum.exceptions import ProducerClosedError
 from shmaccum.producer import deliveries as native
 from shmaccum.producer.delivery import RecordMetadata
 from shmaccum.producer.group_offsets import GroupOffsets
-from shmaccum.producer.pipeline import RecordColumns
+from shmaccum.producer.pipeline import TopicRecords
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S, close_timeout_s
 from shmaccum.producer.serializers import Headers
 from shmaccum.producer.transaction import COMMIT_TIMEOUT_S
@@ -210,7 +210,7 @@ class Producer(StoppedOnExit):
                 `record_index`.
         """
         producer = self._started()
-        columns = RecordColumns(values, keys, headers, timestamps_ms, partition).listed()
+        columns = TopicRecords(values, keys, headers, timestamps_ms, partition).listed()
         count = len(list(columns.values))
         sent = Deliveries()
         try:
@@ -373,7 +373,7 @@ async def _appended(producer: LoopProducer, topic: str, deadline_ns: int, append
 
 
 async def _send_rows(
-    producer: LoopProducer, topic: str, columns: RecordColumns, rows: Sequence[int], sent: Deliveries
+    producer: LoopProducer, topic: str, columns: TopicRecords, rows: Sequence[int], sent: Deliveries
 ) -> None:
     """Sends some rows, in as many native calls as the arena's memory needs."""
     left, columns = rows, producer.prepare_rows(topic, columns.pick(rows))

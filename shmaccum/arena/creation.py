@@ -58,7 +58,7 @@ FORBIDDEN_COUNT_MAX = 100
 """Looks at a private file that its creator has not shared yet. It does that microseconds after it has made the file."""
 
 
-class Place(Protocol):
+class ArenaFileAccess(Protocol):
     """An arena's file, which is an `ArenaFile`."""
 
     @property
@@ -148,7 +148,7 @@ class Creation:
         group: number of its group; None: that of this process.
     """
 
-    def __init__(self, file: Place, mode: int, group: int | None) -> None:
+    def __init__(self, file: ArenaFileAccess, mode: int, group: int | None) -> None:
         self._file = file
         self._mode = mode
         self._group = group
@@ -296,7 +296,7 @@ def _locked(path: str) -> Iterator[os.stat_result | None]:
         os.close(descriptor)
 
 
-def remove_half_made(file: Place) -> bool:
+def remove_half_made(file: ArenaFileAccess) -> bool:
     """Removes what a dead creator of a former version left under an arena's own name; False: there is no such file."""
     with _locked(file.path) as found:
         if found is None or found.st_uid != os.geteuid() or found.st_size % PAGE_SIZE:
@@ -308,7 +308,7 @@ def remove_half_made(file: Place) -> bool:
     return True
 
 
-def remove_private(file: Place) -> None:
+def remove_private(file: ArenaFileAccess) -> None:
     """Removes the private file of a dead creator; that of a living one stays."""
     private = private_name(file.path)
     with contextlib.suppress(OSError):

@@ -22,7 +22,7 @@ SLOT_TIMES = struct.Struct("<64xQ52xI")
 NO_SENDER = "no sender runs"
 
 
-class DeliveryClock(NamedTuple):
+class DeliveryClockReading(NamedTuple):
     """The delivery clock of an arena at one moment.
 
     Attributes:
@@ -42,7 +42,7 @@ class DeliveryClock(NamedTuple):
     outage_ns: int | None
 
     @classmethod
-    def of(cls, native: _native.Arena) -> DeliveryClock:
+    def of(cls, native: _native.Arena) -> DeliveryClockReading:
         """One look at an arena, which may be open read-only."""
         now_ns = native.now_ns()
         facts = native.delivery_clock()
@@ -108,7 +108,7 @@ def record_left(native: _native.Arena, slot_index: int, seq: int) -> str:
         slot_index: of the batch of the record.
         seq: likewise; the slot may hold another batch by now.
     """
-    clock = DeliveryClock.of(native)
+    clock = DeliveryClockReading.of(native)
     with native.region("slot_headers") as headers:
         header = bytes(headers[slot_index * SLOT_SIZE : (slot_index + 1) * SLOT_SIZE])
     if len(header) < SLOT_SIZE or SLOT_SEQ.unpack_from(header) != (seq,):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from shmaccum.arena.arena import Arena
-from shmaccum.arena.delivery_span import DeliveryClock
+from shmaccum.arena.delivery_span import DeliveryClockReading
 from shmaccum.arena.reports import Kind, read_entries
 
 FRESH_NS = 60 * 10**9
@@ -19,7 +19,7 @@ def readable_name(name: bytes) -> str:
 def sender_state(arena: Arena) -> str:
     """One or two sentences on whether a sender runs, what to do, and the keeper's report of the last minute."""
     if arena.native.sender_is_alive:
-        outage = DeliveryClock.of(arena.native).sentence()
+        outage = DeliveryClockReading.of(arena.native).sentence()
         return f"The sender is running, but {outage}." if outage else "The sender is running."
     advice = f"No sender runs: start one (shmaccum sender {arena.name} --sink ..., or Producer(..., sink=...))."
     reason = _reported(arena)

@@ -12,7 +12,7 @@ import click
 
 from shmaccum.cli.group import assignments
 from shmaccum.cli.log_cat import Look, Piece
-from shmaccum.cli.progress import PROGRESS_EVERY_S, Progress
+from shmaccum.cli.progress import PROGRESS_EVERY_S, ProgressLine
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.units import format_count, format_size
 from shmaccum.config import ConsumerOptions
@@ -97,7 +97,7 @@ class Output:
         self._left = count
         self._is_ending = is_ending
         self._tally = _Tally()
-        self._progress = Progress(self._sentence, is_shown=sys.stderr.isatty() and not sys.stdout.isatty())
+        self._progress = ProgressLine(self._sentence, is_shown=sys.stderr.isatty() and not sys.stdout.isatty())
 
     def _sentence(self, elapsed_s: float) -> str:
         return f"{self._tally}, {self._tally.records / max(elapsed_s, 1e-9):,.0f} records/s"

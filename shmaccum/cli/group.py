@@ -142,7 +142,7 @@ def _keep_debug(ctx: click.Context, _parameter: click.Parameter, value: bool) ->
 # --- finding
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group that suggests the nearest name."""
 
     command_class = Command
@@ -158,7 +158,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """The commands of `COMMANDS`; only the module of the one that is called is imported."""
 
     def main(self, *arguments: Any, **keywords: Any) -> Any:

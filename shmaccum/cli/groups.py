@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from shmaccum.cli.drawing import Table, numbers, readable_line, words
-from shmaccum.cli.group import Command, Group, json_option, print_json
+from shmaccum.cli.group import Command, CommandGroup, json_option, print_json
 from shmaccum.cli.log_place import directory_argument, partitions, place_options
 from shmaccum.cli.server_settings import settings_option
 from shmaccum.cli.terminal import show
@@ -19,13 +19,13 @@ from shmaccum.log.files import LogReader
 from shmaccum.log.files.start import Start
 from shmaccum.log.groups.export import export
 from shmaccum.log.groups.offsets_file import group_ids
-from shmaccum.log.server.administration import GroupFacts, Member, all_groups, delete, facts_of, move
+from shmaccum.log.server.administration import GroupFacts, MemberDescription, all_groups, delete, facts_of, move
 from shmaccum.log.server.client_settings import ClientSettings
 
 group_argument = click.argument("group_id", metavar="GROUP")
 
 
-@click.group("groups", cls=Group)
+@click.group("groups", cls=CommandGroup)
 def command() -> None:
     """Look at the consumer groups of a log directory, and administer them.
 
@@ -110,7 +110,7 @@ def describe(directory: str, group_id: str, settings: ClientSettings, is_json: b
         click.echo(readable_line(_sentence_on(member)))
 
 
-def _sentence_on(member: Member) -> str:
+def _sentence_on(member: MemberDescription) -> str:
     if member.pid is None:
         return f"member {member.member_id} of client {member.client_id} at {member.host}"
     state = "is stopped and keeps" if member.is_stopped else "has"

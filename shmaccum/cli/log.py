@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import click
 
-from shmaccum.cli.group import Group
+from shmaccum.cli.group import CommandGroup
 from shmaccum.cli.log_cat import cat
 from shmaccum.cli.log_facts import info, offsets, verify
 
 
-@click.group("log", cls=Group)
+@click.group("log", cls=CommandGroup)
 def command() -> None:
     """Read and check a log directory that a sender writes (--sink log:DIR), or that of a Kafka broker.
 

@@ -20,7 +20,7 @@ from shmaccum.observe.observation import Observation, Observer
 
 
 @dataclass(frozen=True)
-class Row:
+class ArenaRow:
     """An arena: its facts and troubles, or the reason why it cannot be read."""
 
     name: str
@@ -29,7 +29,7 @@ class Row:
     error: str | None = None
 
     @classmethod
-    def of(cls, name: str) -> Row:
+    def of(cls, name: str) -> ArenaRow:
         """One look at the arena."""
         try:
             with looking_at(name) as arena:
@@ -63,7 +63,7 @@ def _sender(seen: Observation) -> Text:
     return Text("alive" if seen.sender.pid is None else str(seen.sender.pid))
 
 
-def _cells(row: Row) -> list[str | Text]:
+def _cells(row: ArenaRow) -> list[str | Text]:
     if row.seen is None:
         return [readable_line(row.name), *["-"] * 4, Text("unread", style=PROBLEM), "-"]
     seen = row.seen
@@ -78,7 +78,7 @@ def _cells(row: Row) -> list[str | Text]:
     ]
 
 
-def _sentences(rows: Iterable[Row]) -> Iterator[Text]:
+def _sentences(rows: Iterable[ArenaRow]) -> Iterator[Text]:
     """The troubles of all arenas, a line for each, with the name of its arena."""
     for row in rows:
         for sentence in [row.error] if row.error else [trouble.sentence for trouble in row.troubles]:
@@ -86,7 +86,7 @@ def _sentences(rows: Iterable[Row]) -> Iterator[Text]:
             yield Text(readable_line(told))
 
 
-def _table(rows: Iterable[Row]) -> Table:
+def _table(rows: Iterable[ArenaRow]) -> Table:
     sink = Column("sink", is_folded=True)
     table = Table(*words("arena"), *numbers("size", "fill", "records", "processes"), *words("sender"), sink)
     for row in rows:
@@ -106,7 +106,7 @@ def command(is_json: bool) -> None:
 
     Only reads the arenas, and asks no process. An arena of another user is listed if this user can read it.
     """
-    rows = [Row.of(name) for name in arena_names()]
+    rows = [ArenaRow.of(name) for name in arena_names()]
     if is_json:
         print_json([row.as_json() for row in rows])
     elif rows:

@@ -34,7 +34,7 @@ from shmaccum.cli.group import (
     sentence_of,
 )
 from shmaccum.cli.lines import LineFormat, LineReader, parse_delimiter
-from shmaccum.cli.progress import PROGRESS_EVERY_S, Progress
+from shmaccum.cli.progress import PROGRESS_EVERY_S, ProgressLine
 from shmaccum.common import clock
 from shmaccum.common.units import format_count, format_size, parse_duration_ms
 from shmaccum.config import ProducerOptions
@@ -125,7 +125,7 @@ class Job:
     count_max: int | None
     is_teeing: bool
     tally: Tally
-    progress: Progress
+    progress: ProgressLine
 
     @property
     def is_complete(self) -> bool:
@@ -328,7 +328,7 @@ def command(
             headers=record_headers,
             line_format=line_format,
             tally=tally,
-            progress=Progress(tally.progress, is_shown=is_shown),
+            progress=ProgressLine(tally.progress, is_shown=is_shown),
             **where,
         )
         try:

@@ -18,7 +18,7 @@ ERASE_LINE = "\r\x1b[K"
 
 
 @final
-class Progress:
+class ProgressLine:
     """The line, painted over itself, and erased at the end.
 
     Args:
@@ -31,7 +31,7 @@ class Progress:
         self._sentence = sentence
         self._begin_s = self._shown_s = clock.monotonic()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:

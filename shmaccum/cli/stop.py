@@ -41,7 +41,7 @@ LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StopResult:
     """The result of asking.
 
     Attributes:
@@ -112,7 +112,7 @@ class Stopper:
         self._pid: int | None = None
         self._asked_epoch: int | None = None
 
-    def stop(self, timeout_s: float) -> Outcome:
+    def stop(self, timeout_s: float) -> StopResult:
         """Asks, and waits for as long.
 
         Raises:
@@ -180,8 +180,8 @@ class Stopper:
     def _seen(self) -> Observation:
         return Observer(self._arena).observe()
 
-    def _outcome(self, word: str) -> Outcome:
-        return Outcome(word, self._pid, self._seen())
+    def _outcome(self, word: str) -> StopResult:
+        return StopResult(word, self._pid, self._seen())
 
 
 @click.command(

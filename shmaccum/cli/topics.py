@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from shmaccum.cli.drawing import Table, numbers, words
-from shmaccum.cli.group import Command, Group, assignments, json_option, print_json
+from shmaccum.cli.group import Command, CommandGroup, assignments, json_option, print_json
 from shmaccum.cli.log_facts import partition_facts
 from shmaccum.cli.log_place import directory_argument
 from shmaccum.cli.server_settings import settings_option
@@ -32,7 +32,7 @@ count_option = click.option(
 )
 
 
-@click.group("topics", cls=Group)
+@click.group("topics", cls=CommandGroup)
 def command() -> None:
     """Look at the topics of a log directory, and administer them.
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from shmaccum.cli.drawing import Column, Table
-from shmaccum.cli.group import Command, Group, json_option, print_json
+from shmaccum.cli.group import Command, CommandGroup, json_option, print_json
 from shmaccum.cli.terminal import show
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
@@ -22,7 +22,7 @@ right_argument = click.argument("right", type=click.Choice(["read", "write", "ad
 resource_argument = click.argument("resource", metavar="RESOURCE")
 
 
-@click.group("users", cls=Group)
+@click.group("users", cls=CommandGroup)
 def command() -> None:
     """Change the users of a served log, and the rights of each user.
 

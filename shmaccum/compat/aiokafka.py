@@ -20,7 +20,7 @@ from shmaccum._native import DeliveryFuture
 from shmaccum.common.closing import StoppedOnExit
 from shmaccum.common.packages import needed
 from shmaccum.compat.errors import Ours, aborting, join, join_of_code, nearest, translating
-from shmaccum.compat.settings import Rows, Settings, batch_size, refused, to, with_defaults, without_use
+from shmaccum.compat.settings import OwnerOptions, Rows, batch_size, refused, to, with_defaults, without_use
 from shmaccum.exceptions import (
     ArenaBusyError,
     BufferExhaustedError,
@@ -197,7 +197,7 @@ class AIOKafkaProducer(StoppedOnExit):
         self._serializers = options.get("key_serializer"), options.get("value_serializer")
         self._batch_size = options.get("max_batch_size", BATCH_SIZE_DEFAULT)
         with translating(translated):
-            self._settings = Settings.split(given, ROWS, bootstrap_servers)
+            self._settings = OwnerOptions.split(given, ROWS, bootstrap_servers)
             self._settings.complete()
         self._has_results = self._settings.sender.get("acks") != "0"
         self._waiting: dict[DeliveryFuture, asyncio.Future[Any]] = {}

@@ -37,7 +37,7 @@ from shmaccum.compat.confluent_errors import kafka_error, translated, translated
 from shmaccum.compat.confluent_options import DEFAULTS, ROWS
 from shmaccum.compat.confluent_told import Callback, ToldRecords
 from shmaccum.compat.errors import aborting, translating
-from shmaccum.compat.settings import Settings
+from shmaccum.compat.settings import OwnerOptions
 from shmaccum.exceptions import (
     FlushTimeoutError,
     InvalidArgumentError,
@@ -102,7 +102,7 @@ class _PatientPool(BufferPool):
 
 
 @final
-class _Producer(kept_producer.Producer):
+class _ConfluentProducer(kept_producer.Producer):
     """A producer whose `send` never waits for a buffer, and for a new topic as long as librdkafka keeps its records."""
 
     __slots__ = ("patience_ms",)
@@ -193,11 +193,11 @@ def _milliseconds(config: Mapping[str, Any], name: str, default: int) -> int:
         ) from None
 
 
-def _settings(config: Mapping[str, Any]) -> Settings:
+def _settings(config: Mapping[str, Any]) -> OwnerOptions:
     """The settings of arena, sender and sink."""
     servers = [config[name] for name in SERVERS if config.get(name)]
     rest = {name: value for name, value in config.items() if name not in SERVERS}
-    settings = Settings.split(rest, ROWS, servers[0] if servers else "localhost")
+    settings = OwnerOptions.split(rest, ROWS, servers[0] if servers else "localhost")
     timeout_ms = settings.sender.get("delivery_timeout_ms")
     if timeout_ms is not None and int(settings.sender.get("request_timeout_ms", 0)) > int(timeout_ms):
         settings.sender.pop("request_timeout_ms", None)  # librdkafka's message timeout ends a request, too
@@ -238,7 +238,7 @@ class _Own(NamedTuple):
 class _Looks:
     """Looks for errors and statistics while somebody polls, and tells callbacks and a logger of them."""
 
-    def __init__(self, producer: _Producer, own: _Own) -> None:
+    def __init__(self, producer: _ConfluentProducer, own: _Own) -> None:
         self._producer = producer
         self._on_error = own.on_error
         self._on_statistics = own.on_statistics
@@ -321,7 +321,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         TypeError: that is no configuration, or a callback is no function.
     """
 
-    _producer: _Producer | None = None
+    _producer: _ConfluentProducer | None = None
     _on_delivery: Callback | None = None
     _is_initialized = False
 
@@ -334,10 +334,10 @@ class Producer(ConfluentProducer, ClosedOnExit):
         self._config = {name: value for name, value in config.items() if not name.startswith(PREFIX_DOTTED)}
         with translating(translated):
             settings = _settings(config)
-            producer = _Producer(**settings.make())
+            producer = _ConfluentProducer(**settings.make())
         self._begin(producer, own, int(settings.sender.get("delivery_timeout_ms", TIMEOUT_DEFAULT_MS)))
 
-    def _begin(self, producer: _Producer, own: _Own, timeout_ms: int) -> None:
+    def _begin(self, producer: _ConfluentProducer, own: _Own, timeout_ms: int) -> None:
         self._times_out_first = timeout_ms <= own.propagation_ms
         self._flush_s = min(timeout_ms, TIMEOUT_DEFAULT_MS) / 1000
         producer.patience_ms = min(timeout_ms, own.propagation_ms)
@@ -352,7 +352,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         """Forgets what this process waits for. A child of a fork begins with this."""
         self._told.start_anew()
 
-    def _open(self) -> _Producer:
+    def _open(self) -> _ConfluentProducer:
         if self._producer is None:
             raise RuntimeError("Producer has been closed")
         return self._producer
@@ -671,7 +671,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 positions, group_metadata, producer.transaction_timeout_s if timeout < 0 else timeout
             )
 
-    def _initialized(self) -> _Producer:
+    def _initialized(self) -> _ConfluentProducer:
         producer = self._open()
         producer.check_has_transactions()
         if not self._is_initialized:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shmaccum.compat.settings import Row, Rows, batch_size, met, refused, to, with_defaults, without_use
+from shmaccum.compat.settings import OptionRow, Rows, batch_size, met, refused, to, with_defaults, without_use
 from shmaccum.config import INT_MAX, LONG_MAX
 from shmaccum.exceptions import InvalidArgumentError
 
@@ -70,11 +70,11 @@ def _verification(given: Any) -> None:
         )
 
 
-def _sink(name: str) -> Row:
+def _sink(name: str) -> OptionRow:
     return to("sink", name)
 
 
-def _all(row: Row, *names: str) -> dict[str, Row]:
+def _all(row: OptionRow, *names: str) -> dict[str, OptionRow]:
     return dict.fromkeys(names, row)
 
 
@@ -195,7 +195,7 @@ _ROWS: Rows = {
         "ssl.engine.id",
         "ssl.providers",
     ),
-    "enable.ssl.certificate.verification": Row(
+    "enable.ssl.certificate.verification": OptionRow(
         read=_verification, why="the sender verifies the brokers of a TLS listener"
     ),
     **_all(

@@ -10,7 +10,7 @@ from shmaccum._native import DeliveryFuture
 from shmaccum.common.closing import ClosedOnExit
 from shmaccum.common.packages import needed
 from shmaccum.compat.errors import Ours, aborting, join, join_of_code, nearest, translating
-from shmaccum.compat.settings import Rows, Settings, batch_size, refused, to, with_defaults, without_use
+from shmaccum.compat.settings import OwnerOptions, Rows, batch_size, refused, to, with_defaults, without_use
 from shmaccum.config import INT_MAX
 from shmaccum.config.sender import IN_FLIGHT_MAX_IDEMPOTENT
 from shmaccum.exceptions import (
@@ -180,7 +180,7 @@ class _Tracker(DeliveryTracker):
 
 
 @final
-class _Producer(kept_producer.Producer):
+class _KafkaPythonProducer(kept_producer.Producer):
     __slots__ = ()
 
     _tracker_type = _Tracker
@@ -251,9 +251,9 @@ class KafkaProducer(ClosedOnExit):
         servers = configs.get("bootstrap_servers") or self.DEFAULT_CONFIG["bootstrap_servers"]
         with translating(translated):
             _refuse_conflicts(configs)
-            settings = Settings.split(given, ROWS, servers)
+            settings = OwnerOptions.split(given, ROWS, servers)
             settings.complete()
-            self._producer = _Producer(**settings.make())
+            self._producer = _KafkaPythonProducer(**settings.make())
         acks = configs.get("acks", -1)
         self.config = {
             **self.DEFAULT_CONFIG,
@@ -402,7 +402,7 @@ class KafkaProducer(ClosedOnExit):
         with translating(_translated_of_offsets):
             producer.send_offsets_to_transaction(offsets, group_metadata)
 
-    def _initialized(self) -> _Producer:
+    def _initialized(self) -> _KafkaPythonProducer:
         self._producer.check_has_transactions()
         if not self._is_initialized:
             raise NoTransactionError("call init_transactions() before the first transaction")

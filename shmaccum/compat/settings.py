@@ -17,7 +17,7 @@ sender's process by a pipe: users of the host can read command lines, and childr
 
 **An option that has the library's own default counts as not given**, because wrappers pass on all defaults. Every other
 value that the library documents is met, refused with a reason, or without use. Where a given option rules out the
-default of another one, the other one follows it (`Settings.complete`).
+default of another one, the other one follows it (`OwnerOptions.complete`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _is_spelled(default: str, given: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Row:
+class OptionRow:
     """The way of one option.
 
     Attributes:
@@ -105,27 +105,27 @@ class Row:
         return f"refused: {self.why}" if self.is_refused else f"without use: {self.why}"
 
 
-Rows = Mapping[str, Row]
+Rows = Mapping[str, OptionRow]
 
 
-def to(places: str, name: str, read: Callable[[Any], Any] | None = None) -> Row:
+def to(places: str, name: str, read: Callable[[Any], Any] | None = None) -> OptionRow:
     """An option that owners get, several with a comma between them."""
-    return Row(tuple(places.split(",")), name, read)
+    return OptionRow(tuple(places.split(",")), name, read)
 
 
-def without_use(why: str) -> Row:
+def without_use(why: str) -> OptionRow:
     """An option that is taken and changes nothing."""
-    return Row(why=why)
+    return OptionRow(why=why)
 
 
-def met() -> Row:
+def met() -> OptionRow:
     """An option that the library's module meets by itself."""
-    return Row(is_met=True)
+    return OptionRow(is_met=True)
 
 
-def refused(why: str) -> Row:
+def refused(why: str) -> OptionRow:
     """An option that cannot be met."""
-    return Row(why=why, is_refused=True)
+    return OptionRow(why=why, is_refused=True)
 
 
 def with_defaults(rows: Rows, defaults: Mapping[str, Any]) -> Rows:
@@ -139,7 +139,7 @@ def batch_size(given: Any) -> int:
 
 
 @dataclass
-class Settings:
+class OwnerOptions:
     """The options of each owner, by our names, and the place to deliver to.
 
     Attributes:
@@ -163,7 +163,7 @@ class Settings:
         rows: Rows,
         servers: str | Iterable[str],
         defaults: Mapping[str, Any] | None = None,
-    ) -> Settings:
+    ) -> OwnerOptions:
         """Tells the options of a library apart.
 
         Args:
@@ -186,7 +186,7 @@ class Settings:
             settings._take_ours(name[len(PREFIX) :].replace(".", "_"), given[name])
         return settings
 
-    def _take_theirs(self, name: str, value: Any, row: Row) -> None:
+    def _take_theirs(self, name: str, value: Any, row: OptionRow) -> None:
         try:
             read = value if row.read is None or value is None else row.read(value)
         except InvalidArgumentError:

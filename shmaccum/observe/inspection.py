@@ -29,7 +29,7 @@ import msgpack
 
 from shmaccum import _native
 from shmaccum.arena import Arena, tables
-from shmaccum.arena.delivery_span import DeliveryClock
+from shmaccum.arena.delivery_span import DeliveryClockReading
 from shmaccum.arena.slot_word import SLOT_STATES
 from shmaccum.common.format.batch_header import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, sealed_header
 from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
@@ -193,7 +193,7 @@ class Inspector:
         meta = header["meta"][count & 1]
         epoch = int(header["producer_epoch"])
         is_numbered = bool(epoch & SEQUENCE_IS_ASSIGNED)
-        clock = DeliveryClock.of(self.arena.native)
+        clock = DeliveryClockReading.of(self.arena.native)
         return SlotFacts(
             slot_index=slot_index,
             state=state,

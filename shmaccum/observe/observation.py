@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmaccum.arena import Arena
-from shmaccum.arena.delivery_span import DeliveryClock
+from shmaccum.arena.delivery_span import DeliveryClockReading
 from shmaccum.arena.removal import has_lost_its_name
 from shmaccum.arena.reports import Entry, Kind, read_entries
 from shmaccum.arena.sender_state import readable_name
@@ -240,7 +240,7 @@ class Observation(NamedTuple):
     completion_count: int
     counters: Mapping[str, int]
     sender: SenderFacts
-    delivery_clock: DeliveryClock
+    delivery_clock: DeliveryClockReading
     overflow: OverflowFacts
     transaction: TransactionFacts | None
     processes: tuple[ProcessFacts, ...]
@@ -446,7 +446,7 @@ class Observer:
         census = _Census(arena)
         entries = native.processes()
         names = native.partitions()
-        clock = DeliveryClock.of(native)
+        clock = DeliveryClockReading.of(native)
         return Observation(
             name=arena.name,
             uuid=arena.uuid.hex(),
@@ -562,7 +562,7 @@ def partition_name(names: list[tuple[str, int]], partition_index: int) -> tuple[
     return names[partition_index] if partition_index < len(names) else ("?", -1)
 
 
-def _oldest(oldest: _Oldest | None, names: list[tuple[str, int]], clock: DeliveryClock) -> BatchFacts | None:
+def _oldest(oldest: _Oldest | None, names: list[tuple[str, int]], clock: DeliveryClockReading) -> BatchFacts | None:
     if oldest is None:
         return None
     topic, partition = partition_name(names, oldest.partition_index)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
-from shmaccum.arena.delivery_span import NS_PER_MS, DeliveryClock, record_left
+from shmaccum.arena.delivery_span import NS_PER_MS, DeliveryClockReading, record_left
 from shmaccum.arena.places import Places
 from shmaccum.arena.removal import RemovalWatch, removed_error
 from shmaccum.arena.reports import (
@@ -655,7 +655,7 @@ def wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
 def _expiry(reports: Iterable[Report], where: str, native: _native.Arena) -> tuple[str, int | None, bool]:
     """Sentence, timeout and rule of a record that expired, with the reason that the arena's error log still has."""
     reason = reason_of_expiry(reports, where)
-    clock = DeliveryClock.of(native)
+    clock = DeliveryClockReading.of(native)
     span = ""
     if clock.timeout_ns is not None:
         rule = "of all time" if clock.counts_always else "of time in which somebody could deliver"

@@ -28,7 +28,7 @@ NO_POSITION = -1001
 """librdkafka's RD_KAFKA_OFFSET_INVALID: the consumer has read nothing of the partition."""
 
 
-class Place(Protocol):
+class PartitionLike(Protocol):
     """A partition, as kafka-python and `shmaccum` name it."""
 
     @property
@@ -38,7 +38,7 @@ class Place(Protocol):
     def partition(self) -> int: ...
 
 
-class PlaceWithOffset(Place, Protocol):
+class PlaceWithOffset(PartitionLike, Protocol):
     """A partition and its offset in one, as confluent-kafka has it."""
 
     @property
@@ -107,7 +107,7 @@ def parse_offsets(offsets: GroupOffsets) -> dict[TopicPartition, OffsetToCommit]
         ) from None
 
 
-def _parsed(place: Place, given: Any) -> tuple[TopicPartition, OffsetToCommit]:
+def _parsed(place: PartitionLike, given: Any) -> tuple[TopicPartition, OffsetToCommit]:
     offset = given if isinstance(given, int) else given.offset
     metadata, leader_epoch = getattr(given, "metadata", None), getattr(given, "leader_epoch", None)
     numbers = place.partition, offset, -1 if leader_epoch is None else leader_epoch

@@ -42,7 +42,7 @@ class ProducerRecord(NamedTuple):
     timestamp_ms: int | None = None
 
 
-class RecordColumns(NamedTuple):
+class TopicRecords(NamedTuple):
     """Many records for one topic, part by part: sequences as long as `values`, or None; one partition, or many."""
 
     values: Iterable[Any]
@@ -61,7 +61,7 @@ class RecordColumns(NamedTuple):
         columns = (values, keys, headers, partition, timestamps_ms)
         return map(ProducerRecord, itertools.repeat(topic), *(_cells(column) for column in columns))
 
-    def listed(self) -> RecordColumns:
+    def listed(self) -> TopicRecords:
         """The same with lists, which can be read more than once.
 
         Raises:
@@ -69,11 +69,11 @@ class RecordColumns(NamedTuple):
         """
         values = list(self.values)
         columns = zip(self._fields[1:], self[1:], strict=True)
-        return RecordColumns(values, *(_listed(name, column, len(values)) for name, column in columns))
+        return TopicRecords(values, *(_listed(name, column, len(values)) for name, column in columns))
 
-    def pick(self, rows: Sequence[int]) -> RecordColumns:
+    def pick(self, rows: Sequence[int]) -> TopicRecords:
         """Those rows of listed columns."""
-        return RecordColumns(*(_picked(column, rows) for column in self))
+        return TopicRecords(*(_picked(column, rows) for column in self))
 
 
 def _cells(column: Any) -> Iterable[Any]:
@@ -96,7 +96,7 @@ def _picked(column: Any, rows: Sequence[int]) -> Any:
     return column[rows.start : rows.stop] if isinstance(rows, range) else [column[row] for row in rows]
 
 
-class Topics(Protocol):
+class PartitionChoices(Protocol):
     """The producer, as a partitioner of the user's own asks it."""
 
     def partitions_to_choose_from(self, topic: str) -> tuple[Sequence[int], Sequence[int]]:
@@ -132,7 +132,7 @@ class Pipeline:
 
     def prepare(
         self,
-        topics: Topics,
+        topics: PartitionChoices,
         topic: str,
         value: Any = None,
         key: Any = None,
@@ -165,7 +165,7 @@ class Pipeline:
         """True when somebody of the user's wants to see each record: an interceptor, a partitioner."""
         return bool(self._interceptors) or self._choose is not None
 
-    def prepare_many(self, topics: Topics, topic: str, columns: RecordColumns) -> RecordColumns:
+    def prepare_many(self, topics: PartitionChoices, topic: str, columns: TopicRecords) -> TopicRecords:
         """The records as they are appended, before any of them is.
 
         Raises:
@@ -178,14 +178,14 @@ class Pipeline:
             self._acknowledge(None, error)
             raise
 
-    def _prepared(self, topics: Topics, topic: str, records: Iterator[ProducerRecord]) -> RecordColumns:
+    def _prepared(self, topics: PartitionChoices, topic: str, records: Iterator[ProducerRecord]) -> TopicRecords:
         prepared = [self._serialized(topics, self._intercepted(record)) for record in records]
         names, values, keys, headers, partitions, timestamps_ms = zip(*prepared, strict=True) if prepared else [()] * 6
         if any(name != topic for name in names):
             raise InvalidArgumentError(
                 f"an interceptor gave a record of {topic!r} another topic: only send() does that"
             )
-        return RecordColumns(values, keys, headers, timestamps_ms, partitions)
+        return TopicRecords(values, keys, headers, timestamps_ms, partitions)
 
     def observe_many(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
         """Has interceptors told what becomes of records that were appended, and of the error that ended their call."""
@@ -203,7 +203,7 @@ class Pipeline:
             record = _guarded("on_send; the record goes on as it was", on_send, record) or record
         return record
 
-    def _serialized(self, topics: Topics, record: ProducerRecord) -> tuple[Any, ...]:
+    def _serialized(self, topics: PartitionChoices, record: ProducerRecord) -> tuple[Any, ...]:
         topic, value, key, headers, partition, timestamp_ms = record
         key_bytes = key if self._serialize_key is None else self._serialize_key(topic, headers, key)
         value_bytes = value if self._serialize_value is None else self._serialize_value(topic, headers, value)

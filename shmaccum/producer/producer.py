@@ -50,7 +50,7 @@ from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.group_offsets import GroupOffsets, parse_group, parse_offsets
 from shmaccum.producer.notice import SenderNotice
-from shmaccum.producer.pipeline import Pipeline, RecordColumns
+from shmaccum.producer.pipeline import Pipeline, TopicRecords
 from shmaccum.producer.serializers import Headers
 from shmaccum.producer.transaction import COMMIT_TIMEOUT_S, Transaction, Waits, rest_between, unfence_waits
 
@@ -309,7 +309,7 @@ class Producer(_native.NativeProducer):
                 records that were appended, nothing of which is lost; and, if a record was wrong, `record_index`: then
                 those before it were appended, and no others.
         """
-        columns = RecordColumns(values, keys, headers, timestamps_ms, partition)
+        columns = TopicRecords(values, keys, headers, timestamps_ms, partition)
         if self._pipeline is not None:
             columns = self._pipeline.prepare_many(self, topic, columns)
         return self._deliveries(lambda: self.append_columns(topic, *columns))

@@ -61,7 +61,7 @@ def prefix_of(group_id: str, place: TopicPartition) -> bytes:
     return f"{group_id}/{place}/".encode()
 
 
-class Progress(NamedTuple):
+class RelayProgress(NamedTuple):
     """The text of a commit."""
 
     arena: str
@@ -79,7 +79,7 @@ class Progress(NamedTuple):
         return json.dumps({"arena": self.arena, "log": self.log, "ends": ends}, separators=(",", ":"))
 
     @classmethod
-    def of(cls, text: str) -> Progress | None:
+    def of(cls, text: str) -> RelayProgress | None:
         """From the metadata of a commit; None where no relay made it."""
         try:
             found: Any = json.loads(text)

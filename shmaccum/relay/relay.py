@@ -46,7 +46,7 @@ from shmaccum.log.consumer import Consumer, ConsumerRecord, OffsetAndMetadata
 from shmaccum.log.files.writer_level import WriterLevel
 from shmaccum.producer import Producer
 from shmaccum.relay.deliveries import wait_for_deliveries
-from shmaccum.relay.origin import OUTPUT_PARTITIONS_MAX, Ends, Input, Progress, ends_of, find_outputs, prefix_of
+from shmaccum.relay.origin import OUTPUT_PARTITIONS_MAX, Ends, Input, RelayProgress, ends_of, find_outputs, prefix_of
 
 TIMEOUT_S = 120.0
 """The longest time to wait for deliveries."""
@@ -263,7 +263,7 @@ class Relay(ClosedOnExit):
             one = self._inputs[place]
             if not one.known:
                 one.ends = dict(self._ends)
-            text = Progress(self._producer.arena.path, self._log.path, one.ends).text()
+            text = RelayProgress(self._producer.arena.path, self._log.path, one.ends).text()
             offsets[place] = OffsetAndMetadata(one.position, text)
         if offsets:
             self.consumer.commit(offsets)
@@ -339,13 +339,13 @@ class Relay(ClosedOnExit):
         prefix = prefix_of(self._group_id, place)
         if not isinstance(committed, OffsetAndMetadata):
             return Input(prefix, first, ends)
-        progress = Progress.of(committed.metadata)
+        progress = RelayProgress.of(committed.metadata)
         if progress is None:
             return Input(prefix, committed.offset, ends)
         self._check(progress)
         return Input(prefix, committed.offset, progress.ends)
 
-    def _check(self, progress: Progress) -> None:
+    def _check(self, progress: RelayProgress) -> None:
         """Outputs that are on another way would be missed, and made a second time."""
         own = self._producer.arena.path
         if progress.arena != own and os.path.exists(progress.arena):

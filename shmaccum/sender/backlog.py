@@ -42,7 +42,7 @@ from shmaccum.log.files.record_writer import NewRecord, make_batch
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
 from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneReport, LaneState
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
-from shmaccum.sender.spill_file import Position, Row, SpillFile
+from shmaccum.sender.spill_file import OverflowBatch, OverflowPosition, SpillFile
 from shmaccum.sender.splitting import node_end
 
 READ_AHEAD_SIZE = 4 << 20
@@ -58,7 +58,7 @@ class SpilledBatch:
 
     partition_index: int
     log_batch: LogBatch
-    row: Row | None
+    row: OverflowBatch | None
     created_ns: int
     attempt_count: int = 0
     is_ended: bool = False
@@ -90,7 +90,7 @@ def spilled_of(wire: WireBatch) -> SpilledBatch | None:
 
 @final
 @dataclass(slots=True, eq=False)
-class Shipment:
+class OverflowShipment:
     """Records [first, first + count) of a batch of the window."""
 
     spilled: SpilledBatch
@@ -159,7 +159,7 @@ class Backlog:
         self._in_flight_max = in_flight_max
         self._backoff = backoff
         self._report = report
-        self._window: deque[Shipment] = deque()
+        self._window: deque[OverflowShipment] = deque()
         self._cursor: Cursor | None = None
         self._batches: Iterator[LogBatch] = iter(())
         self._next_batch: LogBatch | None = None
@@ -170,7 +170,7 @@ class Backlog:
     # --- facts
 
     @property
-    def position(self) -> Position:
+    def position(self) -> OverflowPosition:
         """The one that is written down."""
         return self.file.position
 
@@ -210,14 +210,14 @@ class Backlog:
     def take_up(self, end_offset: int) -> None:
         """Everything below the end is left from the former sender; the rows tell which batches of the arena it is."""
         if end_offset < self.position.offset:  # a crash of the host took the end of the log
-            self.file.write_position(Position(end_offset, identity=self.position.identity))
+            self.file.write_position(OverflowPosition(end_offset, identity=self.position.identity))
         self.end_offset = end_offset
         self.file.cut(self.file.find(end_offset))
         own = [row.seq for row in self.file.rows(self.file.find(self.position.offset)) if row.arena == self._arena]
         for seq in own:
             self._note_seq(seq)
 
-    def add(self, rows: Sequence[Row], end_offset: int) -> None:
+    def add(self, rows: Sequence[OverflowBatch], end_offset: int) -> None:
         """Batches lie in the log below the end by now; their rows are written behind the others.
 
         Raises:
@@ -318,20 +318,20 @@ class Backlog:
         self._next_batch = None
         self._batches = iter(())
 
-    def _row_of(self, batch: LogBatch) -> Row | None:
+    def _row_of(self, batch: LogBatch) -> OverflowBatch | None:
         while (row := self.file.row(self._row_index)) is not None and row.base_offset < batch.base_offset:
             self._row_index += 1  # its batch is damaged, or begins before the position
         return row if row is not None and row.base_offset == batch.base_offset else None
 
     # --- wires
 
-    def _shipment(self, batch: LogBatch, now_ns: int) -> Shipment:
+    def _shipment(self, batch: LogBatch, now_ns: int) -> OverflowShipment:
         age_ns = max(time.time_ns() - batch.header.base_timestamp_ms * NS_PER_MS, 0)
         row = self._row_of(batch)
         spilled = SpilledBatch(self.index, batch, row, max(now_ns - age_ns, 0))
         first = max(self.position.offset - batch.base_offset, 0)
         end = node_end(first, batch.record_count) if first else batch.record_count
-        return Shipment(spilled, self._wire(spilled, first, end))
+        return OverflowShipment(spilled, self._wire(spilled, first, end))
 
     def _wire(self, spilled: SpilledBatch, first: int, end: int) -> WireBatch:
         batch = spilled.log_batch
@@ -401,7 +401,7 @@ class Backlog:
         shipment.spilled.attempt_count += 1
         wire.attempt_count = shipment.spilled.attempt_count
 
-    def _shipment_of(self, wire: WireBatch) -> Shipment:
+    def _shipment_of(self, wire: WireBatch) -> OverflowShipment:
         return next(shipment for shipment in self._window if shipment.wire is wire)
 
     def is_head(self, wire: WireBatch) -> bool:
@@ -472,15 +472,15 @@ class Backlog:
         shipment = self._shipment_of(wire)
         self._renew(shipment, wire.first_record, wire.first_record + wire.record_count // 2)
 
-    def _renew(self, shipment: Shipment, first: int, end: int) -> None:
+    def _renew(self, shipment: OverflowShipment, first: int, end: int) -> None:
         """The sink has let go of the bytes, and their views are released: others take their place."""
         shipment.wire = self._wire(shipment.spilled, first, end)
 
     # --- the position
 
-    def done(self) -> list[Shipment]:
+    def done(self) -> list[OverflowShipment]:
         """The batches at the front that have their outcome."""
-        found: list[Shipment] = []
+        found: list[OverflowShipment] = []
         for shipment in self._window:
             if shipment.outcome is not None:
                 found.append(shipment)
@@ -488,7 +488,7 @@ class Backlog:
                 break
         return found
 
-    def advance(self, done: list[Shipment]) -> None:
+    def advance(self, done: list[OverflowShipment]) -> None:
         """Writes down that these are delivered, and goes on behind them.
 
         Raises:
@@ -501,7 +501,7 @@ class Backlog:
             else:
                 self._go_on(shipment)
 
-    def _go_on(self, shipment: Shipment) -> None:
+    def _go_on(self, shipment: OverflowShipment) -> None:
         """A part has its outcome: the next one follows."""
         first = shipment.wire.first_record + shipment.wire.record_count
         shipment.outcome, shipment.is_recorded = None, False
@@ -523,7 +523,7 @@ class Backlog:
             OSError: it could not be written down, and nothing has changed.
         """
         offset = self._window[0].first_offset
-        self.file.write_position(Position(offset, producer_id, epoch, offset, identity))
+        self.file.write_position(OverflowPosition(offset, producer_id, epoch, offset, identity))
         self.wants_epoch, self._known_producer = False, None
         for shipment in self._window:
             first = shipment.wire.first_record
@@ -536,7 +536,7 @@ class Backlog:
             OSError: the file is as it was.
         """
         self.rest()
-        self.file.write_position(Position(self.end_offset, identity=self.position.identity))
+        self.file.write_position(OverflowPosition(self.end_offset, identity=self.position.identity))
         self.file.cut(0)
         self._row_index = 0
         self._known_producer = None

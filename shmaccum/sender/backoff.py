@@ -35,7 +35,7 @@ class Backoff:
         return min(int(drawn), self._max_ns)
 
 
-class Trouble:
+class SinkBackoff:
     """A sink that raises: for how long it is left alone. One good call ends it."""
 
     def __init__(self, backoff: Backoff) -> None:

@@ -60,7 +60,7 @@ from shmaccum.log.files.permissions import make_folder, make_folder_of_arena
 from shmaccum.log.files.producer_state import KEPT_COUNT, SEQUENCE_MASK, Refusal
 from shmaccum.log.files.reader import LogReader
 from shmaccum.log.files.regular_files import open_regular
-from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, Shipment, spilled_of
+from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, OverflowShipment, spilled_of
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
 from shmaccum.sender.convoy import Convoy
@@ -71,7 +71,7 @@ from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.sinks.convoy import LaneReport, LaneState
 from shmaccum.sender.sinks.sink import Ack, Appended, Sink, Verdict, WireBatch
-from shmaccum.sender.spill_file import Row, SpillFile
+from shmaccum.sender.spill_file import OverflowBatch, SpillFile
 
 SPILL_SIZE_MAX = 16 << 20
 """Bytes that are drained at once."""
@@ -494,7 +494,8 @@ class Overflow:
             backlog.file.write_position(backlog.position._replace(identity=identity))
         moved, failure = _appended(log, wires)
         rows = [
-            Row(offset, wire.batch.seq, wire.batch.slot_index, wire.record_count, self._tag) for wire, offset in moved
+            OverflowBatch(offset, wire.batch.seq, wire.batch.slot_index, wire.record_count, self._tag)
+            for wire, offset in moved
         ]
         try:
             if moved:
@@ -670,7 +671,7 @@ class Overflow:
             if done := backlog.done():
                 self._guard(backlog, functools.partial(self._keep, backlog, done))
 
-    def _keep(self, backlog: Backlog, done: list[Shipment]) -> None:
+    def _keep(self, backlog: Backlog, done: list[OverflowShipment]) -> None:
         self._progress_ns = self._native.now_ns()
         for shipment in done:
             if not shipment.is_recorded:
@@ -687,7 +688,7 @@ class Overflow:
         if (seqs := backlog.seq_range()) is not None:
             self._half.set_spilled(backlog.index, *seqs)
 
-    def _record(self, backlog: Backlog, shipment: Shipment) -> None:
+    def _record(self, backlog: Backlog, shipment: OverflowShipment) -> None:
         shipment.is_recorded = True
         row, ack = shipment.spilled.row, shipment.outcome
         if row is None or ack is None or row.arena != self._tag:

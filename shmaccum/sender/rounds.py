@@ -44,7 +44,7 @@ from shmaccum.arena.places import Places
 from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.common import clock
 from shmaccum.config import SenderOptions
-from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff, Trouble
+from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff, SinkBackoff
 from shmaccum.sender.delivery_clock import DeliveryClock
 from shmaccum.sender.ending import Ending
 from shmaccum.sender.expiry import Expiry
@@ -134,7 +134,7 @@ class Rounds:
         self._ending = Ending.of(half, host, sink, self._identity, results_bell.ring)
         self._pumping = self._new_pumping(options)
         self._topics = TopicPublisher(self._native, sink, host.report)
-        self._trouble = Trouble(backoff)
+        self._trouble = SinkBackoff(backoff)
         self.is_closing = False
         """True when nothing lingered in the last round."""
         self._is_stuck = False

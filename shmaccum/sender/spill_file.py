@@ -54,7 +54,7 @@ ROWS_READ = 4096
 """Rows of one read."""
 
 
-class Position(NamedTuple):
+class OverflowPosition(NamedTuple):
     """How far a partition of the overflow was shipped."""
 
     offset: int = 0
@@ -73,7 +73,7 @@ class Position(NamedTuple):
         return (offset - self.origin) & SEQUENCE_MASK
 
 
-class Row(NamedTuple):
+class OverflowBatch(NamedTuple):
     """A batch of the log, and its name in the arena."""
 
     base_offset: int
@@ -83,7 +83,7 @@ class Row(NamedTuple):
     arena: int
 
 
-def _packed(number: int, position: Position) -> bytes:
+def _packed(number: int, position: OverflowPosition) -> bytes:
     """A position as it is in the file."""
     content = POSITION.pack(number, *position)
     return content + CRC.pack(crc32c(content))
@@ -136,19 +136,19 @@ class SpillFile:
 
     def _make_head(self) -> None:
         """Writes the head with its first position at once, so a death leaves no head without a position."""
-        self._number, self.position, self.row_count = 1, Position(), 0
+        self._number, self.position, self.row_count = 1, OverflowPosition(), 0
         before = bytes(_place_of(self._number))
         write_all(self._descriptor, (before + _packed(self._number, self.position)).ljust(HEAD_SIZE, b"\0"))
         self._force()
 
-    def _read_position(self) -> tuple[int, Position]:
-        found: list[tuple[int, Position]] = []
+    def _read_position(self) -> tuple[int, OverflowPosition]:
+        found: list[tuple[int, OverflowPosition]] = []
         for place in (0, POSITION_SIZE):
             content = os.pread(self._descriptor, POSITION_SIZE, place)
             (crc,) = CRC.unpack_from(content, POSITION.size)
             number, *fields = POSITION.unpack_from(content)
             if number and crc == crc32c(content[: POSITION.size]):
-                found.append((number, Position(*fields)))
+                found.append((number, OverflowPosition(*fields)))
         if not found:
             raise LogError(
                 f"{self._path} is damaged, so it is unknown what of the overflow was delivered: compare the log beside "
@@ -156,7 +156,7 @@ class SpillFile:
             )
         return max(found)
 
-    def write_position(self, position: Position) -> None:
+    def write_position(self, position: OverflowPosition) -> None:
         """Writes a position down.
 
         Raises:
@@ -200,7 +200,7 @@ class SpillFile:
 
     # --- rows
 
-    def append(self, rows: Sequence[Row]) -> None:
+    def append(self, rows: Sequence[OverflowBatch]) -> None:
         """Writes rows behind the others, all or none.
 
         Raises:
@@ -217,18 +217,18 @@ class SpillFile:
             raise
         self.row_count += len(rows)
 
-    def row(self, index: int) -> Row | None:
+    def row(self, index: int) -> OverflowBatch | None:
         """The row at a place; None behind the last one."""
         if not 0 <= index < self.row_count:
             return None
         content = os.pread(self._descriptor, ROW.size, HEAD_SIZE + index * ROW.size)
-        return Row._make(ROW.unpack(content)) if len(content) == ROW.size else None
+        return OverflowBatch._make(ROW.unpack(content)) if len(content) == ROW.size else None
 
-    def rows(self, first: int) -> Iterator[Row]:
+    def rows(self, first: int) -> Iterator[OverflowBatch]:
         """The rows from a place on."""
         for place in range(first, self.row_count, ROWS_READ):
             content = os.pread(self._descriptor, ROWS_READ * ROW.size, HEAD_SIZE + place * ROW.size)
-            yield from map(Row._make, ROW.iter_unpack(content[: len(content) // ROW.size * ROW.size]))
+            yield from map(OverflowBatch._make, ROW.iter_unpack(content[: len(content) // ROW.size * ROW.size]))
 
     def find(self, offset: int) -> int:
         """The place of the first row whose batch begins at an offset or behind it."""

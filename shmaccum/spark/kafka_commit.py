@@ -46,7 +46,7 @@ from shmaccum.log.files import TransactionId, Winner, transactions
 from shmaccum.log.files.applying import Staged, sweep
 from shmaccum.log.files.transaction_files import Decision, TransactionFiles
 from shmaccum.sender.sinks import split_url
-from shmaccum.sender.sinks.kafka.transaction.protocol import Outcome, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.protocol import TransactionOutcome, TransactionProtocol
 from shmaccum.sender.sinks.sink import WireBatch
 from shmaccum.spark.kafka_session import KafkaSession, wire_of
 from shmaccum.spark.settings import SinkSettings
@@ -203,7 +203,7 @@ class _KafkaCommit:
         self._protocol.add_offsets(self._member, {place: OffsetToCommit(next_number, str(self._transaction))})
         self._protocol.commit()
         self._wait(lambda: self._protocol.outcome is not None, "the end of the transaction")
-        if self._protocol.outcome is not Outcome.COMMITTED:
+        if self._protocol.outcome is not TransactionOutcome.COMMITTED:
             raise self._failed()
 
     def _wait(self, is_over: Callable[[], bool], what: str) -> None:
@@ -216,7 +216,7 @@ class _KafkaCommit:
         why = "it was aborted" if failure is None else failure.message
         fate = (
             "may be seen or not; the same commit again finds out"
-            if self._protocol.outcome is Outcome.UNKNOWN
+            if self._protocol.outcome is TransactionOutcome.UNKNOWN
             else "is not seen; the same commit again tries it anew"
         )
         return TransactionNotAppliedError(f"transaction {self._transaction} {fate}: {why}")

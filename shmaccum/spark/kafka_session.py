@@ -30,8 +30,8 @@ from shmaccum.exceptions import TransactionNotAppliedError
 from shmaccum.log.files import LogBatch
 from shmaccum.log.files.producer_state import SEQUENCE_MASK
 from shmaccum.sender.sinks.kafka.sink import KafkaSink
-from shmaccum.sender.sinks.kafka.transaction.protocol import Failure
-from shmaccum.sender.sinks.kafka.transaction.requests import Producer
+from shmaccum.sender.sinks.kafka.transaction.protocol import TransactionFailure
+from shmaccum.sender.sinks.kafka.transaction.requests import TransactionalProducer
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch, each_ack
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,9 @@ class _StagedBatch:
     is_ended = False
 
 
-def wire_of(batch: LogBatch, place: TopicPartition, index: int, producer: Producer, base_sequence: int) -> WireBatch:
+def wire_of(
+    batch: LogBatch, place: TopicPartition, index: int, producer: TransactionalProducer, base_sequence: int
+) -> WireBatch:
     """A staged batch with another header; the records stay where they are.
 
     Args:
@@ -83,7 +85,7 @@ def wire_of(batch: LogBatch, place: TopicPartition, index: int, producer: Produc
 
 
 @dataclass
-class Lane:
+class PartitionBatches:
     """The batches of one partition on their way.
 
     Attributes:
@@ -150,7 +152,7 @@ class Lane:
             self._acked.discard(self._sent.pop(0))
 
 
-def in_step(lanes: Iterable[Lane], leader_of: Callable[[int], int | None], in_flight_max: int) -> list[int]:
+def in_step(lanes: Iterable[PartitionBatches], leader_of: Callable[[int], int | None], in_flight_max: int) -> list[int]:
     """The lanes whose batches go now, by index: of each lane of a leader one, then of each the next one.
 
     They go as far as the slowest of them may, so each request has a batch of every lane, as a sink wants it. Lanes that
@@ -161,7 +163,7 @@ def in_step(lanes: Iterable[Lane], leader_of: Callable[[int], int | None], in_fl
         leader_of: from the number of a lane to its broker; None: nobody knows it.
         in_flight_max: of a lane.
     """
-    by_leader: dict[int | None, list[Lane]] = {}
+    by_leader: dict[int | None, list[PartitionBatches]] = {}
     for lane in lanes:
         by_leader.setdefault(leader_of(lane.index), []).append(lane)
     steps = [(its, min(lane.room(in_flight_max) for lane in its)) for its in by_leader.values()]
@@ -300,7 +302,7 @@ class KafkaSession:
     def deliver(
         self,
         batches: Mapping[TopicPartition, Callable[[int], Iterator[WireBatch]]],
-        failure: Callable[[], Failure | None],
+        failure: Callable[[], TransactionFailure | None],
         timeout_s: float,
     ) -> None:
         """Delivers all batches; each partition in order.
@@ -314,7 +316,7 @@ class KafkaSession:
             TransactionNotAppliedError: a batch was refused, or the time is over.
         """
         self._host.places = list(batches)
-        lanes = [Lane(index, batches[place](index)) for index, place in enumerate(self._host.places)]
+        lanes = [PartitionBatches(index, batches[place](index)) for index, place in enumerate(self._host.places)]
         deadline_s = clock.monotonic() + timeout_s
         while not all(lane.is_done for lane in lanes):
             if (failed := failure()) is not None:
@@ -327,14 +329,14 @@ class KafkaSession:
             for ack in self.poll(pause_s):
                 self._settle(lanes, ack)
 
-    def _send(self, lanes: Sequence[Lane], now_s: float) -> None:
+    def _send(self, lanes: Sequence[PartitionBatches], now_s: float) -> None:
         ready = in_step(
             [lane for lane in lanes if lane.may_go(now_s)], self.sink.leader_of, self.sink.limits.in_flight_max
         )
         for planned in self.sink.plan(ready) if ready else ():
             self.sink.deliver([lanes[index].take() for index in planned])
 
-    def _settle(self, lanes: Sequence[Lane], ack: Ack) -> None:
+    def _settle(self, lanes: Sequence[PartitionBatches], ack: Ack) -> None:
         if ack.verdict in {Verdict.DELIVERED, Verdict.RETRY}:
             lanes[ack.wire.partition_index].settle(ack, clock.monotonic())
         else:

@@ -17,7 +17,7 @@ from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
 from shmaccum.log.files import LogBatch, LogReader
 from shmaccum.log.files.columns import BytesColumn, HeaderColumn, RecordColumns, decode_columns
 from shmaccum.log.files.reader import Cursor
-from shmaccum.log.files.walk import OffsetRange
+from shmaccum.log.files.walk import BaseOffsetRange
 from shmaccum.spark.columns import arrow_schema, source_schema
 from shmaccum.spark.planning import LogRange
 
@@ -77,7 +77,7 @@ def record_batches(reader: LogReader, wanted: LogRange, *, has_headers: bool, is
 
 def _parts(cursor: Cursor, wanted: LogRange, has_headers: bool) -> Iterator[Any]:
     """The range in the order of its offsets: the plain batches of each block as columns, all others as they are."""
-    offsets = OffsetRange(wanted.start, wanted.end - 1)
+    offsets = BaseOffsetRange(wanted.start, wanted.end - 1)
     for batch in cursor.poll():
         if batch.base_offset >= wanted.end:
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 
-from shmaccum.arena.delivery_span import NS_PER_S, DeliveryClock
+from shmaccum.arena.delivery_span import NS_PER_S, DeliveryClockReading
 from shmaccum.common import clock
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.units import format_count
@@ -41,7 +41,7 @@ def check_instants(rows: Any) -> None:
         )
 
 
-class Delivered(NamedTuple):
+class TaskDelivery(NamedTuple):
     """The records that a task has delivered."""
 
     record_count: int
@@ -84,7 +84,7 @@ class RowAppender:
             self._pending.append(self._producer.append_arrow(piece, topic=self._topic))
             self._collect()
 
-    def finish(self) -> Delivered:
+    def finish(self) -> TaskDelivery:
         """Flushes the appended records, and waits until all of them are delivered.
 
         A task ends in finite time: it gives up when no record was delivered for as long as the sender's
@@ -104,10 +104,10 @@ class RowAppender:
                 known_count, since_s = self._record_count, clock.monotonic()
             self._expect_progress_since(since_s)
         self._collect()
-        return Delivered(self._record_count, self._offsets)
+        return TaskDelivery(self._record_count, self._offsets)
 
     def _expect_progress_since(self, since_s: float) -> None:
-        delivery = DeliveryClock.of(self._producer.arena.native)
+        delivery = DeliveryClockReading.of(self._producer.arena.native)
         patience_s = FLUSH_TIMEOUT_S if delivery.timeout_ns is None else delivery.timeout_ns / NS_PER_S
         why = delivery.sentence()
         if not why:

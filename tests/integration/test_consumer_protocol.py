@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewTopi
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.groups.offsets_file import OffsetsFile
 from shmaccum.log.server import LogServer
-from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.asking import ClientConnection
 from tests.support.log_server import DEADLINE_S, PARTITION_COUNT, produce, served
 from tests.support.processes import wait_until
 from tests.support.segment_log import TOPIC
@@ -157,7 +157,7 @@ JOINING = {
 
 
 def test_a_pattern_that_is_none_gets_kafkas_error_and_is_described_else(address: str) -> None:
-    with Asking(address) as server:
+    with ClientConnection(address) as server:
         refused = server.ask(HEARTBEAT, 1, {**JOINING, "subscribed_topic_regex": "("})
         assert refused.error_code == BrokerError.INVALID_REGULAR_EXPRESSION
         assert "missing )" in refused.error_message

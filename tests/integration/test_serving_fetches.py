@@ -17,7 +17,7 @@ import pytest
 from shmaccum.common.format.batch_header import crc_problem, read_header
 from shmaccum.exceptions import ServerUnreachableError
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.asking import ClientConnection
 from shmaccum.log.server.log_heads import LogHead
 from shmaccum.log.server.messages import decode_answer, encode_request
 from tests.support.log_server import DEADLINE_S, address_of, answer_of, running, served, stranger
@@ -43,7 +43,7 @@ def request(
     return {**NO_TOPIC, **limits, "topics": [{"topic": TOPIC, "partitions": [partition]}]}
 
 
-def fetch(server: Asking, offset: int, **limits: int) -> Any:
+def fetch(server: ClientConnection, offset: int, **limits: int) -> Any:
     """The answer for the one partition."""
     (topic,) = server.ask(FETCH, VERSION, request(offset, **limits)).responses
     (found,) = topic.partitions
@@ -67,7 +67,7 @@ def test_a_fetch_begins_with_the_batch_that_has_its_offset_in_every_segment(tmp_
     with open_log(tmp_path, segment_bytes=2000) as directory:
         directory.partition(TOPIC, 0).append(make_batches(20))
         assert len(log_files(tmp_path)) > 3
-        with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+        with served(tmp_path, is_writable=False) as address, ClientConnection(address) as server:
             for offset in range(60):
                 found = fetch(server, offset)
                 assert whole_offsets(found.records)[0] == offset - offset % 3
@@ -79,7 +79,7 @@ def test_a_fetch_begins_with_the_batch_that_has_its_offset_in_every_segment(tmp_
 def test_fetches_one_after_another_cross_every_roll(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=2000) as directory:
         directory.partition(TOPIC, 0).append(make_batches(20))
-        with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+        with served(tmp_path, is_writable=False) as address, ClientConnection(address) as server:
             seen: list[int] = []
             while len(seen) < 20:
                 seen += whole_offsets(fetch(server, 3 * len(seen)).records)
@@ -90,7 +90,7 @@ def test_fetches_one_after_another_cross_every_roll(tmp_path: Path) -> None:
 def test_the_first_batch_goes_whole_whatever_the_limits_are(tmp_path: Path, limits: dict[str, int]) -> None:
     with open_log(tmp_path) as directory:
         directory.partition(TOPIC, 0).append([make_batch([bytes(300_000)]), make_batch([b"next"])])
-        with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+        with served(tmp_path, is_writable=False) as address, ClientConnection(address) as server:
             found = fetch(server, 0, **limits)
             assert whole_offsets(found.records) == [0]
             assert len(found.records) == read_header(found.records).size
@@ -109,7 +109,7 @@ def test_a_segment_that_retention_deletes_ends_no_fetch_in_it(tmp_path: Path) ->
                 frame = answers.read(struct.unpack(">i", size)[0])
                 (topic,) = decode_answer(FETCH, VERSION, frame).responses
                 assert whole_offsets(topic.partitions[0].records) == [0]
-            with Asking(address) as server:
+            with ClientConnection(address) as server:
                 while (found := fetch(server, 0)).error_code == 0:
                     assert whole_offsets(found.records) == [0]
                 assert found.error_code == BrokerError.OFFSET_OUT_OF_RANGE
@@ -121,7 +121,7 @@ def test_a_torn_tail_is_never_served_before_and_after_recovery_cuts_it(tmp_path:
         directory.partition(TOPIC, 0).append(make_batches(3))
     size = log_files(tmp_path)[-1].stat().st_size
     os.truncate(log_files(tmp_path)[-1], size - 7)
-    with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+    with served(tmp_path, is_writable=False) as address, ClientConnection(address) as server:
         assert whole_offsets(fetch(server, 0).records) == [0, 3]
         with open_log(tmp_path) as directory:
             directory.partition(TOPIC, 0)
@@ -144,18 +144,18 @@ def test_a_file_that_is_cut_under_a_fetch_ends_its_connection_alone(
             return found
 
         with served(tmp_path, is_writable=False) as address:
-            with monkeypatch.context() as patched, Asking(address) as server:
+            with monkeypatch.context() as patched, ClientConnection(address) as server:
                 patched.setattr(LogHead, "file_range", cut_behind)
                 with pytest.raises(ServerUnreachableError):
                     fetch(server, 0)
-            with Asking(address) as server:
+            with ClientConnection(address) as server:
                 assert fetch(server, 7).error_code == BrokerError.OFFSET_OUT_OF_RANGE
 
 
 def test_a_topic_that_is_deleted_beside_a_server_is_unknown_to_it(tmp_path: Path) -> None:
     with open_log(tmp_path) as directory:
         directory.partition(TOPIC, 0).append(make_batches(1))
-        with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+        with served(tmp_path, is_writable=False) as address, ClientConnection(address) as server:
             assert whole_offsets(fetch(server, 0).records) == [0]
             directory.delete_topic(TOPIC)
             while (found := fetch(server, 0)).error_code == 0:
@@ -178,7 +178,7 @@ def test_a_waiting_fetch_that_cannot_be_answered_ends_its_connection_alone(
             patched.setattr(LogHead, "refresh", cannot_read)
             log.append(make_batches(1))
             assert answer_of(client) == b""
-        with Asking(address_of(server)) as other:
+        with ClientConnection(address_of(server)) as other:
             assert whole_offsets(fetch(other, 0).records) == [0]
     assert "waited could not be answered: [Errno 5]" in caplog.text
 
@@ -188,7 +188,7 @@ def test_a_fetch_of_a_log_that_cannot_be_read_is_told_in_the_log_of_the_server(
 ) -> None:
     with open_log(tmp_path) as directory, served(tmp_path, is_writable=False) as address:
         directory.partition(TOPIC, 0).append(make_batches(1))
-        with Asking(address) as server:
+        with ClientConnection(address) as server:
             assert fetch(server, 0).error_code == 0
             monkeypatch.setattr(LogHead, "refresh", cannot_read)
             with pytest.raises(ServerUnreachableError):
@@ -212,14 +212,14 @@ def test_pipelined_fetches_are_answered_in_order(tmp_path: Path) -> None:
 # --- transactions
 
 
-def committed(server: Asking, offset: int, **limits: int) -> Any:
+def committed(server: ClientConnection, offset: int, **limits: int) -> Any:
     """The answer for the one partition, to a fetch of committed records."""
     (topic,) = server.ask(FETCH, VERSION, {**request(offset, **limits), "isolation_level": 1}).responses
     (found,) = topic.partitions
     return found
 
 
-def latest(server: Asking, isolation_level: int) -> int:
+def latest(server: ClientConnection, isolation_level: int) -> int:
     """The end that ListOffsets tells."""
     partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
     asked = {
@@ -234,7 +234,7 @@ def test_a_fetch_of_committed_records_ends_at_the_last_stable_offset(tmp_path: P
     with open_log(tmp_path) as directory:
         log = directory.partition(TOPIC, 0)
         log.append([make_batch([b"plain"]), batch_of(A, 0, b"a"), batch_of(B, 0, b"b"), make_batch([b"behind"])])
-        with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+        with served(tmp_path, is_writable=False) as address, ClientConnection(address) as server:
             found = committed(server, 0)
             assert whole_offsets(found.records) == [0]
             assert (found.high_watermark, found.last_stable_offset, found.aborted_transactions) == (4, 1, [])
@@ -250,7 +250,8 @@ def test_a_fetch_of_committed_records_ends_at_the_last_stable_offset(tmp_path: P
             assert [(one.producer_id, one.first_offset) for one in found.aborted_transactions] == [(B, 2)]
             assert committed(server, 5).aborted_transactions == [], "the aborted transaction ended before"
             assert latest(server, 1) == 7
-        with served(tmp_path, is_writable=False) as address, Asking(address) as server:  # which learns from files alone
+        # This server learns of transactions from files only.
+        with served(tmp_path, is_writable=False) as address, ClientConnection(address) as server:
             found = committed(server, 0)
             assert [(one.producer_id, one.first_offset) for one in found.aborted_transactions] == [(B, 2)]
             assert found.last_stable_offset == 7
@@ -260,7 +261,7 @@ def test_a_parked_fetch_of_committed_records_is_answered_by_the_commit(tmp_path:
     with open_log(tmp_path) as directory, served(tmp_path, is_writable=False) as address:
         log = directory.partition(TOPIC, 0)
         log.append([batch_of(A, 0, b"a")])
-        with Asking(address) as server, ThreadPoolExecutor(1) as pool:
+        with ClientConnection(address) as server, ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(committed, server, 0, wait_ms=60_000)
             log.append([make_batch([b"plain"])])  # it wakes the fetch, which finds nothing it may have
             log.end_transaction(A, 0, is_commit=True)

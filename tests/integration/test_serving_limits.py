@@ -21,7 +21,7 @@ from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.log_file import FileRange
 from shmaccum.log.server import LogServer, produced, writing
 from shmaccum.log.server import server as served_log
-from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.asking import ClientConnection
 from shmaccum.log.server.connection import READ_SIZE
 from tests.support.log_server import (
     DEADLINE_S,
@@ -122,7 +122,7 @@ def produce_bomb(address: str) -> Any:
 def listed_offset(address: str, timestamp_ms: int) -> int:
     asked = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp_ms}]
     topics = [{"name": TOPIC, "partitions": asked}]
-    with Asking(address) as asking:
+    with ClientConnection(address) as asking:
         answer = asking.ask(2, 7, {"replica_id": -1, "isolation_level": 0, "topics": topics})
     return int(answer.topics[0].partitions[0].offset)
 
@@ -314,7 +314,7 @@ def join_group(group: str, metadata: bytes) -> dict[str, Any]:
 def test_what_members_say_about_themselves_is_bounded(tmp_path: Path) -> None:
     """Of 4,000 bytes one group gets 1,000, and four groups get no more than all."""
     limits: dict[str, Any] = {"group_memory_max": 4000, "group_initial_rebalance_delay_ms": 0}
-    with served(tmp_path / "log", **limits) as address, Asking(address) as client:
+    with served(tmp_path / "log", **limits) as address, ClientConnection(address) as client:
 
         def error_of(group: str, size: int) -> int:
             return int(client.ask(11, 3, join_group(group, bytes(size - len("range")))).error_code)

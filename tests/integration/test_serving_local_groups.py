@@ -16,7 +16,7 @@ from kafka import KafkaAdminClient
 from shmaccum import Consumer, TopicPartition
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.groups.plan import plan_path
-from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.asking import ClientConnection
 from tests.support.log_server import DEADLINE_S, confluent_consumer, served
 from tests.support.segment_log import TOPIC, make_batch, open_log
 
@@ -77,7 +77,7 @@ def test_a_plan_with_strange_names_is_described(log: Path, name: str) -> None:
             "assignment": {name: [[name, 1]]},
         }
         plan.write_text(json.dumps(document))
-        with Asking(address) as server:
+        with ClientConnection(address) as server:
             (group,) = server.ask(DESCRIBE_GROUPS, 5, {"groups": [GROUP]}).groups
     assert (group.group_state, len(group.members)) == ("Stable", 1)
 
@@ -112,7 +112,11 @@ def test_the_answer_to_a_remote_member_of_kip_848_has_the_sentence(log: Path) ->
     joining = {"group_id": GROUP, "member_id": "m", "member_epoch": 0, "instance_id": None, "rack_id": None}
     wants = {"rebalance_timeout_ms": 1000, "subscribed_topic_names": [TOPIC], "subscribed_topic_regex": None}
     rest: dict[str, Any] = {"server_assignor": None, "topic_partitions": []}
-    with served(log, is_writable=False) as address, Consumer(log, TOPIC, group_id=GROUP), Asking(address) as server:
+    with (
+        served(log, is_writable=False) as address,
+        Consumer(log, TOPIC, group_id=GROUP),
+        ClientConnection(address) as server,
+    ):
         answer = server.ask(CONSUMER_GROUP_HEARTBEAT, 1, {**joining, **wants, **rest})
     assert answer.error_code == BrokerError.INCONSISTENT_GROUP_PROTOCOL
     assert "name another group" in answer.error_message

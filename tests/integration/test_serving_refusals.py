@@ -15,7 +15,7 @@ import pytest
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.file_names import GROUPS_FOLDER
 from shmaccum.log.server import coordinator
-from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.asking import ClientConnection
 from shmaccum.log.server.client_settings import PLAIN_CONNECTION
 from tests.support.log_server import served
 
@@ -32,8 +32,8 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def asking(log: Path) -> Iterator[Asking]:
-    with served(log) as address, Asking(address, PLAIN_CONNECTION) as client:
+def asking(log: Path) -> Iterator[ClientConnection]:
+    with served(log) as address, ClientConnection(address, PLAIN_CONNECTION) as client:
         client.ask(3, 1, {"topics": [{"name": TOPIC}]})
         yield client
 
@@ -128,14 +128,14 @@ def group_files(log: Path) -> list[str]:
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_request_creates_no_group(log: Path, name: str) -> None:
     (key, version, values), error = REFUSED[name]
-    with served(log, group_memory_max=40_000) as address, Asking(address, PLAIN_CONNECTION) as asking:
+    with served(log, group_memory_max=40_000) as address, ClientConnection(address, PLAIN_CONNECTION) as asking:
         asking.ask(3, 1, {"topics": [{"name": TOPIC}]})
         assert error_of(asking.ask(key, version, {"group_id": GROUP, **values})) == error
         assert asking.ask(16, 4, {"states_filter": []}).groups == []
         assert group_files(log) == []
 
 
-def test_a_member_id_that_is_never_used_leaves_no_group(log: Path, asking: Asking) -> None:
+def test_a_member_id_that_is_never_used_leaves_no_group(log: Path, asking: ClientConnection) -> None:
     values = join(**NO_MEMBER, session_timeout_ms=500)[2]
     assert asking.ask(11, 5, {"group_id": GROUP, **values}).error_code == BrokerError.MEMBER_ID_REQUIRED
     assert [one.group_id for one in asking.ask(16, 4, {"states_filter": []}).groups] == [GROUP]
@@ -146,13 +146,13 @@ def test_a_member_id_that_is_never_used_leaves_no_group(log: Path, asking: Askin
     assert asking.ask(16, 4, {"states_filter": []}).groups == []
 
 
-def test_a_transactional_id_that_is_refused_is_not_kept(asking: Asking) -> None:
+def test_a_transactional_id_that_is_refused_is_not_kept(asking: ClientConnection) -> None:
     asked = {"transactional_id": "id", "transaction_timeout_ms": 10**9, "producer_id": -1, "producer_epoch": -1}
     assert asking.ask(22, 3, asked).error_code == BrokerError.INVALID_TRANSACTION_TIMEOUT
     assert asking.ask(66, 0, {"state_filters": [], "producer_id_filters": []}).transaction_states == []
 
 
-def test_a_topic_that_is_refused_leaves_no_folder(log: Path, asking: Asking) -> None:
+def test_a_topic_that_is_refused_leaves_no_folder(log: Path, asking: ClientConnection) -> None:
     before = sorted(os.listdir(log))
     for name in ("..", "a/b", "x" * 300, ""):
         assert asking.ask(3, 1, {"topics": [{"name": name}]}).topics[0].error_code != BrokerError.NONE
@@ -170,12 +170,12 @@ def test_a_topic_that_is_refused_leaves_no_folder(log: Path, asking: Asking) -> 
 # --- the end of groups
 
 
-def commit(asking: Asking, group_id: str) -> int:
+def commit(asking: ClientConnection, group_id: str) -> int:
     values = {**NO_MEMBER, "generation_id_or_member_epoch": -1, "topics": [place()]}
     return error_of(asking.ask(8, 7, {"group_id": group_id, **values}))
 
 
-def delete_offsets(asking: Asking, group_id: str) -> int:
+def delete_offsets(asking: ClientConnection, group_id: str) -> int:
     topics = [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]
     return int(asking.ask(47, 0, {"group_id": group_id, "topics": topics}).error_code)
 
@@ -185,7 +185,7 @@ def age(log: Path, group_id: str, seconds: float) -> None:
     os.utime(log / GROUPS_FOLDER / f"{group_id}.offsets", (then_s, then_s))
 
 
-def test_groups_that_nobody_uses_are_deleted_as_in_kafka(log: Path, asking: Asking) -> None:
+def test_groups_that_nobody_uses_are_deleted_as_in_kafka(log: Path, asking: ClientConnection) -> None:
     for group_id in ("old", "young", "empty", "busy"):
         assert commit(asking, group_id) == BrokerError.NONE
     assert delete_offsets(asking, "empty") == BrokerError.NONE
@@ -202,7 +202,7 @@ def test_groups_that_nobody_uses_are_deleted_as_in_kafka(log: Path, asking: Aski
     assert {name.partition(".")[0] for name in group_files(log)} == {"busy", "young"}
 
 
-def test_the_number_of_groups_is_bounded(log: Path, asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_groups_is_bounded(log: Path, asking: ClientConnection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "GROUP_COUNT_MAX", 2)
     assert [commit(asking, group_id) for group_id in "abcab"] == [0, 0, BrokerError.GROUP_MAX_SIZE_REACHED, 0, 0]
     assert asking.ask(42, 1, {"groups_names": ["a"]}).results[0].error_code == BrokerError.NONE

@@ -15,7 +15,7 @@ import pytest
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server import LogServer
 from shmaccum.log.server import server as served_log
-from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.asking import ClientConnection
 from shmaccum.log.server.messages import decode_answer, encode_request
 from shmaccum.log.server.transactional_id import TransactionState
 from tests.support.log_server import address_of, answer_of, api, served, stranger
@@ -223,7 +223,7 @@ def test_a_client_that_leaves_ends_its_request_and_leaves_a_topic_that_can_be_us
 
 
 def test_a_request_creates_a_bounded_number_of_partitions(tmp_path: Path) -> None:
-    with served(tmp_path / "log") as address, Asking(address) as asking:
+    with served(tmp_path / "log") as address, ClientConnection(address) as asking:
         topics = [create(f"t{number}", 1000) for number in range(11)]
         answer = asking.ask(19, 5, {"topics": topics, "timeout_ms": 1000, "validate_only": False})
         assert {topic.error_code for topic in answer.topics} == {BrokerError.POLICY_VIOLATION}

@@ -20,7 +20,7 @@ from kafka.structs import TopicPartition as KafkaTopicPartition
 from shmaccum.log.files import LogReader, check_log
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server import LogServer
-from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.asking import ClientConnection
 from tests.support.log_server import DEADLINE_S, address_of, running, served, transactional
 from tests.support.segment_log import TOPIC, values_of
 
@@ -105,7 +105,7 @@ INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS, FETCH_OFFSETS = 22, 24, 
 class Client:
     """A transactional producer, request by request."""
 
-    def __init__(self, server: Asking, name: str = "etl") -> None:
+    def __init__(self, server: ClientConnection, name: str = "etl") -> None:
         self.server = server
         self.key: dict[str, Any] = {"transactional_id": name, "producer_id": -1, "producer_epoch": -1}
 
@@ -156,7 +156,7 @@ class Client:
 @contextlib.contextmanager
 def asked(path: Path) -> Iterator[Client]:
     """A client of a server that has the topic."""
-    with running(path) as server, Asking(address_of(server)) as asking:
+    with running(path) as server, ClientConnection(address_of(server)) as asking:
         assert server._log is not None
         server._log.create_topic(TOPIC, 3)
         yield Client(asking)

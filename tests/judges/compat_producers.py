@@ -25,7 +25,7 @@ from shmaccum.arena import Arena
 from shmaccum.compat.aiokafka import AIOKafkaProducer
 from shmaccum.compat.confluent import Producer
 from shmaccum.compat.kafka_python import KafkaProducer
-from shmaccum.compat.settings import Settings
+from shmaccum.compat.settings import OwnerOptions
 
 ADDRESS = os.environ["JUDGED_ADDRESS"]
 NO_BROKER = "127.0.0.1:1"
@@ -34,10 +34,10 @@ KAFKA_VERSION = "4.1.1"
 TEST_WITHOUT_TOPIC = "test_producer_notopic"
 
 _arena_names: set[str] = set()
-_make = Settings.make
+_make = OwnerOptions.make
 
 
-def _make_and_remember(settings: Settings) -> dict[str, Any]:
+def _make_and_remember(settings: OwnerOptions) -> dict[str, Any]:
     _arena_names.add(settings.arena_name)
     return _make(settings)
 
@@ -75,7 +75,7 @@ class AbsentAvroProducer:
 avro: Any = types.ModuleType("confluent_kafka.avro")
 avro.AvroProducer = AbsentAvroProducer
 sys.modules["confluent_kafka.avro"] = avro
-Settings.make = _make_and_remember  # type: ignore[method-assign, assignment]
+OwnerOptions.make = _make_and_remember  # type: ignore[method-assign, assignment]
 kafka.KafkaProducer = KafkaProducer
 confluent_kafka.Producer = JudgedProducer  # type: ignore[misc, assignment]
 aiokafka.AIOKafkaProducer = aiokafka.producer.AIOKafkaProducer = JudgedAIOKafkaProducer

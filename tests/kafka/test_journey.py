@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.arena.delivery_span import DeliveryClock
+from shmaccum.arena.delivery_span import DeliveryClockReading
 from tests.kafka.broker import Cluster, running_cluster
 from tests.kafka.distribution import require
 from tests.kafka.journey import Journey, journey
@@ -119,8 +119,8 @@ def outlast(one: Journey, between: Proxy, seconds: float, *, is_silent: bool) ->
     between.is_away, between.is_silent = not is_silent, is_silent
     between.cut()
     end_s = time.monotonic() + seconds
-    one.run_until(lambda: DeliveryClock.of(one.arena.native).stands_still)
-    assert "no broker of" in str(DeliveryClock.of(one.arena.native).outage)
+    one.run_until(lambda: DeliveryClockReading.of(one.arena.native).stands_still)
+    assert "no broker of" in str(DeliveryClockReading.of(one.arena.native).outage)
     time.sleep(max(end_s - time.monotonic(), 0))  # the outage itself is what is tested
     assert not one.is_delivered()
     between.is_away = between.is_silent = False

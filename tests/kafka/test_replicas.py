@@ -21,7 +21,7 @@ import pytest
 
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
-from shmaccum.arena.delivery_span import DeliveryClock
+from shmaccum.arena.delivery_span import DeliveryClockReading
 from shmaccum.exceptions import DeliveryTimeoutError
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
@@ -147,7 +147,7 @@ def test_records_of_a_partition_without_a_leader_expire_while_the_cluster_lives(
             future.get(timeout=WATCHDOG_S)
         assert time.monotonic() - began_s >= LEADERLESS_TIMEOUT_MS / 1000
         assert (caught.value.timeout_ms, caught.value.counts_always) == (LEADERLESS_TIMEOUT_MS, False)
-        assert DeliveryClock.of(arena.native).outage is None
+        assert DeliveryClockReading.of(arena.native).outage is None
         assert send(producer, healthy, range(1))[0].get(timeout=WATCHDOG_S).offset == 0
         cluster.start()
         assert send(producer, lonely, range(2, 3))[0].get(timeout=WATCHDOG_S).offset == 1

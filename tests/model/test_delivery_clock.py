@@ -15,7 +15,7 @@ import pytest
 
 from shmaccum._native import Token
 from shmaccum.arena import Arena
-from shmaccum.arena.delivery_span import DeliveryClock
+from shmaccum.arena.delivery_span import DeliveryClockReading
 from shmaccum.arena.results import BatchResult
 from tests.support.accumulator import Accumulator
 
@@ -88,7 +88,7 @@ class History:
 
     def expire(self) -> None:
         assert self.sender is not None
-        clock = DeliveryClock.of(self.arena.native)
+        clock = DeliveryClockReading.of(self.arena.native)
         slots = self.arena.slot_table()
         for token, age_ms in self.deliverable_ms.items():
             slot = slots[token.slot_index]

@@ -24,7 +24,7 @@ from shmaccum.log.server.fetching import (
     write_answer,
 )
 from shmaccum.log.server.messages import encode_request, read_head
-from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.topics import LogTopics
 from tests.support.segment_log import TOPIC
 
 FETCH = 1
@@ -48,7 +48,7 @@ def as_bytes(pieces: list[Piece]) -> bytes:
     )
 
 
-def python_answer(topics: Topics, content: bytes) -> bytes | None:
+def python_answer(topics: LogTopics, content: bytes) -> bytes | None:
     """The answer of the functions that take any fetch, which open windows for C. None: there is not enough for one."""
     head = read_head(memoryview(content)[4:])
     request = read_request(head)

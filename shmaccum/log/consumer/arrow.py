@@ -12,7 +12,7 @@ from shmaccum.log.files.columns import BytesColumn, HeaderColumn, RecordColumns,
 from shmaccum.log.files.log_batch import LogBatch
 
 
-class Run(NamedTuple):
+class BatchRun(NamedTuple):
     """Batches of one partition, in order."""
 
     place: TopicPartition
@@ -47,7 +47,7 @@ def schema() -> Any:
     )
 
 
-def table(runs: Sequence[Run]) -> Any:
+def table(runs: Sequence[BatchRun]) -> Any:
     """The records of runs of batches as one `pyarrow.Table`.
 
     Raises:
@@ -58,7 +58,7 @@ def table(runs: Sequence[Run]) -> Any:
     return pa.Table.from_batches([_record_batch(columns, run) for run in runs], columns)
 
 
-def _record_batch(columns: Any, run: Run) -> Any:
+def _record_batch(columns: Any, run: BatchRun) -> Any:
     pa = _pyarrow()
     found = decode_columns(run.batches, run.first_offset, run.batches[-1].next_offset, has_headers=True)
     count = found.row_count

@@ -346,7 +346,7 @@ class Consumer(Sharing):
 
     def _take_runs(self) -> Any:
         """A table of what is there, None when there is nothing; positions move only when the table is made."""
-        runs: list[arrow.Run] = []
+        runs: list[arrow.BatchRun] = []
         size = 0
         for flow in self._ready():
             wanted = flow.position
@@ -355,7 +355,7 @@ class Consumer(Sharing):
             if run:
                 # A reset of the position may have led to batches before the wanted one.
                 first = wanted if run[0].base_offset <= wanted < run[0].next_offset else run[0].base_offset
-                runs.append(arrow.Run(flow.place, first, run))
+                runs.append(arrow.BatchRun(flow.place, first, run))
         try:
             found = arrow.table(runs) if runs else None
         except Exception:

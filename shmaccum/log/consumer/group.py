@@ -41,7 +41,7 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
-class ConsumerGroup:
+class GroupMembership:
     """The membership of one consumer, and its timers.
 
     Attributes:

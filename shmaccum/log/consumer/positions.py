@@ -22,7 +22,7 @@ from shmaccum.exceptions import (
     InvalidArgumentError,
     NoOffsetForPartitionError,
 )
-from shmaccum.log.consumer.group import ConsumerGroup
+from shmaccum.log.consumer.group import GroupMembership
 from shmaccum.log.consumer.news import News, end_forgotten, forget
 from shmaccum.log.consumer.partition_flow import PartitionFlow
 from shmaccum.log.files.log_batch import Views
@@ -61,14 +61,14 @@ class Positions:
         self._flows: dict[TopicPartition, PartitionFlow] = {}
         self._byte_count = 0
         self._pid = os.getpid()
-        self._group: ConsumerGroup | None = None
+        self._group: GroupMembership | None = None
         if options.group_id is not None:
             self._group = self._new_group()
         self._news: News | None = News()
         _open.add(self)
 
-    def _new_group(self) -> ConsumerGroup:
-        return ConsumerGroup(self._reader.path, self.options, self.client_id, self._count_of)
+    def _new_group(self) -> GroupMembership:
+        return GroupMembership(self._reader.path, self.options, self.client_id, self._count_of)
 
     @property
     def client_id(self) -> str:

@@ -244,7 +244,7 @@ class SharedWatch:
             self._close()
 
 
-class _Current:
+class _CurrentWatch:
     """The watch that new consumers of this process use."""
 
     lock = threading.RLock()
@@ -253,19 +253,19 @@ class _Current:
 
 def shared_watch(user: Watcher) -> SharedWatch:
     """The watch of this process, which a consumer uses from now on until `SharedWatch.remove`."""
-    with _Current.lock:
-        watch = _Current.watch
+    with _CurrentWatch.lock:
+        watch = _CurrentWatch.watch
         if watch is None or not watch.add(user):
-            watch = _Current.watch = SharedWatch()
+            watch = _CurrentWatch.watch = SharedWatch()
             watch.add(user)
         return watch
 
 
 def _start_anew_in_child() -> None:
-    _Current.lock = threading.RLock()
-    if _Current.watch is not None:
-        _Current.watch.abandon()
-        _Current.watch = None
+    _CurrentWatch.lock = threading.RLock()
+    if _CurrentWatch.watch is not None:
+        _CurrentWatch.watch.abandon()
+        _CurrentWatch.watch = None
 
 
 os.register_at_fork(after_in_child=_start_anew_in_child)

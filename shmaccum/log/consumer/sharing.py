@@ -12,9 +12,9 @@ from typing import Any
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config.consumer import ConsumerOptions
 from shmaccum.exceptions import CommitFailedError, ConsumerError, ConsumerStateError, InvalidArgumentError
-from shmaccum.log.consumer.group import REVOCATION_TIMEOUT_S, ConsumerGroup, OffsetAndMetadata
+from shmaccum.log.consumer.group import REVOCATION_TIMEOUT_S, GroupMembership, OffsetAndMetadata
 from shmaccum.log.consumer.positions import Positions, place_of
-from shmaccum.log.groups.members import GroupMember
+from shmaccum.log.groups.members import LocalMember
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class Sharing(Positions):
             self._set_flows(self._flows)  # the lock file is watched from now on
             self._living().strike()
 
-    def _rebalance(self, group: ConsumerGroup, *, is_told: bool) -> None:
+    def _rebalance(self, group: GroupMembership, *, is_told: bool) -> None:
         """Gives up the partitions that the plan has for others, and takes those that it has for this member."""
         member = group.membership
         try:
@@ -137,7 +137,7 @@ class Sharing(Positions):
             self._set_flows(self._flows | begun)
             self._tell("on_partitions_assigned", set(begun))
 
-    def _give_up(self, group: ConsumerGroup, places: set[TopicPartition]) -> None:
+    def _give_up(self, group: GroupMembership, places: set[TopicPartition]) -> None:
         """Commits, tells the listener, and lets other members have these partitions."""
         if not places:
             return
@@ -156,7 +156,7 @@ class Sharing(Positions):
             self._tell("on_partitions_lost" if has_lost else "on_partitions_revoked", places)
             self._set_flows({place: flow for place, flow in self._flows.items() if place not in places})
 
-    def _in_group(self) -> ConsumerGroup:
+    def _in_group(self) -> GroupMembership:
         self._living()
         if self._group is None:
             raise ConsumerStateError("this consumer has no group: set group_id to commit offsets")
@@ -223,7 +223,7 @@ class Sharing(Positions):
         found = self._in_group().committed(place_of(partition))
         return found if metadata or found is None else found.offset
 
-    def group_members(self) -> list[GroupMember]:
+    def group_members(self) -> list[LocalMember]:
         """Every member of the group, with its process and partitions, and whether it lives and is stopped.
 
         A consumer that is no member sees the plan as the members published it last.

@@ -40,7 +40,7 @@ from shmaccum.log.files.regular_files import open_regular
 from shmaccum.log.files.small_files import write_all
 
 
-class Entry(NamedTuple):
+class EntryFormat(NamedTuple):
     """The shape of an index's entries.
 
     Attributes:
@@ -56,8 +56,8 @@ class Entry(NamedTuple):
         return self.struct.size
 
 
-OFFSET_ENTRY = Entry(struct.Struct(">ii"), {"relative_offset": ">i4", "position": ">i4"})
-TIME_ENTRY = Entry(struct.Struct(">qi"), {"timestamp_ms": ">i8", "relative_offset": ">i4"})
+OFFSET_ENTRY = EntryFormat(struct.Struct(">ii"), {"relative_offset": ">i4", "position": ">i4"})
+TIME_ENTRY = EntryFormat(struct.Struct(">qi"), {"timestamp_ms": ">i8", "relative_offset": ">i4"})
 pack_offset_entry = OFFSET_ENTRY.struct.pack
 pack_time_entry = TIME_ENTRY.struct.pack
 
@@ -76,7 +76,7 @@ class Entries:
         content: bytes, of which an entry that was torn at the end is left out.
     """
 
-    def __init__(self, content: bytes | mmap.mmap, entry: Entry) -> None:
+    def __init__(self, content: bytes | mmap.mmap, entry: EntryFormat) -> None:
         self._content = content
         self._entry = entry
         self._count = len(content) // entry.size
@@ -119,7 +119,7 @@ class Entries:
         return int(self.column(name)[-1])
 
 
-def load_entries(path: str, entry: Entry) -> Entries:
+def load_entries(path: str, entry: EntryFormat) -> Entries:
     """A copy of an index; without entries when the file is missing."""
     try:
         with open(path, "rb", buffering=0, opener=open_regular) as file:
@@ -128,7 +128,7 @@ def load_entries(path: str, entry: Entry) -> Entries:
         return Entries(b"", entry)
 
 
-def map_entries(path: str, entry: Entry) -> Entries:
+def map_entries(path: str, entry: EntryFormat) -> Entries:
     """A read-only view of a finished segment's index, which is only ever replaced as a whole."""
     try:
         with open(path, "rb", opener=open_regular) as file:
@@ -181,7 +181,7 @@ class IndexFile(IndexFileEnd):
         size: bytes of whole entries in it.
     """
 
-    def __init__(self, path: str, entry: Entry) -> None:
+    def __init__(self, path: str, entry: EntryFormat) -> None:
         self.path = path
         self.entry_size = entry.size
         self.descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)

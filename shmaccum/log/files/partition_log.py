@@ -71,7 +71,7 @@ from shmaccum.log.files.segment import IOV_MAX, Segment, Tail, Written
 from shmaccum.log.files.small_files import replace_file, sync_file
 from shmaccum.log.files.transaction_index import Aborted, append_aborted, remove_last
 from shmaccum.log.files.transaction_marker import decision_in, marker_batch
-from shmaccum.log.files.walk import RELATIVE_OFFSET_MAX, Found, map_file, walk
+from shmaccum.log.files.walk import RELATIVE_OFFSET_MAX, LocatedBatch, map_file, walk
 
 Outcome = int | Refusal
 """The fate of a batch: the base offset it got (now, or when it came first), or the reason of its refusal."""
@@ -101,7 +101,7 @@ class Marker(NamedTuple):
     """The entry for the index; None: it commits, or there is no transaction to end."""
 
 
-class Run:
+class AppendRun:
     """Batches that go to the file together.
 
     Attributes:
@@ -228,14 +228,14 @@ class PartitionLog:
         known_ms = self.producers.timestamp_ms(batch.producer_id, offset)
         return self._appended_ms if known_ms is None else known_ms
 
-    def _plan(self, batches: Sequence[Appendable], first: int) -> Run:
+    def _plan(self, batches: Sequence[Appendable], first: int) -> AppendRun:
         """The next run: as many batches from `first` on as fit the active segment and one system call.
 
         This is what runs per batch, so it keeps to local names and tells each batch's facts once.
         """
         active = self._active
         position, offset = active.size, self.log_end_offset
-        run, epoch = Run(position), self.epochs.latest
+        run, epoch = AppendRun(position), self.epochs.latest
         buffers, written, outcomes, admit = run.buffers, run.batches, run.outcomes, self.producers.admit
         sources = run.sources
         size_max = 0 if active.is_index_full or self._is_rolling else self._options.segment_bytes
@@ -271,7 +271,9 @@ class PartitionLog:
         run.end = position
         return run
 
-    def _admit_of_transaction(self, batch: Appendable, offset: int, run: Run, *, is_control: bool) -> Outcome | None:
+    def _admit_of_transaction(
+        self, batch: Appendable, offset: int, run: AppendRun, *, is_control: bool
+    ) -> Outcome | None:
         """As the producers' state admits a batch of a transaction, or a marker, which ends the run."""
         if not is_control:
             return self.producers.admit_of_transaction(batch, offset)
@@ -305,7 +307,7 @@ class PartitionLog:
         """The youngest record that a segment takes whose first batch is this old."""
         return first_timestamp_ms + self._options.segment_ms
 
-    def _write(self, run: Run) -> Refusal | None:
+    def _write(self, run: AppendRun) -> Refusal | None:
         """Puts a run into the file. On failure what is not there whole gets the failure as its outcome."""
         if not run.batches:
             return self._check_known(run)
@@ -329,7 +331,7 @@ class PartitionLog:
         self._count_unsnapshotted(len(written))
         return None
 
-    def _check_known(self, run: Run) -> Refusal | None:
+    def _check_known(self, run: AppendRun) -> Refusal | None:
         """A batch that came before is acknowledged only while it is there."""
         try:
             self._active.check_name()
@@ -345,7 +347,7 @@ class PartitionLog:
         chosen = self._options.verify_written
         return self._options.sync != "none" if chosen == "auto" else chosen == "true"
 
-    def _take_back(self, run: Run, error: OSError) -> Refusal:
+    def _take_back(self, run: AppendRun, error: OSError) -> Refusal:
         """A batch that was not written whole was not appended: neither for the producers' state nor for the file."""
         self.producers.cut(self.log_end_offset)
         if run.marker is not None and run.marker.aborted is not None and not self.is_lost:
@@ -664,7 +666,9 @@ class PartitionLog:
             self._timeless.clear()
         if base_offset == self._active.base_offset or base_offset not in self._timeless:
             found = walk(map_file(path), base_offset, is_crc_checked=False, is_gapless=False)
-            self._timeless[base_offset] = any(isinstance(one, Found) and one.header.is_time_missing for one in found)
+            self._timeless[base_offset] = any(
+                isinstance(one, LocatedBatch) and one.header.is_time_missing for one in found
+            )
         return self._timeless[base_offset]
 
     def _youngest_ms(self, base_offset: int) -> int:

@@ -46,7 +46,7 @@ from shmaccum.log.files.record_times import RecordTime, record_times
 from shmaccum.log.files.segment_view import Missing, SegmentView
 from shmaccum.log.files.small_files import read_offsets_checkpoint
 from shmaccum.log.files.transaction_view import TransactionView
-from shmaccum.log.files.walk import Damage, OffsetRange, at_least, exactly
+from shmaccum.log.files.walk import BaseOffsetRange, Damage, at_least, exactly
 
 OnCorrupt = Literal["raise", "skip"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
@@ -546,7 +546,7 @@ class Cursor:
             self.offset = max(self.offset, next_offset)
         return records, self._position - start
 
-    def columns(self, batch: LogBatch, wanted: OffsetRange, *, has_headers: bool) -> RecordColumns | None:
+    def columns(self, batch: LogBatch, wanted: BaseOffsetRange, *, has_headers: bool) -> RecordColumns | None:
         """The records of a batch that `poll` has just given, and of the plain batches behind it, as columns.
 
         The columns end where the block ends that was read last. The answer is None when the batch itself is not plain
@@ -560,7 +560,7 @@ class Cursor:
         view = self._view
         if view is None or batch.is_compressed or batch.is_of_transaction:
             return None
-        expected = OffsetRange(batch.base_offset, self._expected.last)
+        expected = BaseOffsetRange(batch.base_offset, self._expected.last)
         found, end, next_offset = view.columns(batch.position, expected, wanted, has_headers=has_headers)
         if end == batch.position:
             return None
@@ -575,7 +575,7 @@ class Cursor:
             self._view.close()
             self._view = None
 
-    def _behind(self, view: SegmentView, offset: int) -> OffsetRange:
+    def _behind(self, view: SegmentView, offset: int) -> BaseOffsetRange:
         return exactly(offset) if self._partition.reader.is_gapless else at_least(offset, view.base_offset)
 
     # --- from segment to segment

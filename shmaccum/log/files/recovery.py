@@ -51,7 +51,7 @@ from shmaccum.log.files.index_file import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     Entries,
-    Entry,
+    EntryFormat,
     ascends,
     last_position,
     last_position_for,
@@ -65,7 +65,7 @@ from shmaccum.log.files.segment import Indexer, Segment, Written
 from shmaccum.log.files.small_files import replace_file, replace_file_synced
 from shmaccum.log.files.transaction_index import Aborted, pack_aborted, read_aborted
 from shmaccum.log.files.transaction_marker import decision_in
-from shmaccum.log.files.walk import Damage, Found, at_least, batch_problem, map_file, walk
+from shmaccum.log.files.walk import Damage, LocatedBatch, at_least, batch_problem, map_file, walk
 
 INDEXES = ((OFFSET_INDEX, OFFSET_ENTRY), (TIME_INDEX, TIME_ENTRY))
 
@@ -314,7 +314,7 @@ class Recovery:
         for (suffix, entry), before, entries in zip(INDEXES, kept, (offset_entries, time_entries), strict=True):
             self._write_index(self._path(base_offset, suffix), entry, before + entries, flaw)
 
-    def _write_index(self, path: str, entry: Entry, entries: bytes, flaw: str) -> None:
+    def _write_index(self, path: str, entry: EntryFormat, entries: bytes, flaw: str) -> None:
         """Replaces the file, because readers may have the former one mapped."""
         was_there = os.path.exists(path)
         if was_there and os.path.getsize(path) == len(entries) and load_entries(path, entry).content == entries:
@@ -368,7 +368,7 @@ class Recovery:
         index = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
         position = last_position_for(index, max(offset - base_offset - 1, 0))
         for found in walk(view, base_offset, position, is_crc_checked=False, is_gapless=True):
-            if isinstance(found, Found) and found.header.producer_id >= 0 and found.header.base_offset >= offset:
+            if isinstance(found, LocatedBatch) and found.header.producer_id >= 0 and found.header.base_offset >= offset:
                 entry = replay_batch(state, found.header, view[found.position : found.position + found.header.size])
                 if entry is not None:
                     aborted.append(entry)
@@ -396,7 +396,7 @@ def scan_from(view: memoryview, position: int, base_offset: int, *, is_gapless: 
     """Walks a segment to its end, looking at every byte."""
     scan = Scan(position, base_offset)
     for found in walk(view, base_offset, position, is_crc_checked=True, is_gapless=is_gapless):
-        if isinstance(found, Found):
+        if isinstance(found, LocatedBatch):
             position, header = found
             scan.batches.append(Written(position, position + header.size, header.last_offset, header.youngest_ms))
             scan.end, scan.next_offset = position + header.size, header.next_offset

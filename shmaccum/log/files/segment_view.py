@@ -25,7 +25,7 @@ from shmaccum.log.files.index_file import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     Entries,
-    Entry,
+    EntryFormat,
     ascends,
     last_offset_for,
     last_position_for,
@@ -35,7 +35,7 @@ from shmaccum.log.files.index_file import (
 )
 from shmaccum.log.files.log_batch import LogBatch, UnreadBatch, Views
 from shmaccum.log.files.log_file import LogFile
-from shmaccum.log.files.walk import Damage, OffsetRange, find_batch
+from shmaccum.log.files.walk import BaseOffsetRange, Damage, find_batch
 
 READ_AHEAD_SIZE = 256 << 10
 """Stays in a core's cache until it is decoded."""
@@ -123,7 +123,7 @@ class SegmentView:
 
     # --- batches
 
-    def batch(self, position: int, expected: OffsetRange) -> LogBatch | Missing:
+    def batch(self, position: int, expected: BaseOffsetRange) -> LogBatch | Missing:
         """The whole batch that begins here, at an offset that may be expected, or why there is none (yet)."""
         found = self._batch(position, expected)
         if isinstance(found, LogBatch):
@@ -136,7 +136,7 @@ class SegmentView:
                 return found
         return Missing("it changes while it is read", is_unfinished=True)
 
-    def _batch(self, position: int, expected: OffsetRange) -> LogBatch | Missing:
+    def _batch(self, position: int, expected: BaseOffsetRange) -> LogBatch | Missing:
         """The same, of what was read ahead."""
         start = position - self._block_position
         room = len(self._block) - start
@@ -154,7 +154,7 @@ class SegmentView:
         problem = crc_problem(header, view) if self._is_crc_checked else None
         return Missing(problem) if problem else LogBatch(header, view, self.path, position)
 
-    def unread_batch(self, position: int, expected: OffsetRange) -> UnreadBatch | None:
+    def unread_batch(self, position: int, expected: BaseOffsetRange) -> UnreadBatch | None:
         """The batch that begins here, without a look at its records.
 
         The answer is None where a whole batch that may be expected is not seen at once: `batch` tells why.
@@ -185,7 +185,7 @@ class SegmentView:
         self._block_position = position
 
     def consume(
-        self, place: TopicPartition, position: int, expected: OffsetRange, first_offset: int, views: Views
+        self, place: TopicPartition, position: int, expected: BaseOffsetRange, first_offset: int, views: Views
     ) -> tuple[list[ConsumerRecord], int, int]:
         """The records of the plain batches from a position on, as far as they lie in the block that was read last.
 
@@ -204,7 +204,7 @@ class SegmentView:
         return records, end + self._block_position, next_offset
 
     def columns(
-        self, position: int, expected: OffsetRange, wanted: OffsetRange, *, has_headers: bool
+        self, position: int, expected: BaseOffsetRange, wanted: BaseOffsetRange, *, has_headers: bool
     ) -> tuple[RecordColumns, int, int]:
         """The same as columns, of the records with these offsets.
 
@@ -222,7 +222,7 @@ class SegmentView:
         )
         return RecordColumns.of(found), end + self._block_position, next_offset
 
-    def damage(self, position: int, expected: OffsetRange, problem: str) -> Damage:
+    def damage(self, position: int, expected: BaseOffsetRange, problem: str) -> Damage:
         """How far it goes that no batch can be read from this position on, and which may be expected behind."""
         self.refresh()
         rest = memoryview(os.pread(self._descriptor, self.size - position, position))
@@ -252,6 +252,6 @@ class SegmentView:
         index = self._entries(TIME_INDEX, TIME_ENTRY)
         return self.is_finished and len(index) > 0 and last_timestamp(index) < timestamp_ms
 
-    def _entries(self, suffix: str, entry: Entry) -> Entries:
+    def _entries(self, suffix: str, entry: EntryFormat) -> Entries:
         path = offset_file(self.folder, self.base_offset, suffix)
         return map_entries(path, entry) if self.is_finished else load_entries(path, entry)

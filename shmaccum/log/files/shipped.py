@@ -61,7 +61,7 @@ OFFSET_MAX = 2**63 - 1
 NO_LEADER_EPOCH = -1
 
 
-class Position(NamedTuple):
+class ShippedPosition(NamedTuple):
     """How far a partition was shipped."""
 
     offset: int
@@ -74,7 +74,7 @@ class Position(NamedTuple):
         """The sequence of the record with this offset."""
         return (offset - self.origin) & SEQUENCE_MASK
 
-    def started_over(self, offset: int) -> Position:
+    def started_over(self, offset: int) -> ShippedPosition:
         """The position at this offset, in the next producer epoch."""
         return self._replace(offset=offset, producer_epoch=self.producer_epoch + 1, origin=offset)
 
@@ -96,7 +96,7 @@ class Shipped:
     """The content of the file."""
 
     shipped_to: ShippedTo | None = None
-    positions: dict[TopicPartition, Position] = field(default_factory=dict)
+    positions: dict[TopicPartition, ShippedPosition] = field(default_factory=dict)
     size: int = 0
     """Bytes of the whole lines."""
 
@@ -172,7 +172,7 @@ def _take(found: Shipped, document: dict[str, Any]) -> bool:
             if place is None:
                 return False
             numbers = int(offset), int(producer_epoch), int(origin), int(leader_epoch)
-            found.positions[place] = Position(*numbers, str(topic_id))
+            found.positions[place] = ShippedPosition(*numbers, str(topic_id))
     except (KeyError, TypeError, ValueError):
         return False
     return True
@@ -198,7 +198,7 @@ class PositionsFile:
         self._descriptor = -1
         self._rewrite()
 
-    def write(self, positions: Mapping[TopicPartition, Position]) -> None:
+    def write(self, positions: Mapping[TopicPartition, ShippedPosition]) -> None:
         """Writes positions down, all of them or none; they are on disk then.
 
         Raises:
@@ -226,7 +226,7 @@ class PositionsFile:
         """Bytes from which on the file is written anew."""
         return DEAD_SIZE_MIN + ROW_SIZE * len(self.shipped.positions)
 
-    def appended(self, size: int, positions: Mapping[TopicPartition, Position]) -> bool:
+    def appended(self, size: int, positions: Mapping[TopicPartition, ShippedPosition]) -> bool:
         """The file has so many bytes by now, with these positions.
 
         A file that was removed, moved or replaced is written anew with all positions. False where that failed.

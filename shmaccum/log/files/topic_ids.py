@@ -19,7 +19,7 @@ from shmaccum.log.files.partition_folders import partitions_of
 from shmaccum.log.files.small_files import read_topic_id
 
 
-class _Known(NamedTuple):
+class _KnownIds(NamedTuple):
     path: str
     key: tuple[int, int, int]
     topic_id: bytes
@@ -35,7 +35,7 @@ class TopicIds:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownIds] = {}
 
     def of(self, topic: str) -> bytes | None:
         """The id of a topic; None where there is no such topic, or none of its folders has an id."""
@@ -69,7 +69,7 @@ class TopicIds:
             path = os.path.join(folder, PARTITION_METADATA_FILE)
             key, topic_id = _key(path), read_topic_id(folder)
             if key is not None and topic_id is not None:
-                self._known[topic] = _Known(path, key, topic_id)
+                self._known[topic] = _KnownIds(path, key, topic_id)
                 return
 
 

@@ -31,17 +31,17 @@ LOOKS_MAX = 5
 """Looks for a snapshot: the writer replaces the newest ones while somebody reads."""
 
 
-class _Known(NamedTuple):
+class _KnownTransactions(NamedTuple):
     """The open transactions at an offset."""
 
     transactions: OpenTransactions
     offset: int
 
 
-def _newest_known(folder: str) -> _Known:
+def _newest_known(folder: str) -> _KnownTransactions:
     """The open transactions of the newest snapshot that can be read; without any, none at the start of the log."""
     if not os.path.isdir(folder):
-        return _Known(OpenTransactions(), 0)
+        return _KnownTransactions(OpenTransactions(), 0)
     for _ in range(LOOKS_MAX):
         for offset in reversed(offsets_with(folder, SNAPSHOT)):
             try:
@@ -50,10 +50,10 @@ def _newest_known(folder: str) -> _Known:
             except FileNotFoundError:
                 break
             if state is not None:
-                return _Known(state.transactions, offset)
+                return _KnownTransactions(state.transactions, offset)
         else:
             break
-    return _Known(OpenTransactions(), min(offsets_with(folder, LOG), default=0))
+    return _KnownTransactions(OpenTransactions(), min(offsets_with(folder, LOG), default=0))
 
 
 @final

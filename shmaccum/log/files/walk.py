@@ -27,7 +27,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 SEARCH_SIZE = 1 << 20
 
 
-class Found(NamedTuple):
+class LocatedBatch(NamedTuple):
     """A batch and where in the segment it begins."""
 
     position: int
@@ -53,7 +53,7 @@ def map_file(path: str) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)) if size else memoryview(b"")
 
 
-class OffsetRange(NamedTuple):
+class BaseOffsetRange(NamedTuple):
     """Where the next batch may begin. No CRC covers a base offset, so it is held against its neighbours."""
 
     first: int
@@ -65,19 +65,19 @@ class OffsetRange(NamedTuple):
         return f"expected was {self.first}" if self.first == self.last else f"expected was {self.first} or more"
 
 
-def exactly(offset: int) -> OffsetRange:
+def exactly(offset: int) -> BaseOffsetRange:
     """Behind a batch of a log without gaps."""
-    return OffsetRange(offset, offset)
+    return BaseOffsetRange(offset, offset)
 
 
-def at_least(offset: int, base_offset: int) -> OffsetRange:
+def at_least(offset: int, base_offset: int) -> BaseOffsetRange:
     """Behind damage, and in a log that was compacted: anywhere in the rest of the segment with this base offset."""
-    return OffsetRange(offset, max(offset, base_offset + RELATIVE_OFFSET_MAX))
+    return BaseOffsetRange(offset, max(offset, base_offset + RELATIVE_OFFSET_MAX))
 
 
 def walk(
     view: memoryview, base_offset: int, position: int = 0, *, is_crc_checked: bool, is_gapless: bool
-) -> Iterator[Found | Damage]:
+) -> Iterator[LocatedBatch | Damage]:
     """Every batch from a position on, and every damage in between.
 
     Args:
@@ -93,7 +93,7 @@ def walk(
         problem = batch_problem(view, position, expected, is_crc_checked=is_crc_checked)
         if problem is None:
             header = read_header(view, position)
-            yield Found(position, header)
+            yield LocatedBatch(position, header)
             position += header.size
             next_offset = header.next_offset
             expected = exactly(next_offset) if is_gapless else at_least(next_offset, base_offset)
@@ -104,7 +104,7 @@ def walk(
             position = resume
 
 
-def batch_problem(view: memoryview, position: int, expected: OffsetRange, *, is_crc_checked: bool) -> str | None:
+def batch_problem(view: memoryview, position: int, expected: BaseOffsetRange, *, is_crc_checked: bool) -> str | None:
     """Why no whole batch that may stand here begins here; None when one does."""
     room = len(view) - position
     if room < HEADER_SIZE:
@@ -119,7 +119,7 @@ def batch_problem(view: memoryview, position: int, expected: OffsetRange, *, is_
     return crc_problem(header, view[position : position + header.size]) if is_crc_checked else None
 
 
-def find_batch(view: memoryview, position: int, expected: OffsetRange) -> int:
+def find_batch(view: memoryview, position: int, expected: BaseOffsetRange) -> int:
     """Where the next sound batch that may stand there begins; the end of the view when none does."""
     end = len(view) - HEADER_SIZE + 1
     for start in range(position, end, SEARCH_SIZE):

@@ -14,7 +14,7 @@ from shmaccum.log.groups.offsets_file import LOCK, file_stem
 from shmaccum.log.groups.plan import Plan, plan_path, read_plan
 
 
-class GroupMember(NamedTuple):
+class LocalMember(NamedTuple):
     """One member of a local group, for people who look."""
 
     member_id: str
@@ -30,7 +30,7 @@ class GroupMember(NamedTuple):
     """The id of a static member."""
 
 
-def members_of(plan: Plan, living: set[int]) -> list[GroupMember]:
+def members_of(plan: Plan, living: set[int]) -> list[LocalMember]:
     """Every member of a plan.
 
     Args:
@@ -40,9 +40,9 @@ def members_of(plan: Plan, living: set[int]) -> list[GroupMember]:
     return [_member(plan, member_id, lives=row.slot in living) for member_id, row in plan.members.items()]
 
 
-def _member(plan: Plan, member_id: str, *, lives: bool) -> GroupMember:
+def _member(plan: Plan, member_id: str, *, lives: bool) -> LocalMember:
     row = plan.members[member_id]
-    return GroupMember(
+    return LocalMember(
         member_id,
         row.pid,
         lives,
@@ -53,7 +53,7 @@ def _member(plan: Plan, member_id: str, *, lives: bool) -> GroupMember:
     )
 
 
-def local_members(directory: str, group_id: str) -> list[GroupMember]:
+def local_members(directory: str, group_id: str) -> list[LocalMember]:
     """The living members of a group that needs no server; none where a server coordinates the group.
 
     A group without a plan has none, so a list of many remote groups opens no lock file.

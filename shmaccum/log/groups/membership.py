@@ -19,7 +19,7 @@ from shmaccum.exceptions import CommitFailedError, ConsumerStateError
 from shmaccum.log.groups.assignors import BY_NAME, Subscriptions
 from shmaccum.log.groups.joins import Joins
 from shmaccum.log.groups.member_locks import PEN_BYTE, MemberLocks
-from shmaccum.log.groups.members import GroupMember, members_of
+from shmaccum.log.groups.members import LocalMember, members_of
 from shmaccum.log.groups.offsets_file import Committed, has_group
 from shmaccum.log.groups.plan import MemberRow, Plan, plan_path, read_plan, write_plan
 from shmaccum.log.groups.shared_offsets import shared_offsets
@@ -400,7 +400,7 @@ class Membership:
             self.locks.give_up(place)
         self.locks.ring()
 
-    def members(self) -> list[GroupMember]:
+    def members(self) -> list[LocalMember]:
         """Every member of the plan."""
         return members_of(self.plan, {row.slot for row in self.plan.members.values() if self.locks.lives(row.slot)})
 

@@ -93,15 +93,15 @@ class SharedOffsets:
 
     def release(self) -> None:
         """One member leaves. The last one closes the file."""
-        with _Current.lock:
+        with _OpenFiles.lock:
             self._user_count -= 1
             if not self._user_count:
                 self._file.close()
-                if _Current.files.get(self._key) is self:
-                    del _Current.files[self._key]
+                if _OpenFiles.files.get(self._key) is self:
+                    del _OpenFiles.files[self._key]
 
 
-class _Current:
+class _OpenFiles:
     """The files that members of this process have open."""
 
     lock = threading.RLock()
@@ -115,16 +115,16 @@ def shared_offsets(directory: str, group_id: str) -> SharedOffsets:
         CorruptLogError: another group's file lies under this name.
         OSError: the file cannot be read.
     """
-    with _Current.lock:
+    with _OpenFiles.lock:
         key = directory, group_id
-        if key not in _Current.files:
-            _Current.files[key] = SharedOffsets(directory, group_id)
-        return _Current.files[key].add_user()
+        if key not in _OpenFiles.files:
+            _OpenFiles.files[key] = SharedOffsets(directory, group_id)
+        return _OpenFiles.files[key].add_user()
 
 
 def _start_anew_in_child() -> None:
-    _Current.lock = threading.RLock()
-    _Current.files = {}
+    _OpenFiles.lock = threading.RLock()
+    _OpenFiles.files = {}
 
 
 os.register_at_fork(after_in_child=_start_anew_in_child)

@@ -20,7 +20,7 @@ from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server.call import Call, Handler, Values
 from shmaccum.log.server.consumer_requests import described_values, refusal_values
 from shmaccum.log.server.messages import BadFrameError
-from shmaccum.log.server.topics import NO_TOPIC_ID, TopicKey, Topics
+from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics, TopicKey
 from shmaccum.log.server.transaction_values import described_transaction
 from shmaccum.log.server.users import ANYBODY, Right, User
 
@@ -35,7 +35,7 @@ KINDS_OF_KEYS = {0: ("group", GROUP_REFUSED), 1: ("transactional-id", ID_REFUSED
 SEVERAL_KEYS_VERSION = 4
 """Of FindCoordinator: from this version on it asks for several groups."""
 
-Rule = Callable[[Call, Handler, Topics], None]
+Rule = Callable[[Call, Handler, LogTopics], None]
 Test = Callable[[User, str], bool]
 
 
@@ -49,7 +49,7 @@ def may(right: Right, kind: str) -> Test:
     return lambda user, name: user.may(right, kind, name)
 
 
-def guarded(api_key: int, handler: Handler, topics: Topics) -> Handler:
+def guarded(api_key: int, handler: Handler, topics: LogTopics) -> Handler:
     """The handler behind the rule of its API. A principal with all rights, as without a users file, passes at once."""
     rule = RULES.get(api_key, _administrators)
 
@@ -62,7 +62,7 @@ def guarded(api_key: int, handler: Handler, topics: Topics) -> Handler:
     return handle
 
 
-def readable(user: User, topic: TopicKey, topics: Topics) -> bool:
+def readable(user: User, topic: TopicKey, topics: LogTopics) -> bool:
     """True when the principal may fetch a topic. An id that is no topic's is left to the answer that it has."""
     if user is ANYBODY:
         return True
@@ -73,12 +73,12 @@ def readable(user: User, topic: TopicKey, topics: Topics) -> bool:
 # --- rules
 
 
-def _anybody(call: Call, handler: Handler, _topics: Topics) -> None:
+def _anybody(call: Call, handler: Handler, _topics: LogTopics) -> None:
     """Needs no right."""
     handler(call)
 
 
-def _administrators(call: Call, handler: Handler, _topics: Topics) -> None:
+def _administrators(call: Call, handler: Handler, _topics: LogTopics) -> None:
     if not call.user.is_administrator:
         raise BadFrameError(f"{call.user.name} is no administrator, as request {call.request.api_key} demands")
     handler(call)
@@ -87,7 +87,7 @@ def _administrators(call: Call, handler: Handler, _topics: Topics) -> None:
 def _whole(is_allowed: Callable[[Call], bool], answer: Callable[[Call], Values]) -> Rule:
     """A rule that lets a request pass or refuses all of it."""
 
-    def rule(call: Call, handler: Handler, _topics: Topics) -> None:
+    def rule(call: Call, handler: Handler, _topics: LogTopics) -> None:
         if is_allowed(call):
             handler(call)
         else:
@@ -102,7 +102,7 @@ def _administrator(values: Values) -> Rule:
 
 
 def _each(
-    field: str, answered: str, is_allowed: Callable[[Call, Any, Topics], bool], refused: Callable[[Any], Any]
+    field: str, answered: str, is_allowed: Callable[[Call, Any, LogTopics], bool], refused: Callable[[Any], Any]
 ) -> Rule:
     """A rule that takes the elements of one field that the principal lacks a right for out of the request.
 
@@ -113,7 +113,7 @@ def _each(
         refused: the element of the answer that tells the refusal.
     """
 
-    def rule(call: Call, handler: Handler, topics: Topics) -> None:
+    def rule(call: Call, handler: Handler, topics: LogTopics) -> None:
         judged = [(each, is_allowed(call, each, topics)) for each in getattr(call.message, field) or []]
         lost = [refused(each) for each, is_right in judged if not is_right]
         if lost:
@@ -124,7 +124,7 @@ def _each(
     return rule
 
 
-def _name_of(element: Any, topics: Topics) -> str | None:
+def _name_of(element: Any, topics: LogTopics) -> str | None:
     """The topic that an element of a request means, by its name or its id."""
     if isinstance(element, str):
         return element
@@ -133,17 +133,17 @@ def _name_of(element: Any, topics: Topics) -> str | None:
     return topics.name_of(topic_id) if not name and topic_id not in {None, NO_TOPIC_ID} else name
 
 
-def _topic(test: Test) -> Callable[[Call, Any, Topics], bool]:
+def _topic(test: Test) -> Callable[[Call, Any, LogTopics], bool]:
     """A test of an element that names a topic. An id that is no topic's passes: its handler says so."""
 
-    def is_allowed(call: Call, element: Any, topics: Topics) -> bool:
+    def is_allowed(call: Call, element: Any, topics: LogTopics) -> bool:
         name = _name_of(element, topics)
         return name is None or test(call.user, name)
 
     return is_allowed
 
 
-def _named(test: Test) -> Callable[[Call, Any, Topics], bool]:
+def _named(test: Test) -> Callable[[Call, Any, LogTopics], bool]:
     """A test of an element that is a name."""
     return lambda call, name, _topics: test(call.user, name)
 
@@ -211,12 +211,12 @@ def _refused_moves(call: Call) -> Values:
     return {"results": results}
 
 
-def _delete_topics(call: Call, handler: Handler, topics: Topics) -> None:
+def _delete_topics(call: Call, handler: Handler, topics: LogTopics) -> None:
     field = "topics" if call.version >= 6 else "topic_names"
     _each(field, "responses", _topic(may(Right.ADMIN, "topic")), _refused_topic)(call, handler, topics)
 
 
-def _seen_topics(call: Call, handler: Handler, _topics: Topics) -> None:
+def _seen_topics(call: Call, handler: Handler, _topics: LogTopics) -> None:
     """Metadata: a topic that the principal may not see is missing among all, and refused when it is named."""
     is_for_all = not call.message.topics
     names = {each.name for each in call.message.topics or ()}
@@ -236,7 +236,7 @@ def _seen_topics(call: Call, handler: Handler, _topics: Topics) -> None:
 def _resources(right_of: Callable[[User, str], bool], answered: str) -> Rule:
     """Settings of topics need a right on the topic, those of the server an administrator."""
 
-    def is_allowed(call: Call, resource: Any, _topics: Topics) -> bool:
+    def is_allowed(call: Call, resource: Any, _topics: LogTopics) -> bool:
         if resource.resource_type == TOPIC_RESOURCE:
             return right_of(call.user, resource.resource_name)
         return call.user.is_administrator
@@ -265,7 +265,7 @@ def _member(values: Values) -> Rule:
     )
 
 
-def _commit(call: Call, handler: Handler, topics: Topics) -> None:
+def _commit(call: Call, handler: Handler, topics: LogTopics) -> None:
     """OffsetCommit: the right to read the group, and each topic."""
     if call.user.may(Right.READ, "group", call.message.group_id):
         _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
@@ -281,7 +281,7 @@ def _with_error(topics: list[Values], partitions: str, error_code: int) -> list[
     return topics
 
 
-def _fetch_offsets(call: Call, handler: Handler, _topics: Topics) -> None:
+def _fetch_offsets(call: Call, handler: Handler, _topics: LogTopics) -> None:
     """OffsetFetch: offsets of topics that the principal sees, of groups that it sees."""
     call.amend(functools.partial(_seen_offsets, call))
     handler(call)
@@ -312,7 +312,7 @@ def _without_offsets(topic: Values) -> Values:
     return {**topic, "partitions": [{**each, **nothing} for each in topic["partitions"]]}
 
 
-def _find_coordinator(call: Call, handler: Handler, _topics: Topics) -> None:
+def _find_coordinator(call: Call, handler: Handler, _topics: LogTopics) -> None:
     """FindCoordinator: a group or a transactional id that the principal sees."""
     kind, refusal = KINDS_OF_KEYS.get(call.message.key_type, ("", GROUP_REFUSED))
 
@@ -338,7 +338,7 @@ def _described_consumer_group(name: str) -> Values:
     return {**described_values(name, None, lambda _topic_id: None), "error_code": GROUP_REFUSED, "error_message": None}
 
 
-def _consumer_heartbeat(call: Call, handler: Handler, _topics: Topics) -> None:
+def _consumer_heartbeat(call: Call, handler: Handler, _topics: LogTopics) -> None:
     """ConsumerGroupHeartbeat: the right to read the group, and to see each topic that the member subscribes to."""
     names = call.message.subscribed_topic_names or ()
     if not call.user.may(Right.READ, "group", call.message.group_id):
@@ -349,7 +349,7 @@ def _consumer_heartbeat(call: Call, handler: Handler, _topics: Topics) -> None:
         handler(call)
 
 
-def _list_groups(call: Call, handler: Handler, _topics: Topics) -> None:
+def _list_groups(call: Call, handler: Handler, _topics: LogTopics) -> None:
     call.amend(
         lambda values: {
             **values,
@@ -359,7 +359,7 @@ def _list_groups(call: Call, handler: Handler, _topics: Topics) -> None:
     handler(call)
 
 
-def _delete_offsets(call: Call, handler: Handler, topics: Topics) -> None:
+def _delete_offsets(call: Call, handler: Handler, topics: LogTopics) -> None:
     """OffsetDelete: the right to administer the group, and to read each topic."""
     if call.user.may(Right.ADMIN, "group", call.message.group_id):
         _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
@@ -375,7 +375,7 @@ def _has_id(call: Call, name: str | None) -> bool:
     return name is None or call.user.may(Right.WRITE, "transactional-id", name)
 
 
-def _produce(call: Call, handler: Handler, topics: Topics) -> None:
+def _produce(call: Call, handler: Handler, topics: LogTopics) -> None:
     """Produce: the right to write each topic, and to use the transactional id."""
     if _has_id(call, call.message.transactional_id):
         _each("topic_data", "responses", _topic(may(Right.WRITE, "topic")), _refused_produce)(call, handler, topics)
@@ -384,7 +384,7 @@ def _produce(call: Call, handler: Handler, topics: Topics) -> None:
     call.answer({"responses": _with_error(refused, "partition_responses", ID_REFUSED)})
 
 
-def _init_producer_id(call: Call, handler: Handler, _topics: Topics) -> None:
+def _init_producer_id(call: Call, handler: Handler, _topics: LogTopics) -> None:
     """InitProducerId: the right to use the transactional id, or without one to write any topic."""
     name = call.message.transactional_id
     nothing: Values = {"producer_id": -1, "producer_epoch": -1}
@@ -396,7 +396,7 @@ def _init_producer_id(call: Call, handler: Handler, _topics: Topics) -> None:
         handler(call)
 
 
-def _add_partitions(call: Call, handler: Handler, _topics: Topics) -> None:
+def _add_partitions(call: Call, handler: Handler, _topics: LogTopics) -> None:
     """AddPartitionsToTxn: the right to use the id, and to write each topic; all partitions are added or none."""
     asked = call.message.v3_and_below_topics
     errors = {topic.name: TOPIC_REFUSED for topic in asked if not call.user.may(Right.WRITE, "topic", topic.name)}
@@ -414,7 +414,7 @@ def _not_added(topic: Any, error: BrokerError) -> Values:
     return {"name": topic.name, "results_by_partition": partitions}
 
 
-def _add_offsets(call: Call, handler: Handler, _topics: Topics) -> None:
+def _add_offsets(call: Call, handler: Handler, _topics: LogTopics) -> None:
     """AddOffsetsToTxn: the right to use the id, and to read the group."""
     if not _has_id(call, call.message.transactional_id):
         call.answer({"error_code": ID_REFUSED})
@@ -424,7 +424,7 @@ def _add_offsets(call: Call, handler: Handler, _topics: Topics) -> None:
         handler(call)
 
 
-def _commit_of_transaction(call: Call, handler: Handler, topics: Topics) -> None:
+def _commit_of_transaction(call: Call, handler: Handler, topics: LogTopics) -> None:
     """TxnOffsetCommit: the right to use the id, to read the group, and each topic."""
     if _has_id(call, call.message.transactional_id):
         _commit(call, handler, topics)
@@ -440,7 +440,7 @@ def _refused_producers(topic: Any) -> Values:
     return {"name": topic.name, "partitions": [{"partition_index": one, **nothing} for one in topic.partition_indexes]}
 
 
-def _list_transactions(call: Call, handler: Handler, _topics: Topics) -> None:
+def _list_transactions(call: Call, handler: Handler, _topics: LogTopics) -> None:
     """ListTransactions: those whose id the principal sees."""
 
     def amended(values: Values) -> Values:

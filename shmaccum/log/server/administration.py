@@ -15,7 +15,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import GroupInUseError, GroupModeError, LogBusyError, LogPartitionNotFoundError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.reader import LogReader
-from shmaccum.log.groups.members import GroupMember, local_members
+from shmaccum.log.groups.members import LocalMember, local_members
 from shmaccum.log.groups.offsets_file import (
     Committed,
     GroupLock,
@@ -24,7 +24,7 @@ from shmaccum.log.groups.offsets_file import (
     group_ids,
     is_in_use,
 )
-from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.asking import ClientConnection
 from shmaccum.log.server.client_settings import PLAIN_CONNECTION, ClientSettings
 
 OFFSET_COMMIT, DESCRIBE_GROUPS, DELETE_GROUPS = 8, 15, 42
@@ -33,7 +33,7 @@ EMPTY, LOCAL = "Empty", "Local"
 """States of a group that no server coordinates: nobody uses it, or consumers on the log's host share it."""
 
 
-class Member(NamedTuple):
+class MemberDescription(NamedTuple):
     """A living member of a group, as its coordinator or the plan of a local group tells.
 
     Attributes:
@@ -50,7 +50,7 @@ class Member(NamedTuple):
     partitions: tuple[str, ...] = ()
 
 
-class Position(NamedTuple):
+class GroupPosition(NamedTuple):
     """The offset of a group in one partition, and the records left to consume.
 
     Attributes:
@@ -75,8 +75,8 @@ class GroupFacts(NamedTuple):
 
     group_id: str
     state: str
-    members: list[Member]
-    positions: list[Position]
+    members: list[MemberDescription]
+    positions: list[GroupPosition]
 
 
 def all_groups(reader: LogReader, settings: ClientSettings = PLAIN_CONNECTION) -> Iterator[GroupFacts]:
@@ -99,30 +99,32 @@ def facts_of(reader: LogReader, group_id: str, settings: ClientSettings = PLAIN_
     return GroupFacts(group_id, state, members, [_position(reader, *each) for each in sorted(offsets.items())])
 
 
-def _state_without_server(directory: str, group_id: str) -> tuple[str, list[Member]]:
+def _state_without_server(directory: str, group_id: str) -> tuple[str, list[MemberDescription]]:
     if not is_in_use(directory, group_id):
         return EMPTY, []
     return LOCAL, [_local_member(member) for member in local_members(directory, group_id)]
 
 
-def _local_member(member: GroupMember) -> Member:
+def _local_member(member: LocalMember) -> MemberDescription:
     places = tuple(map(str, member.partitions))
-    return Member(member.member_id, f"process-{member.pid}", "localhost", member.pid, member.is_stopped, places)
+    return MemberDescription(
+        member.member_id, f"process-{member.pid}", "localhost", member.pid, member.is_stopped, places
+    )
 
 
-def _position(reader: LogReader, place: TopicPartition, one: Committed) -> Position:
+def _position(reader: LogReader, place: TopicPartition, one: Committed) -> GroupPosition:
     try:
         end: int | None = reader.partition(*place).log_end_offset
     except LogPartitionNotFoundError:
         end = None
-    return Position(place, one.offset, end, one.metadata, one.time_ms)
+    return GroupPosition(place, one.offset, end, one.metadata, one.time_ms)
 
 
-def _asked_facts(address: str, group_id: str, settings: ClientSettings) -> tuple[str, list[Member]]:
-    with Asking(address, settings) as server:
+def _asked_facts(address: str, group_id: str, settings: ClientSettings) -> tuple[str, list[MemberDescription]]:
+    with ClientConnection(address, settings) as server:
         (group,) = server.ask(DESCRIBE_GROUPS, 5, {"groups": [group_id]}).groups
     _refuse(group_id, group.error_code, "described")
-    members = [Member(one.member_id, one.client_id, one.client_host) for one in group.members]
+    members = [MemberDescription(one.member_id, one.client_id, one.client_host) for one in group.members]
     return group.group_state, members
 
 
@@ -161,7 +163,7 @@ def _ask_to_move(address: str, group_id: str, offsets: Mapping[TopicPartition, i
         topics.setdefault(place.topic, []).append({**one, "committed_metadata": ""})
     wanted = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
     nobody = {"generation_id_or_member_epoch": NO_GENERATION, "member_id": "", "group_instance_id": None}
-    with Asking(address, settings) as server:
+    with ClientConnection(address, settings) as server:
         answer = server.ask(OFFSET_COMMIT, 7, {"group_id": group_id, **nobody, "topics": wanted})
     codes = {one.error_code for topic in answer.topics for one in topic.partitions}
     _refuse(group_id, max(codes, default=0), "moved")
@@ -179,7 +181,7 @@ def delete(directory: str, group_id: str, settings: ClientSettings = PLAIN_CONNE
     except GroupModeError:
         raise
     except LogBusyError:
-        with Asking(_address(directory, group_id), settings) as server:
+        with ClientConnection(_address(directory, group_id), settings) as server:
             (result,) = server.ask(DELETE_GROUPS, 1, {"groups_names": [group_id]}).results
         _refuse(group_id, result.error_code, "deleted")
         return

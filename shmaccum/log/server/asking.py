@@ -18,7 +18,7 @@ SIZE = struct.Struct(">i")
 
 
 @final
-class Asking:
+class ClientConnection:
     """A connection.
 
     Args:
@@ -86,7 +86,7 @@ class Asking:
         except (OSError, struct.error) as error:
             raise self._failure(str(error)) from None
 
-    def __enter__(self) -> Asking:
+    def __enter__(self) -> ClientConnection:
         return self
 
     def __exit__(

@@ -24,7 +24,7 @@ from shmaccum.log.server.fetching import READ_COMMITTED, epoch_problem
 from shmaccum.log.server.log_heads import LogHead
 from shmaccum.log.server.settings import NODE_ID
 from shmaccum.log.server.steps import Steps, Stepwise, answer_each
-from shmaccum.log.server.topics import NO_TOPIC_ID, Topics
+from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics
 from shmaccum.log.server.users import Right
 from shmaccum.log.server.writing import Writing
 
@@ -61,7 +61,7 @@ class Cluster:
         address: asked each time, because the port is known late.
     """
 
-    def __init__(self, topics: Topics, writing: Writing | None, cluster_id: uuid.UUID, address: Address) -> None:
+    def __init__(self, topics: LogTopics, writing: Writing | None, cluster_id: uuid.UUID, address: Address) -> None:
         self._topics = topics
         self._writing = writing
         self._cluster_id = str(cluster_id)

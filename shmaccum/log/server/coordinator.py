@@ -30,7 +30,7 @@ from shmaccum.common.descriptors import share
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.groups.members import GroupMember, local_members
+from shmaccum.log.groups.members import LocalMember, local_members
 from shmaccum.log.groups.offsets_file import (
     Committed,
     GroupLock,
@@ -51,11 +51,20 @@ from shmaccum.log.server.consumer_group import (
     TopicShape,
 )
 from shmaccum.log.server.consumer_requests import assignment_values, described_values, heartbeat_of, refusal_values
-from shmaccum.log.server.group import NO_GENERATION, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
+from shmaccum.log.server.group import (
+    NO_GENERATION,
+    Group,
+    GroupLimits,
+    GroupState,
+    Join,
+    JoinAnswer,
+    Protocol,
+    SyncAnswer,
+)
 from shmaccum.log.server.numbers import GroupLag
 from shmaccum.log.server.steps import Steps, Stepwise, answer_each
 from shmaccum.log.server.topic_patterns import TopicPatterns
-from shmaccum.log.server.topics import NO_TOPIC_ID, Topics
+from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics
 from shmaccum.log.server.users import ANYBODY, User
 
 logger = logging.getLogger(__name__)
@@ -103,7 +112,7 @@ def _new_member_id(client_id: str) -> str:
 class _Loaded:
     """A group, and its files."""
 
-    def __init__(self, directory: str, group_id: str, limits: Limits, *, is_synced: bool) -> None:
+    def __init__(self, directory: str, group_id: str, limits: GroupLimits, *, is_synced: bool) -> None:
         self.lock = GroupLock(directory, group_id)
         try:
             self.file = OffsetsFile(directory, group_id, is_writer=True, is_created=False, is_synced=is_synced)
@@ -113,7 +122,7 @@ class _Loaded:
         self.group: Group | ConsumerGroup = Group(group_id, limits, _new_member_id, generation=self.file.generation)
         self.noted_generation = self.file.generation
 
-    def as_classic(self, limits: Limits) -> Group | None:
+    def as_classic(self, limits: GroupLimits) -> Group | None:
         """The group for members of the classic protocol; None: it has members of the other one."""
         if isinstance(self.group, ConsumerGroup) and not self.group.members:
             self.group = Group(self.group.group_id, limits, _new_member_id, generation=self.group.generation)
@@ -185,8 +194,8 @@ class Coordinator:
     def __init__(
         self,
         directory: str,
-        topics: Topics,
-        limits: Limits,
+        topics: LogTopics,
+        limits: GroupLimits,
         consumer_limits: ConsumerLimits,
         *,
         memory_max: float = math.inf,
@@ -250,7 +259,7 @@ class Coordinator:
         with contextlib.suppress(OSError):  # commands cannot find this server then
             loaded.lock.sign(self.address)
 
-    def _local_members(self, group_id: str) -> list[GroupMember]:
+    def _local_members(self, group_id: str) -> list[LocalMember]:
         """The members of a group that needs no server; none of a group that this server has loaded."""
         if group_id in self._groups or not group_id:
             return []

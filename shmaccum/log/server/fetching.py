@@ -67,7 +67,7 @@ class FetchRequest(NamedTuple):
         return self.isolation_level == READ_COMMITTED
 
 
-class Found(NamedTuple):
+class PartitionRecords(NamedTuple):
     """The records found in one partition, or the error."""
 
     wanted: Wanted
@@ -91,13 +91,13 @@ class Served(NamedTuple):
     """Bytes of the answer that the socket took."""
     pieces: tuple[Piece, ...]
     """The whole answer, as long as the socket has not taken all of it."""
-    found: list[Found]
+    found: list[PartitionRecords]
     request: FetchRequest
     took_s: float
     """Seconds from the look at the socket to the answer."""
 
 
-TYPES = (FetchRequest, Wanted, Found, FileRange, Served)
+TYPES = (FetchRequest, Wanted, PartitionRecords, FileRange, Served)
 Outcome = Served | bytes | OSError | None
 """The find of C at a client: an ordinary fetch, which it answered; other bytes, none at the end of the connection; a
 socket that broke; or None, for C did not look."""
@@ -154,7 +154,7 @@ def read_request(request: Request) -> FetchRequest:
 
 def find(
     request: FetchRequest, wanted: Sequence[Wanted], head_of: Callable[[Wanted], LogHead | BrokerError | None]
-) -> list[Found]:
+) -> list[PartitionRecords]:
     """The records of each partition, within the limits of the request.
 
     Args:
@@ -167,7 +167,7 @@ def find(
 
 def find_each(
     request: FetchRequest, wanted: Sequence[Wanted], head_of: Callable[[Wanted], LogHead | BrokerError | None]
-) -> Iterator[Found]:
+) -> Iterator[PartitionRecords]:
     """As `find`, one partition after the other."""
     left, is_first = request.max_bytes, True
     for each in wanted:
@@ -180,14 +180,16 @@ def find_each(
 
 def _find_one(
     request: FetchRequest, wanted: Wanted, head: LogHead | BrokerError | None, left: int, *, is_first: bool
-) -> Found:
+) -> PartitionRecords:
     if isinstance(head, BrokerError):
-        return Found(wanted, head)
+        return PartitionRecords(wanted, head)
     if head is None:
         is_by_id = isinstance(wanted.topic, bytes)
-        return Found(wanted, BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION)
+        return PartitionRecords(
+            wanted, BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+        )
     if (problem := epoch_problem(wanted.leader_epoch, head)) is not None:
-        return Found(wanted, problem)
+        return PartitionRecords(wanted, problem)
     size_max = max(min(wanted.size_max, left), 0)
     return _find_records(wanted, head, size_max, is_first=is_first, is_committed=request.is_committed)
 
@@ -200,23 +202,25 @@ def epoch_problem(leader_epoch: int, head: LogHead) -> BrokerError | None:
     return BrokerError.FENCED_LEADER_EPOCH if leader_epoch < latest else BrokerError.UNKNOWN_LEADER_EPOCH
 
 
-def _find_records(wanted: Wanted, head: LogHead, size_max: int, *, is_first: bool, is_committed: bool) -> Found:
+def _find_records(
+    wanted: Wanted, head: LogHead, size_max: int, *, is_first: bool, is_committed: bool
+) -> PartitionRecords:
     readable_end = head.readable_end(is_committed=is_committed)
     is_asked = wanted.offset < readable_end and (size_max > 0 or is_first)
     ranged = head.file_range(wanted.offset, size_max, readable_end) if is_asked else None
     start_offset, end_offset = head.start_offset, head.end_offset  # which a look into the files may have moved
     stable_offset = head.stable_offset
     if not start_offset <= wanted.offset <= end_offset:
-        return Found(wanted, BrokerError.OFFSET_OUT_OF_RANGE, end_offset, start_offset, None, stable_offset)
+        return PartitionRecords(wanted, BrokerError.OFFSET_OUT_OF_RANGE, end_offset, start_offset, None, stable_offset)
     if is_asked and ranged is None:
-        return Found(wanted, BrokerError.CORRUPT_MESSAGE, end_offset, start_offset, None, stable_offset)
+        return PartitionRecords(wanted, BrokerError.CORRUPT_MESSAGE, end_offset, start_offset, None, stable_offset)
     has_room = ranged is not None and (is_first or ranged[1] <= size_max)
     records = ranged[0] if ranged is not None and has_room else None
     aborted = head.aborted(wanted.offset, records, readable_end) if is_committed and records is not None else ()
-    return Found(wanted, BrokerError.NONE, end_offset, start_offset, records, stable_offset, aborted)
+    return PartitionRecords(wanted, BrokerError.NONE, end_offset, start_offset, records, stable_offset, aborted)
 
 
-def is_enough(request: FetchRequest, found: Sequence[Found]) -> bool:
+def is_enough(request: FetchRequest, found: Sequence[PartitionRecords]) -> bool:
     """True when there is an answer without waiting: an error, enough bytes, or nothing to wait for."""
     size = 0
     for each in found:
@@ -230,7 +234,11 @@ def is_enough(request: FetchRequest, found: Sequence[Found]) -> bool:
 
 
 def write_answer(
-    request: Request, found: Sequence[Found], *, error: BrokerError = BrokerError.NONE, session_id: int = NO_SESSION
+    request: Request,
+    found: Sequence[PartitionRecords],
+    *,
+    error: BrokerError = BrokerError.NONE,
+    session_id: int = NO_SESSION,
 ) -> list[Piece]:
     """The frame that answers a fetch, as pieces to send one after another.
 

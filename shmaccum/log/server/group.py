@@ -126,7 +126,7 @@ class Answer(NamedTuple):
     content: JoinAnswer | SyncAnswer
 
 
-class Limits(NamedTuple):
+class GroupLimits(NamedTuple):
     """The bounds that a server sets (Kafka's group.* options)."""
 
     session_timeout_ms_min: int = 500
@@ -204,7 +204,7 @@ class Group:
     """
 
     group_id: str
-    limits: Limits
+    limits: GroupLimits
     new_member_id: Callable[[str], str]
     generation: int = 0
     state: GroupState = GroupState.EMPTY

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.groups.members import GroupMember
+from shmaccum.log.groups.members import LocalMember
 from shmaccum.log.server.call import Values
 from shmaccum.log.server.group import GroupState
 
@@ -54,7 +54,7 @@ def assignment(places: Iterable[TopicPartition]) -> bytes:
     return struct.pack(">hi", VERSION, len(parts)) + b"".join(parts) + NO_USER_DATA
 
 
-def described(group_id: str, members: Iterable[GroupMember]) -> Values:
+def described(group_id: str, members: Iterable[LocalMember]) -> Values:
     """A group with its living members, as DescribeGroups has it."""
     return {
         "error_code": BrokerError.NONE,
@@ -68,7 +68,7 @@ def described(group_id: str, members: Iterable[GroupMember]) -> Values:
     }
 
 
-def _described_member(member: GroupMember) -> Values:
+def _described_member(member: LocalMember) -> Values:
     return {
         "member_id": _plain(member.member_id),
         "group_instance_id": None if member.instance_id is None else _plain(member.instance_id),

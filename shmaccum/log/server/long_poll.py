@@ -38,8 +38,8 @@ from shmaccum.log.server.call import Call
 from shmaccum.log.server.fetching import (
     NO_SESSION,
     FetchRequest,
-    Found,
     Ordinary,
+    PartitionRecords,
     Served,
     Wanted,
     find,
@@ -52,7 +52,7 @@ from shmaccum.log.server.log_heads import LogHead
 from shmaccum.log.server.numbers import ServerNumbers
 from shmaccum.log.server.sessions import Session, Sessions
 from shmaccum.log.server.steps import Steps, Stepwise, take_all
-from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.users import ANYBODY, User
 
 WAIT_MAX_MS = 3_600_000
@@ -105,7 +105,7 @@ class LongPoll:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: LogTopics,
         ring: Callable[[], None],
         numbers: ServerNumbers,
         *,
@@ -174,7 +174,7 @@ class LongPoll:
     def _head_of(self, fetch: _Fetch) -> Callable[[Wanted], LogHead | BrokerError | None]:
         return functools.partial(self._readable_head, fetch.call.user, fetch.request.is_committed)
 
-    def _answer_if_enough(self, fetch: _Fetch, found: list[Found]) -> bool:
+    def _answer_if_enough(self, fetch: _Fetch, found: list[PartitionRecords]) -> bool:
         call, request, session = fetch.call, fetch.request, fetch.session
         if not is_enough(request, found) and fetch.deadline_s > clock.monotonic():
             return False
@@ -192,7 +192,7 @@ class LongPoll:
             if isinstance(session, Session):
                 session.news(served.found)
 
-    def _count(self, told: Sequence[Found]) -> None:
+    def _count(self, told: Sequence[PartitionRecords]) -> None:
         for one in told:
             if one.records is not None:
                 self._numbers.note_fetched(self._topics.name_of_key(one.wanted.topic) or "", one.records.size)

@@ -18,7 +18,7 @@ from shmaccum.log.files.file_names import LOG
 from shmaccum.log.server.call import Call, Values
 from shmaccum.log.server.settings import NODE_ID
 from shmaccum.log.server.steps import Steps, answer_each
-from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.topics import LogTopics
 
 ONE_REPLICA = f"the log is on one host: the only replica of a partition is on node {NODE_ID}"
 NO_MOVE = "no reassignment is under way: the log is on one host"
@@ -32,7 +32,7 @@ class Placement:
         topics: the topics that the server serves.
     """
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: LogTopics) -> None:
         self._topics = topics
         self._directory = os.path.abspath(topics.directory)
 

@@ -18,9 +18,9 @@ from shmaccum.log.server.cluster import Cluster
 from shmaccum.log.server.coordinator import Coordinator
 from shmaccum.log.server.login import MECHANISMS, LoginError
 from shmaccum.log.server.placement import Placement
-from shmaccum.log.server.settings import Settings
+from shmaccum.log.server.settings import ServerSettings
 from shmaccum.log.server.steps import in_steps
-from shmaccum.log.server.topics import NO_TOPIC_ID, Topics
+from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics
 from shmaccum.log.server.worker import Proof, Worker
 from shmaccum.log.server.writing import Writing, topics_to_delete
 
@@ -34,7 +34,7 @@ BEFORE_LOGIN = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 READ_ONLY = "this log is served to be read: start shmaccum serve with --writable where no sender writes it"
 
 
-class Route(NamedTuple):
+class RequestRoute(NamedTuple):
     """A request that is answered."""
 
     version_min: int
@@ -46,81 +46,81 @@ def routes(
     cluster: Cluster,
     coordinator: Coordinator,
     placement: Placement,
-    settings: Settings,
+    settings: ServerSettings,
     writing: Writing | None,
     fetch: Handler,
-    more: Mapping[int, Route] = MappingProxyType({}),
-) -> dict[int, Route]:
+    more: Mapping[int, RequestRoute] = MappingProxyType({}),
+) -> dict[int, RequestRoute]:
     """Api key -> route; those of `more`, too."""
     table = {
-        FETCH: Route(4, 17, fetch),
-        2: Route(1, 10, in_steps(cluster.list_offsets)),
-        3: Route(0, 13, in_steps(cluster.metadata)),
-        8: Route(2, 9, in_steps(coordinator.commit)),
-        9: Route(1, 9, in_steps(coordinator.fetch_offsets)),
-        10: Route(0, 6, cluster.find_coordinator),
-        11: Route(0, 9, coordinator.join),
-        12: Route(0, 4, coordinator.heartbeat),
-        13: Route(0, 5, in_steps(coordinator.leave)),
-        14: Route(0, 5, coordinator.sync),
-        15: Route(0, 6, in_steps(coordinator.describe)),
-        16: Route(0, 5, in_steps(coordinator.list)),
-        23: Route(2, 4, in_steps(cluster.offset_for_leader_epoch)),
-        32: Route(1, 4, in_steps(settings.describe)),
-        34: Route(1, 2, placement.alter_log_dirs),
-        35: Route(1, 4, in_steps(placement.describe_log_dirs)),
-        42: Route(0, 2, in_steps(coordinator.delete)),
-        43: Route(1, 2, placement.elect_leaders),
-        45: Route(0, 1, placement.alter_reassignments),
-        46: Route(0, 0, placement.list_reassignments),
-        47: Route(0, 0, in_steps(coordinator.delete_offsets)),
-        60: Route(0, 2, cluster.describe_cluster),
-        68: Route(0, 1, coordinator.consumer_heartbeat),
-        69: Route(0, 1, in_steps(coordinator.describe_consumer_groups)),
-        74: Route(0, 1, settings.list_resources),
-        75: Route(0, 0, in_steps(cluster.describe_topic_partitions)),
+        FETCH: RequestRoute(4, 17, fetch),
+        2: RequestRoute(1, 10, in_steps(cluster.list_offsets)),
+        3: RequestRoute(0, 13, in_steps(cluster.metadata)),
+        8: RequestRoute(2, 9, in_steps(coordinator.commit)),
+        9: RequestRoute(1, 9, in_steps(coordinator.fetch_offsets)),
+        10: RequestRoute(0, 6, cluster.find_coordinator),
+        11: RequestRoute(0, 9, coordinator.join),
+        12: RequestRoute(0, 4, coordinator.heartbeat),
+        13: RequestRoute(0, 5, in_steps(coordinator.leave)),
+        14: RequestRoute(0, 5, coordinator.sync),
+        15: RequestRoute(0, 6, in_steps(coordinator.describe)),
+        16: RequestRoute(0, 5, in_steps(coordinator.list)),
+        23: RequestRoute(2, 4, in_steps(cluster.offset_for_leader_epoch)),
+        32: RequestRoute(1, 4, in_steps(settings.describe)),
+        34: RequestRoute(1, 2, placement.alter_log_dirs),
+        35: RequestRoute(1, 4, in_steps(placement.describe_log_dirs)),
+        42: RequestRoute(0, 2, in_steps(coordinator.delete)),
+        43: RequestRoute(1, 2, placement.elect_leaders),
+        45: RequestRoute(0, 1, placement.alter_reassignments),
+        46: RequestRoute(0, 0, placement.list_reassignments),
+        47: RequestRoute(0, 0, in_steps(coordinator.delete_offsets)),
+        60: RequestRoute(0, 2, cluster.describe_cluster),
+        68: RequestRoute(0, 1, coordinator.consumer_heartbeat),
+        69: RequestRoute(0, 1, in_steps(coordinator.describe_consumer_groups)),
+        74: RequestRoute(0, 1, settings.list_resources),
+        75: RequestRoute(0, 0, in_steps(cluster.describe_topic_partitions)),
     }
     table |= _refused() if writing is None else _written(writing, settings)
     table |= more
-    table[API_VERSIONS] = Route(0, 4, lambda call: call.answer(api_versions(table)))
+    table[API_VERSIONS] = RequestRoute(0, 4, lambda call: call.answer(api_versions(table)))
     return table
 
 
-def _written(writing: Writing, settings: Settings) -> dict[int, Route]:
+def _written(writing: Writing, settings: ServerSettings) -> dict[int, RequestRoute]:
     transactions = writing.transactions
     return {
-        PRODUCE: Route(0, 13, in_steps(writing.produce)),
-        INIT_PRODUCER_ID: Route(0, 5, in_steps(transactions.init_producer_id)),
-        24: Route(0, 3, in_steps(transactions.add_partitions)),
-        25: Route(0, 4, transactions.add_offsets),
-        26: Route(0, 4, in_steps(transactions.end)),
-        28: Route(0, 4, in_steps(transactions.commit_offsets)),
-        61: Route(0, 0, in_steps(transactions.describe_producers)),
-        65: Route(0, 0, in_steps(transactions.describe)),
-        66: Route(0, 1, transactions.list),
-        19: Route(2, 7, in_steps(writing.create_topics)),
-        20: Route(1, 6, in_steps(writing.delete_topics)),
-        21: Route(0, 2, in_steps(writing.delete_records)),
-        33: Route(0, 2, in_steps(settings.alter)),
-        37: Route(0, 3, in_steps(writing.create_partitions)),
-        44: Route(0, 1, in_steps(settings.alter_incrementally)),
+        PRODUCE: RequestRoute(0, 13, in_steps(writing.produce)),
+        INIT_PRODUCER_ID: RequestRoute(0, 5, in_steps(transactions.init_producer_id)),
+        24: RequestRoute(0, 3, in_steps(transactions.add_partitions)),
+        25: RequestRoute(0, 4, transactions.add_offsets),
+        26: RequestRoute(0, 4, in_steps(transactions.end)),
+        28: RequestRoute(0, 4, in_steps(transactions.commit_offsets)),
+        61: RequestRoute(0, 0, in_steps(transactions.describe_producers)),
+        65: RequestRoute(0, 0, in_steps(transactions.describe)),
+        66: RequestRoute(0, 1, transactions.list),
+        19: RequestRoute(2, 7, in_steps(writing.create_topics)),
+        20: RequestRoute(1, 6, in_steps(writing.delete_topics)),
+        21: RequestRoute(0, 2, in_steps(writing.delete_records)),
+        33: RequestRoute(0, 2, in_steps(settings.alter)),
+        37: RequestRoute(0, 3, in_steps(writing.create_partitions)),
+        44: RequestRoute(0, 1, in_steps(settings.alter_incrementally)),
     }
 
 
-def _refused() -> dict[int, Route]:
+def _refused() -> dict[int, RequestRoute]:
     return {
-        PRODUCE: Route(0, 13, _refuse_produce),
-        INIT_PRODUCER_ID: Route(0, 5, _refuse_producer_id),
-        19: Route(2, 7, _refuse_create),
-        20: Route(1, 6, _refuse_delete),
-        21: Route(0, 2, _refuse_deletion),
-        33: Route(0, 2, _refuse_settings),
-        37: Route(0, 3, _refuse_partitions),
-        44: Route(0, 1, _refuse_settings),
+        PRODUCE: RequestRoute(0, 13, _refuse_produce),
+        INIT_PRODUCER_ID: RequestRoute(0, 5, _refuse_producer_id),
+        19: RequestRoute(2, 7, _refuse_create),
+        20: RequestRoute(1, 6, _refuse_delete),
+        21: RequestRoute(0, 2, _refuse_deletion),
+        33: RequestRoute(0, 2, _refuse_settings),
+        37: RequestRoute(0, 3, _refuse_partitions),
+        44: RequestRoute(0, 1, _refuse_settings),
     }
 
 
-def guarded_routes(table: Mapping[int, Route], topics: Topics) -> dict[int, Route]:
+def guarded_routes(table: Mapping[int, RequestRoute], topics: LogTopics) -> dict[int, RequestRoute]:
     """The same routes, each behind the rule of its rights."""
     return {key: route._replace(answer=guarded(key, route.answer, topics)) for key, route in table.items()}
 
@@ -128,7 +128,7 @@ def guarded_routes(table: Mapping[int, Route], topics: Topics) -> dict[int, Rout
 # --- login
 
 
-def login_routes(hashing: Worker, refuse: Callable[[Call, Values], None]) -> dict[int, Route]:
+def login_routes(hashing: Worker, refuse: Callable[[Call, Values], None]) -> dict[int, RequestRoute]:
     """The requests by which a client logs in.
 
     Args:
@@ -136,8 +136,8 @@ def login_routes(hashing: Worker, refuse: Callable[[Call, Values], None]) -> dic
         refuse: answers a failed login, late.
     """
     return {
-        SASL_HANDSHAKE: Route(0, 1, _answer_handshake),
-        SASL_AUTHENTICATE: Route(0, 2, lambda call: _take_token(call, hashing, refuse)),
+        SASL_HANDSHAKE: RequestRoute(0, 1, _answer_handshake),
+        SASL_AUTHENTICATE: RequestRoute(0, 2, lambda call: _take_token(call, hashing, refuse)),
     }
 
 
@@ -180,7 +180,7 @@ def _failed_login(error: LoginError) -> Values:
 # --- versions
 
 
-def api_versions(table: Mapping[int, Route]) -> Values:
+def api_versions(table: Mapping[int, RequestRoute]) -> Values:
     """The answer to ApiVersions."""
     keys = [
         {"api_key": key, "min_version": route.version_min, "max_version": route.version_max}

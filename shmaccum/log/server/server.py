@@ -50,7 +50,7 @@ from shmaccum.log.server.connection import Connection, FrameLimits
 from shmaccum.log.server.consumer_group import ConsumerLimits
 from shmaccum.log.server.coordinator import Coordinator
 from shmaccum.log.server.fetching import Outcome, Piece, Served, receive_ready
-from shmaccum.log.server.group import Limits
+from shmaccum.log.server.group import GroupLimits
 from shmaccum.log.server.login import Login
 from shmaccum.log.server.long_poll import LongPoll
 from shmaccum.log.server.messages import BadFrameError, Request, api_name, decode, encode_unsupported, read_head
@@ -62,16 +62,16 @@ from shmaccum.log.server.requests import (
     FETCH,
     PRODUCE,
     PRODUCE_VERSION_MIN,
-    Route,
+    RequestRoute,
     api_versions,
     guarded_routes,
     login_routes,
     routes,
 )
-from shmaccum.log.server.settings import Settings
+from shmaccum.log.server.settings import ServerSettings
 from shmaccum.log.server.steps import Steps, Stepwise
-from shmaccum.log.server.throttle import Throttle
-from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.throttle import WarningThrottle
+from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transaction_coordinator import TransactionCoordinator
 from shmaccum.log.server.transport import PlainTransport, TlsFiles, TlsTransport
 from shmaccum.log.server.users import ANYBODY, NOBODY, User, UsersFile
@@ -79,7 +79,7 @@ from shmaccum.log.server.worker import Worker
 from shmaccum.log.server.writing import Writing
 
 logger = logging.getLogger(__name__)
-logger.addFilter(Throttle())
+logger.addFilter(WarningThrottle())
 
 EPOLLIN, EPOLLOUT = 0x1, 0x4
 BACKLOG = 512
@@ -196,7 +196,7 @@ class LogServer(ClosedOnExit):
         self._numbers = ServerNumbers()
         self._hashing = Worker(self._ring, "hashing")
         self._judging, self._reading = Worker(self._ring, "judging"), Worker(self._ring, "reading")
-        self._topics = Topics(self.directory)
+        self._topics = LogTopics(self.directory)
         self._polls = LongPoll(
             self._topics, self._ring, self._numbers, fail=self._fail_call, is_told=teller is not None
         )
@@ -223,7 +223,7 @@ class LogServer(ClosedOnExit):
             selector.register(self._polls.descriptor, selectors.EVENT_READ, self._polls.note_growth)
         return selector
 
-    def _new_routes(self, advertised: Address) -> dict[int, Route]:
+    def _new_routes(self, advertised: Address) -> dict[int, RequestRoute]:
         """The requests that are answered.
 
         Args:
@@ -232,7 +232,7 @@ class LogServer(ClosedOnExit):
         topics, writing = self._topics, self._writing
         cluster = Cluster(topics, writing, _cluster_id(self.directory), advertised)
         listener = listener_name(self.options, advertised)
-        settings = Settings(topics, self._teller, advertised=listener, is_writable=writing is not None)
+        settings = ServerSettings(topics, self._teller, advertised=listener, is_writable=writing is not None)
         more = {} if self._users is None else login_routes(self._hashing, self._refuse_login)
         table = routes(cluster, self._coordinator, Placement(topics), settings, writing, self._polls.fetch, more)
         return guarded_routes(table, topics)
@@ -781,7 +781,7 @@ def _outcome(compute: Callable[[], Any]) -> Computed:
         return None, error
 
 
-def _decoded_and_answered(call: Call, route: Route) -> Steps:
+def _decoded_and_answered(call: Call, route: RequestRoute) -> Steps:
     """Decodes a large request in the thread, and answers it."""
     call.message = yield functools.partial(decode, call.request)
     route.answer(call)
@@ -865,8 +865,8 @@ def listener_name(options: ServerOptions, address: Address) -> str:
     return f"{protocol}://{host}:{address.port}"
 
 
-def _group_limits(options: ServerOptions) -> Limits:
-    return Limits(
+def _group_limits(options: ServerOptions) -> GroupLimits:
+    return GroupLimits(
         options.group_min_session_timeout_ms,
         options.group_max_session_timeout_ms,
         options.group_max_size,
@@ -874,7 +874,7 @@ def _group_limits(options: ServerOptions) -> Limits:
     )
 
 
-def _new_coordinator(topics: Topics, options: ServerOptions) -> Coordinator:
+def _new_coordinator(topics: LogTopics, options: ServerOptions) -> Coordinator:
     limits = _group_limits(options), _consumer_limits(options)
     return Coordinator(
         topics.directory,

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import final
 
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.server.fetching import FINAL_EPOCH, NO_SESSION, FetchRequest, Found, Wanted
+from shmaccum.log.server.fetching import FINAL_EPOCH, NO_SESSION, FetchRequest, PartitionRecords, Wanted
 from shmaccum.log.server.topics import TopicKey
 
 SESSIONS_MAX = 1000
@@ -59,7 +59,7 @@ class Session:
             self.wanted[one.topic, one.partition] = one
         self.next_epoch = FIRST_EPOCH if self.next_epoch == EPOCH_MAX else self.next_epoch + 1
 
-    def news(self, found: Sequence[Found]) -> list[Found]:
+    def news(self, found: Sequence[PartitionRecords]) -> list[PartitionRecords]:
         """The findings that the client does not know yet.
 
         A partition that had records goes to the end of the session, so that no partition starves.
@@ -72,7 +72,7 @@ class Session:
                 self.wanted.move_to_end(key)
         return news
 
-    def _is_new(self, found: Found) -> bool:
+    def _is_new(self, found: PartitionRecords) -> bool:
         told = self._told.get((found.wanted.topic, found.wanted.partition))
         has_error = found.error is not BrokerError.NONE
         return has_error or found.records is not None or told != (found.end_offset, found.start_offset)

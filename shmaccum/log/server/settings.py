@@ -23,7 +23,7 @@ from shmaccum.log.files.file_names import TOPIC_SETTINGS_FILE
 from shmaccum.log.files.topic_settings import SETTINGS, TopicSettings, checked
 from shmaccum.log.server.call import TWICE, Call, Values, once_and_again
 from shmaccum.log.server.steps import Steps, answer_each
-from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.topics import LogTopics
 
 NODE_ID = 1
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
@@ -56,7 +56,7 @@ TYPES: Final[Mapping[str, int]] = {
 
 
 @final
-class Settings:
+class ServerSettings:
     """The settings of a served log.
 
     Args:
@@ -66,7 +66,7 @@ class Settings:
         is_writable: clients may change the settings of topics.
     """
 
-    def __init__(self, topics: Topics, log: LogDirectory | None, *, advertised: str, is_writable: bool) -> None:
+    def __init__(self, topics: LogTopics, log: LogDirectory | None, *, advertised: str, is_writable: bool) -> None:
         self._topics = topics
         self._log = log
         self._advertised = advertised

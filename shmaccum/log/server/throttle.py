@@ -14,7 +14,7 @@ WARNINGS_MAX = 20
 
 
 @final
-class Throttle(logging.Filter):
+class WarningThrottle(logging.Filter):
     """Lets the first warnings of each second pass; the next one tells how many were left out.
 
     Args:

@@ -15,7 +15,7 @@ from shmaccum.exceptions import InvalidArgumentError, LogBusyError
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.file_names import LOCK_FILE
 from shmaccum.log.files.lock_file import server_of_holder
-from shmaccum.log.server.asking import Asking
+from shmaccum.log.server.asking import ClientConnection
 from shmaccum.log.server.client_settings import PLAIN_CONNECTION, ClientSettings
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
@@ -42,7 +42,7 @@ def create_topic(
         log.create_topic(topic, count)
         log.change_settings(topic, topic_settings)
 
-    def ask(server: Asking) -> Any:
+    def ask(server: ClientConnection) -> Any:
         configs = [{"name": name, "value": value} for name, value in topic_settings.items()]
         wanted = {
             "name": topic,
@@ -65,7 +65,7 @@ def delete_topic(directory: str, topic: str, settings: ClientSettings = PLAIN_CO
         LogBusyError: a process writes the log that takes no requests.
     """
 
-    def ask(server: Asking) -> Any:
+    def ask(server: ClientConnection) -> Any:
         return server.ask(DELETE_TOPICS, 5, {"topic_names": [topic], "timeout_ms": TIMEOUT_MS}).responses[0]
 
     _change(directory, topic, lambda log: log.delete_topic(topic), ask, settings)
@@ -79,7 +79,7 @@ def grow_topic(directory: str, topic: str, count: int, settings: ClientSettings 
         LogBusyError: a process writes the log that takes no requests.
     """
 
-    def ask(server: Asking) -> Any:
+    def ask(server: ClientConnection) -> Any:
         wanted = {"name": topic, "count": count, "assignments": None}
         request = {"topics": [wanted], "timeout_ms": TIMEOUT_MS, "validate_only": False}
         return server.ask(CREATE_PARTITIONS, 1, request).results[0]
@@ -91,7 +91,7 @@ def _change(
     directory: str,
     topic: str,
     change: Callable[[LogDirectory], object],
-    ask: Callable[[Asking], Any],
+    ask: Callable[[ClientConnection], Any],
     settings: ClientSettings,
 ) -> None:
     """Changes the log itself, or asks the server that writes it.
@@ -111,7 +111,7 @@ def _change(
         with log:
             change(log)
         return
-    with Asking(address, settings) as server:
+    with ClientConnection(address, settings) as server:
         answer = ask(server)
     if answer.error_code:
         sentence = answer.error_message or f"error {answer.error_code}"

@@ -25,7 +25,7 @@ TopicKey = str | bytes
 
 
 @final
-class Topics:
+class LogTopics:
     """The topics of a log directory.
 
     Attributes:

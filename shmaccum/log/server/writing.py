@@ -32,7 +32,7 @@ from shmaccum.log.server.placement import ONE_REPLICA
 from shmaccum.log.server.produced import AT_ONCE_SIZE_MAX, Budget, Rules, decompressed_size_max, judge, split
 from shmaccum.log.server.settings import NODE_ID, changeable
 from shmaccum.log.server.steps import Steps, Stepwise, answer_each
-from shmaccum.log.server.topics import NO_TOPIC_ID, Topics
+from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics
 from shmaccum.log.server.transaction_coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Writing:
     def __init__(
         self,
         directory: LogDirectory,
-        topics: Topics,
+        topics: LogTopics,
         numbers: ServerNumbers,
         transactions: TransactionCoordinator,
     ) -> None:

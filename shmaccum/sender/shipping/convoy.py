@@ -29,7 +29,7 @@ from shmaccum.sender.sinks.sink import Loan, Sockets
 OFFSET_MAX = 2**63 - 1
 
 
-class Convoy:
+class StreamBatchLoop:
     """Lanes, and the sockets that they go by.
 
     Args:

@@ -53,7 +53,7 @@ from shmaccum.log.files.leader_epochs import LeaderEpochs
 from shmaccum.log.files.log_batch import UnreadBatch
 from shmaccum.log.files.log_file import LogFile
 from shmaccum.log.files.reader import Cursor
-from shmaccum.log.files.shipped import Position
+from shmaccum.log.files.shipped import ShippedPosition
 from shmaccum.log.files.small_files import read_topic_id, uuid_text
 from shmaccum.log.files.writer_level import WriterLevel
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
@@ -134,7 +134,7 @@ class Lane:
         reader: LogReader,
         place: TopicPartition,
         route: Route,
-        position: Position,
+        position: ShippedPosition,
         backoff: Backoff,
         report: Callable[[str], object],
         level: WriterLevel,
@@ -491,7 +491,7 @@ class Lane:
 
     # --- the position
 
-    def due_position(self) -> Position | None:
+    def due_position(self) -> ShippedPosition | None:
         """The position that belongs on disk now; None: it is there."""
         acked = None
         for shipment in self._window:
@@ -502,7 +502,7 @@ class Lane:
             return self.position._replace(offset=acked.next_offset, leader_epoch=acked.header.leader_epoch)
         return self._start_over()
 
-    def _start_over(self) -> Position | None:
+    def _start_over(self) -> ShippedPosition | None:
         """The position in the next epoch, when it is time to start over."""
         if self._window and self._is_out_of_sequence and not self.is_out:
             offset = self._window[0].batch.base_offset
@@ -517,7 +517,7 @@ class Lane:
             self.refuse(f"it has started over {starts}: remove the shipping positions")
         return None
 
-    def advance(self, position: Position) -> None:
+    def advance(self, position: ShippedPosition) -> None:
         """The position is on disk."""
         is_new_epoch = position.producer_epoch != self.position.producer_epoch
         self.position = position
@@ -544,7 +544,7 @@ def topic_id_of(folder: str) -> str:
     return "" if topic_id is None else uuid_text(topic_id)
 
 
-def resumed(position: Position, folder: str, log_end_offset: int) -> tuple[Position, str]:
+def resumed(position: ShippedPosition, folder: str, log_end_offset: int) -> tuple[ShippedPosition, str]:
     """The position at which shipping goes on, and a sentence about what happened to the log meanwhile, if anything did.
 
     Args:

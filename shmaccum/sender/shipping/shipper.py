@@ -51,10 +51,10 @@ from shmaccum.log.files.file_names import (
 from shmaccum.log.files.lock_file import LockFile
 from shmaccum.log.files.log_watch import LogWatch
 from shmaccum.log.files.permissions import make_folder
-from shmaccum.log.files.shipped import Position, PositionsFile, ShippedTo, forget_shipped, read_shipped
+from shmaccum.log.files.shipped import PositionsFile, ShippedPosition, ShippedTo, forget_shipped, read_shipped
 from shmaccum.log.files.writer_level import WriterLevel
 from shmaccum.sender.backoff import Backoff
-from shmaccum.sender.shipping.convoy import Convoy
+from shmaccum.sender.shipping.convoy import StreamBatchLoop
 from shmaccum.sender.shipping.host import NS_PER_S, RateLimit, ShipperHost, logger
 from shmaccum.sender.shipping.lane import Lane, Route, resumed, topic_id_of
 from shmaccum.sender.shipping.starts import Starts
@@ -297,18 +297,18 @@ class Shipper(ClosedOnExit):
                 )
         return found
 
-    def _first_position(self, place: TopicPartition) -> Position:
+    def _first_position(self, place: TopicPartition) -> ShippedPosition:
         """Where a partition begins when the log is shipped for the first time."""
         partition = self._reader.partition(*place)
         offset = self._starts.offset_in(partition)
-        return Position(offset, origin=offset, topic_id=topic_id_of(partition.folder))
+        return ShippedPosition(offset, origin=offset, topic_id=topic_id_of(partition.folder))
 
     def _take_up(self) -> None:
         """Makes a lane for each partition that has none, or whose folder is another one by now."""
         assert self._file is not None
         self._look_ns = clock.monotonic_ns()
         known = self._file.shipped.positions
-        taken: dict[TopicPartition, Position] = {}
+        taken: dict[TopicPartition, ShippedPosition] = {}
         for place in self._identified():
             lane = self._by_place.get(place)
             if lane is not None and (lane.is_out or not lane.is_gone or not topic_id_of(lane.folder)):
@@ -318,7 +318,7 @@ class Shipper(ClosedOnExit):
                 position = known.get(place)
                 if position is None:
                     start = partition.log_start_offset
-                    taken[place] = Position(start, origin=start, topic_id=topic_id_of(partition.folder))
+                    taken[place] = ShippedPosition(start, origin=start, topic_id=topic_id_of(partition.folder))
                     continue
                 taken[place], event = resumed(position, partition.folder, partition.log_end_offset)
                 if event:
@@ -327,7 +327,7 @@ class Shipper(ClosedOnExit):
         for place, position in taken.items():
             self._add(place, position)
 
-    def _add(self, place: TopicPartition, position: Position) -> None:
+    def _add(self, place: TopicPartition, position: ShippedPosition) -> None:
         assert self._file is not None
         assert self._file.shipped.shipped_to is not None
         assert self._watch is not None
@@ -462,7 +462,7 @@ class Shipper(ClosedOnExit):
         ready = {lane.route.index: lane for lane in self.lanes if self._may_join(lane, now_ns)}
         if not (ready and (loans := self._guard(lambda: sockets.lend(list(ready))))):
             return
-        convoy = Convoy(loans, ready)
+        convoy = StreamBatchLoop(loans, ready)
         is_alone = all(lane.is_empty or lane.route.index in ready for lane in self.lanes)
         is_kept = convoy.run(
             sockets,

@@ -47,7 +47,7 @@ Form: TypeAlias = "tuple[bytes, bytes]"
 """A compressed batch: its header, and the stream behind it."""
 
 
-class Codec(NamedTuple):
+class CompressionType(NamedTuple):
     """One way to compress."""
 
     name: str
@@ -105,13 +105,13 @@ def _zstd(module: Any, level: int) -> Compress:
     return compress
 
 
-CODECS: Mapping[str, Codec] = {
+CODECS: Mapping[str, CompressionType] = {
     codec.name: codec
     for codec in (
-        Codec("gzip", 1, "zlib", "", range(-1, 10), -1, _gzip),
-        Codec("snappy", 2, "snappy", "python-snappy", range(1), 0, _snappy),
-        Codec("lz4", 3, "lz4.frame", "lz4", range(1, 18), LZ4_LEVEL_FAST, _lz4),
-        Codec("zstd", 4, "zstandard", "zstandard", range(-131072, 23), 3, _zstd),
+        CompressionType("gzip", 1, "zlib", "", range(-1, 10), -1, _gzip),
+        CompressionType("snappy", 2, "snappy", "python-snappy", range(1), 0, _snappy),
+        CompressionType("lz4", 3, "lz4.frame", "lz4", range(1, 18), LZ4_LEVEL_FAST, _lz4),
+        CompressionType("zstd", 4, "zstandard", "zstandard", range(-131072, 23), 3, _zstd),
     )
 }
 
@@ -127,7 +127,7 @@ class Compressor:
         InvalidArgumentError: the level is not the codec's, or its library is missing.
     """
 
-    def __init__(self, codec: Codec, level: int | None = None) -> None:
+    def __init__(self, codec: CompressionType, level: int | None = None) -> None:
         level = codec.level_default if level is None else level
         if level not in codec.levels:
             raise InvalidArgumentError(
@@ -154,7 +154,7 @@ class Compressor:
         return sealed_header(coded, stream), stream
 
 
-def _import(codec: Codec) -> Any:
+def _import(codec: CompressionType) -> Any:
     try:
         return importlib.import_module(codec.module)
     except ImportError:

@@ -2,7 +2,7 @@
 """How numbers become Kafka's averages, maxima and rates: of the last one to two windows of 30 seconds.
 
 Windows are Kafka's (metrics.sample.window.ms, metrics.num.samples). A `Sensor` is told each value. A total that is
-counted anyway is not told twice: `Rates` looks at it when a window ends, and counting costs nothing more.
+counted anyway is not told twice: `TotalRates` looks at it when a window ends, and counting costs nothing more.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def maximum_of(sensors: Iterable[Sensor], now_ns: int) -> float:
     return max((window.max for sensor in sensors for window in sensor.windows(now_ns)), default=0)
 
 
-class Rates:
+class TotalRates:
     """Of totals that somebody else counts. One that is not known yet was 0.
 
     Their owner calls `look` from time to time; windows end as punctually as it does.

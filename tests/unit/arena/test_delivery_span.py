@@ -9,7 +9,7 @@ import pytest
 
 from shmaccum import Producer
 from shmaccum.arena import Arena
-from shmaccum.arena.delivery_span import NO_SENDER, DeliveryClock
+from shmaccum.arena.delivery_span import NO_SENDER, DeliveryClockReading
 from shmaccum.exceptions import FlushTimeoutError, ResultPendingError
 from shmaccum.observe.inspection import Inspector
 from shmaccum.observe.observation import Observer
@@ -43,13 +43,13 @@ def sending(arena: Arena, sink: FailingSink) -> Iterator[Sending]:
 
 
 def test_a_clock_runs_while_the_sink_works(sending: Sending) -> None:
-    clock = DeliveryClock.of(sending.arena.native)
+    clock = DeliveryClockReading.of(sending.arena.native)
     assert (clock.timeout_ns, clock.counts_always) == (TIMEOUT_MS * MS, False)
     assert (clock.outage, clock.outage_ns, clock.stands_still, clock.sentence()) == (None, None, False, "")
 
 
 def test_a_clock_stands_still_without_a_sender(arena: Arena) -> None:
-    clock = DeliveryClock.of(arena.native)
+    clock = DeliveryClockReading.of(arena.native)
     assert (clock.timeout_ns, clock.outage, clock.outage_ns, clock.stands_still) == (None, NO_SENDER, None, True)
     assert clock.sentence() == "no sender runs; no record expires meanwhile"
     assert clock.left_ns(0, 0) is None
@@ -59,7 +59,7 @@ def test_an_outage_has_a_length_and_a_reason(sending: Sending, sink: FailingSink
     sink.reason = "the disk is full"
     sending.run()
     sending.sleep(90_000)
-    clock = DeliveryClock.of(sending.arena.native)
+    clock = DeliveryClockReading.of(sending.arena.native)
     assert clock.outage_ns == 90_000 * MS
     assert clock.sentence() == "the sink has not worked for 1.5 min: the disk is full; no record expires meanwhile"
     assert clock.as_json()["stands_still"] is True
@@ -105,12 +105,12 @@ def test_the_span_is_counted_as_the_sender_counts_it(sending: Sending, sink: Fai
     ],
 )
 def test_the_age_of_a_batch(created_ms: int, stamp_ms: int, age_ms: int) -> None:
-    clock = DeliveryClock(1000 * MS, 800 * MS, TIMEOUT_MS * MS, counts_always=False, outage=None, outage_ns=None)
+    clock = DeliveryClockReading(1000 * MS, 800 * MS, TIMEOUT_MS * MS, counts_always=False, outage=None, outage_ns=None)
     assert clock.age_ns(created_ms * MS, stamp_ms) == age_ms * MS
 
 
 def test_always_shows_the_time_since_a_record_was_appended() -> None:
-    clock = DeliveryClock(1000 * MS, 0, 700 * MS, counts_always=True, outage="full", outage_ns=MS)
+    clock = DeliveryClockReading(1000 * MS, 0, 700 * MS, counts_always=True, outage="full", outage_ns=MS)
     assert clock.left_ns(400 * MS, 0) == 100 * MS
     assert not clock.stands_still
     assert clock.sentence().endswith("records expire all the same")

@@ -17,7 +17,7 @@ import pytest
 from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import wait_readable
-from shmaccum.cli.stop import Outcome
+from shmaccum.cli.stop import StopResult
 from shmaccum.log.files import LogReader
 from shmaccum.observe.observation import Observer
 from tests.support.accumulator import Accumulator
@@ -267,7 +267,7 @@ def test_stop_says_that_a_sender_is_stopped(senders: Senders, shell: Shell) -> N
 def test_stop_names_the_process_where_the_arena_was_removed_meanwhile(arena: Arena) -> None:
     """No command finds it by the name of the arena any more."""
     seen = Observer(arena).observe()
-    said = [Outcome("waits", os.getpid(), seen._replace(is_removed=gone)).sentence(10**9) for gone in (False, True)]
+    said = [StopResult("waits", os.getpid(), seen._replace(is_removed=gone)).sentence(10**9) for gone in (False, True)]
     assert said[0].endswith("To make it leave at once, run this command again")
     assert said[1].endswith(f"To make it leave at once, send it SIGTERM (kill {os.getpid()})")
 

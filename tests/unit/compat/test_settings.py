@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.compat.settings import Rows, Settings, refused, sink_of, to, without_use
+from shmaccum.compat.settings import OwnerOptions, Rows, refused, sink_of, to, without_use
 from shmaccum.exceptions import InvalidArgumentError
 
 ROWS: Rows = {
@@ -27,14 +27,14 @@ ROWS: Rows = {
 LOGIN = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "user": "me"}
 
 
-def settings(servers: Any = "kafka1", **given: Any) -> Settings:
-    found = Settings.split(given, ROWS, servers)
+def settings(servers: Any = "kafka1", **given: Any) -> OwnerOptions:
+    found = OwnerOptions.split(given, ROWS, servers)
     found.complete()
     return found
 
 
 def test_each_owner_gets_its_options() -> None:
-    found = Settings.split({"linger": 7, "size": 9000, "protocol": "SSL", "version": 3, "context": None}, ROWS, "a")
+    found = OwnerOptions.split({"linger": 7, "size": 9000, "protocol": "SSL", "version": 3, "context": None}, ROWS, "a")
     assert found.producer == {"linger_ms": 7}
     assert found.arena == {"max_request_size": 9000}
     assert found.sender == {"max_request_size": 9000}
@@ -54,7 +54,7 @@ def test_options_of_ours_go_where_our_tables_have_them() -> None:
 
 def test_every_wrong_option_is_told_at_once() -> None:
     with pytest.raises(InvalidArgumentError, match=r"colour is no option.*context is refused: it is an object"):
-        Settings.split({"colour": 1, "context": 2}, ROWS, "a")
+        OwnerOptions.split({"colour": 1, "context": 2}, ROWS, "a")
 
 
 def test_options_of_a_cluster_are_left_out_for_another_sink() -> None:

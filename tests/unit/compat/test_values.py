@@ -20,7 +20,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.compat import aiokafka, confluent, kafka_python
-from shmaccum.compat.settings import Rows, Settings
+from shmaccum.compat.settings import OwnerOptions, Rows
 from shmaccum.config import ArenaOptions, ProducerOptions, SenderOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sender.sinks import sink_options_type
@@ -94,7 +94,7 @@ CASES = [(library, case) for library, (_, cases) in LIBRARIES.items() for case i
 SINKS = ("", "log:here")
 
 
-def check_as_the_owners_do(settings: Settings, arena: Arena) -> None:
+def check_as_the_owners_do(settings: OwnerOptions, arena: Arena) -> None:
     """Each owner reads its options, and the sender reads them from its command line."""
     ArenaOptions.parse(settings.arena)
     ProducerOptions.parse(settings.producer)
@@ -109,12 +109,12 @@ def check_as_the_owners_do(settings: Settings, arena: Arena) -> None:
     table.parse({**dict(options["--sink-set"]), **{name: secret.reveal() for name, secret in settings.secrets.items()}})
 
 
-def settings_of(library: str, given: Mapping[str, Any], sink: str) -> Settings:
+def settings_of(library: str, given: Mapping[str, Any], sink: str) -> OwnerOptions:
     ours = {"shmaccum_sink": sink} if sink else {}
     if library == "confluent":
         return confluent._settings({**given, **ours, "bootstrap.servers": "localhost"})
     rows, _ = LIBRARIES[library]
-    settings = Settings.split({**given, **ours}, rows, "localhost")
+    settings = OwnerOptions.split({**given, **ours}, rows, "localhost")
     settings.complete()
     return settings
 

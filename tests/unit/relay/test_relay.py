@@ -23,7 +23,7 @@ from shmaccum.exceptions import (
 from shmaccum.log.files import LogDirectory, LogReader
 from shmaccum.producer import Producer
 from shmaccum.relay import Relay, relay
-from shmaccum.relay.origin import HEADER, Progress
+from shmaccum.relay.origin import HEADER, RelayProgress
 from tests.support.processes import run_in_child, wait_until
 from tests.support.segment_log import make_batch
 from tests.unit.relay.relaying import (
@@ -240,7 +240,7 @@ def test_a_quiet_partition_is_committed_anew_now_and_then(
         take_turn(one)
         committed = one.consumer.committed(TopicPartition(INPUT, 0), metadata=True)
     assert isinstance(committed, OffsetAndMetadata)
-    progress = Progress.of(committed.metadata)
+    progress = RelayProgress.of(committed.metadata)
     assert progress is not None
     assert progress.ends == {TopicPartition(OUTPUT, 0): 10, TopicPartition(OUTPUT, 1): 10}
 
@@ -344,10 +344,10 @@ def test_too_many_output_partitions_are_refused(
     "text", ["", "null", "[]", "{}", '{"arena": "a", "log": "l", "ends": {"t": 1}}', "[" * 100_000, "\x00"]
 )
 def test_the_metadata_of_others_are_no_progress(text: str) -> None:
-    assert Progress.of(text) is None
+    assert RelayProgress.of(text) is None
 
 
 def test_progress_is_read_back() -> None:
-    progress = Progress("/dev/shm/a", "/log", {TopicPartition("t", 2): 7, TopicPartition("t", 0): 1})
+    progress = RelayProgress("/dev/shm/a", "/log", {TopicPartition("t", 2): 7, TopicPartition("t", 0): 1})
     ends = {TopicPartition("t", 0): 1, TopicPartition("t", 1): 0, TopicPartition("t", 2): 7}
-    assert Progress.of(progress.text()) == Progress("/dev/shm/a", "/log", ends)
+    assert RelayProgress.of(progress.text()) == RelayProgress("/dev/shm/a", "/log", ends)

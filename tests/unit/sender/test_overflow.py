@@ -44,7 +44,7 @@ from shmaccum.sender.overflow import Overflow
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.sinks.log import LogSink
 from shmaccum.sender.sinks.sink import Ack, WireBatch
-from shmaccum.sender.spill_file import HEAD_SIZE, Position, Row, SpillFile
+from shmaccum.sender.spill_file import HEAD_SIZE, OverflowBatch, OverflowPosition, SpillFile
 from tests.support.accumulator import Accumulator
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import make_batch
@@ -406,7 +406,7 @@ def test_a_death_at_each_system_call_of_a_new_file_leaves_one_that_can_be_opened
         make = functools.partial(SpillFile, str(tmp_path / str(number)), is_synced=True)
         is_dead = dies_at_system_call(functools.partial(lambda function: function, make), number)
         file = make()
-        assert (file.position, file.row_count) == (Position(), 0), f"killed before system call {number}"
+        assert (file.position, file.row_count) == (OverflowPosition(), 0), f"killed before system call {number}"
         file.close()
         if not is_dead:
             break
@@ -448,7 +448,7 @@ def test_a_disk_that_fills_between_the_log_and_the_rows_repeats_nothing(
     sending = open_sending(is_away=True)
     tokens = []
 
-    def fail(_file: SpillFile, _rows: Sequence[Row]) -> None:
+    def fail(_file: SpillFile, _rows: Sequence[OverflowBatch]) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
@@ -667,7 +667,7 @@ def put_that_of_another_arena(folder: Path) -> None:
         other.partition(TOPIC, 0).append([make_batch([b"x"])])
     (folder / ".overflow").mkdir()
     file = SpillFile(str(folder / ".overflow" / f"{TOPIC}-0"), is_synced=False)
-    file.append([Row(0, 0, 0, 1, 12345)])
+    file.append([OverflowBatch(0, 0, 0, 1, 12345)])
     file.close()
 
 

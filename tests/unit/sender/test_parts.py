@@ -8,7 +8,7 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.arena.places import Places
 from shmaccum.exceptions import CorruptArenaError
-from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
+from shmaccum.sender.backoff import NS_PER_MS, Backoff, SinkBackoff
 from shmaccum.sender.blame import blame_runs
 from shmaccum.sender.splitting import node_end
 
@@ -28,7 +28,7 @@ def test_no_backoff_is_no_pause() -> None:
 
 
 def test_trouble_ends_with_a_good_call() -> None:
-    trouble = Trouble(Backoff(100, 1000))
+    trouble = SinkBackoff(Backoff(100, 1000))
     assert trouble.rest_ns(0) == 0
     trouble.begin(0)
     first = trouble.rest_ns(0)

@@ -44,7 +44,13 @@ from shmaccum.sender.sinks.kafka.errors import INVALID_TOPIC_EXCEPTION
 from shmaccum.sender.sinks.kafka.transaction.driver import TransactionDriver
 from shmaccum.sender.sinks.kafka.transaction.fates import PRODUCER_FENCED, UNKNOWN_SERVER_ERROR, Fate, sentence
 from shmaccum.sender.sinks.kafka.transaction.kept import NUMBER_MASK, Kept, pack, unpack
-from shmaccum.sender.sinks.kafka.transaction.protocol import Failure, Outcome, Standing, State, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.protocol import (
+    Standing,
+    State,
+    TransactionFailure,
+    TransactionOutcome,
+    TransactionProtocol,
+)
 from shmaccum.sender.sinks.sink import Ack, Ended, HostTransactions, Verdict, WireBatch
 
 ASK_AGAIN_S = 1.0
@@ -53,9 +59,9 @@ UNDECIDED = frozenset({"open", "committing", "decided"})
 ABORTED = frozenset({"abort only", "aborting"})
 
 WHYS = {
-    Outcome.COMMITTED: TransactionWhy.NOT,
-    Outcome.ABORTED: TransactionWhy.REFUSED,
-    Outcome.UNKNOWN: TransactionWhy.UNKNOWN,
+    TransactionOutcome.COMMITTED: TransactionWhy.NOT,
+    TransactionOutcome.ABORTED: TransactionWhy.REFUSED,
+    TransactionOutcome.UNKNOWN: TransactionWhy.UNKNOWN,
     None: TransactionWhy.UNKNOWN,
 }
 
@@ -82,7 +88,7 @@ class KafkaTransactions:
         self._take_part = take_part
         self._report = report
         self._backoff_ms = retry_backoff_ms
-        self._told: tuple[Failure, int] | None = None
+        self._told: tuple[TransactionFailure, int] | None = None
         self._ask_at_s = 0.0
         self._offsets: list[tuple[WireBatch, list[GroupMember]]] = []
         self._acks: list[Ack] = []
@@ -93,7 +99,9 @@ class KafkaTransactions:
         self._renew(kept.standing)
         if kept.standing.state is State.FAILED:
             code = PRODUCER_FENCED if kept.is_fenced else UNKNOWN_SERVER_ERROR
-            self._protocol.failure = Failure(Fate.FENCED if kept.is_fenced else Fate.FATAL, code, sentence(code))
+            self._protocol.failure = TransactionFailure(
+                Fate.FENCED if kept.is_fenced else Fate.FATAL, code, sentence(code)
+            )
 
     def _renew(self, standing: Standing) -> None:
         host = self._host
@@ -247,10 +255,10 @@ class KafkaTransactions:
         self._told = failure, number
         self._host.fail(self._why_of(failure), self._sentence(failure))
 
-    def _why_of(self, failure: Failure) -> TransactionWhy:
+    def _why_of(self, failure: TransactionFailure) -> TransactionWhy:
         return TransactionWhy.FENCED if failure.fate is Fate.FENCED else TransactionWhy.REFUSED
 
-    def _sentence(self, failure: Failure) -> str:
+    def _sentence(self, failure: TransactionFailure) -> str:
         return f"the transactional_id {self._host.transactional_id!r}: {failure.message}"
 
     # --- end
@@ -281,7 +289,7 @@ class KafkaTransactions:
 
     def _why_not_committed(self) -> TransactionWhy:
         protocol = self._protocol
-        if protocol.standing.state is State.FAILED and protocol.outcome is not Outcome.UNKNOWN:
+        if protocol.standing.state is State.FAILED and protocol.outcome is not TransactionOutcome.UNKNOWN:
             assert protocol.failure is not None
             return self._why_of(protocol.failure)
         return WHYS[protocol.outcome] if self._is_begun else TransactionWhy.NOT

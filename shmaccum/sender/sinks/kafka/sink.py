@@ -60,7 +60,7 @@ from shmaccum.sender.sinks.kafka.produce import (
     PlainAnswer,
     version_for,
 )
-from shmaccum.sender.sinks.kafka.topics import Topics
+from shmaccum.sender.sinks.kafka.topics import RequestedTopics
 from shmaccum.sender.sinks.kafka.transaction.driver import GroupOffsets, TransactionDriver
 from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionProtocol
 from shmaccum.sender.sinks.names import one_spelling
@@ -87,7 +87,7 @@ from shmaccum.sender.sinks.sink import (
 
 with needed("kafka-python", "kafka", "the sink kafka: needs"):
     from shmaccum.sender.sinks.kafka.library.client import Client, ProducerIdRequest
-    from shmaccum.sender.sinks.kafka.library.frames import Outcome
+    from shmaccum.sender.sinks.kafka.library.frames import ResponseOutcome
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -173,7 +173,7 @@ class _Lane:
         return bool(self.count) and now_s < self._emptying_s + EMPTYING_S
 
 
-class _Known:
+class _AckedPartitions:
     """Partitions of which a batch was acked lately: in this half of `FORGOTTEN_S`, or in the one before."""
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         # By partition index: which node leads it, as long as nothing was heard of another one.
         self._leaders: dict[int, int] = {}
         self._missing_at_s: dict[TopicPartition, float] = {}
-        self._known = _Known()
+        self._known = _AckedPartitions()
         # Those whose last batch is to be retried, with the leader that did not take it.
         self._retried: dict[int, int | None] = {}
         self._leaderless: set[int] = set()
@@ -265,7 +265,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             self._arena_transactions = KafkaTransactions(
                 host.transactions, self.take_part, host.report, self._retry_backoff_ms
             )
-        self._topics = Topics(self._client, self._options.max_block_ms)
+        self._topics = RequestedTopics(self._client, self._options.max_block_ms)
         self._client.start()
 
     def _take_sender_options(self, options: SenderOptions) -> None:
@@ -795,7 +795,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         acks, self._acks = self._acks, []
         return acks
 
-    def _finish(self, outcome: Outcome) -> None:
+    def _finish(self, outcome: ResponseOutcome) -> None:
         """A request has its answer, or will have none."""
         delivery: Delivery = outcome.tag
         self._produce_answer_count += outcome.answer is not None

@@ -18,7 +18,7 @@ from shmaccum.sender.sinks.kafka.errors import (
 HOPELESS = frozenset({INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED})
 
 
-class TopicState(Protocol):
+class TopicStateView(Protocol):
     """A topic in the newest metadata."""
 
     partition_count: int | None
@@ -35,10 +35,10 @@ class Metadata(Protocol):
 
     def unwatch_topic(self, topic: str) -> None: ...
 
-    def topic_state(self, topic: str) -> TopicState: ...
+    def topic_state(self, topic: str) -> TopicStateView: ...
 
 
-class Topics:
+class RequestedTopics:
     """The topics producers have asked for.
 
     Args:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shmaccum.common import clock
-from shmaccum.sender.sinks.sensors import NS_PER_S, Rates, Sensor, average_of, maximum_of
+from shmaccum.sender.sinks.sensors import NS_PER_S, Sensor, TotalRates, average_of, maximum_of
 
 
 def _new_sensor() -> Sensor:
@@ -78,7 +78,7 @@ class Traffic:
     def __init__(self, times: LoopTimes) -> None:
         self._nodes: dict[Any, NodeTraffic] = {}
         self._times = times
-        self._rates = Rates(clock.monotonic_ns())
+        self._rates = TotalRates(clock.monotonic_ns())
 
     def node(self, node_id: Any) -> NodeTraffic:
         """The traffic of a broker."""

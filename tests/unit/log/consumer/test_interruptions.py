@@ -16,7 +16,7 @@ import pytest
 from shmaccum import Consumer
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.consumer import news
-from shmaccum.log.consumer.shared_watch import _Current
+from shmaccum.log.consumer.shared_watch import _CurrentWatch
 from shmaccum.log.files import LogDirectory
 from shmaccum.log.groups import shared_offsets
 from tests.support.processes import WATCHDOG_S
@@ -58,7 +58,7 @@ def test_a_consumer_that_is_collected_takes_no_lock_and_gives_its_partitions_up(
     gc.collect()
     forgotten = Consumer(f"log:{log.path}", TOPIC, group_id="g")
     forgotten.poll()
-    watch = _Current.watch
+    watch = _CurrentWatch.watch
     assert watch is not None
     collected = threading.Event()
 
@@ -69,7 +69,7 @@ def test_a_consumer_that_is_collected_takes_no_lock_and_gives_its_partitions_up(
 
     parts = [forgotten]
     del forgotten
-    with held(watch._lock, _Current.lock, shared_offsets._Current.lock):
+    with held(watch._lock, _CurrentWatch.lock, shared_offsets._OpenFiles.lock):
         threading.Thread(target=collect, args=(parts,), daemon=True).start()
         assert collected.wait(WATCHDOG_S), "the finalizer waits for a lock"
     with Consumer(f"log:{log.path}", TOPIC, group_id="g") as second:

@@ -34,7 +34,7 @@ from shmaccum.sender.sinks import open_sink
 from shmaccum.sender.sinks.log import LogSink
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import Ack, Ended, Verdict, WireBatch
-from shmaccum.sender.spill_file import Position, Row, SpillFile
+from shmaccum.sender.spill_file import OverflowBatch, OverflowPosition, SpillFile
 from tests.support.accumulator import Accumulator
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import (
@@ -536,10 +536,10 @@ def test_rows_and_positions_of_a_spill_file_are_synced_and_so_is_its_name(tmp_pa
     file = SpillFile(str(path), is_synced=True)
     assert forced.has(tmp_path, path)
     forced.clear()
-    file.append([Row(0, 1, 0, 1, 1)])
+    file.append([OverflowBatch(0, 1, 0, 1, 1)])
     assert forced.has(path)
     forced.clear()
-    file.write_position(Position(1))
+    file.write_position(OverflowPosition(1))
     assert forced.has(path)
     file.close()
 

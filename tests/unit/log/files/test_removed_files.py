@@ -14,7 +14,7 @@ from shmaccum import Arena
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import LogBusyError, NotALogError
 from shmaccum.log.files.file_names import GROUPS_FOLDER, OVERFLOW_FOLDER, SHIPPING_FOLDER, TRANSACTIONAL_IDS_FILE
-from shmaccum.log.files.shipped import Position, PositionsFile, Shipped, ShippedTo, read_shipped
+from shmaccum.log.files.shipped import PositionsFile, Shipped, ShippedPosition, ShippedTo, read_shipped
 from shmaccum.log.groups.offsets_file import Committed, OffsetsFile
 from shmaccum.log.groups.shared_offsets import shared_offsets
 from shmaccum.log.server.transactional_id import TransactionalId, TransactionState
@@ -141,14 +141,14 @@ SHIPPED_TO = ShippedTo("memory:", "00", 7, None)
 def test_positions_are_in_the_file_that_the_next_shipper_reads(tmp_path: Path, loss: Loss, is_convoy: bool) -> None:
     shipping_lock(str(tmp_path)).release()
     file = PositionsFile(str(tmp_path), Shipped(), SHIPPED_TO)
-    file.write({PLACES[0]: Position(1)})
+    file.write({PLACES[0]: ShippedPosition(1)})
     loss(tmp_path / SHIPPING_FOLDER / "positions")
     if is_convoy:
-        assert file.appended(file.shipped.size, {PLACES[1]: Position(2)})
+        assert file.appended(file.shipped.size, {PLACES[1]: ShippedPosition(2)})
     else:
-        file.write({PLACES[1]: Position(2)})
+        file.write({PLACES[1]: ShippedPosition(2)})
     file.close()
-    assert read_shipped(str(tmp_path)).positions == {PLACES[0]: Position(1), PLACES[1]: Position(2)}
+    assert read_shipped(str(tmp_path)).positions == {PLACES[0]: ShippedPosition(1), PLACES[1]: ShippedPosition(2)}
 
 
 def test_positions_without_a_folder_are_not_kept(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_positions_without_a_folder_are_not_kept(tmp_path: Path) -> None:
     file = PositionsFile(str(tmp_path), Shipped(), SHIPPED_TO)
     shutil.rmtree(tmp_path / SHIPPING_FOLDER)
     with pytest.raises(FileNotFoundError):
-        file.write({PLACES[0]: Position(1)})
+        file.write({PLACES[0]: ShippedPosition(1)})
     assert not file.appended(file.shipped.size, {})
 
 

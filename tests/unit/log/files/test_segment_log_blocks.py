@@ -18,12 +18,12 @@ from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
 from shmaccum.log.files import LogBatch, LogReader
 from shmaccum.log.files import segment_view as views
 from shmaccum.log.files.columns import RecordColumns, decode_columns
-from shmaccum.log.files.walk import OffsetRange
+from shmaccum.log.files.walk import BaseOffsetRange
 from tests.support.segment_log import TOPIC, log_files, make_batch, make_batches, open_log
 from tests.unit.log.files.test_segment_log_columns import RECORDS, cells, log_batch, made, numbers
 
 OFFSET_MAX = 2**63 - 1
-EVERYTHING = OffsetRange(0, OFFSET_MAX - 1)
+EVERYTHING = BaseOffsetRange(0, OFFSET_MAX - 1)
 
 
 def sealed(batch: LogBatch, **changes: int) -> bytes:
@@ -141,7 +141,7 @@ def test_wrong_arguments_are_told() -> None:
 # --- through the reader
 
 
-def read(path: Path, wanted: OffsetRange = EVERYTHING, **options: Any) -> tuple[list[int], list[int]]:
+def read(path: Path, wanted: BaseOffsetRange = EVERYTHING, **options: Any) -> tuple[list[int], list[int]]:
     """The offsets of all rows that come as columns, and of all batches that come alone."""
     rows: list[int] = []
     alone: list[int] = []
@@ -173,8 +173,8 @@ def test_batches_of_every_kind_are_read_in_order_across_blocks(
     assert rows == [offset for offset in range(660) if not any(start <= offset < start + 100 for start in alone)]
 
 
-@pytest.mark.parametrize("wanted", [OffsetRange(0, 0), OffsetRange(7, 13), OffsetRange(58, 59)])
-def test_only_the_wanted_records_are_rows(tmp_path: Path, wanted: OffsetRange) -> None:
+@pytest.mark.parametrize("wanted", [BaseOffsetRange(0, 0), BaseOffsetRange(7, 13), BaseOffsetRange(58, 59)])
+def test_only_the_wanted_records_are_rows(tmp_path: Path, wanted: BaseOffsetRange) -> None:
     with open_log(tmp_path) as directory:
         directory.partition(TOPIC, 0).append(make_batches(20))
     assert read(tmp_path, wanted) == (list(range(wanted.first, wanted.last + 1)), [])

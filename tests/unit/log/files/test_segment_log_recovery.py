@@ -21,7 +21,7 @@ import pytest
 from shmaccum.common.format.batch_header import read_header
 from shmaccum.log.files import LogDirectory, LogReader, Refusal, check_log, recovery
 from shmaccum.log.files.small_files import properties
-from shmaccum.log.files.walk import Damage, Found, walk
+from shmaccum.log.files.walk import Damage, LocatedBatch, walk
 from tests.support.processes import Child, wait_until
 from tests.support.segment_log import (
     TOPIC,
@@ -471,7 +471,7 @@ def test_what_has_to_be_read_after_a_death_has_a_bound_however_often_writers_die
     """Producers may wait for memory meanwhile."""
     read: list[int] = []
 
-    def counted(view: memoryview, base_offset: int, position: int = 0, **how: bool) -> Iterator[Found | Damage]:
+    def counted(view: memoryview, base_offset: int, position: int = 0, **how: bool) -> Iterator[LocatedBatch | Damage]:
         for found in walk(view, base_offset, position, **how):
             read.append(position)
             yield found
@@ -499,7 +499,7 @@ def test_an_index_that_lags_is_completed_without_reading_the_segment_again(
         os.truncate(file, file.stat().st_size - 7 * entry_size)
     starts: list[int] = []
 
-    def noted(view: memoryview, base_offset: int, position: int = 0, **how: bool) -> Iterator[Found | Damage]:
+    def noted(view: memoryview, base_offset: int, position: int = 0, **how: bool) -> Iterator[LocatedBatch | Damage]:
         starts.append(position)
         return walk(view, base_offset, position, **how)
 

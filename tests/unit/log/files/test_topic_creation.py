@@ -23,7 +23,7 @@ from shmaccum.log.files import LogDirectory, LogReader, check_log, partition_fol
 from shmaccum.log.files.partition_folders import FOLDERLESS_MAX, UNFINISHED
 from shmaccum.log.files.shipped import PositionsFile, read_shipped
 from shmaccum.log.files.small_files import read_topic_id
-from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.topics import LogTopics
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.spark.positions import chosen_partitions, latest_positions, starting_positions
@@ -91,7 +91,7 @@ def test_a_folder_without_the_id_of_its_topic_does_not_exist_yet(tmp_path: Path,
     elif leftover != "empty folder":
         (folder / "partition.metadata").write_text("version: 0\n" if leftover == "half of the metadata" else "")
     assert LogReader(tmp_path).topics() == [TOPIC]
-    assert Topics(str(tmp_path)).names() == [TOPIC]
+    assert LogTopics(str(tmp_path)).names() == [TOPIC]
     with pytest.raises(LogPartitionNotFoundError):
         LogReader(tmp_path).partition("other", 0)
     with LogDirectory(tmp_path) as log:
@@ -109,7 +109,7 @@ def test_readers_find_a_folder_that_gets_its_files_without_a_change_of_the_direc
     with open_log(tmp_path):
         pass
     (tmp_path / "other-0").mkdir()
-    reader, topics = LogReader(tmp_path), Topics(str(tmp_path))
+    reader, topics = LogReader(tmp_path), LogTopics(str(tmp_path))
     assert reader.topics() == topics.names() == [TOPIC]
     changed_ns = tmp_path.stat().st_mtime_ns
     (tmp_path / "other-0" / "partition.metadata").write_bytes((tmp_path / f"{TOPIC}-0/partition.metadata").read_bytes())
@@ -211,7 +211,7 @@ def test_a_server_serves_a_begun_topic(begun: Path) -> None:
         append(begun, 0)
         assert {record.partition for record in read_count(consumer, 3)} == {0}
         consumer.close()
-    topics = Topics(str(begun))
+    topics = LogTopics(str(begun))
     assert topics.partition_count(TOPIC) == PARTITIONS
     assert topics.topic_id(TOPIC).bytes == read_topic_id(str(begun / str(PLACES[-1])))
 

@@ -24,7 +24,7 @@ from shmaccum.log.files.small_files import read_offsets_checkpoint
 from shmaccum.log.files.topic_ids import TopicIds
 from shmaccum.log.files.topic_settings import TopicSettings
 from shmaccum.log.groups.offsets_file import Committed, OffsetsFile
-from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.topics import LogTopics
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.processes import wait_until
@@ -301,7 +301,7 @@ def test_a_cursor_at_a_replaced_file_ends_with_an_error(log: LogDirectory) -> No
 
 @pytest.mark.parametrize("is_by_id", [False, True])
 def test_a_server_that_only_reads_serves_the_new_topic(log: LogDirectory, is_by_id: bool) -> None:
-    topics = Topics(log.path)
+    topics = LogTopics(log.path)
     former_id = topics.topic_id(TOPIC)
     head = topics.head(former_id.bytes if is_by_id else TOPIC, 0)
     assert head is not None

@@ -718,7 +718,7 @@ def test_a_member_loses_everything_to_a_server_that_has_the_new_files(join: Join
 
 def as_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that follow do not share what this process knows of the offsets."""
-    monkeypatch.setattr(shared_offsets._Current, "files", {})
+    monkeypatch.setattr(shared_offsets._OpenFiles, "files", {})
 
 
 def remove(path: Path) -> None:

@@ -16,7 +16,7 @@ from shmaccum.exceptions import CorruptLogError
 from shmaccum.log.files.file_names import GROUPS_FOLDER
 from shmaccum.log.groups.member_locks import MemberLocks
 from shmaccum.log.groups.offsets_file import OFFSETS, Committed, OffsetsFile, file_stem
-from shmaccum.log.groups.shared_offsets import SharedOffsets, _Current, shared_offsets
+from shmaccum.log.groups.shared_offsets import SharedOffsets, _OpenFiles, shared_offsets
 from tests.support.processes import WATCHDOG_S
 
 PLACES = [TopicPartition("a", number) for number in range(4)]
@@ -137,7 +137,7 @@ def test_a_forked_child_opens_a_file_of_its_own(tmp_path: Path) -> None:
 
 def hold(offsets: SharedOffsets, begun: threading.Event, is_over: threading.Event) -> None:
     """Has the locks that a member takes, until told."""
-    with _Current.lock, offsets._lock:
+    with _OpenFiles.lock, offsets._lock:
         begun.set()
         is_over.wait(WATCHDOG_S)
 

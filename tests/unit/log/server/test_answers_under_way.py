@@ -19,7 +19,7 @@ import pytest
 
 from shmaccum.log.server import LogServer
 from shmaccum.log.server.fetching import Ordinary, Served, receive_ready
-from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.topics import LogTopics
 from tests.support.fetch_requests import SIZE_MAX, no_session, python_answer, ready, whole_fetch
 from tests.support.log_server import DEADLINE_S, address_of, answer_of, fetch, running, stranger
 from tests.support.processes import wait_until
@@ -40,8 +40,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def topics(path: Path) -> Topics:
-    return Topics(os.fspath(path))
+def topics(path: Path) -> LogTopics:
+    return LogTopics(os.fspath(path))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def bell() -> Iterator[Pair]:
         yield ours, theirs
 
 
-def answer_to(topics: Topics, content: bytes) -> bytes:
+def answer_to(topics: LogTopics, content: bytes) -> bytes:
     """The whole answer, for which a window is open from now on."""
     answer = python_answer(topics, content)
     assert answer is not None
@@ -77,12 +77,12 @@ def taken(theirs: socket.socket, size: int, step: int = 10_000) -> bytes:
     return bytes(received)
 
 
-def tables_of(topics: Topics) -> Ordinary:
+def tables_of(topics: LogTopics) -> Ordinary:
     return Ordinary(topics.heads, no_session)
 
 
 @pytest.mark.parametrize(("offset", "step"), [(0, 10_000), (BATCH_COUNT - 1, 7)], ids=["large steps", "single bytes"])
-def test_a_call_sends_an_answer_to_its_end(topics: Topics, pair: Pair, bell: Pair, offset: int, step: int) -> None:
+def test_a_call_sends_an_answer_to_its_end(topics: LogTopics, pair: Pair, bell: Pair, offset: int, step: int) -> None:
     ours, theirs = pair
     content = whole_fetch(offset)
     answer = answer_to(topics, content)
@@ -103,7 +103,7 @@ def test_a_call_sends_an_answer_to_its_end(topics: Topics, pair: Pair, bell: Pai
     assert (outcome.sent, outcome.pieces) == (len(answer), ())
 
 
-def test_the_same_client_is_answered_again_behind_a_large_answer(topics: Topics, pair: Pair, bell: Pair) -> None:
+def test_the_same_client_is_answered_again_behind_a_large_answer(topics: LogTopics, pair: Pair, bell: Pair) -> None:
     ours, theirs = pair
     content = whole_fetch()
     answer = answer_to(topics, content)
@@ -123,7 +123,7 @@ def test_the_same_client_is_answered_again_behind_a_large_answer(topics: Topics,
     assert [source for source, _, _ in found] == [ours] * 5 + [bell[0].fileno()]
 
 
-def test_a_reader_that_stops_leaves_the_rest_to_python_and_the_epoll_as_it_was(topics: Topics, pair: Pair) -> None:
+def test_a_reader_that_stops_leaves_the_rest_to_python_and_the_epoll_as_it_was(topics: LogTopics, pair: Pair) -> None:
     ours, theirs = pair
     content = whole_fetch()
     answer = answer_to(topics, content)
@@ -142,7 +142,7 @@ def test_a_reader_that_stops_leaves_the_rest_to_python_and_the_epoll_as_it_was(t
         assert epoll.poll(DEADLINE_S) == [(ours.fileno(), select.EPOLLIN)]
 
 
-def test_a_large_answer_of_a_session_ends_the_call_when_it_is_whole(topics: Topics, pair: Pair) -> None:
+def test_a_large_answer_of_a_session_ends_the_call_when_it_is_whole(topics: LogTopics, pair: Pair) -> None:
     ours, theirs = pair
     content = whole_fetch(session_id=7, session_epoch=1)
     size = len(answer_to(topics, whole_fetch()))
@@ -157,7 +157,7 @@ def test_a_large_answer_of_a_session_ends_the_call_when_it_is_whole(topics: Topi
     assert (outcome.sent, outcome.pieces) == (size, ())
 
 
-def broken_outcome(topics: Topics, pair: Pair, break_off: Callable[[], object]) -> OSError:
+def broken_outcome(topics: LogTopics, pair: Pair, break_off: Callable[[], object]) -> OSError:
     """The outcome of an answer that something ends under way. The client got nothing else than a part of it."""
     ours, theirs = pair
     content = whole_fetch()
@@ -181,20 +181,20 @@ def broken_outcome(topics: Topics, pair: Pair, break_off: Callable[[], object]) 
     return outcome
 
 
-def test_a_client_that_breaks_off_under_way_is_told(topics: Topics, pair: Pair) -> None:
+def test_a_client_that_breaks_off_under_way_is_told(topics: LogTopics, pair: Pair) -> None:
     outcome = broken_outcome(topics, pair, pair[1].close)
     assert isinstance(outcome, (BrokenPipeError, ConnectionResetError))
 
 
 def test_a_file_that_is_cut_under_way_ends_the_connection_and_nothing_is_made_up(
-    topics: Topics, path: Path, pair: Pair
+    topics: LogTopics, path: Path, pair: Pair
 ) -> None:
     outcome = broken_outcome(topics, pair, lambda: os.truncate(log_files(path)[0], 0))
     assert "a file ended too early" in str(outcome)
 
 
 def test_a_segment_that_retention_deletes_under_way_goes_whole(
-    topics: Topics, path: Path, pair: Pair, bell: Pair
+    topics: LogTopics, path: Path, pair: Pair, bell: Pair
 ) -> None:
     ours, theirs = pair
     content = whole_fetch()
@@ -214,7 +214,7 @@ def test_a_segment_that_retention_deletes_under_way_goes_whole(
         assert reading.result(DEADLINE_S) == answer
 
 
-def test_a_call_that_fails_breaks_the_connections_whose_answers_are_under_way(topics: Topics, pair: Pair) -> None:
+def test_a_call_that_fails_breaks_the_connections_whose_answers_are_under_way(topics: LogTopics, pair: Pair) -> None:
     ours, theirs = pair
     content = whole_fetch()
     answer = answer_to(topics, content)

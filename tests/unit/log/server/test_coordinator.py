@@ -26,10 +26,10 @@ from shmaccum.log.server.call import Call
 from shmaccum.log.server.consumer_group import ConsumerLimits
 from shmaccum.log.server.coordinator import EMPTY_KEPT_S, Coordinator
 from shmaccum.log.server.fetching import Piece
-from shmaccum.log.server.group import Limits
+from shmaccum.log.server.group import GroupLimits
 from shmaccum.log.server.messages import decode, encode_request, read_head
 from shmaccum.log.server.steps import take_all
-from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.users import ANYBODY
 from tests.support.segment_log import TOPIC, make_batches, open_log
 from tests.support.system_calls import dies_at_system_call
@@ -56,7 +56,7 @@ def commit(log: str, group_id: str, offset: int) -> None:
 
 
 def coordinator_of(log: str) -> Coordinator:
-    return Coordinator(log, Topics(log), Limits(), ConsumerLimits())
+    return Coordinator(log, LogTopics(log), GroupLimits(), ConsumerLimits())
 
 
 def lags(coordinator: Coordinator) -> dict[str, int]:

@@ -17,7 +17,7 @@ from kafka.protocol.consumer.fetch import FetchResponse as KafkaFetchResponse
 from shmaccum._native import read_fetch, write_fetch
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.log_file import FileRange, LogFile
-from shmaccum.log.server.fetching import Found, Wanted, read_request, write_answer
+from shmaccum.log.server.fetching import PartitionRecords, Wanted, read_request, write_answer
 from shmaccum.log.server.messages import BadFrameError, Request
 
 VERSIONS = range(4, 18)
@@ -134,7 +134,7 @@ def test_records_stand_as_ranges_between_the_bytes_of_an_answer(version: int, tm
     file = LogFile(str(path))
     keys = [topic_key(version, number) for number in (0, 1, 0)]
     found = [
-        Found(Wanted(key, number, 0, 100, -1), BrokerError.NONE, 9, 0, FileRange(file, 0, 100 + number))
+        PartitionRecords(Wanted(key, number, 0, 100, -1), BrokerError.NONE, 9, 0, FileRange(file, 0, 100 + number))
         for number, key in enumerate(keys)
     ]
     pieces = write_answer(as_request(version), found)
@@ -150,7 +150,7 @@ def test_records_stand_as_ranges_between_the_bytes_of_an_answer(version: int, tm
 
 def test_objects_that_are_no_findings_are_refused() -> None:
     wanted = Wanted("t", 0, 0, 100, -1)
-    whole = Found(wanted, BrokerError.NONE)
+    whole = PartitionRecords(wanted, BrokerError.NONE)
     aborted: Any
     for aborted in (None, [], (1,), ((1,),), ((1, "x"),), ((1, 2**63),)):
         with pytest.raises((TypeError, OverflowError)):
@@ -159,8 +159,9 @@ def test_objects_that_are_no_findings_are_refused() -> None:
         with pytest.raises(TypeError):
             write_fetch(12, 1, 0, 0, [one])  # type: ignore[list-item]
     for topic in ("t" * 40_000, b"short", 5):
+        asked = wanted._replace(topic=topic)  # type: ignore[arg-type]
         with pytest.raises(TypeError):
-            write_fetch(12, 1, 0, 0, [Found(wanted._replace(topic=topic), BrokerError.NONE)])  # type: ignore[arg-type]
+            write_fetch(12, 1, 0, 0, [PartitionRecords(asked, BrokerError.NONE)])
     with pytest.raises(TypeError, match="list"):
         write_fetch(12, 1, 0, 0, ())
     with pytest.raises(TypeError, match="subclasses of tuple"):
@@ -172,7 +173,9 @@ def test_an_answer_is_what_kafka_reads(version: int) -> None:
     wanted = [Wanted(topic_key(version, topic), number, 5, 100, -1) for topic in range(2) for number in range(2)]
     errors = [BrokerError.NONE, BrokerError.OFFSET_OUT_OF_RANGE, BrokerError.NONE, BrokerError.CORRUPT_MESSAGE]
     found = [
-        Found(one, error, 900 + number, 10 + number, None, 800 + number, ((77, number), (78, 9)) if number else ())
+        PartitionRecords(
+            one, error, 900 + number, 10 + number, None, 800 + number, ((77, number), (78, 9)) if number else ()
+        )
         for number, (one, error) in enumerate(zip(wanted, errors, strict=True))
     ]
     (frame,) = write_answer(as_request(version), found, session_id=99 if version >= 7 else 0)

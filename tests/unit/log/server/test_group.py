@@ -12,7 +12,7 @@ import pytest
 
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server.coordinator import SETTLED
-from shmaccum.log.server.group import Answer, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
+from shmaccum.log.server.group import Answer, Group, GroupLimits, GroupState, Join, JoinAnswer, Protocol, SyncAnswer
 
 RANGE = Protocol("range", b"r")
 STICKY = Protocol("sticky", b"s")
@@ -32,7 +32,7 @@ class Simulation:
     def __init__(self, **limits: int) -> None:
         self.now_ms = 0.0
         self.life = 0
-        self._limits = Limits(**{"initial_delay_ms": INITIAL_DELAY_MS, **limits})
+        self._limits = GroupLimits(**{"initial_delay_ms": INITIAL_DELAY_MS, **limits})
         self._numbers = itertools.count()
         self._noted = 0
         self.group = self._new_group()

@@ -34,7 +34,7 @@ from shmaccum.log.server.fetching import (
 from shmaccum.log.server.log_heads import LogHead, OpenFiles
 from shmaccum.log.server.messages import BadFrameError, encode_request, read_head
 from shmaccum.log.server.sessions import Session, Sessions
-from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transport import PlainTransport
 from tests.fuzz.frames import faulty
 from tests.support.fetch_requests import FETCH, SIZE_MAX, as_bytes, no_session, python_answer, ready
@@ -58,7 +58,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.fixture
-def topics(tmp_path: Path) -> Topics:
+def topics(tmp_path: Path) -> LogTopics:
     """Two topics of several segments, of which each was fetched from."""
     path = tmp_path / "log"
     with open_log(path, segment_bytes=3000, index_interval_bytes=500, partitions=2) as directory:
@@ -66,10 +66,10 @@ def topics(tmp_path: Path) -> Topics:
         for topic in (TOPIC, OTHER):
             for number in range(2):
                 directory.partition(topic, number).append(make_batches(RECORD_COUNT // 3))
-    return Topics(os.fspath(path))
+    return LogTopics(os.fspath(path))
 
 
-def wanted(version: int, topics: Topics, dice: random.Random) -> list[dict[str, Any]]:
+def wanted(version: int, topics: LogTopics, dice: random.Random) -> list[dict[str, Any]]:
     """Topics and partitions of a request, most of them there."""
     names = dice.sample([TOPIC, OTHER], dice.choice([1, 1, 2]))
     fields = [{"topic_id": topics.topic_id(name)} if version >= 13 else {"topic": name} for name in names]
@@ -91,7 +91,7 @@ def partition(number: int, dice: random.Random) -> dict[str, Any]:
     }
 
 
-def frame(version: int, topics: Topics, dice: random.Random, /, **more: Any) -> bytes:
+def frame(version: int, topics: LogTopics, dice: random.Random, /, **more: Any) -> bytes:
     limits = {"max_wait_ms": 0, "min_bytes": dice.choice([0, 1, 1, 5000]), "isolation_level": dice.choice([0, 1])}
     limits |= {"max_bytes": dice.choice([*SIZES, 1 << 20, 1 << 20])}
     nobody = {"replica_id": -1, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": ""}
@@ -106,7 +106,7 @@ def receive(ours: socket.socket, tables: Ordinary) -> Outcome:
 
 
 def served(
-    pair: tuple[socket.socket, socket.socket], topics: Topics, content: bytes, sessions: Sessions | None = None
+    pair: tuple[socket.socket, socket.socket], topics: LogTopics, content: bytes, sessions: Sessions | None = None
 ) -> bytes | None:
     """The answer of C; None: C left the request to Python, with every byte of it, and sent nothing."""
     ours, theirs = pair
@@ -127,7 +127,7 @@ def served(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_c_and_python_answer_alike(
-    version: int, topics: Topics, pair: tuple[socket.socket, socket.socket], seeded: Callable[[], random.Random]
+    version: int, topics: LogTopics, pair: tuple[socket.socket, socket.socket], seeded: Callable[[], random.Random]
 ) -> None:
     dice, count = seeded(), 0
     for _ in range(150):
@@ -141,7 +141,7 @@ def test_c_and_python_answer_alike(
 
 @pytest.mark.parametrize("version", [4, 11, 12, 17])
 def test_hostile_frames_are_left_to_python_or_answered_as_python_does(
-    version: int, topics: Topics, pair: tuple[socket.socket, socket.socket], seeded: Callable[[], random.Random]
+    version: int, topics: LogTopics, pair: tuple[socket.socket, socket.socket], seeded: Callable[[], random.Random]
 ) -> None:
     dice = seeded()
     for _ in range(600):
@@ -155,7 +155,7 @@ def test_hostile_frames_are_left_to_python_or_answered_as_python_does(
         assert served(pair, topics, content) in (None, expected)
 
 
-def answered_in_session(topics: Topics, sessions: Sessions, content: bytes) -> bytes:
+def answered_in_session(topics: LogTopics, sessions: Sessions, content: bytes) -> bytes:
     """The answer of the functions that take any fetch of a session."""
     head = read_head(memoryview(content)[4:])
     session = sessions.of(read_request(head))
@@ -169,7 +169,7 @@ def answered_in_session(topics: Topics, sessions: Sessions, content: bytes) -> b
 @pytest.mark.parametrize("version", range(7, 18))
 def test_a_session_that_goes_on_is_answered_alike(
     version: int,
-    topics: Topics,
+    topics: LogTopics,
     pair: tuple[socket.socket, socket.socket],
     seeded: Callable[[], random.Random],
     monkeypatch: pytest.MonkeyPatch,
@@ -197,7 +197,7 @@ def test_a_session_that_goes_on_is_answered_alike(
 
 
 def test_a_fetch_that_is_not_ordinary_is_left_to_python(
-    topics: Topics, pair: tuple[socket.socket, socket.socket]
+    topics: LogTopics, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     dice = random.Random(0)
 
@@ -223,7 +223,7 @@ def test_a_fetch_that_is_not_ordinary_is_left_to_python(
 
 
 def test_nothing_and_the_end_of_a_connection_are_told_apart(
-    topics: Topics, pair: tuple[socket.socket, socket.socket]
+    topics: LogTopics, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = pair
     tables = Ordinary(topics.heads, no_session)
@@ -236,7 +236,7 @@ def test_nothing_and_the_end_of_a_connection_are_told_apart(
 
 
 def test_a_socket_that_breaks_is_told_with_its_client(
-    topics: Topics, tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+    topics: LogTopics, tmp_path: Path, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     """Only a socket can be received from: a pipe is ready, and breaks."""
     ours, theirs = pair
@@ -255,7 +255,7 @@ def test_a_socket_that_breaks_is_told_with_its_client(
     assert outcomes["socket"] == b"x"
 
 
-def test_arguments_that_are_none_are_refused(topics: Topics, pair: tuple[socket.socket, socket.socket]) -> None:
+def test_arguments_that_are_none_are_refused(topics: LogTopics, pair: tuple[socket.socket, socket.socket]) -> None:
     content = frame(11, topics, random.Random(3))
     python_answer(topics, content)
     for head in set(topics.heads.values()):
@@ -273,7 +273,7 @@ def test_arguments_that_are_none_are_refused(topics: Topics, pair: tuple[socket.
 # --- one call, many fetches
 
 
-def opened(topics: Topics, version: int = 11, **more: Any) -> tuple[bytes, bytes]:
+def opened(topics: LogTopics, version: int = 11, **more: Any) -> tuple[bytes, bytes]:
     """A fetch whose window is open, and its answer."""
     partitions = [{**partition(0, random.Random(1)), "fetch_offset": 3, "partition_max_bytes": 1 << 20}]
     values = {"max_bytes": 1 << 20, "min_bytes": 1, "topics": [{"topic": TOPIC, "partitions": partitions}], **more}
@@ -292,7 +292,9 @@ def ask_often(theirs: socket.socket, content: bytes, answer: bytes, count: int) 
         assert received == answer
 
 
-def test_a_call_goes_on_until_another_file_is_ready(topics: Topics, pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_call_goes_on_until_another_file_is_ready(
+    topics: LogTopics, pair: tuple[socket.socket, socket.socket]
+) -> None:
     ours, theirs = pair
     content, answer = opened(topics)
     bell, rope = socket.socketpair()
@@ -309,7 +311,7 @@ def test_a_call_goes_on_until_another_file_is_ready(topics: Topics, pair: tuple[
         assert all(isinstance(outcome, Served) and outcome.took_s > 0 for _, _, outcome in found[:3])
 
 
-def test_a_call_ends_behind_many_answers(topics: Topics, pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_call_ends_behind_many_answers(topics: LogTopics, pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     content, answer = opened(topics)
     tables = Ordinary(topics.heads, no_session)
@@ -323,7 +325,7 @@ def test_a_call_ends_behind_many_answers(topics: Topics, pair: tuple[socket.sock
 
 
 def test_a_fetch_that_python_has_to_take_over_ends_a_call(
-    topics: Topics, pair: tuple[socket.socket, socket.socket]
+    topics: LogTopics, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = pair
     content, _ = opened(topics)
@@ -336,7 +338,7 @@ def test_a_fetch_that_python_has_to_take_over_ends_a_call(
     assert [outcome for _, _, outcome in ready([ours], [ours], tables, DEADLINE_S)] == [content * 2]
 
 
-def test_a_signal_ends_a_call(topics: Topics, pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_signal_ends_a_call(topics: LogTopics, pair: tuple[socket.socket, socket.socket]) -> None:
     heard: list[int] = []
     is_over = threading.Event()
     waiting = threading.get_ident()
@@ -447,7 +449,7 @@ def test_a_server_answers_the_second_fetch_without_a_request_in_python(
 
 
 def test_a_slow_reader_gets_every_byte_of_an_ordinary_fetch(
-    topics: Topics, pair: tuple[socket.socket, socket.socket]
+    topics: LogTopics, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = pair
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)

@@ -7,13 +7,13 @@ import logging
 
 import pytest
 
-from shmaccum.log.server.throttle import WARNINGS_MAX, Throttle
+from shmaccum.log.server.throttle import WARNINGS_MAX, WarningThrottle
 
 
 def test_a_flood_of_warnings_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     now_s = [0.0]
     logger = logging.getLogger("test_throttle")
-    throttle = Throttle(lambda: now_s[0])
+    throttle = WarningThrottle(lambda: now_s[0])
     logger.addFilter(throttle)
     try:
         for number in range(WARNINGS_MAX + 300):

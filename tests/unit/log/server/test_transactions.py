@@ -24,9 +24,9 @@ from shmaccum.log.groups.offsets_file import GroupLock, OffsetsFile
 from shmaccum.log.server import LogServer
 from shmaccum.log.server.consumer_group import ConsumerLimits
 from shmaccum.log.server.coordinator import Coordinator
-from shmaccum.log.server.group import Limits
+from shmaccum.log.server.group import GroupLimits
 from shmaccum.log.server.steps import Steps, take_all
-from shmaccum.log.server.topics import Topics
+from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transaction_coordinator import EXPIRATION_MS, EXPIRY_INTERVAL_MS, TransactionCoordinator
 from shmaccum.log.server.transactional_id import (
     NO_PRODUCER,
@@ -201,7 +201,7 @@ class Host:
     def __init__(self, path: Path) -> None:
         self.now_ms = 1000.0
         self.log: LogDirectory = open_log(path, partitions=2)
-        self.groups = Coordinator(self.log.path, Topics(self.log.path), Limits(), ConsumerLimits())
+        self.groups = Coordinator(self.log.path, LogTopics(self.log.path), GroupLimits(), ConsumerLimits())
         self.transactions = TransactionCoordinator(self.log, self.groups, is_synced=False, clock_ms=lambda: self.now_ms)
         self.key: dict[str, Any] = {}
 

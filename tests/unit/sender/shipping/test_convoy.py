@@ -29,7 +29,7 @@ from shmaccum.common.format.batch_header import (
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files import LogReader
 from shmaccum.log.files.log_file import LogFile
-from shmaccum.log.files.shipped import Position, PositionsFile, Shipped, ShippedTo, read_shipped
+from shmaccum.log.files.shipped import PositionsFile, Shipped, ShippedPosition, ShippedTo, read_shipped
 from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneReport, LaneState
 from tests.support.processes import WATCHDOG_S
 from tests.support.segment_log import TOPIC, log_files, make_batches, open_log
@@ -135,7 +135,7 @@ class Track:
             for partition in range(partition_count):
                 directory.partition(TOPIC, partition).append(make_batches(BATCH_COUNT))
         self.places = [TopicPartition(TOPIC, partition) for partition in range(partition_count)]
-        shipped = Shipped(positions={place: Position(0, EPOCH, ORIGIN) for place in self.places})
+        shipped = Shipped(positions={place: ShippedPosition(0, EPOCH, ORIGIN) for place in self.places})
         (path / ".shipping").mkdir()
         self.positions = PositionsFile(str(path), shipped, ShippedTo("kafka:x", "00", PRODUCER_ID, None))
         self.bell, self.rope = os.pipe()
@@ -190,7 +190,7 @@ class Track:
         reports, ((is_broken, throttle_ms, *_),), (_, has_failed) = told
         return Outcome([LaneReport._make(each) for each in reports], is_broken, throttle_ms, has_failed), peer.arrived
 
-    def on_disk(self) -> dict[TopicPartition, Position]:
+    def on_disk(self) -> dict[TopicPartition, ShippedPosition]:
         return read_shipped(str(self.path)).positions
 
 
@@ -213,7 +213,9 @@ def test_every_batch_arrives_with_the_shippers_producer_and_its_position_is_on_d
         assert [each.header.base_sequence for each in come] == [batch.base_offset for batch in made]
         assert {(each.header.producer_id, each.header.producer_epoch) for each in come} == {(PRODUCER_ID, EPOCH)}
         assert all(crc_problem(each.header, memoryview(each.content)) is None for each in come)
-        assert positions[place] == Position(BATCH_COUNT * RECORD_COUNT, EPOCH, ORIGIN, made[-1].header.leader_epoch)
+        assert positions[place] == ShippedPosition(
+            BATCH_COUNT * RECORD_COUNT, EPOCH, ORIGIN, made[-1].header.leader_epoch
+        )
     lane = outcome.lanes[0]
     assert (lane.record_count, lane.byte_count) == (BATCH_COUNT * RECORD_COUNT, lane.byte)
 

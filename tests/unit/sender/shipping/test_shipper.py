@@ -26,7 +26,7 @@ from shmaccum.exceptions import (
     OtherSinkError,
 )
 from shmaccum.log.files import LogDirectory, LogReader, log_watch
-from shmaccum.log.files.shipped import DEAD_SIZE_MIN, Position, PositionsFile, ShippedTo, read_shipped
+from shmaccum.log.files.shipped import DEAD_SIZE_MIN, PositionsFile, ShippedPosition, ShippedTo, read_shipped
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.shipping.host import RateLimit
 from shmaccum.sender.shipping.lane import resumed
@@ -508,7 +508,7 @@ def test_a_topic_that_is_made_anew_is_found_by_a_shipper_that_runs(log: Path) ->
 
 def test_records_that_a_crash_of_the_host_took_back_are_not_left_out(log: Path) -> None:
     (folder,) = {file.parent for file in log_files(log)}
-    topic_id = Position(45, topic_id=read_topic_id(log))
+    topic_id = ShippedPosition(45, topic_id=read_topic_id(log))
     position = topic_id._replace(leader_epoch=0)
     (folder / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 30\n")
     after, event = resumed(position, str(folder), 60)
@@ -520,7 +520,7 @@ def test_records_that_a_crash_of_the_host_took_back_are_not_left_out(log: Path) 
 @pytest.mark.parametrize("content", ["", "version: 0\n", "version: 0\ntopic_id: AAAA\n"])
 def test_a_topic_whose_id_cannot_be_read_is_not_shipped_again(log: Path, content: str) -> None:
     (folder,) = {file.parent for file in log_files(log)}
-    position = Position(45, topic_id=read_topic_id(log))
+    position = ShippedPosition(45, topic_id=read_topic_id(log))
     (folder / "partition.metadata").write_text(content)
     assert resumed(position, str(folder), 60) == (position, "")
 
@@ -606,16 +606,16 @@ def test_a_file_that_has_grown_is_written_anew(log: Path) -> None:
     file = PositionsFile(str(log), read_shipped(str(log)), ShippedTo("memory:", "00", 7, None))
     for offset in range(DEAD_SIZE_MIN // 50):
         file.shipped.size += 50  # as if the lines were longer
-        file.write({PLACE: Position(offset)}) if offset % 100 == 0 else None
-    file.write({PLACE: Position(4711)})
-    file.write({PLACE: Position(4712)})
+        file.write({PLACE: ShippedPosition(offset)}) if offset % 100 == 0 else None
+    file.write({PLACE: ShippedPosition(4711)})
+    file.write({PLACE: ShippedPosition(4712)})
     file.close()
     assert (log / ".shipping" / "positions").stat().st_size < 1000
-    assert read_shipped(str(log)).positions == {PLACE: Position(4712)}
+    assert read_shipped(str(log)).positions == {PLACE: ShippedPosition(4712)}
 
 
 def test_sequences_wrap_as_kafkas_do() -> None:
-    position = Position(2**31 + 5, origin=5)
+    position = ShippedPosition(2**31 + 5, origin=5)
     assert [position.sequence_at(offset) for offset in (5, 2**31 + 4, 2**31 + 5)] == [0, 2**31 - 1, 0]
 
 

@@ -13,14 +13,14 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.sender.sinks.kafka.transaction.requests import (
     AddOffsets,
     AddPartitions,
-    Answer,
     AskVersion,
     CommitOffsets,
     EndTransaction,
     FindCoordinator,
     InitProducerId,
-    Producer,
     Request,
+    TransactionalProducer,
+    TransactionResponse,
 )
 
 INVALID_TXN_STATE, PRODUCER_FENCED, OUT_OF_ORDER = 48, 90, 45
@@ -76,12 +76,12 @@ class SimulatedCluster:
 
     # --- requests
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request) -> TransactionResponse:
         """Does what a request asks for."""
         if isinstance(request, FindCoordinator):
-            return Answer(node_id=1)
+            return TransactionResponse(node_id=1)
         if isinstance(request, AskVersion):
-            return Answer(version=self.version)
+            return TransactionResponse(version=self.version)
         if isinstance(request, InitProducerId):
             return self._initialize(request.producer)
         if isinstance(request, EndTransaction):
@@ -90,15 +90,15 @@ class SimulatedCluster:
         if isinstance(request, AddPartitions):
             if code == 0:
                 self._open(request.places)
-            return Answer(error_codes=dict.fromkeys(request.places, code))
+            return TransactionResponse(error_codes=dict.fromkeys(request.places, code))
         if isinstance(request, AddOffsets):
             if code == 0:
                 self._open(())
                 self.has_group = True
-            return Answer(code)
+            return TransactionResponse(code)
         return self._commit_offsets(request, code)
 
-    def produce(self, producer: Producer, place: TopicPartition, sequence: int, value: str) -> int:
+    def produce(self, producer: TransactionalProducer, place: TopicPartition, sequence: int, value: str) -> int:
         """Appends a record; the error code."""
         log = self.logs[place]
         epoch, expected = log.sequences.get(producer.producer_id, (NO_EPOCH, 0))
@@ -115,7 +115,7 @@ class SimulatedCluster:
         log.records.append(((producer.producer_id, self.number), value))
         return 0
 
-    def _check(self, producer: Producer) -> int:
+    def _check(self, producer: TransactionalProducer) -> int:
         is_current = (producer.producer_id, producer.producer_epoch) == (self.producer_id, self.epoch)
         return 0 if is_current else PRODUCER_FENCED
 
@@ -125,32 +125,32 @@ class SimulatedCluster:
             self.number += 1
         self.added |= set(places)
 
-    def _initialize(self, producer: Producer) -> Answer:
+    def _initialize(self, producer: TransactionalProducer) -> TransactionResponse:
         """A producer that names its epoch gets the next one, and the same again when it asks twice (KIP-360)."""
         if producer.producer_epoch != NO_EPOCH and producer.producer_id == self.producer_id:
             if producer.producer_epoch == self.last_epoch:
-                return Answer(producer_id=self.producer_id, producer_epoch=self.epoch)
+                return TransactionResponse(producer_id=self.producer_id, producer_epoch=self.epoch)
             if producer.producer_epoch != self.epoch:
-                return Answer(PRODUCER_FENCED)
+                return TransactionResponse(PRODUCER_FENCED)
         elif producer.producer_epoch != NO_EPOCH:
-            return Answer(PRODUCER_FENCED)
+            return TransactionResponse(PRODUCER_FENCED)
         if self.is_ongoing:
             self._end(is_commit=False)
         last = self.epoch if producer.producer_epoch != NO_EPOCH else NO_EPOCH
         self._raise_epoch()
         self.last_epoch = last
         self.ended = None
-        return Answer(producer_id=self.producer_id, producer_epoch=self.epoch)
+        return TransactionResponse(producer_id=self.producer_id, producer_epoch=self.epoch)
 
     def _raise_epoch(self) -> None:
         self.epoch += 1
 
-    def _end_request(self, request: EndTransaction) -> Answer:
+    def _end_request(self, request: EndTransaction) -> TransactionResponse:
         producer = request.producer
         if self.version == 2 and (producer.producer_id, producer.producer_epoch) == (self.producer_id, self.last_epoch):
             return self._ended_before(request)
         if self._check(producer):
-            return Answer(PRODUCER_FENCED)
+            return TransactionResponse(PRODUCER_FENCED)
         if self.is_ongoing:
             self._end(is_commit=request.is_commit)
             if self.version == 2:
@@ -164,11 +164,15 @@ class SimulatedCluster:
             return self._names()
         return self._ended_before(request)
 
-    def _ended_before(self, request: EndTransaction) -> Answer:
-        return self._names() if self.ended is request.is_commit else Answer(INVALID_TXN_STATE)
+    def _ended_before(self, request: EndTransaction) -> TransactionResponse:
+        return self._names() if self.ended is request.is_commit else TransactionResponse(INVALID_TXN_STATE)
 
-    def _names(self) -> Answer:
-        return Answer(producer_id=self.producer_id, producer_epoch=self.epoch) if self.version == 2 else Answer()
+    def _names(self) -> TransactionResponse:
+        return (
+            TransactionResponse(producer_id=self.producer_id, producer_epoch=self.epoch)
+            if self.version == 2
+            else TransactionResponse()
+        )
 
     def _end(self, *, is_commit: bool) -> None:
         self._outcomes[self.producer_id, self.number] = is_commit
@@ -179,10 +183,10 @@ class SimulatedCluster:
         self.has_group = False
         self.is_ongoing, self.ended = False, is_commit
 
-    def _commit_offsets(self, request: CommitOffsets, code: int) -> Answer:
+    def _commit_offsets(self, request: CommitOffsets, code: int) -> TransactionResponse:
         if code == 0 and self.version == 1 and not self.has_group:
             code = INVALID_TXN_STATE
         if code == 0:
             self._open(())
             self._pending.update({place: offset.offset for place, offset in request.offsets})
-        return Answer(error_codes={place: code for place, _ in request.offsets})
+        return TransactionResponse(error_codes={place: code for place, _ in request.offsets})

@@ -13,7 +13,7 @@ from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError, UnknownTopicError
 from shmaccum.sender.sinks import open_sink
 from shmaccum.sender.sinks.kafka.sink import parse_servers
-from shmaccum.sender.sinks.kafka.topics import Topics
+from shmaccum.sender.sinks.kafka.topics import RequestedTopics
 
 PASSWORD = "correct horse battery staple"
 
@@ -114,7 +114,7 @@ class Metadata:
 
 def test_a_topic_keeps_its_number_of_partitions_while_metadata_are_incomplete() -> None:
     metadata = Metadata()
-    topics = Topics(metadata, 1_000)
+    topics = RequestedTopics(metadata, 1_000)
     metadata.partition_count = 6
     assert topics.partition_count("flights") == 6
     metadata.partition_count, metadata.error_code = None, 5
@@ -125,7 +125,7 @@ def test_a_topic_keeps_its_number_of_partitions_while_metadata_are_incomplete() 
 
 def test_time_runs_only_while_the_cluster_answers() -> None:
     metadata, now = Metadata(), [0.0]
-    topics = Topics(metadata, 1_000, now_s=lambda: now[0])
+    topics = RequestedTopics(metadata, 1_000, now_s=lambda: now[0])
     metadata.is_bootstrapped = False
     assert topics.partition_count("flights") is None
     now[0] = 100.0

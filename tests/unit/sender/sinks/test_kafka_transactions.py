@@ -18,8 +18,8 @@ from shmaccum.sender.sinks.kafka.arena_transactions import ASK_AGAIN_S, KafkaTra
 from shmaccum.sender.sinks.kafka.transaction.driver import TransactionDriver
 from shmaccum.sender.sinks.kafka.transaction.fates import GROUP_AUTHORIZATION_FAILED
 from shmaccum.sender.sinks.kafka.transaction.kept import Kept, pack
-from shmaccum.sender.sinks.kafka.transaction.protocol import Outcome, Standing, State, TransactionProtocol
-from shmaccum.sender.sinks.kafka.transaction.requests import Answer, CommitOffsets, InitProducerId, Request
+from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionOutcome, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.requests import CommitOffsets, InitProducerId, Request, TransactionResponse
 from shmaccum.sender.sinks.sink import Ack, Verdict
 from tests.support.segment_log import batch_of
 from tests.unit.sender.sinks.simulated_coordinator import SimulatedCluster
@@ -33,7 +33,7 @@ ROUNDS_MAX = 20
 class Asked:
     """A request that has its answer at once."""
 
-    answer: Answer | None
+    answer: TransactionResponse | None
     error_code: int = 0
     message: str = ""
     is_answered: bool = True
@@ -54,7 +54,9 @@ class Cluster(SimulatedCluster):
         del node_id
         self.asked.append(request)
         if isinstance(request, CommitOffsets) and request.member.group in self.refused_groups:
-            return Asked(Answer(error_codes={place: GROUP_AUTHORIZATION_FAILED for place, _ in request.offsets}))
+            return Asked(
+                TransactionResponse(error_codes={place: GROUP_AUTHORIZATION_FAILED for place, _ in request.offsets})
+            )
         return Asked(self.handle(request))
 
     def count(self, kind: type) -> int:
@@ -146,7 +148,7 @@ def test_a_fenced_arena_asks_for_no_names_until_its_id_is_taken_back(
             return self.now_s
 
     monkeypatch.setattr(arena_transactions, "clock", Clock())
-    fenced = Standing(1000, 3, State.FAILED, outcome=Outcome.ABORTED)
+    fenced = Standing(1000, 3, State.FAILED, outcome=TransactionOutcome.ABORTED)
     sentences: list[str] = []
     host, cluster = Host(state=state, producer_identity=(1000, 3, b"")), Cluster()
     host.standing = pack(Kept(fenced, host.number, is_fenced=True))

@@ -26,7 +26,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.producer.group_offsets import parse_group, parse_offsets
 from shmaccum.sender.sinks.kafka.transaction.kept import Kept, pack, unpack
-from shmaccum.sender.sinks.kafka.transaction.protocol import Outcome, Standing, State
+from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionOutcome
 
 PLACE = TopicPartition("flights", 1)
 
@@ -40,7 +40,7 @@ STANDINGS = some.builds(
     is_confirmed=some.booleans(),
     is_end_sent=some.booleans(),
     needs_epoch=some.booleans(),
-    outcome=some.sampled_from([None, *Outcome]),
+    outcome=some.sampled_from([None, *TransactionOutcome]),
     partitions=some.just(frozenset()),
     groups=some.just(frozenset()),
 )
@@ -71,13 +71,13 @@ def test_nothing_kept_is_a_new_producer() -> None:
 
 
 def test_a_lost_standing_leaves_the_outcome_of_the_newest_transaction_open() -> None:
-    assert unpack(LOST_STANDING, 7, 4, 3) == Kept(Standing(outcome=Outcome.UNKNOWN), 3)
+    assert unpack(LOST_STANDING, 7, 4, 3) == Kept(Standing(outcome=TransactionOutcome.UNKNOWN), 3)
 
 
 def test_names_that_a_dead_sender_did_not_write_down_are_asked_for_again() -> None:
-    word = pack(Kept(Standing(8, 0, State.READY, outcome=Outcome.COMMITTED), 3))
-    assert unpack(word, 7, 2**15 - 2, 3) == Kept(Standing(outcome=Outcome.COMMITTED), 3)
-    assert unpack(word, -1, -1, 3) == Kept(Standing(outcome=Outcome.COMMITTED), 3)
+    word = pack(Kept(Standing(8, 0, State.READY, outcome=TransactionOutcome.COMMITTED), 3))
+    assert unpack(word, 7, 2**15 - 2, 3) == Kept(Standing(outcome=TransactionOutcome.COMMITTED), 3)
+    assert unpack(word, -1, -1, 3) == Kept(Standing(outcome=TransactionOutcome.COMMITTED), 3)
 
 
 # --- offsets in a record

@@ -18,7 +18,7 @@ from shmaccum.config import SenderOptions
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, UnknownTopicError
 from shmaccum.log.files import LogReader, check_log
 from shmaccum.sender.sinks import Ack, Verdict, WireBatch, open_sink
-from shmaccum.sender.sinks.compression import CODECS, Codec, Compressor
+from shmaccum.sender.sinks.compression import CODECS, CompressionType, Compressor
 from shmaccum.sender.sinks.log import LogSink
 from shmaccum.sender.sinks.sink import HostTransactions
 from tests.support.accumulator import Accumulator
@@ -160,7 +160,7 @@ def test_a_record_larger_than_a_buffer_is_appended_in_its_pieces(
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=list(CODECS))
 def test_batches_are_compressed_before_their_append(
-    codec: Codec, tmp_path: Path, host: Host, sender: Accumulator
+    codec: CompressionType, tmp_path: Path, host: Host, sender: Accumulator
 ) -> None:
     sink = opened(tmp_path, host, compression_type=codec.name)
     append(sender, 0, 300)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from shmaccum.sender.sinks.sensors import NS_PER_S, WINDOW_NS, Rates, Sensor, average_of, maximum_of
+from shmaccum.sender.sinks.sensors import NS_PER_S, WINDOW_NS, Sensor, TotalRates, average_of, maximum_of
 
 START_NS = 5 * NS_PER_S
 
@@ -39,7 +39,7 @@ def test_many_sensors_are_read_as_one() -> None:
 
 
 def test_rates_are_of_what_was_counted_in_one_to_two_windows() -> None:
-    rates = Rates(START_NS)
+    rates = TotalRates(START_NS)
     assert rates.read({"request": 10}, START_NS) == {"request": 10}  # of less than a second: as if it had been one
     assert rates.read({"request": 10}, START_NS + 5 * NS_PER_S) == {"request": 2}
     rates.look({"request": 30}, START_NS + WINDOW_NS)

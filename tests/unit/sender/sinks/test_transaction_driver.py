@@ -12,7 +12,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sender.sinks.kafka.transaction.driver import GroupOffsets, TransactionDriver
 from shmaccum.sender.sinks.kafka.transaction.protocol import TransactionProtocol
-from shmaccum.sender.sinks.kafka.transaction.requests import Answer, FetchOffsets, FindCoordinator, Request
+from shmaccum.sender.sinks.kafka.transaction.requests import FetchOffsets, FindCoordinator, Request, TransactionResponse
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
 GROUP_AUTHORIZATION_FAILED = 30
@@ -23,13 +23,13 @@ OFFSETS = {TopicPartition("flights", 0): OffsetToCommit(5)}
 class Asked:
     """A request of the client below."""
 
-    answer: Answer | None = None
+    answer: TransactionResponse | None = None
     error_code: int = 0
     message: str = ""
     is_answered: bool = False
     is_unsent: bool = False
 
-    def take(self, answer: Answer) -> None:
+    def take(self, answer: TransactionResponse) -> None:
         """The broker answers."""
         self.answer, self.is_answered = answer, True
 
@@ -70,19 +70,19 @@ def test_offsets_are_asked_for_in_the_look_that_finds_the_coordinator() -> None:
     assert offsets.look() is None
     assert offsets.look() is None
     assert [type(request) for _, request in client.requests] == [FindCoordinator]
-    client.asked[0].take(Answer(node_id=3))
+    client.asked[0].take(TransactionResponse(node_id=3))
     assert offsets.look() is None
     assert client.requests[1:] == [(3, FetchOffsets("readers"))]
-    client.asked[1].take(Answer(offsets=OFFSETS))
+    client.asked[1].take(TransactionResponse(offsets=OFFSETS))
     assert offsets.look() == OFFSETS
 
 
 def test_a_group_without_offsets_has_an_answer_too() -> None:
     offsets, client, _ = asking()
     offsets.look()
-    client.asked[0].take(Answer(node_id=3))
+    client.asked[0].take(TransactionResponse(node_id=3))
     offsets.look()
-    client.asked[1].take(Answer())
+    client.asked[1].take(TransactionResponse())
     assert offsets.look() == {}
     assert len(client.requests) == 2, "nothing is asked behind the answer"
 
@@ -90,9 +90,9 @@ def test_a_group_without_offsets_has_an_answer_too() -> None:
 def test_a_retry_waits_for_its_pause_and_looks_for_the_coordinator_anew() -> None:
     offsets, client, clock = asking()
     offsets.look()
-    client.asked[0].take(Answer(node_id=3))
+    client.asked[0].take(TransactionResponse(node_id=3))
     offsets.look()
-    client.asked[1].take(Answer(COORDINATOR_LOAD_IN_PROGRESS))
+    client.asked[1].take(TransactionResponse(COORDINATOR_LOAD_IN_PROGRESS))
     assert offsets.look() is None
     assert len(client.requests) == 2
     clock.now_s = 0.1
@@ -103,7 +103,7 @@ def test_a_retry_waits_for_its_pause_and_looks_for_the_coordinator_anew() -> Non
 def test_a_user_without_rights_is_told() -> None:
     offsets, client, _ = asking()
     offsets.look()
-    client.asked[0].take(Answer(GROUP_AUTHORIZATION_FAILED))
+    client.asked[0].take(TransactionResponse(GROUP_AUTHORIZATION_FAILED))
     with pytest.raises(InvalidArgumentError, match="readers cannot be read"):
         offsets.look()
 

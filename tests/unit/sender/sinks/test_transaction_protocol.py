@@ -11,28 +11,28 @@ import pytest
 from shmaccum.common.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.sender.sinks.kafka.transaction.protocol import Outcome, Standing, State, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionOutcome, TransactionProtocol
 from shmaccum.sender.sinks.kafka.transaction.requests import (
     AddOffsets,
     AddPartitions,
-    Answer,
     AskVersion,
     CommitOffsets,
-    Coordinator,
+    CoordinatorKey,
     CoordinatorKind,
     EndTransaction,
     FindCoordinator,
     InitProducerId,
-    Producer,
     Request,
+    TransactionalProducer,
+    TransactionResponse,
 )
 
 ID = "orders-1"
 PLACE, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
 MEMBER = GroupMember("readers", "member-1", 7)
 OFFSETS = {PLACE: OffsetToCommit(5), OTHER: OffsetToCommit(9, "words")}
-TRANSACTIONS = Coordinator(CoordinatorKind.TRANSACTION, ID)
-GROUP = Coordinator(CoordinatorKind.GROUP, "readers")
+TRANSACTIONS = CoordinatorKey(CoordinatorKind.TRANSACTION, ID)
+GROUP = CoordinatorKey(CoordinatorKind.GROUP, "readers")
 NODES = {TRANSACTIONS: 1, GROUP: 2}
 CODES = range(-1, 135)
 RETRIABLE = {
@@ -42,22 +42,22 @@ RETRIABLE = {
 """RetriableException and its subclasses, as org.apache.kafka.common.protocol.Errors of 4.1 has them."""
 
 
-def well(request: Request, version: int = 1) -> Answer:
+def well(request: Request, version: int = 1) -> TransactionResponse:
     """The answer to a request of a broker that is well."""
     if isinstance(request, FindCoordinator):
-        return Answer(node_id=NODES[request.coordinator])
+        return TransactionResponse(node_id=NODES[request.coordinator])
     if isinstance(request, AskVersion):
-        return Answer(version=version)
+        return TransactionResponse(version=version)
     if isinstance(request, InitProducerId):
         epoch = request.producer.producer_epoch + 1
-        return Answer(producer_id=4711, producer_epoch=epoch)
+        return TransactionResponse(producer_id=4711, producer_epoch=epoch)
     if isinstance(request, AddPartitions):
-        return Answer(error_codes=dict.fromkeys(request.places, 0))
+        return TransactionResponse(error_codes=dict.fromkeys(request.places, 0))
     if isinstance(request, CommitOffsets):
-        return Answer(error_codes={place: 0 for place, _ in request.offsets})
+        return TransactionResponse(error_codes={place: 0 for place, _ in request.offsets})
     if isinstance(request, EndTransaction) and request.version >= 2:
-        return Answer(producer_id=4711, producer_epoch=request.producer.producer_epoch + 1)
-    return Answer()
+        return TransactionResponse(producer_id=4711, producer_epoch=request.producer.producer_epoch + 1)
+    return TransactionResponse()
 
 
 class Driven:
@@ -78,7 +78,7 @@ class Driven:
         self.sent.append(found[1])
         return found[1]
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: TransactionResponse) -> None:
         self.protocol.answered(answer, self.now_s)
 
     def settle(self) -> None:
@@ -130,7 +130,7 @@ def test_a_transaction_of_version_1_adds_partitions_and_groups_and_ends() -> Non
     driven.settle()
     assert driven.sent == [
         FindCoordinator(TRANSACTIONS),
-        InitProducerId(Producer(ID), 60_000),
+        InitProducerId(TransactionalProducer(ID), 60_000),
         AskVersion(),
     ]
     driven.sent.clear()
@@ -146,7 +146,7 @@ def test_a_transaction_of_version_1_adds_partitions_and_groups_and_ends() -> Non
     protocol.commit()
     assert not protocol.may_produce(PLACE)
     driven.settle()
-    producer = Producer(ID, 4711, 0)
+    producer = TransactionalProducer(ID, 4711, 0)
     assert driven.sent == [
         AddPartitions(producer, (PLACE, OTHER)),
         AddOffsets(producer, "readers"),
@@ -155,8 +155,8 @@ def test_a_transaction_of_version_1_adds_partitions_and_groups_and_ends() -> Non
         EndTransaction(producer, is_commit=True, version=1),
     ]
     assert (protocol.outcome, protocol.standing) == (
-        Outcome.COMMITTED,
-        Standing(4711, 0, State.READY, outcome=Outcome.COMMITTED),
+        TransactionOutcome.COMMITTED,
+        Standing(4711, 0, State.READY, outcome=TransactionOutcome.COMMITTED),
     )
     assert protocol.is_ready
 
@@ -173,15 +173,15 @@ def test_a_transaction_of_version_2_sends_offsets_and_the_end_and_takes_the_new_
     protocol.commit()
     driven.settle()
     assert kinds(driven) == ["FindCoordinator", "CommitOffsets", "EndTransaction"]
-    assert protocol.standing == Standing(4711, 1, State.READY, outcome=Outcome.COMMITTED)
+    assert protocol.standing == Standing(4711, 1, State.READY, outcome=TransactionOutcome.COMMITTED)
 
 
 def test_an_end_of_version_2_may_change_the_producer_id() -> None:
     driven = opened(version=2)
     driven.protocol.commit()
     driven.up_to(EndTransaction)
-    driven.answer(Answer(producer_id=4712, producer_epoch=0))
-    assert driven.protocol.producer == Producer(ID, 4712, 0)
+    driven.answer(TransactionResponse(producer_id=4712, producer_epoch=0))
+    assert driven.protocol.producer == TransactionalProducer(ID, 4712, 0)
 
 
 def test_the_version_is_asked_again_of_a_new_coordinator_and_holds_from_the_next_transaction_on() -> None:
@@ -189,7 +189,7 @@ def test_the_version_is_asked_again_of_a_new_coordinator_and_holds_from_the_next
     driven.version = 2  # the cluster was upgraded
     driven.protocol.commit()
     driven.up_to(EndTransaction)
-    driven.answer(Answer(16))
+    driven.answer(TransactionResponse(16))
     driven.settle()
     assert kinds(driven) == ["EndTransaction", "FindCoordinator", "EndTransaction", "AskVersion"]
     driven.protocol.begin()
@@ -202,7 +202,7 @@ def test_a_transaction_that_no_broker_knows_ends_without_a_request(version: int,
     driven = ready(version)
     driven.protocol.begin()
     (driven.protocol.commit if is_commit else driven.protocol.abort)()
-    assert driven.protocol.outcome is (Outcome.COMMITTED if is_commit else Outcome.ABORTED)
+    assert driven.protocol.outcome is (TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED)
     assert driven.protocol.is_ready
     driven.settle()
     assert driven.sent == []
@@ -215,7 +215,7 @@ def test_offsets_alone_make_a_transaction() -> None:
     driven.protocol.commit()
     driven.settle()
     assert kinds(driven) == ["AddOffsets", "FindCoordinator", "CommitOffsets", "EndTransaction"]
-    assert driven.protocol.outcome is Outcome.COMMITTED
+    assert driven.protocol.outcome is TransactionOutcome.COMMITTED
 
 
 def test_newer_offsets_of_a_group_replace_older_ones_and_those_in_flight_go_again() -> None:
@@ -223,7 +223,7 @@ def test_newer_offsets_of_a_group_replace_older_ones_and_those_in_flight_go_agai
     driven.protocol.add_offsets(MEMBER, OFFSETS)
     driven.up_to(CommitOffsets)
     driven.protocol.add_offsets(MEMBER, {PLACE: OffsetToCommit(6)})
-    driven.answer(Answer(error_codes={PLACE: 0, OTHER: 0}))
+    driven.answer(TransactionResponse(error_codes={PLACE: 0, OTHER: 0}))
     again = driven.up_to(CommitOffsets)
     assert again.offsets == ((PLACE, OffsetToCommit(6)),)
 
@@ -234,8 +234,8 @@ def test_an_abort_drops_partitions_and_offsets_that_were_not_sent() -> None:
     driven.protocol.add_offsets(MEMBER, OFFSETS)
     driven.protocol.abort()
     driven.settle()
-    assert driven.sent == [EndTransaction(Producer(ID, 4711, 0), is_commit=False, version=1)]
-    assert driven.protocol.outcome is Outcome.ABORTED
+    assert driven.sent == [EndTransaction(TransactionalProducer(ID, 4711, 0), is_commit=False, version=1)]
+    assert driven.protocol.outcome is TransactionOutcome.ABORTED
 
 
 def test_a_partition_in_flight_is_awaited_before_the_abort() -> None:
@@ -245,10 +245,10 @@ def test_a_partition_in_flight_is_awaited_before_the_abort() -> None:
     driven.up_to(AddPartitions)
     driven.protocol.abort()
     assert driven.protocol.next_request(driven.now_s) is None, "one request is in flight at a time"
-    driven.answer(Answer(error_codes={PLACE: 51}))
+    driven.answer(TransactionResponse(error_codes={PLACE: 51}))
     driven.settle()
     assert kinds(driven) == ["AddPartitions", "EndTransaction"], "the broker may have added it"
-    assert driven.protocol.outcome is Outcome.ABORTED
+    assert driven.protocol.outcome is TransactionOutcome.ABORTED
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
@@ -257,11 +257,11 @@ def test_an_end_that_finds_nothing_to_end_is_done(is_commit: bool) -> None:
     driven.protocol.begin()
     driven.protocol.add_partitions([PLACE])
     driven.up_to(AddPartitions)
-    driven.answer(Answer(error_codes={PLACE: 14}))
+    driven.answer(TransactionResponse(error_codes={PLACE: 14}))
     (driven.protocol.commit if is_commit else driven.protocol.abort)()
     driven.up_to(EndTransaction)
-    driven.answer(Answer(48))
-    assert driven.protocol.outcome is (Outcome.COMMITTED if is_commit else Outcome.ABORTED)
+    driven.answer(TransactionResponse(48))
+    assert driven.protocol.outcome is (TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED)
     assert driven.protocol.is_ready
 
 
@@ -352,10 +352,14 @@ def in_flight(kind: type) -> Driven:
     return driven
 
 
-def error_of(kind: type, code: int) -> Answer:
+def error_of(kind: type, code: int) -> TransactionResponse:
     if kind is AddPartitions:
-        return Answer(error_codes={OTHER: code})
-    return Answer(error_codes={PLACE: code}) if kind is CommitOffsets else Answer(code, "words of the broker")
+        return TransactionResponse(error_codes={OTHER: code})
+    return (
+        TransactionResponse(error_codes={PLACE: code})
+        if kind is CommitOffsets
+        else TransactionResponse(code, "words of the broker")
+    )
 
 
 def check_goes_again(driven: Driven, kind: type, expected: str) -> None:
@@ -375,7 +379,7 @@ def check_failed(driven: Driven, code: int, expected: str) -> None:
     assert protocol.failure is not None
     assert (protocol.failure.error_code, protocol.failure.fate.value) == (code, expected)
     assert driven.ask() is None
-    assert protocol.outcome in {None, Outcome.ABORTED}, "it was the first answer, so nothing was committed"
+    assert protocol.outcome in {None, TransactionOutcome.ABORTED}, "it was the first answer, so nothing was committed"
 
 
 def check_abort_only(driven: Driven, code: int, expected: str) -> None:
@@ -391,11 +395,11 @@ def check_abort_only(driven: Driven, code: int, expected: str) -> None:
     assert protocol.standing.state is State.ABORT_ONLY
     protocol.abort()
     driven.settle()
-    assert (protocol.outcome, protocol.is_ready) == (Outcome.ABORTED, True)
+    assert (protocol.outcome, protocol.is_ready) == (TransactionOutcome.ABORTED, True)
     bumped = [request for request in driven.sent if isinstance(request, InitProducerId)]
-    assert bumped == ([InitProducerId(Producer(ID, 4711, 0), 60_000)] if expected == BUMP else [])
+    assert bumped == ([InitProducerId(TransactionalProducer(ID, 4711, 0), 60_000)] if expected == BUMP else [])
     epoch = 1 if expected == BUMP else 0
-    assert protocol.standing == Standing(4711, epoch, State.READY, outcome=Outcome.ABORTED)
+    assert protocol.standing == Standing(4711, epoch, State.READY, outcome=TransactionOutcome.ABORTED)
 
 
 @pytest.mark.parametrize("kind", list(EXPECTED))
@@ -434,7 +438,7 @@ def check_failed_batch(version: int, code: int) -> None:
     protocol.batch_failed(code, "flights-0 was refused")
     assert protocol.failure is not None
     if code in {31, 35, 53, 90}:
-        assert (protocol.standing.state, protocol.outcome) == (State.FAILED, Outcome.ABORTED)
+        assert (protocol.standing.state, protocol.outcome) == (State.FAILED, TransactionOutcome.ABORTED)
         return
     assert protocol.standing.state is State.ABORT_ONLY
     assert protocol.may_produce(PLACE), "batches that are retried may still go"
@@ -459,7 +463,7 @@ def test_the_worst_error_of_the_partitions_counts() -> None:
     driven.protocol.begin()
     driven.protocol.add_partitions([PLACE, OTHER])
     driven.up_to(AddPartitions)
-    driven.answer(Answer(error_codes={PLACE: 55, OTHER: 90}))
+    driven.answer(TransactionResponse(error_codes={PLACE: 55, OTHER: 90}))
     assert driven.protocol.standing.state is State.FAILED
 
 
@@ -469,7 +473,7 @@ def test_partitions_that_were_not_attempted_wait_for_one_that_may_come_soon() ->
     driven.protocol.begin()
     driven.protocol.add_partitions([PLACE, OTHER])
     driven.up_to(AddPartitions)
-    driven.answer(Answer(error_codes={PLACE: 55, OTHER: 3}))
+    driven.answer(TransactionResponse(error_codes={PLACE: 55, OTHER: 3}))
     assert driven.protocol.failure is None
     again = driven.up_to(AddPartitions)
     assert set(again.places) == {PLACE, OTHER}
@@ -480,7 +484,7 @@ def test_the_error_of_the_partition_that_was_refused_is_told() -> None:
     driven.protocol.begin()
     driven.protocol.add_partitions([PLACE, OTHER])
     driven.up_to(AddPartitions)
-    driven.answer(Answer(error_codes={PLACE: 55, OTHER: 29}))
+    driven.answer(TransactionResponse(error_codes={PLACE: 55, OTHER: 29}))
     assert driven.protocol.failure is not None
     assert driven.protocol.failure.error_code == 29
 
@@ -490,11 +494,11 @@ def test_a_partition_that_is_refused_leaves_the_others_unadded_too() -> None:
     driven.protocol.begin()
     driven.protocol.add_partitions([PLACE, OTHER])
     driven.up_to(AddPartitions)
-    driven.answer(Answer(error_codes={PLACE: 29, OTHER: 0}))
+    driven.answer(TransactionResponse(error_codes={PLACE: 29, OTHER: 0}))
     assert not driven.protocol.may_produce(OTHER)
     driven.protocol.abort()
     driven.settle()
-    assert driven.protocol.outcome is Outcome.ABORTED
+    assert driven.protocol.outcome is TransactionOutcome.ABORTED
 
 
 @pytest.mark.parametrize("codes", [{}, {PLACE: 0}, {PLACE: 0, OTHER: 14}])
@@ -502,7 +506,7 @@ def test_only_offsets_that_were_not_taken_go_again(codes: dict[TopicPartition, i
     driven = opened()
     driven.protocol.add_offsets(MEMBER, OFFSETS)
     driven.up_to(CommitOffsets)
-    driven.answer(Answer(error_codes=codes))
+    driven.answer(TransactionResponse(error_codes=codes))
     again = driven.up_to(CommitOffsets)
     assert {place for place, _ in again.offsets} == {PLACE, OTHER} - codes.keys() | {OTHER}
 
@@ -510,21 +514,21 @@ def test_only_offsets_that_were_not_taken_go_again(codes: dict[TopicPartition, i
 @pytest.mark.parametrize("kind", [AddPartitions, CommitOffsets])
 def test_a_partition_that_the_answer_leaves_out_goes_again(kind: type) -> None:
     driven = in_flight(kind)
-    driven.answer(Answer())
+    driven.answer(TransactionResponse())
     assert driven.protocol.failure is None
     assert isinstance(driven.up_to(kind), kind)
 
 
 def test_a_coordinator_without_a_number_is_looked_for_again() -> None:
     driven = in_flight(FindCoordinator)
-    driven.answer(Answer(node_id=-1))
+    driven.answer(TransactionResponse(node_id=-1))
     assert isinstance(driven.ask(), FindCoordinator)
 
 
 @pytest.mark.parametrize("names", [(-1, 3), (4711, -1)])
 def test_a_producer_id_or_epoch_below_zero_is_refused(names: tuple[int, int]) -> None:
     driven = in_flight(InitProducerId)
-    driven.answer(Answer(producer_id=names[0], producer_epoch=names[1]))
+    driven.answer(TransactionResponse(producer_id=names[0], producer_epoch=names[1]))
     assert driven.protocol.standing.state is State.FAILED
 
 
@@ -532,7 +536,7 @@ def test_an_end_that_names_no_epoch_is_followed_by_a_question_for_one() -> None:
     driven = opened(version=2)
     driven.protocol.commit()
     driven.up_to(EndTransaction)
-    driven.answer(Answer(producer_id=4711, producer_epoch=-1))
+    driven.answer(TransactionResponse(producer_id=4711, producer_epoch=-1))
     assert isinstance(driven.ask(), InitProducerId)
 
 
@@ -544,7 +548,7 @@ def test_pauses_grow_tenfold_and_begin_anew_after_an_answer() -> None:
     pauses = []
     for _ in range(7):
         started_s = driven.now_s
-        driven.answer(Answer(error_codes={OTHER: 14}))
+        driven.answer(TransactionResponse(error_codes={OTHER: 14}))
         driven.up_to(AddPartitions)
         pauses.append(round(driven.now_s - started_s, 6))
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
@@ -552,7 +556,7 @@ def test_pauses_grow_tenfold_and_begin_anew_after_an_answer() -> None:
     driven.protocol.commit()
     driven.up_to(EndTransaction)
     started_s = driven.now_s
-    driven.answer(Answer(14))
+    driven.answer(TransactionResponse(14))
     driven.ask()
     assert driven.now_s - started_s == pytest.approx(0.1)
 
@@ -569,7 +573,7 @@ def test_the_first_partition_waits_briefly_for_the_former_transaction(is_first: 
     found_s = []
     for _ in pauses_s:
         started_s = driven.now_s
-        driven.answer(Answer(error_codes={OTHER: 51}))
+        driven.answer(TransactionResponse(error_codes={OTHER: 51}))
         assert isinstance(driven.ask(), AddPartitions)
         found_s.append(driven.now_s - started_s)
     assert found_s == pytest.approx(pauses_s)
@@ -583,8 +587,8 @@ def test_a_commit_that_may_have_arrived_and_is_refused_then_has_an_unknown_outco
     driven = in_flight(EndTransaction)
     driven.protocol.missed(7, "no answer in time", driven.now_s)
     driven.up_to(EndTransaction)
-    driven.answer(Answer(code))
-    assert (driven.protocol.outcome, driven.protocol.standing.state) == (Outcome.UNKNOWN, State.FAILED)
+    driven.answer(TransactionResponse(code))
+    assert (driven.protocol.outcome, driven.protocol.standing.state) == (TransactionOutcome.UNKNOWN, State.FAILED)
 
 
 def was_not_sent(driven: Driven) -> None:
@@ -593,7 +597,7 @@ def was_not_sent(driven: Driven) -> None:
 
 def came_too_early(driven: Driven) -> None:
     """A former transition of the transactional id is under way at the coordinator."""
-    driven.answer(Answer(51))
+    driven.answer(TransactionResponse(51))
 
 
 @pytest.mark.parametrize("happens", [was_not_sent, came_too_early])
@@ -608,18 +612,18 @@ def test_a_commit_that_certainly_changed_nothing_leaves_the_outcome_as_it_was(
     happens(driven)
     assert driven.protocol.standing.is_end_sent is has_missed
     driven.up_to(EndTransaction)
-    driven.answer(Answer(90))
-    outcome = Outcome.UNKNOWN if has_missed else Outcome.ABORTED
+    driven.answer(TransactionResponse(90))
+    outcome = TransactionOutcome.UNKNOWN if has_missed else TransactionOutcome.ABORTED
     assert (driven.protocol.outcome, driven.protocol.standing.state) == (outcome, State.FAILED)
 
 
 @pytest.mark.parametrize("code", [7, 13, 14, 15, 16])
 def test_an_answer_that_asks_for_patience_does_not_say_that_nothing_was_decided(code: int) -> None:
     driven = in_flight(EndTransaction)
-    driven.answer(Answer(code))
+    driven.answer(TransactionResponse(code))
     driven.up_to(EndTransaction)
-    driven.answer(Answer(90))
-    assert driven.protocol.outcome is Outcome.UNKNOWN
+    driven.answer(TransactionResponse(90))
+    assert driven.protocol.outcome is TransactionOutcome.UNKNOWN
 
 
 def test_an_abort_that_is_fenced_is_an_abort() -> None:
@@ -628,16 +632,16 @@ def test_an_abort_that_is_fenced_is_an_abort() -> None:
     driven.up_to(EndTransaction)
     driven.protocol.missed(13, "lost", driven.now_s)
     driven.up_to(EndTransaction)
-    driven.answer(Answer(90))
-    assert (driven.protocol.outcome, driven.protocol.standing.state) == (Outcome.ABORTED, State.FAILED)
+    driven.answer(TransactionResponse(90))
+    assert (driven.protocol.outcome, driven.protocol.standing.state) == (TransactionOutcome.ABORTED, State.FAILED)
 
 
 def test_an_abort_whose_producer_id_is_forgotten_is_done_and_the_next_one_gets_another() -> None:
     driven = opened()
     driven.protocol.abort()
     driven.up_to(EndTransaction)
-    driven.answer(Answer(49))
-    assert driven.protocol.outcome is Outcome.ABORTED
+    driven.answer(TransactionResponse(49))
+    assert driven.protocol.outcome is TransactionOutcome.ABORTED
     driven.settle()
     assert isinstance(driven.sent[-1], InitProducerId)
     assert driven.protocol.is_ready
@@ -648,9 +652,9 @@ def test_a_failure_while_an_abort_is_under_way_does_not_stop_it() -> None:
     driven.protocol.add_partitions([OTHER])
     driven.up_to(AddPartitions)
     driven.protocol.abort()
-    driven.answer(Answer(error_codes={OTHER: 120}))
+    driven.answer(TransactionResponse(error_codes={OTHER: 120}))
     driven.settle()
-    assert driven.protocol.outcome is Outcome.ABORTED
+    assert driven.protocol.outcome is TransactionOutcome.ABORTED
 
 
 # --- successors
@@ -673,7 +677,7 @@ def test_a_successor_of_an_open_transaction_goes_on_without_a_new_epoch(version:
     assert after.protocol.may_produce(OTHER)
     after.protocol.commit()
     after.settle()
-    assert after.protocol.outcome is Outcome.COMMITTED
+    assert after.protocol.outcome is TransactionOutcome.COMMITTED
     assert not any(isinstance(request, InitProducerId) for request in after.sent)
 
 
@@ -703,11 +707,11 @@ def test_a_successor_sends_the_end_again_and_tells_an_unknown_outcome_from_an_ab
     before = in_flight(EndTransaction)
     after = successor_of(before)
     after.settle()
-    assert after.protocol.outcome is Outcome.COMMITTED
+    assert after.protocol.outcome is TransactionOutcome.COMMITTED
     fenced = successor_of(before)
     fenced.up_to(EndTransaction)
-    fenced.answer(Answer(90))
-    assert fenced.protocol.outcome is Outcome.UNKNOWN
+    fenced.answer(TransactionResponse(90))
+    assert fenced.protocol.outcome is TransactionOutcome.UNKNOWN
 
 
 def test_a_successor_of_a_producer_that_waits_for_an_epoch_asks_with_the_former_one() -> None:
@@ -716,8 +720,8 @@ def test_a_successor_of_a_producer_that_waits_for_an_epoch_asks_with_the_former_
     before.protocol.abort()
     before.up_to(InitProducerId)
     after = successor_of(before)
-    assert after.up_to(InitProducerId).producer == Producer(ID, 4711, 0)
-    after.answer(Answer(producer_id=4711, producer_epoch=1))
+    assert after.up_to(InitProducerId).producer == TransactionalProducer(ID, 4711, 0)
+    after.answer(TransactionResponse(producer_id=4711, producer_epoch=1))
     after.settle()
     assert after.protocol.is_ready
 

@@ -16,8 +16,8 @@ import pytest
 
 from shmaccum.common.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.sender.sinks.kafka.transaction.protocol import Outcome, Standing, State, TransactionProtocol
-from shmaccum.sender.sinks.kafka.transaction.requests import InitProducerId, Producer
+from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionOutcome, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.requests import InitProducerId, TransactionalProducer
 from tests.unit.sender.sinks.simulated_coordinator import SimulatedCluster
 
 ID = "orders-1"
@@ -54,9 +54,9 @@ class Owner:
         self.has_rivals = has_rivals
         self.kept = Standing()
         self.now_s = 0.0
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, TransactionOutcome] = {}
         self.work: Work | None = None
-        self.next_sequence: dict[tuple[Producer, TopicPartition], int] = {}
+        self.next_sequence: dict[tuple[TransactionalProducer, TopicPartition], int] = {}
         self.protocol = self._new(Standing())
 
     def _new(self, standing: Standing) -> TransactionProtocol:
@@ -182,7 +182,7 @@ class Owner:
         if self.random.random() < 0.01:
             self.cluster.time_out()
         elif self.random.random() < 0.01:
-            self.cluster.handle(InitProducerId(Producer(ID), 60_000))
+            self.cluster.handle(InitProducerId(TransactionalProducer(ID), 60_000))
 
 
 def check(owner: Owner, works: list[Work]) -> None:
@@ -193,11 +193,15 @@ def check(owner: Owner, works: list[Work]) -> None:
         present = values & found.keys()
         assert present in (set(), values), f"transaction {work.number} is there in part"
         outcome = owner.outcomes[work.number]
-        if values and outcome is not Outcome.UNKNOWN:
-            assert bool(present) == (outcome is Outcome.COMMITTED), f"transaction {work.number} is {outcome}"
+        if values and outcome is not TransactionOutcome.UNKNOWN:
+            assert bool(present) == (outcome is TransactionOutcome.COMMITTED), f"transaction {work.number} is {outcome}"
     offset = owner.cluster.offsets.get(PLACES[0])
-    ends = [work.offset for work in works if owner.outcomes[work.number] is Outcome.COMMITTED and not work.is_to_abort]
-    unsure = {work.offset for work in works if owner.outcomes[work.number] is Outcome.UNKNOWN}
+    ends = [
+        work.offset
+        for work in works
+        if owner.outcomes[work.number] is TransactionOutcome.COMMITTED and not work.is_to_abort
+    ]
+    unsure = {work.offset for work in works if owner.outcomes[work.number] is TransactionOutcome.UNKNOWN}
     assert offset in {ends[-1] if ends else None, *unsure}
 
 
@@ -221,12 +225,12 @@ def run(seed: int, version: int, *, has_rivals: bool) -> Owner:
 @pytest.mark.parametrize("has_rivals", [False, True])
 def test_every_transaction_is_whole_or_not_there(version: int, has_rivals: bool, seeded: Callable[[], Random]) -> None:
     random = seeded()
-    outcomes: Counter[Outcome] = Counter()
+    outcomes: Counter[TransactionOutcome] = Counter()
     for _ in range(12):
         seed = random.randrange(2**32)
         print("seed", seed)
         outcomes.update(run(seed, version, has_rivals=has_rivals).outcomes.values())
-    assert outcomes[Outcome.COMMITTED] > 0
-    assert outcomes[Outcome.ABORTED] > 0
+    assert outcomes[TransactionOutcome.COMMITTED] > 0
+    assert outcomes[TransactionOutcome.ABORTED] > 0
     if not has_rivals:
-        assert outcomes[Outcome.UNKNOWN] == 0, "nobody else touches the transactional id"
+        assert outcomes[TransactionOutcome.UNKNOWN] == 0, "nobody else touches the transactional id"

@@ -17,12 +17,12 @@ from shmaccum._native import ProduceRequest
 from shmaccum.common import clock
 from shmaccum.sender.sinks.kafka.library.connections import Manager
 from shmaccum.sender.sinks.kafka.library.failures import describe, error_code
-from shmaccum.sender.sinks.kafka.library.frames import OVER, Outcome, OverTimer, Sent
+from shmaccum.sender.sinks.kafka.library.frames import OVER, OverTimer, ResponseOutcome, Sent
 from shmaccum.sender.sinks.kafka.library.login import check_login, quiet_library, tls_context
 from shmaccum.sender.sinks.kafka.library.loop import Selector
 from shmaccum.sender.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, PlainAnswer
 from shmaccum.sender.sinks.kafka.traffic import Traffic
-from shmaccum.sender.sinks.kafka.transaction.requests import Answer, FetchOffsets, FindCoordinator, Request
+from shmaccum.sender.sinks.kafka.transaction.requests import FetchOffsets, FindCoordinator, Request, TransactionResponse
 from shmaccum.sender.sinks.sensors import NS_PER_S, WINDOW_NS
 from shmaccum.sender.sinks.sink import Repayment, Unanswered
 
@@ -57,11 +57,11 @@ class ProducerIdRequest:
 
 
 @dataclass(slots=True)
-class Asked:
+class TransactionExchange:
     """A request of a transaction that is on its way."""
 
     request: Request | FetchOffsets
-    answer: Answer | None = None
+    answer: TransactionResponse | None = None
     error_code: int = 0
     """Why there is no answer, when it is answered."""
     message: str = ""
@@ -87,7 +87,7 @@ class Client:
         self.client_id: str = config["client_id"]
         self.last_failure = ""
         """Why a connection could not be had, the last time; empty: none was missed."""
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[ResponseOutcome] = []
         self._doorbell = -1
         self._doorbell_task: Any = None
         self._bootstrap_failures = 0
@@ -132,7 +132,7 @@ class Client:
             self._bootstrap()
         self._net.call_later(REBOOTSTRAP_CHECK_S, self._maybe_rebootstrap)
 
-    def poll(self, timeout_s: float, doorbell: int) -> list[Outcome]:
+    def poll(self, timeout_s: float, doorbell: int) -> list[ResponseOutcome]:
         """One round: waits for sockets, timers, the doorbell or `wake`, whichever first, and does what is due."""
         self._watch_doorbell(doorbell)
         self._net.poll(timeout_ms=0 if self._outcomes else timeout_s * 1000)
@@ -142,7 +142,7 @@ class Client:
         """Makes `poll` come back."""
         self._net.wakeup()
 
-    def close(self) -> list[Outcome]:
+    def close(self) -> list[ResponseOutcome]:
         """Closes every connection. Each request in flight ends with an error."""
         self._watch_doorbell(-1)
         for conn in self._manager.connections():
@@ -152,7 +152,7 @@ class Client:
         self._net.close()
         return self._take_outcomes()
 
-    def _take_outcomes(self) -> list[Outcome]:
+    def _take_outcomes(self) -> list[ResponseOutcome]:
         taken = self._outcomes[:]
         self._outcomes.clear()
         return taken
@@ -296,7 +296,7 @@ class Client:
     # --- requests
 
     def produce(self, node_id: int, tag: Any, request: ProduceRequest, *, is_answered: bool) -> None:
-        """Begins to send a Produce request to a node that is ready; `poll` will answer an Outcome with the tag.
+        """Sends a Produce request to a node that is ready; `poll` will return a `ResponseOutcome` with the tag.
 
         Args:
             is_answered: False with acks=0: then the Outcome comes when the last byte was written.
@@ -321,7 +321,7 @@ class Client:
         return untouched
 
     def withdraw(self, node_id: int, sent: Sent) -> None:
-        """Takes back an untouched one: its buffers are not used any more, and there will be no Outcome."""
+        """Takes back an untouched one: its buffers are not used any more, and there will be no `ResponseOutcome`."""
         conn = self._manager.connection(node_id)
         conn.transport.withdraw(sent)
         if sent.is_answered:
@@ -338,7 +338,7 @@ class Client:
         return conn.transport.lend(), (last_correlation_id + 1) % CORRELATION_IDS
 
     def adopt(self, node_id: int, tag: Any, request: ProduceRequest, unanswered: Unanswered) -> None:
-        """Goes on with a Produce request that a borrower of the socket began; `poll` will answer an Outcome."""
+        """Continues a Produce request that a borrower of the socket began; `poll` will return a `ResponseOutcome`."""
         conn = self._manager.connection(node_id)
         correlation_id, traffic = unanswered.correlation_id, conn.transport.traffic
         sent = Sent(self._outcomes, tag, request, correlation_id, traffic, is_answered=True)
@@ -383,13 +383,13 @@ class Client:
         future.add_errback(lambda error: _miss_producer_id(asked, error))
         return asked
 
-    def ask(self, node_id: int | None, request: Request | FetchOffsets) -> Asked:
+    def ask(self, node_id: int | None, request: Request | FetchOffsets) -> TransactionExchange:
         """Begins a request of a transaction; None: any node. A connection is made if there is none."""
         from shmaccum.sender.sinks.kafka.library.transaction_messages import (
             message_of,  # most senders have no transaction
         )
 
-        asked = Asked(request)
+        asked = TransactionExchange(request)
         try:
             future = self._manager.send(message_of(request), node_id)
         except errors.KafkaError as error:  # a broker that metadata do not know any more, or a login that failed
@@ -401,7 +401,7 @@ class Client:
         future.add_errback(lambda error: _miss(asked, error))
         return asked
 
-    def _take(self, asked: Asked, response: Any) -> None:
+    def _take(self, asked: TransactionExchange, response: Any) -> None:
         """Takes an answer; the broker that coordinates may be unknown so far."""
         from shmaccum.sender.sinks.kafka.library.transaction_messages import answer_of, coordinator_in
 
@@ -412,7 +412,7 @@ class Client:
         asked.is_answered = True
 
 
-def _miss(asked: Asked, error: Exception) -> None:
+def _miss(asked: TransactionExchange, error: Exception) -> None:
     asked.error_code, asked.message = error_code(error), describe(error)
     asked.is_unsent = isinstance(error, errors.NodeNotReadyError)
     asked.is_answered = True

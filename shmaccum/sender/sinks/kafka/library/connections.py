@@ -14,8 +14,8 @@ from kafka import errors
 from kafka.net.manager import KafkaConnectionManager
 
 from shmaccum.sender.sinks.kafka.library.lookup import Lookup
-from shmaccum.sender.sinks.kafka.library.metadata import Cluster
-from shmaccum.sender.sinks.kafka.library.transport import FrameTransport, Timer, TlsTransport
+from shmaccum.sender.sinks.kafka.library.metadata import TopicErrorMetadata
+from shmaccum.sender.sinks.kafka.library.transport import FrameTransport, RequestTimer, TlsFrameTransport
 from shmaccum.sender.sinks.kafka.produce import PlainAnswer
 from shmaccum.sender.sinks.kafka.traffic import Traffic
 
@@ -31,7 +31,7 @@ CUT_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """The connection ended during a handshake, which proves nothing."""
 
 
-class Throttle:
+class ConnectionThrottle:
     """Pauses a connection for the time that an answer says, but for a minute at most.
 
     The field can hold 24 days. The library ends such a pause when the connection has been idle for too long; fresh
@@ -59,7 +59,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         self._traffic = traffic
         # Brokers whose answer to the newest ApiVersions could not be read: they get an old one next time.
         self._misunderstood: set[tuple[str, int]] = set()
-        self.cluster = Cluster(**configs)
+        self.cluster = TopicErrorMetadata(**configs)
         self.cluster.attach(self)
 
     def connection(self, node_id: Any) -> Any:
@@ -74,7 +74,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         sock = await self._open_socket(node.host, node.port, timeout_at)
         if self.ssl_enabled:
             settings = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
-            transport = TlsTransport(self._net, sock, host=node.host, **settings)
+            transport = TlsFrameTransport(self._net, sock, host=node.host, **settings)
         else:
             transport = FrameTransport(self._net, sock, host=node.host)
         transport.traffic = self._traffic.node(node.node_id)
@@ -129,13 +129,13 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         Each broker tells its own versions; the library would keep those of the bootstrap, through upgrades too.
         """
         conn.broker_version_data = None
-        conn._maybe_throttle = Throttle(conn)  # noqa: SLF001
+        conn._maybe_throttle = ConnectionThrottle(conn)  # noqa: SLF001
         if (node.host, node.port) in self._misunderstood:
             conn._api_versions_idx = VERSION_OF_VERSIONS_PLAIN  # noqa: SLF001
         await super()._connect(node, conn, reset_backoff_on_connect=False, timeout_at=timeout_at)
         self._auth_failures.pop(node.node_id, None)
         if conn.connected:
-            conn.transport.timer = Timer(self._net, conn, self.config["request_timeout_ms"] / 1000)
+            conn.transport.timer = RequestTimer(self._net, conn, self.config["request_timeout_ms"] / 1000)
             self._traffic.node(node.node_id).logins += self.ssl_enabled or conn.sasl_enabled
             if reset_backoff_on_connect:
                 self.reset_backoff(node.node_id)

@@ -2,8 +2,8 @@
 """Frames of a connection to a broker: requests of the library as they are, and Produce requests as they lie.
 
 A Produce request is one object from its first byte to its answer. Its buffers are the arena's: it lets go of them when
-its last byte was taken or its connection is closed; only then an `Outcome` tells of it. As long as none of its bytes is
-taken, its owner may replace or withdraw it.
+its last byte was taken or its connection is closed; only then a `ResponseOutcome` reports it. As long as none of its
+bytes is taken, its owner may replace or withdraw it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shmaccum.sender.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer
 from shmaccum.sender.sinks.kafka.traffic import NodeTraffic
 
 
-class Outcome(NamedTuple):
+class ResponseOutcome(NamedTuple):
     """How a request ended. Its buffers are not used any more."""
 
     tag: Any
@@ -126,7 +126,7 @@ class Sent(ProduceFrame):
 
     def __init__(
         self,
-        outcomes: list[Outcome],
+        outcomes: list[ResponseOutcome],
         tag: Any,
         request: ProduceRequest,
         correlation_id: int,
@@ -190,7 +190,7 @@ class Sent(ProduceFrame):
 
     def _tell(self, answer: ProduceAnswer | PlainAnswer | None, code: int, message: str) -> None:
         latency_ms = (clock.monotonic() - self.begun_s) * 1000
-        self._outcomes.append(Outcome(self.tag, answer, code, message, latency_ms))
+        self._outcomes.append(ResponseOutcome(self.tag, answer, code, message, latency_ms))
 
     def __repr__(self) -> str:
         return repr(self._request)

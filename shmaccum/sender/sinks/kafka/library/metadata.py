@@ -12,7 +12,7 @@ from kafka.util import ensure_valid_topic_name
 from shmaccum.common import clock
 
 
-class Cluster(ClusterMetadata):  # type: ignore[misc]
+class TopicErrorMetadata(ClusterMetadata):  # type: ignore[misc]
     """Cluster metadata that remembers what was wrong with a topic."""
 
     def __init__(self, **configs: Any) -> None:

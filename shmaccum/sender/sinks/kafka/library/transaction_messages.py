@@ -24,7 +24,6 @@ from shmaccum.sender.sinks.kafka.transaction.requests import (
     NO_PRODUCER,
     AddOffsets,
     AddPartitions,
-    Answer,
     AskVersion,
     CommitOffsets,
     EndTransaction,
@@ -32,6 +31,7 @@ from shmaccum.sender.sinks.kafka.transaction.requests import (
     FindCoordinator,
     InitProducerId,
     Request,
+    TransactionResponse,
 )
 
 FEATURE = "transaction.version"
@@ -153,29 +153,31 @@ def message_of(request: Request | FetchOffsets) -> Any:
 # --- answers
 
 
-def answer_of(request: Request | FetchOffsets, response: Any) -> Answer:
+def answer_of(request: Request | FetchOffsets, response: Any) -> TransactionResponse:
     """The answer in a broker's message."""
     if isinstance(request, FindCoordinator):
         found = coordinator_in(response)
-        return Answer(found.error_code, found.error_message or "", node_id=found.node_id)
+        return TransactionResponse(found.error_code, found.error_message or "", node_id=found.node_id)
     if isinstance(request, AskVersion):
         # Without the feature, the version is 1: the broker has transactions as it always had.
         features = response.finalized_features or ()
         version = next((max(feature.max_version_level, 1) for feature in features if feature.name == FEATURE), 1)
-        return Answer(response.error_code, version=version)
+        return TransactionResponse(response.error_code, version=version)
     if isinstance(request, (InitProducerId, EndTransaction)):
         names = {"producer_id": response.producer_id, "producer_epoch": response.producer_epoch}
-        return Answer(response.error_code, **{name: given for name, given in names.items() if given is not None})
+        return TransactionResponse(
+            response.error_code, **{name: given for name, given in names.items() if given is not None}
+        )
     if isinstance(request, AddPartitions):
-        return Answer(error_codes=_partition_errors(response.results_by_topic_v3_and_below))
+        return TransactionResponse(error_codes=_partition_errors(response.results_by_topic_v3_and_below))
     if isinstance(request, CommitOffsets):
         codes = [
             (TopicPartition(topic.name, partition.partition_index), partition.error_code)
             for topic in response.topics
             for partition in topic.partitions
         ]
-        return Answer(error_codes=dict(codes))
-    return _offsets_in(response) if isinstance(request, FetchOffsets) else Answer(response.error_code)
+        return TransactionResponse(error_codes=dict(codes))
+    return _offsets_in(response) if isinstance(request, FetchOffsets) else TransactionResponse(response.error_code)
 
 
 def coordinator_in(response: Any) -> Any:
@@ -191,7 +193,7 @@ def _partition_errors(topics: Iterable[Any]) -> dict[TopicPartition, int]:
     }
 
 
-def _offsets_in(response: Any) -> Answer:
+def _offsets_in(response: Any) -> TransactionResponse:
     group = response.groups[0] if response.groups else response
     partitions = [
         (TopicPartition(topic.name, partition.partition_index), partition)
@@ -204,4 +206,4 @@ def _offsets_in(response: Any) -> Answer:
         for place, partition in partitions
         if partition.committed_offset >= 0
     }
-    return Answer(group.error_code or failed, offsets=offsets)
+    return TransactionResponse(group.error_code or failed, offsets=offsets)

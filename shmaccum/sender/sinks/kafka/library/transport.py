@@ -26,7 +26,7 @@ RECEIVE_SIZE = 64 * 1024
 FRAME_HEAD_SIZE = 4
 
 
-class Timer:
+class RequestTimer:
     """Closes a connection whose oldest Produce request has waited too long for its answer, or to be written."""
 
     def __init__(self, net: Any, conn: Any, timeout_s: float) -> None:
@@ -61,7 +61,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
     """Writes frames, whole or in parts, without copying; counts bytes."""
 
     traffic: NodeTraffic
-    timer: Timer
+    timer: RequestTimer
     _writing: bool
     _dropped: Sequence[Frame | Sent] = ()
 
@@ -232,7 +232,7 @@ def _is_between_frames(parser: Any) -> bool:
     return not parser._receiving and parser._header.tell() == 0  # noqa: SLF001 - the library has no other way to ask
 
 
-class TlsTransport(FrameTransport, KafkaSSLTransport):  # type: ignore[misc]
+class TlsFrameTransport(FrameTransport, KafkaSSLTransport):  # type: ignore[misc]
     """The same over TLS: gathering a record, and encrypting it, copies."""
 
     def _send_some(self, frame: Frame | Sent) -> int:

@@ -21,32 +21,32 @@ from shmaccum.sender.sinks.kafka.errors import NETWORK_EXCEPTION
 from shmaccum.sender.sinks.kafka.transaction.fates import RETRIABLE, sentence
 from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, TransactionProtocol
 from shmaccum.sender.sinks.kafka.transaction.requests import (
-    Answer,
-    Coordinator,
+    CoordinatorKey,
     CoordinatorKind,
     FetchOffsets,
     FindCoordinator,
     Request,
+    TransactionResponse,
 )
 
 
-class Asked(Protocol):
+class PendingRequest(Protocol):
     """A request on its way."""
 
-    answer: Answer | None
+    answer: TransactionResponse | None
     error_code: int
     message: str
     is_answered: bool
     is_unsent: bool
 
 
-class Asking(Protocol):
+class TransactionClient(Protocol):
     """The part of a client that a driver needs."""
 
     @property
     def is_bootstrapped(self) -> bool: ...
 
-    def ask(self, node_id: int | None, request: Request | FetchOffsets) -> Asked: ...
+    def ask(self, node_id: int | None, request: Request | FetchOffsets) -> PendingRequest: ...
 
 
 @final
@@ -61,14 +61,14 @@ class GroupOffsets:
     """
 
     def __init__(
-        self, client: Asking, group: str, pause_s: float, now_s: Callable[[], float] = clock.monotonic
+        self, client: TransactionClient, group: str, pause_s: float, now_s: Callable[[], float] = clock.monotonic
     ) -> None:
         self._client = client
         self._group = group
         self._pause_s = pause_s
         self._now_s = now_s
         self._node_id: int | None = None
-        self._asked: Asked | None = None
+        self._asked: PendingRequest | None = None
         self._not_before_s = float("-inf")
 
     def look(self) -> Mapping[TopicPartition, OffsetToCommit] | None:
@@ -87,12 +87,12 @@ class GroupOffsets:
 
     def _ask(self) -> None:
         if self._client.is_bootstrapped and self._now_s() >= self._not_before_s:
-            finding = FindCoordinator(Coordinator(CoordinatorKind.GROUP, self._group))
+            finding = FindCoordinator(CoordinatorKey(CoordinatorKind.GROUP, self._group))
             self._asked = self._client.ask(
                 self._node_id, finding if self._node_id is None else FetchOffsets(self._group)
             )
 
-    def _take(self, asked: Asked) -> Mapping[TopicPartition, OffsetToCommit] | None:
+    def _take(self, asked: PendingRequest) -> Mapping[TopicPartition, OffsetToCommit] | None:
         answer = asked.answer
         code = asked.error_code if answer is None else answer.error_code
         if answer is None or code:
@@ -121,7 +121,7 @@ class TransactionDriver:
 
     def __init__(
         self,
-        client: Asking,
+        client: TransactionClient,
         protocol: TransactionProtocol,
         keep: Callable[[Standing], object] = lambda _: None,
         now_s: Callable[[], float] = clock.monotonic,
@@ -131,7 +131,7 @@ class TransactionDriver:
         self._keep_standing = keep
         self._now_s = now_s
         self._kept = protocol.standing
-        self._asked: Asked | None = None
+        self._asked: PendingRequest | None = None
 
     @property
     def rest_s(self) -> float:
@@ -156,7 +156,7 @@ class TransactionDriver:
         if found is not None:
             self._asked = self._ask(*found)
 
-    def _ask(self, node_id: int | None, request: Request) -> Asked:
+    def _ask(self, node_id: int | None, request: Request) -> PendingRequest:
         """Begins a request. One that the client raises over goes again later, as if it had no answer."""
         try:
             return self._client.ask(node_id, request)

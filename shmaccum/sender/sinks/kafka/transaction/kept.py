@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shmaccum.arena.results import FENCED_STANDING, LOST_STANDING
-from shmaccum.sender.sinks.kafka.transaction.protocol import Outcome, Standing, State
+from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionOutcome
 
 NUMBER_MASK = (1 << 30) - 1
 NUMBER_SHIFT = 32
@@ -82,9 +82,9 @@ def unpack(word: int, producer_id: int, producer_epoch: int, newest: int) -> Kep
     number = word >> NUMBER_SHIFT & NUMBER_MASK
     outcome = word >> OUTCOME_SHIFT & OUTCOME_MASK
     epoch = word >> EPOCH_SHIFT & EPOCH_MASK
-    standing = Standing(outcome=Outcome(outcome) if outcome else None)
+    standing = Standing(outcome=TransactionOutcome(outcome) if outcome else None)
     if word & LOST_STANDING or word & STATE_MASK not in STATES:
-        return Kept(standing._replace(outcome=Outcome.UNKNOWN), newest & NUMBER_MASK)
+        return Kept(standing._replace(outcome=TransactionOutcome.UNKNOWN), newest & NUMBER_MASK)
     is_fenced = bool(word & FENCED_STANDING)
     if word & STATE_MASK == State.NEW or ((producer_id < 0 or epoch < producer_epoch) and not is_fenced):
         return Kept(standing, number)

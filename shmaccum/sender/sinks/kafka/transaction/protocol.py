@@ -80,16 +80,16 @@ from shmaccum.sender.sinks.kafka.transaction.requests import (
     NO_PRODUCER,
     AddOffsets,
     AddPartitions,
-    Answer,
     AskVersion,
     CommitOffsets,
-    Coordinator,
+    CoordinatorKey,
     CoordinatorKind,
     EndTransaction,
     FindCoordinator,
     InitProducerId,
-    Producer,
     Request,
+    TransactionalProducer,
+    TransactionResponse,
 )
 
 IMPLICIT = 2
@@ -113,7 +113,7 @@ class State(enum.IntEnum):
     FAILED = 6
 
 
-class Outcome(enum.IntEnum):
+class TransactionOutcome(enum.IntEnum):
     """How a transaction ended; the numbers may be kept."""
 
     COMMITTED = 1
@@ -121,7 +121,7 @@ class Outcome(enum.IntEnum):
     UNKNOWN = 3
 
 
-class Failure(NamedTuple):
+class TransactionFailure(NamedTuple):
     """The reason of ABORT_ONLY or FAILED."""
 
     fate: Fate
@@ -151,7 +151,7 @@ class Standing(NamedTuple):
     """The coordinator has them."""
     groups: frozenset[str] = frozenset()
     """The coordinator has them."""
-    outcome: Outcome | None = None
+    outcome: TransactionOutcome | None = None
     """How the last transaction ended; None before the first one, and while one is open."""
 
 
@@ -180,11 +180,11 @@ class TransactionProtocol:
     ) -> None:
         self.transactional_id = transactional_id
         self.standing = standing
-        self.failure: Failure | None = None
+        self.failure: TransactionFailure | None = None
         self._timeout_ms = timeout_ms
         self._backoff_s = retry_backoff_ms / 1000
-        self._coordinator = Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
-        self._nodes: dict[Coordinator, int] = {}
+        self._coordinator = CoordinatorKey(CoordinatorKind.TRANSACTION, transactional_id)
+        self._nodes: dict[CoordinatorKey, int] = {}
         self._version: int | None = None
         self._is_wanted = standing.state is not State.NEW
         self._new_partitions: set[TopicPartition] = set()
@@ -205,12 +205,12 @@ class TransactionProtocol:
     # --- facts
 
     @property
-    def producer(self) -> Producer:
+    def producer(self) -> TransactionalProducer:
         """The names of the producer."""
-        return Producer(self.transactional_id, self.standing.producer_id, self.standing.producer_epoch)
+        return TransactionalProducer(self.transactional_id, self.standing.producer_id, self.standing.producer_epoch)
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> TransactionOutcome | None:
         """How the last transaction ended; None before the first one, and while one is open."""
         return self.standing.outcome
 
@@ -309,7 +309,7 @@ class TransactionProtocol:
             message: for people.
         """
         if self.standing.state in {State.OPEN, State.ABORT_ONLY}:
-            self._fail(Failure(fate_of_batch(error_code), error_code, message))
+            self._fail(TransactionFailure(fate_of_batch(error_code), error_code, message))
 
     def commit(self) -> None:
         """Commits: every batch is acked. The offsets that were added go first.
@@ -345,7 +345,9 @@ class TransactionProtocol:
     def _maybe_end(self) -> None:
         """A transaction of which no broker knows ends here."""
         if not self.standing.is_known and not self._offsets:
-            self._ended(Outcome.COMMITTED if self.standing.state is State.COMMITTING else Outcome.ABORTED)
+            self._ended(
+                TransactionOutcome.COMMITTED if self.standing.state is State.COMMITTING else TransactionOutcome.ABORTED
+            )
 
     # --- requests
 
@@ -388,14 +390,14 @@ class TransactionProtocol:
         offsets = tuple(sorted(self._offsets[member].items()))
         return CommitOffsets(self.producer, member, offsets, self.standing.version)
 
-    def _coordinator_of(self, request: Request) -> Coordinator | None:
+    def _coordinator_of(self, request: Request) -> CoordinatorKey | None:
         if isinstance(request, CommitOffsets):
-            return Coordinator(CoordinatorKind.GROUP, request.member.group)
+            return CoordinatorKey(CoordinatorKind.GROUP, request.member.group)
         return None if isinstance(request, FindCoordinator) else self._coordinator
 
     # --- answers
 
-    def answered(self, answer: Answer, now_s: float) -> None:
+    def answered(self, answer: TransactionResponse, now_s: float) -> None:
         """Takes the answer to the request in flight."""
         request = self._take_asked()
         codes = _codes(request, answer)
@@ -414,7 +416,7 @@ class TransactionProtocol:
                 request, worst, now_s, is_lost=found is Fate.FIND, is_unchanged=worst == CONCURRENT_TRANSACTIONS
             )
         else:
-            self._refused(request, Failure(found, worst, sentence(worst, answer.message)))
+            self._refused(request, TransactionFailure(found, worst, sentence(worst, answer.message)))
 
     def missed(self, error_code: int, message: str, now_s: float, *, is_unsent: bool = False) -> None:
         """Tells that the request in flight has no answer.
@@ -426,7 +428,7 @@ class TransactionProtocol:
         """
         request = self._take_asked()
         if error_code == UNSUPPORTED_VERSION:
-            self._refused(request, Failure(Fate.FATAL, error_code, message))
+            self._refused(request, TransactionFailure(Fate.FATAL, error_code, message))
         else:
             self._again(request, error_code, now_s, is_lost=True, is_unchanged=is_unsent)
 
@@ -457,7 +459,7 @@ class TransactionProtocol:
         self._not_before_s = now_s + pause_s
         self._miss_count = min(self._miss_count + 1, BACKOFF_FACTOR_MAX)
 
-    def _note_parts(self, request: Request, answer: Answer) -> None:
+    def _note_parts(self, request: Request, answer: TransactionResponse) -> None:
         """Offsets that were taken do not go again, also where others were not."""
         if not isinstance(request, CommitOffsets):
             return
@@ -468,7 +470,7 @@ class TransactionProtocol:
         if not pending:
             self._offsets.pop(request.member, None)
 
-    def _done(self, request: Request, answer: Answer) -> None:
+    def _done(self, request: Request, answer: TransactionResponse) -> None:
         if isinstance(request, FindCoordinator):
             self._nodes[request.coordinator] = answer.node_id
         elif isinstance(request, AskVersion):
@@ -482,20 +484,20 @@ class TransactionProtocol:
             self._change(is_confirmed=True, groups=self.standing.groups | {request.group})
         elif isinstance(request, EndTransaction):
             self._take_epoch(answer)
-            self._ended(Outcome.COMMITTED if request.is_commit else Outcome.ABORTED)
+            self._ended(TransactionOutcome.COMMITTED if request.is_commit else TransactionOutcome.ABORTED)
 
-    def _initialized(self, answer: Answer) -> None:
+    def _initialized(self, answer: TransactionResponse) -> None:
         self.failure = None
         self.standing = Standing(answer.producer_id, answer.producer_epoch, State.READY, outcome=self.outcome)
 
-    def _take_epoch(self, answer: Answer) -> None:
+    def _take_epoch(self, answer: TransactionResponse) -> None:
         """From version 2 on the end answers with the names of the next transaction."""
         if answer.producer_id >= 0 and answer.producer_epoch >= 0:
             self._change(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
         elif self.is_implicit:
             self._change(needs_epoch=True)
 
-    def _ended(self, outcome: Outcome) -> None:
+    def _ended(self, outcome: TransactionOutcome) -> None:
         standing = self.standing
         self.failure = None
         self._is_end_open = False
@@ -509,11 +511,11 @@ class TransactionProtocol:
 
     # --- failures
 
-    def _refused(self, request: Request, failure: Failure) -> None:
+    def _refused(self, request: Request, failure: TransactionFailure) -> None:
         """A request failed for good, and with it the transaction, or the producer."""
         is_mapping_lost = failure.error_code in {UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_ID_MAPPING}
         if isinstance(request, EndTransaction) and self._is_empty and failure.error_code == INVALID_TXN_STATE:
-            self._ended(Outcome.COMMITTED if request.is_commit else Outcome.ABORTED)
+            self._ended(TransactionOutcome.COMMITTED if request.is_commit else TransactionOutcome.ABORTED)
         elif failure.fate in {Fate.FENCED, Fate.FATAL}:
             self._fail(failure)
         elif self.standing.state in {State.NEW, State.READY}:
@@ -531,7 +533,7 @@ class TransactionProtocol:
         """True when the coordinator has confirmed nothing of the transaction: its end may find nothing to end."""
         return not self.is_implicit and not self.standing.is_confirmed
 
-    def _end_refused(self, request: EndTransaction, failure: Failure, *, is_mapping_lost: bool) -> None:
+    def _end_refused(self, request: EndTransaction, failure: TransactionFailure, *, is_mapping_lost: bool) -> None:
         """A commit that may have arrived before is never taken for an abort."""
         if request.is_commit and self._is_end_open:
             self._fail(failure._replace(fate=Fate.FATAL))
@@ -540,11 +542,11 @@ class TransactionProtocol:
             self._fail(failure)
         elif is_mapping_lost:
             self._change(needs_epoch=True)
-            self._ended(Outcome.ABORTED)
+            self._ended(TransactionOutcome.ABORTED)
         else:
             self._fail(failure._replace(fate=Fate.FATAL))
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail(self, failure: TransactionFailure) -> None:
         if failure.fate in {Fate.FENCED, Fate.FATAL}:
             self._fail_for_good(failure)
             return
@@ -558,13 +560,13 @@ class TransactionProtocol:
         self._new_partitions.clear()
         self._offsets.clear()
 
-    def _fail_for_good(self, failure: Failure) -> None:
+    def _fail_for_good(self, failure: TransactionFailure) -> None:
         """A transaction that was open is never committed now, unless its commit may have arrived."""
         state, outcome = self.standing.state, self.outcome
         if state is State.COMMITTING and self._is_end_open:
-            outcome = Outcome.UNKNOWN
+            outcome = TransactionOutcome.UNKNOWN
         elif state not in {State.NEW, State.READY}:
-            outcome = Outcome.ABORTED
+            outcome = TransactionOutcome.ABORTED
         self._change(state=State.FAILED, outcome=outcome)
         self.failure = failure
 
@@ -572,7 +574,7 @@ class TransactionProtocol:
         self.standing = self.standing._replace(**changed)  # type: ignore[arg-type]
 
 
-def _codes(request: Request, answer: Answer) -> list[int]:
+def _codes(request: Request, answer: TransactionResponse) -> list[int]:
     """All error codes of an answer. A partition that the broker left out goes again."""
     codes = [answer.error_code or _nonsense(request, answer)]
     if answer.error_code == 0 and isinstance(request, (AddPartitions, CommitOffsets)):
@@ -581,7 +583,7 @@ def _codes(request: Request, answer: Answer) -> list[int]:
     return codes
 
 
-def _nonsense(request: Request, answer: Answer) -> int:
+def _nonsense(request: Request, answer: TransactionResponse) -> int:
     """The error of an answer that tells of success and names nobody; 0 of any other."""
     if isinstance(request, FindCoordinator) and answer.node_id < 0:
         return COORDINATOR_NOT_AVAILABLE

@@ -25,14 +25,14 @@ class CoordinatorKind(enum.IntEnum):
     TRANSACTION = 1
 
 
-class Coordinator(NamedTuple):
+class CoordinatorKey(NamedTuple):
     """A coordinator: its kind, and the group or the transactional id that it coordinates."""
 
     kind: CoordinatorKind
     key: str
 
 
-class Producer(NamedTuple):
+class TransactionalProducer(NamedTuple):
     """The three names of a transactional producer."""
 
     transactional_id: str
@@ -46,7 +46,7 @@ class Producer(NamedTuple):
 class FindCoordinator(NamedTuple):
     """Any broker: which broker coordinates?"""
 
-    coordinator: Coordinator
+    coordinator: CoordinatorKey
 
 
 class AskVersion(NamedTuple):
@@ -59,28 +59,28 @@ class InitProducerId(NamedTuple):
     A transaction that is open is aborted by it.
     """
 
-    producer: Producer
+    producer: TransactionalProducer
     timeout_ms: int
 
 
 class AddPartitions(NamedTuple):
     """The transaction coordinator: these partitions will have records of the transaction."""
 
-    producer: Producer
+    producer: TransactionalProducer
     places: tuple[TopicPartition, ...]
 
 
 class AddOffsets(NamedTuple):
     """The transaction coordinator: this group will have offsets of the transaction."""
 
-    producer: Producer
+    producer: TransactionalProducer
     group: str
 
 
 class CommitOffsets(NamedTuple):
     """The coordinator of the group: offsets that count when the transaction is committed."""
 
-    producer: Producer
+    producer: TransactionalProducer
     member: GroupMember
     offsets: tuple[tuple[TopicPartition, OffsetToCommit], ...]
     version: int
@@ -90,7 +90,7 @@ class CommitOffsets(NamedTuple):
 class EndTransaction(NamedTuple):
     """The transaction coordinator: commit, or abort."""
 
-    producer: Producer
+    producer: TransactionalProducer
     is_commit: bool
     version: int
     """The transaction.version. From 2 on the answer has a new epoch, and at times a new producer id."""
@@ -111,7 +111,7 @@ Request: TypeAlias = (
 
 
 @dataclass(frozen=True)
-class Answer:
+class TransactionResponse:
     """A broker's answer to one request; a field that the request does not have keeps its default."""
 
     error_code: int = 0
