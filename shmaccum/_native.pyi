@@ -291,6 +291,10 @@ class NativeProducer:
 
 # The produce() of shmaccum.compat.confluent.
 class ConfluentProducer:
+    @property
+    def _chain_count(self) -> int: ...
+    @property
+    def _has_late(self) -> bool: ...
     def _call(
         self,
         records: Iterator[Any],
@@ -305,7 +309,7 @@ class ConfluentProducer:
     def _produce_through(
         self, producer: NativeProducer | None, on_delivery: Callable[..., object] | None, /
     ) -> None: ...
-    def _take_told(self, target: list[Any], /) -> bool: ...
+    def _take_told(self, target: list[Any], /) -> None: ...
     def produce(
         self,
         topic: str,

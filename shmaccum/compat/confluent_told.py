@@ -7,8 +7,9 @@
                 (confluent_type.c)               look()      call()
 
 Nothing is looked up for a record while its batch has no result. `ToldRecords.look` walks the results that came since
-the last look, and `ToldRecords.call` makes the messages of a batch's records one by one. So few objects are alive at a
-time, and an exception of a callback leaves the others to the next call.
+the last look. New records stay in the chain until a result has come. `ToldRecords.call` makes the messages of a batch's
+records one by one. So few objects are alive at a time, and an exception of a callback leaves the others to the next
+call.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class ToldRecords:
     @property
     def pending_count(self) -> int:
         """The number of records without a result."""
-        return len(self._new) + sum(len(records) for records in listed(self._batches.values()))
+        new_count = self._source._chain_count + len(self._new)
+        return new_count + sum(len(records) for records in listed(self._batches.values()))
 
     @property
     def due_count(self) -> int:
@@ -101,7 +103,8 @@ class ToldRecords:
     def join(self, record: Record) -> None:
         """Adds a record that Python sent. The next look asks for the result of one that names no batch."""
         self._new.append(record)
-        self._has_late |= record[BATCH] is None
+        if record[BATCH] is None:
+            self._has_late = True
 
     def refuse(self, record: Record, partition: int, error: KafkaError, timestamp_ms: int) -> None:
         """Adds a record that did not go into the arena."""
@@ -111,23 +114,23 @@ class ToldRecords:
 
     def look(self) -> bool:
         """Finds the records whose results came since the last look; True if a callback is due."""
-        if self._looker.acquire(blocking=False):
-            try:
-                self._look()
-            except ArenaClosedError:  # by another thread
-                pass
-            finally:
-                self._looker.release()
+        try:
+            tail = self._tracker.result_count
+            is_quiet = self._is_whole and tail == self._tail and not (self._has_late or self._source._has_late)
+            if not is_quiet and self._looker.acquire(blocking=False):
+                try:
+                    self._look()
+                finally:
+                    self._looker.release()
+        except ArenaClosedError:  # by another thread
+            pass
         return bool(self._refused or self._due)
 
     def _look(self) -> None:
         tail, was_whole = self._tracker.result_count, self._is_whole
         self._is_whole = False  # an exception in the middle: the next look asks for each result
         self.look_count += 1
-        self._has_late |= self._source._take_told(self._new)
-        if tail == self._tail and was_whole and not self._has_late:
-            self._is_whole = True
-            return
+        self._source._take_told(self._new)
         self._has_late = False
         late = self._add_new()
         for batch in late if self._walk(tail) and was_whole else list(self._batches):

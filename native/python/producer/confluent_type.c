@@ -19,13 +19,18 @@
 #include "python/common/errors.h"
 #include "python/producer/future_type.h"
 
+#include <stddef.h>
+#include <structmember.h>
+
 struct confluent_object {
     PyObject ob_base;
     const struct module_state *state; /* NULL: it had no producer yet */
     struct producer_object *producer; /* NULL: it has none */
     PyObject *on_delivery;            /* of records that have no callback of their own, or NULL */
     PyObject *chain;                  /* the newest record with a callback, or NULL; the last one's next is None */
+    Py_ssize_t chain_count;           /* of its records */
     uint64_t take_count;              /* how often the chain was taken */
+    bool has_late;                    /* a record of the chain is late */
 };
 
 enum { INDEX, FUTURE, TOLD, NAME, DATA, DATA_KEY, DATA_HEADERS, BATCH, NEXT, ITEM_COUNT };
@@ -68,41 +73,43 @@ static void record_join(struct confluent_object *self, PyObject *record, uint64_
     if (LIKELY(batch != NULL && self->take_count == take_count)) {
         Py_SETREF(items[INDEX], Py_NewRef(index));
         Py_SETREF(items[BATCH], Py_NewRef(batch));
+    } else {
+        self->has_late = true;
     }
     if (self->chain != NULL) {
         Py_SETREF(items[NEXT], self->chain);
     }
     self->chain = Py_NewRef(record);
+    self->chain_count++;
     ALONE_END();
     Py_XDECREF(batch);
     Py_XDECREF(index);
     PyErr_Clear();
 }
 
-/* Moves the records of the chain to the end of a list. True if one of them is late. An exception leaves the chain as it
- * is. */
+/* Moves the records of the chain to the end of a list. An exception leaves the chain as it is. */
 static PyObject *confluent_take_told(PyObject *object, PyObject *target)
 {
     struct confluent_object *self = confluent_of(object);
     PyObject *all = PyList_New(0);
     bool is_taken = all != NULL;
-    bool is_late = false;
     for (PyObject *record = self->chain; is_taken && record != NULL && record != Py_None;
          record = PyTuple_GET_ITEM(record, NEXT)) {
         is_taken = PyList_Append(all, record) == 0;
-        is_late |= PyTuple_GET_ITEM(record, BATCH) == Py_None;
     }
     Py_ssize_t end = is_taken ? PyList_Size(target) : -1;
     is_taken = end >= 0 && PyList_SetSlice(target, end, end, all) == 0;
     if (is_taken) {
         self->take_count++;
+        self->chain_count = 0;
+        self->has_late = false;
         Py_CLEAR(self->chain);
     }
     for (Py_ssize_t i = 0; is_taken && i < PyList_GET_SIZE(all); i++) {
         Py_SETREF(items_of(PyList_GET_ITEM(all, i))[NEXT], Py_NewRef(Py_None));
     }
     Py_XDECREF(all);
-    return is_taken ? PyBool_FromLong(is_late) : NULL;
+    return is_taken ? Py_NewRef(Py_None) : NULL;
 }
 
 /* ---- produce ---- */
@@ -334,12 +341,20 @@ static PyMethodDef confluent_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef confluent_members[] = {
+    {"_chain_count", T_PYSSIZET, offsetof(struct confluent_object, chain_count), READONLY,
+     "The number of records that _take_told() would move."},
+    {"_has_late", T_BOOL, offsetof(struct confluent_object, has_late), READONLY, "True if one of them is late."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyType_Slot confluent_slots[] = {
     {Py_tp_doc, "The produce() of shmaccum.compat.confluent."},
     {Py_tp_dealloc, confluent_dealloc},
     {Py_tp_traverse, confluent_traverse},
     {Py_tp_clear, confluent_clear},
     {Py_tp_methods, confluent_methods},
+    {Py_tp_members, confluent_members},
     {0, NULL},
 };
 

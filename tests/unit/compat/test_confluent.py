@@ -459,6 +459,20 @@ def test_parts_of_a_batch_are_told_in_the_order_of_the_records(unkept: dict[str,
     assert [error and error.code() for error in heard.errors] == [None, None, KafkaError.INVALID_RECORD, None, None]
 
 
+def test_a_poll_without_news_moves_no_record(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard = Heard()
+    producer = Producer(dotted(unkept))
+    with Taken(unsent) as taken:
+        for count in (1, 2):
+            producer.produce(TOPIC, b"v", on_delivery=heard)
+            assert (producer.poll(0), producer._chain_count, producer._told.pending_count) == (0, count, count)
+        taken.end()
+        assert producer._told.pending_count == 2  # no look has found the results
+        assert (producer.poll(0), producer._chain_count, len(producer)) == (2, 0, 0)
+        producer.close()
+    assert len(heard.messages) == 2
+
+
 def test_results_that_were_overwritten_are_told_as_lost(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     producer = Producer(dotted(unkept))
