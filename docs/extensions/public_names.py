@@ -62,8 +62,15 @@ def _in_order() -> list[str]:
     return sorted(shmaccum.__all__, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
+def exception_tree(error: type[Exception], indent: str = "") -> list[str]:
+    """A nested list: an exception, and below it the public ones that derive from it."""
+    derived = [one for one in error.__subclasses__() if one.__name__ in shmaccum.__all__]
+    below = (line for one in derived for line in exception_tree(one, f"{indent}  "))
+    return [f"{indent}- :class:`shmaccum.{error.__name__}`", "", *below]
+
+
 class PublicNames(SphinxDirective):
-    """``.. public-names:: exceptions``: all public names of that kind."""
+    """``.. public-names:: exceptions``: all public names of that kind, of exceptions also the tree."""
 
     required_arguments = 1
     option_spec: ClassVar[dict[str, Any]] = {}
@@ -73,6 +80,8 @@ class PublicNames(SphinxDirective):
         if kind not in KINDS:
             raise self.error(f"public-names takes one of {', '.join(KINDS)}, got {kind!r}")
         lines = [line for name in _in_order() if kind_of(name) == kind for line in _lines(name)]
+        if kind == "exceptions":
+            lines = [*exception_tree(shmaccum.ShmaccumError), *lines]
         container = nodes.container()
         nested_parse_with_titles(self.state, StringList(lines, self.get_source_info()[0]), container)
         return container.children

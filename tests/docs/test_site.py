@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,14 @@ def test_a_class_hides_the_members_that_other_modules_use(described: set[str]) -
     assert not {"tracker", "send_serialized", "refuse_sends"} & members(described, "Producer")
     assert not {"tracker", "slot_index"} & members(described, "DeliveryFuture")
     assert "count" not in members(described, "RecordMetadata")
+
+
+def test_the_tree_has_every_public_exception_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "extensions"))
+    extension = importlib.import_module("public_names")
+    entries = [line.strip() for line in extension.exception_tree(shmaccum.ShmaccumError) if line]
+    public = [name for name in shmaccum.__all__ if extension.kind_of(name) == "exceptions"]
+    assert sorted(entries) == sorted(f"- :class:`shmaccum.{name}`" for name in public)
 
 
 def members(described: set[str], name: str) -> set[str]:
