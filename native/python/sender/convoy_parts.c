@@ -2,32 +2,11 @@
 #include "python/sender/convoy_parts.h"
 
 #include "base/clock.h"
+#include "python/sender/part.h"
 
 enum { LANE_FIELDS = 14 };
 
 /* ---- the parts ---- */
-
-static bool number_take(PyObject *tuple, Py_ssize_t index, int64_t min, int64_t max, int64_t *value)
-{
-    *value = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, index));
-    if (*value == -1 && PyErr_Occurred() != NULL) {
-        return false;
-    }
-    if (*value < min || *value > max) {
-        PyErr_Format(PyExc_ValueError, "field %zd of a convoy is %lld", index, (long long)*value);
-        return false;
-    }
-    return true;
-}
-
-static bool is_tuple_of(PyObject *object, Py_ssize_t size)
-{
-    bool is_right = PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == size;
-    if (!is_right) {
-        PyErr_Format(PyExc_TypeError, "a part of a convoy is a tuple of %zd", size);
-    }
-    return is_right;
-}
 
 static bool text_take(PyObject *tuple, Py_ssize_t index, struct ship_text *text)
 {
@@ -40,36 +19,6 @@ static bool text_take(PyObject *tuple, Py_ssize_t index, struct ship_text *text)
     return true;
 }
 
-/* A name stays as long as its tuple. */
-static bool name_take(PyObject *tuple, Py_ssize_t index, const char **name, uint16_t *size)
-{
-    Py_ssize_t length;
-    *name = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(tuple, index), &length);
-    if (*name != NULL && length > PRODUCE_NAME_SIZE_MAX) {
-        PyErr_Format(PyExc_ValueError, "a name of %zd bytes is too long for a request", length);
-        return false;
-    }
-    *size = (uint16_t)length;
-    return *name != NULL;
-}
-
-static bool topic_take(PyObject *tuple, struct produce_topic *topic)
-{
-    PyObject *id = PyTuple_GET_ITEM(tuple, 1);
-    if (!name_take(tuple, 0, &topic->name, &topic->name_size)) {
-        return false;
-    }
-    if (id == Py_None) {
-        return true;
-    }
-    if (!PyBytes_Check(id) || PyBytes_GET_SIZE(id) != TOPIC_ID_SIZE) {
-        PyErr_SetString(PyExc_TypeError, "the id of a topic is 16 bytes");
-        return false;
-    }
-    memcpy(topic->id, PyBytes_AS_STRING(id), TOPIC_ID_SIZE);
-    return true;
-}
-
 static bool lane_fill(PyObject *tuple, struct ship_lane *lane)
 {
     int64_t partition;
@@ -77,15 +26,17 @@ static bool lane_fill(PyObject *tuple, struct ship_lane *lane)
     int64_t synced;
     int64_t epoch;
     int64_t leader_epoch;
-    if (!is_tuple_of(tuple, LANE_FIELDS) || !topic_take(tuple, &lane->topic) ||
-        !number_take(tuple, 2, 0, INT32_MAX, &partition) ||
+    if (!part_is_tuple(tuple, LANE_FIELDS) || !part_take_topic(tuple, &lane->topic) ||
+        !part_take_number(tuple, 2, 0, INT32_MAX, &partition) ||
         (lane->file = PyObject_AsFileDescriptor(PyTuple_GET_ITEM(tuple, 3))) < 0 ||
-        !number_take(tuple, 4, 0, INT64_MAX, &position) ||
-        !number_take(tuple, 5, 0, INT64_MAX, &lane->kept.offset) ||
-        !number_take(tuple, 6, 0, INT64_MAX, &lane->limit_offset) ||
-        !number_take(tuple, 7, -1, INT64_MAX, &synced) || !number_take(tuple, 8, 0, INT64_MAX, &lane->producer.id) ||
-        !number_take(tuple, 9, 0, INT16_MAX, &epoch) || !number_take(tuple, 10, -1, INT64_MAX, &lane->origin) ||
-        !number_take(tuple, 11, INT32_MIN, INT32_MAX, &leader_epoch) || !text_take(tuple, 12, &lane->name) ||
+        !part_take_number(tuple, 4, 0, INT64_MAX, &position) ||
+        !part_take_number(tuple, 5, 0, INT64_MAX, &lane->kept.offset) ||
+        !part_take_number(tuple, 6, 0, INT64_MAX, &lane->limit_offset) ||
+        !part_take_number(tuple, 7, -1, INT64_MAX, &synced) ||
+        !part_take_number(tuple, 8, 0, INT64_MAX, &lane->producer.id) ||
+        !part_take_number(tuple, 9, 0, INT16_MAX, &epoch) ||
+        !part_take_number(tuple, 10, -1, INT64_MAX, &lane->origin) ||
+        !part_take_number(tuple, 11, INT32_MIN, INT32_MAX, &leader_epoch) || !text_take(tuple, 12, &lane->name) ||
         !text_take(tuple, 13, &lane->topic_id)) {
         return false;
     }
@@ -105,12 +56,13 @@ static bool link_fill(PyObject *tuple, struct ship_convoy *convoy, struct ship_l
     uint32_t before = link == convoy->links ? 0 : (uint32_t)(link[-1].lanes - convoy->lanes) + link[-1].lane_count;
     struct broker_link *broker = &link->broker;
     int64_t number[6];
-    if (!is_tuple_of(tuple, 7) || !number_take(tuple, 0, 0, INT32_MAX, &number[0]) ||
-        !number_take(tuple, 1, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX, &number[1]) ||
-        !name_take(tuple, 2, &broker->form.client, &broker->form.client_size) ||
-        !number_take(tuple, 3, -1, 1, &number[2]) || !number_take(tuple, 4, 1, BROKER_REQUESTS_MAX, &number[3]) ||
-        !number_take(tuple, 5, 0, INT32_MAX, &number[4]) ||
-        !number_take(tuple, 6, 1, (int64_t)convoy->lane_count - before, &number[5])) {
+    if (!part_is_tuple(tuple, 7) || !part_take_number(tuple, 0, 0, INT32_MAX, &number[0]) ||
+        !part_take_number(tuple, 1, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX, &number[1]) ||
+        !part_take_name(tuple, 2, &broker->form.client, &broker->form.client_size) ||
+        !part_take_number(tuple, 3, -1, 1, &number[2]) ||
+        !part_take_number(tuple, 4, 1, BROKER_REQUESTS_MAX, &number[3]) ||
+        !part_take_number(tuple, 5, 0, INT32_MAX, &number[4]) ||
+        !part_take_number(tuple, 6, 1, (int64_t)convoy->lane_count - before, &number[5])) {
         return false;
     }
     broker->socket = (int)number[0];

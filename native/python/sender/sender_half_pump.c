@@ -21,6 +21,7 @@
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 #include "python/sender/batch_type.h"
+#include "python/sender/part.h"
 #include "sender/pump.h"
 
 struct pump_arguments {
@@ -48,74 +49,27 @@ struct call {
 
 /* ---- the plan ---- */
 
-static bool number_take(PyObject *tuple, Py_ssize_t index, int64_t min, int64_t max, int64_t *value)
-{
-    *value = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, index));
-    if (*value == -1 && PyErr_Occurred() != NULL) {
-        return false;
-    }
-    if (*value < min || *value > max) {
-        PyErr_Format(PyExc_ValueError, "field %zd of a plan is %lld", index, (long long)*value);
-        return false;
-    }
-    return true;
-}
-
-static bool is_tuple_of(PyObject *object, Py_ssize_t size)
-{
-    bool is_right = PyTuple_CheckExact(object) && (size < 0 || PyTuple_GET_SIZE(object) == size);
-    if (!is_right) {
-        PyErr_SetString(PyExc_TypeError, "a part of a plan is a tuple of another length");
-    }
-    return is_right;
-}
-
-/* A name stays as long as its tuple. */
-static bool name_take(PyObject *tuple, Py_ssize_t index, const char **name, uint16_t *size)
-{
-    Py_ssize_t length;
-    *name = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(tuple, index), &length);
-    if (*name != NULL && length > PRODUCE_NAME_SIZE_MAX) {
-        PyErr_Format(PyExc_ValueError, "a name of %zd bytes is too long for a request", length);
-        return false;
-    }
-    *size = (uint16_t)length;
-    return *name != NULL;
-}
-
 /* None: the batches of the link belong to no transaction. */
 static bool transactional_id_take(PyObject *tuple, Py_ssize_t index, struct produce_request *form)
 {
     return PyTuple_GET_ITEM(tuple, index) == Py_None ||
-           name_take(tuple, index, &form->transactional_id, &form->transactional_id_size);
+           part_take_name(tuple, index, &form->transactional_id, &form->transactional_id_size);
 }
 
 static bool topic_fill(PyObject *tuple, struct produce_topic *topic)
 {
-    if (!is_tuple_of(tuple, 2) || !name_take(tuple, 0, &topic->name, &topic->name_size)) {
-        return false;
-    }
-    PyObject *id = PyTuple_GET_ITEM(tuple, 1);
-    if (id == Py_None) {
-        return true;
-    }
-    if (!PyBytes_Check(id) || PyBytes_GET_SIZE(id) != TOPIC_ID_SIZE) {
-        PyErr_SetString(PyExc_TypeError, "the id of a topic is 16 bytes");
-        return false;
-    }
-    memcpy(topic->id, PyBytes_AS_STRING(id), TOPIC_ID_SIZE);
-    return true;
+    return part_is_tuple(tuple, 2) && part_take_topic(tuple, topic);
 }
 
 static bool link_fill(PyObject *tuple, struct broker_link *link)
 {
     int64_t number[6];
-    if (!is_tuple_of(tuple, 8) || !number_take(tuple, 0, 0, INT32_MAX, &number[0]) ||
-        !number_take(tuple, 1, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX, &number[1]) ||
-        !name_take(tuple, 2, &link->form.client, &link->form.client_size) ||
-        !number_take(tuple, 3, -1, 1, &number[2]) || !number_take(tuple, 4, 0, INT32_MAX, &number[3]) ||
-        !number_take(tuple, 5, 1, BROKER_REQUESTS_MAX, &number[4]) ||
-        !number_take(tuple, 6, 0, INT32_MAX, &number[5]) || !transactional_id_take(tuple, 7, &link->form)) {
+    if (!part_is_tuple(tuple, 8) || !part_take_number(tuple, 0, 0, INT32_MAX, &number[0]) ||
+        !part_take_number(tuple, 1, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX, &number[1]) ||
+        !part_take_name(tuple, 2, &link->form.client, &link->form.client_size) ||
+        !part_take_number(tuple, 3, -1, 1, &number[2]) || !part_take_number(tuple, 4, 0, INT32_MAX, &number[3]) ||
+        !part_take_number(tuple, 5, 1, BROKER_REQUESTS_MAX, &number[4]) ||
+        !part_take_number(tuple, 6, 0, INT32_MAX, &number[5]) || !transactional_id_take(tuple, 7, &link->form)) {
         return false;
     }
     link->socket = (int)number[0];
@@ -134,10 +88,10 @@ static bool place_fill(struct call *call, PyObject *tuple)
     int64_t link;
     int64_t topic;
     int64_t partition;
-    if (!is_tuple_of(tuple, 4) || !number_take(tuple, 0, 0, (int64_t)pump->place_count - 1, &index) ||
-        !number_take(tuple, 1, 0, (int64_t)pump->link_count - 1, &link) ||
-        !number_take(tuple, 2, 0, PyTuple_GET_SIZE(PyTuple_GET_ITEM(call->plan, PLAN_TOPICS)) - 1, &topic) ||
-        !number_take(tuple, 3, 0, INT32_MAX, &partition)) {
+    if (!part_is_tuple(tuple, 4) || !part_take_number(tuple, 0, 0, (int64_t)pump->place_count - 1, &index) ||
+        !part_take_number(tuple, 1, 0, (int64_t)pump->link_count - 1, &link) ||
+        !part_take_number(tuple, 2, 0, PyTuple_GET_SIZE(PyTuple_GET_ITEM(call->plan, PLAN_TOPICS)) - 1, &topic) ||
+        !part_take_number(tuple, 3, 0, INT32_MAX, &partition)) {
         return false;
     }
     struct pump_place *place = &pump->places[index];
@@ -184,10 +138,10 @@ static bool tables_fill(struct call *call)
 static bool limits_fill(struct call *call)
 {
     int64_t number[4];
-    if (!number_take(call->plan, PLAN_LINGER, 0, INT64_MAX, &number[0]) ||
-        !number_take(call->plan, PLAN_SIZE, 1, INT32_MAX / 2, &number[1]) ||
-        !number_take(call->plan, PLAN_IN_FLIGHT, 1, UINT32_MAX, &number[2]) ||
-        !number_take(call->plan, PLAN_BELL, 0, INT32_MAX, &number[3])) {
+    if (!part_take_number(call->plan, PLAN_LINGER, 0, INT64_MAX, &number[0]) ||
+        !part_take_number(call->plan, PLAN_SIZE, 1, INT32_MAX / 2, &number[1]) ||
+        !part_take_number(call->plan, PLAN_IN_FLIGHT, 1, UINT32_MAX, &number[2]) ||
+        !part_take_number(call->plan, PLAN_BELL, 0, INT32_MAX, &number[3])) {
         return false;
     }
     call->pump.linger_ns = (uint64_t)number[0];
@@ -203,7 +157,8 @@ static bool tables_make(struct call *call)
 {
     struct pump *pump = &call->pump;
     for (int i = PLAN_LINKS; i <= PLAN_PLACES; i++) {
-        if (!is_tuple_of(PyTuple_GET_ITEM(call->plan, i), -1)) {
+        if (!PyTuple_CheckExact(PyTuple_GET_ITEM(call->plan, i))) {
+            PyErr_SetString(PyExc_TypeError, "links, topics and places of a plan are tuples");
             return false;
         }
     }
@@ -228,7 +183,7 @@ static bool tables_make(struct call *call)
 static bool call_make(struct call *call, const struct pump_arguments *given)
 {
     struct pump *pump = &call->pump;
-    if (!is_tuple_of(given->plan, PLAN_COUNT)) {
+    if (!part_is_tuple(given->plan, PLAN_COUNT)) {
         return false;
     }
     if (call->half->core->arena->clock.is_manual) {

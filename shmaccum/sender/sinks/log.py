@@ -19,7 +19,7 @@ import errno
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from shmaccum._native import LogEnd
 from shmaccum.common import clock
@@ -40,6 +40,7 @@ from shmaccum.sender.sinks.sink import (
     Ack,
     AppendedRow,
     Ended,
+    Giver,
     Limits,
     LogEnds,
     Peer,
@@ -344,22 +345,6 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
     def metrics(self) -> Mapping[str, float]:
         of_batches = {} if self._compression is None else self._compression.metrics.read(clock.monotonic_ns())
         return of_batches if self._directory is None else {**of_batches, **self._directory.metrics()}
-
-
-class Giver(Protocol):
-    """A store from which a log gets records."""
-
-    @property
-    def arena_name(self) -> str:
-        """The name of the giver, for people."""
-
-    @property
-    def durability(self) -> str:
-        """The level, as `SinkHost.durability` has it."""
-
-    @property
-    def sync_interval_ms(self) -> int | None:
-        """The time, as `SinkHost.sync_interval_ms` has it."""
 
 
 def followed(options: SomeOptions, giver: Giver, name: str, *, has_level: bool) -> SomeOptions:

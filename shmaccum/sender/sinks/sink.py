@@ -417,20 +417,24 @@ def check_is_same_sink(transactions: HostTransactions, identity: bytes, arena_na
         )
 
 
-class SinkHost(Protocol):
-    """The sender as the sink that it opened may use it."""
+class Giver(Protocol):
+    """A store that frees a record when a receiver has it: an arena, or the log of a shipper."""
 
     @property
     def arena_name(self) -> str:
-        """As the sender opened it."""
+        """Its name as it was opened, for people."""
 
     @property
     def durability(self) -> str:
-        """The level at which the giver keeps records: "process", "interval" or "sync" (see *Durability* above)."""
+        """The level at which it keeps records: "process", "interval" or "sync" (see *Durability* above)."""
 
     @property
     def sync_interval_ms(self) -> int | None:
         """With the level "interval": a power cut may cost the records of this time."""
+
+
+class SinkHost(Giver, Protocol):
+    """The sender as the sink that it opened may use it."""
 
     @property
     def permissions(self) -> tuple[int, int, int]:

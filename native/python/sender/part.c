@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python/sender/part.h"
+
+#include <string.h>
+
+bool part_is_tuple(PyObject *object, Py_ssize_t size)
+{
+    bool is_right = PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == size;
+    if (!is_right) {
+        PyErr_Format(PyExc_TypeError, "a part is a tuple of %zd", size);
+    }
+    return is_right;
+}
+
+bool part_take_number(PyObject *tuple, Py_ssize_t index, int64_t min, int64_t max, int64_t *value)
+{
+    *value = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, index));
+    if (*value == -1 && PyErr_Occurred() != NULL) {
+        return false;
+    }
+    if (*value < min || *value > max) {
+        PyErr_Format(PyExc_ValueError, "field %zd of a part is %lld", index, (long long)*value);
+        return false;
+    }
+    return true;
+}
+
+bool part_take_name(PyObject *tuple, Py_ssize_t index, const char **name, uint16_t *size)
+{
+    Py_ssize_t length;
+    *name = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(tuple, index), &length);
+    if (*name != NULL && length > PRODUCE_NAME_SIZE_MAX) {
+        PyErr_Format(PyExc_ValueError, "a name of %zd bytes is too long for a request", length);
+        return false;
+    }
+    *size = (uint16_t)length;
+    return *name != NULL;
+}
+
+bool part_take_topic(PyObject *tuple, struct produce_topic *topic)
+{
+    PyObject *id = PyTuple_GET_ITEM(tuple, 1);
+    if (!part_take_name(tuple, 0, &topic->name, &topic->name_size)) {
+        return false;
+    }
+    if (id == Py_None) {
+        return true;
+    }
+    if (!PyBytes_Check(id) || PyBytes_GET_SIZE(id) != TOPIC_ID_SIZE) {
+        PyErr_SetString(PyExc_TypeError, "the id of a topic is 16 bytes");
+        return false;
+    }
+    memcpy(topic->id, PyBytes_AS_STRING(id), TOPIC_ID_SIZE);
+    return true;
+}
