@@ -22,7 +22,8 @@ Records that are to be seen all or not at all: `transactions` (who decides), `st
 writer), `transaction_files` (the states); Kafka's own: `transaction_index`, `transaction_marker`, `open_transactions`,
 `transaction_view` (as readers see them).
 Read: `reader` (partitions, offsets, time), `start` (where a reader begins), `segment_view` (a file that may still
-grow), `log_batch`, `codecs`, `columns` (records as arrays), `record_times`, `log_watch` (hears of appends).
+grow), `log_batch`, `codecs`, `columns` (records as arrays), `record_times`, `log_watch` (hears of appends),
+`record_sync` (forces records to disk before a commit).
 """
 
 from shmaccum.common.format.topic_partition import TopicPartition

@@ -32,6 +32,9 @@ the old one and renamed over it. A death in the middle of a write leaves a torn 
 it, readers stop in front of it. A death in the middle of a rewrite leaves the old file, and a ``.tmp`` that the next
 rewrite replaces.
 
+Power: the records in front of an offset are on disk before the offset, where the writer of the log forces records to
+disk. Else a power cut leaves a log that ends in front of the offset, and the group skips the next records.
+
 Identity: a commit counts when the path leads to the file that has its frame. Where the file was removed, moved or
 replaced, its writer writes it anew with all that it knows. Consumers that share the group without a server read what
 lies there instead.
@@ -71,6 +74,7 @@ from shmaccum.log.files.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.log.files.lock_descriptor import LockDescriptor
 from shmaccum.log.files.lock_file import is_locked
 from shmaccum.log.files.permissions import make_folder
+from shmaccum.log.files.record_sync import sync_records
 from shmaccum.log.files.regular_files import is_file_at, open_regular
 from shmaccum.log.files.small_files import append_or_cut, replace_file_synced, write_all
 from shmaccum.log.files.topic_ids import TopicIds
@@ -308,6 +312,7 @@ class OffsetsFile:
         self.protocol: str | None = None
         self._is_always_synced = is_synced
         self._level = WriterLevel(directory)
+        self._directory = directory
         self._folder = os.path.join(directory, GROUPS_FOLDER)
         self._path = os.path.join(self._folder, file_stem(group_id) + OFFSETS)
         self._descriptor = -1
@@ -498,7 +503,7 @@ class OffsetsFile:
         self._name_topics(place for place in self._offsets if place.topic not in self._topic_ids)  # of a former version
         if self._is_synced:
             sync_folder(self._folder)
-            sync_folder(os.path.dirname(self._folder))
+            sync_folder(self._directory)
         self._seen_inode, self._seen_size = self._opened_inode(), self._size
 
     def _keep_aside(self, damages: list[tuple[int, int]]) -> None:
@@ -526,8 +531,7 @@ class OffsetsFile:
         """
         if not offsets:
             return
-        self._name_topics(offsets)
-        self._append(["commit", *_rows(offsets)])
+        self._append_offsets(["commit"], offsets)
         self._commit(offsets)
         self._shorten()
 
@@ -568,8 +572,7 @@ class OffsetsFile:
             OSError: none is pending.
         """
         if offsets:
-            self._name_topics(offsets)
-            self._append(["pending", producer_id, *_rows(offsets)])
+            self._append_offsets(["pending", producer_id], offsets)
             self._stage(producer_id, offsets)
 
     def end_pending(self, producer_id: int, *, is_commit: bool) -> None:
@@ -608,6 +611,12 @@ class OffsetsFile:
         self._append(["generation", generation, protocol_type, protocol])
         self.generation, self.protocol_type, self.protocol = generation, protocol_type, protocol
 
+    def _append_offsets(self, head: Body, offsets: Mapping[TopicPartition, Committed]) -> None:
+        self._name_topics(offsets)
+        if self._level.is_durable:
+            sync_records(self._directory, {place: one.offset for place, one in offsets.items()})
+        self._append([*head, *_rows(offsets)])
+
     def _append(self, body: Body) -> None:
         if self.is_missing:
             self._open([])
@@ -622,9 +631,8 @@ class OffsetsFile:
 
     def _restore(self) -> None:
         """Writes the file anew after it was removed, moved or replaced under its writer."""
-        directory = os.path.dirname(self._folder)
-        if not os.path.isdir(directory):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
+        if not os.path.isdir(self._directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._directory)
         make_folder(self._folder)
         self._rewrite()
         logger.error("%s was removed or replaced under its writer. It is written anew", self._path)

@@ -408,6 +408,75 @@ def test_a_commit_follows_the_writer_that_the_log_has_now(tmp_path: Path, forced
     offsets.close()
 
 
+def names(paths: Sequence[str]) -> list[str]:
+    return [os.path.basename(path) for path in paths]
+
+
+def test_records_are_on_disk_before_a_commit_of_a_consumer_counts_them(tmp_path: Path, forced: Forced) -> None:
+    with open_log(tmp_path, sync="interval", sync_interval_ms=60_000) as log:
+        log.partition(TOPIC, 0).append(make_batches(2))
+        with Consumer(tmp_path, group_id="group", enable_auto_commit=False, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([TOPIC])
+            wait_until(lambda: bool(consumer.poll(timeout_ms=100)), "there are records")
+            consumer.commit({PLACE: 1})  # the file is made
+            forced.clear()
+            consumer.commit()
+            assert names(forced.synced) == [f"{0:020d}.log", "group.offsets"]
+
+
+@pytest.mark.parametrize("is_pending", [False, True])
+@pytest.mark.parametrize("is_served", [False, True])
+def test_a_commit_forces_the_segment_in_front_of_it(
+    tmp_path: Path, is_served: bool, is_pending: bool, forced: Forced
+) -> None:
+    batches = make_batches(3)
+    options = {"sync": "interval", "sync_interval_ms": 60_000, "segment_bytes": 2 * batches[0].size + 10}
+    with open_log(tmp_path, **options) as log:
+        for batch in batches:
+            log.partition(TOPIC, 0).append([batch])
+        first, second = names(sorted(map(str, log_files(tmp_path, ".log"))))
+        offsets = OffsetsFile(str(tmp_path), "group", is_writer=True, is_synced=is_served)
+        offsets.commit({PLACE: Committed(0, -1, "", 0)})
+        for offset, segment in ((3, first), (6, first), (7, second), (9, second), (20, second)):
+            found = {PLACE: Committed(offset, -1, "", 0), TopicPartition("missing", 0): Committed(offset, -1, "", 0)}
+            forced.clear()
+            if is_pending:
+                offsets.commit_pending(1, found)
+            else:
+                offsets.commit(found)
+            assert names(forced.synced) == [segment, "group.offsets"]
+        offsets.close()
+
+
+def test_nothing_is_committed_while_its_records_cannot_be_forced_to_disk(tmp_path: Path, forced: Forced) -> None:
+    with open_log(tmp_path, sync="interval", sync_interval_ms=60_000) as log:
+        log.partition(TOPIC, 0).append(make_batches(1))
+        offsets = OffsetsFile(str(tmp_path), "group", is_writer=True)
+        offsets.commit({PLACE: Committed(1, -1, "", 0)})
+        size = (tmp_path / ".groups/group.offsets").stat().st_size
+        forced.clear()
+        forced.is_failing = True
+        with pytest.raises(OSError, match="Input/output error"):
+            offsets.commit({PLACE: Committed(3, -1, "", 0)})
+        assert names(forced.synced) == [f"{0:020d}.log"]
+        forced.is_failing = False
+        assert offsets.offsets[PLACE].offset == 1
+        assert (tmp_path / ".groups/group.offsets").stat().st_size == size
+        offsets.close()
+
+
+def test_a_commit_forces_no_records_that_are_on_disk_or_not_durable(tmp_path: Path, forced: Forced) -> None:
+    for sync in ("batch", "none"):
+        with open_log(tmp_path / sync, sync=sync) as log:
+            log.partition(TOPIC, 0).append(make_batches(1))
+        forced.clear()
+        offsets = OffsetsFile(str(tmp_path / sync), "group", is_writer=True, is_synced=True)
+        offsets.commit({PLACE: Committed(3, -1, "", 0)})
+        assert "group.offsets" in names(forced.synced)
+        assert f"{0:020d}.log" not in names(forced.synced)
+        offsets.close()
+
+
 def test_the_level_of_a_log_is_on_disk(tmp_path: Path, forced: Forced) -> None:
     with open_log(tmp_path, sync="batch"):
         assert forced.has(tmp_path / ".lock")
