@@ -114,7 +114,7 @@ def test_a_standby_takes_over_from_the_killed_and_not_from_the_stopped(
     arena: Arena, folder: Path, started: Callable[..., Child]
 ) -> None:
     first = started(run_sender, arena.name, folder)
-    wait_until(lambda: arena.native.sender_is_alive, "the first one has the role")
+    wait_until(lambda: arena.native.sender()["entry"] is not None, "the first one has the role, and says who it is")
     owner = arena.native.sender()["entry"]
     standby = started(run_sender, arena.name, folder, True)
     wait_until(lambda: sum(process["alive"] for process in arena.native.processes()) == 3, "the standby is there")
