@@ -79,7 +79,13 @@ def sender_of(arena: Arena, sink: Sink | str, **options: Any) -> Sender:
 @contextlib.contextmanager
 def sending(arena: Arena, sink: Sink | str, **options: Any) -> Iterator[Sender]:
     """A sender in a thread."""
-    sender = sender_of(arena, sink, **options)
+    with running(sender_of(arena, sink, **options)) as sender:
+        yield sender
+
+
+@contextlib.contextmanager
+def running(sender: Sender) -> Iterator[Sender]:
+    """Runs the sender in a thread, open in the block; raises what its thread has raised."""
     failures: list[BaseException] = []
 
     def work() -> None:

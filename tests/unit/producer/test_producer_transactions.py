@@ -8,7 +8,6 @@ import errno
 import os
 import re
 import signal
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -52,7 +51,7 @@ from shmaccum.sender.sinks.sink import Ack, Sink, Verdict, WireBatch
 from tests.support.arenas import boot_again
 from tests.support.processes import WATCHDOG_S, Child, run_in_child, wait_until
 from tests.support.segment_log import values_of
-from tests.support.transactions import fence
+from tests.support.transactions import fence, running
 from tests.unit.observe.test_prometheus import samples
 
 TOPIC = "t"
@@ -76,26 +75,8 @@ def make(name: str, **options: Any) -> Arena:
 @contextlib.contextmanager
 def sending(arena: Arena, sink: Sink | str, **options: Any) -> Iterator[Sender]:
     """A sender in a thread."""
-    sender = Sender(arena, sink, **{"linger_ms": 0, **options})
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            sender.run()
-        except BaseException as failure:  # noqa: BLE001 - raised again at the end
-            failures.append(failure)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        wait_until(lambda: sender.is_open or bool(failures), "the sender is open")
+    with running(Sender(arena, sink, **{"linger_ms": 0, **options})) as sender:
         yield sender
-    finally:
-        sender.stop()
-        thread.join(WATCHDOG_S)
-    assert not thread.is_alive()
-    if failures:
-        raise failures[0]
 
 
 def values(sink: MemorySink) -> list[bytes | None]:
