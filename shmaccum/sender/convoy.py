@@ -24,7 +24,7 @@ from shmaccum._native import SenderHalf
 from shmaccum.sender.backlog import Backlog
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.sinks.convoy import LaneReport, links_of, repayment_of
-from shmaccum.sender.sinks.sink import Loan, Sink, Sockets
+from shmaccum.sender.sinks.sink import Loan, Sink, sockets_of
 
 CONVOY_MS = 25
 """No request begins after this time."""
@@ -47,7 +47,7 @@ class Convoy:
     def __init__(self, half: SenderHalf, sink: Sink, arena: int, *, answer_time_ms: int, is_synced: bool) -> None:
         self._half = half
         self._sink = sink
-        self._sockets = sink.fast_path if isinstance(sink.fast_path, Sockets) else None
+        self._sockets = sockets_of(sink)
         self._arena = arena
         self._answer_time_ms = min(answer_time_ms, ANSWER_MS_MAX)
         self._is_synced = is_synced

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.sender.sinks.sink import LogEnds, Sink
+from shmaccum.sender.sinks.sink import Sink, logs_of
 
 if TYPE_CHECKING:
     from shmaccum.log.server.server_thread import ServerThread
@@ -22,7 +22,8 @@ def serve_log(sink: Sink, listen: str) -> ServerThread:
     Raises:
         InvalidArgumentError: the sink keeps no log, or the address is none or is taken.
     """
-    served = sink.fast_path.log if isinstance(sink.fast_path, LogEnds) else None
+    logs = logs_of(sink)
+    served = None if logs is None else logs.log
     if served is None:
         raise InvalidArgumentError(
             f"listen={listen} serves a log, and the sink {sink.name or type(sink).__name__} is none: leave listen out, "

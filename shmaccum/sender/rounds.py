@@ -56,7 +56,7 @@ from shmaccum.sender.naps import Naps
 from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.sender.settling import Settling
 from shmaccum.sender.sinks.convoy import LaneReport
-from shmaccum.sender.sinks.sink import Ack, Acks, Appended, LogEnds, Sink, Sockets, Verdict, WireBatch
+from shmaccum.sender.sinks.sink import Ack, Acks, Appended, LogEnds, Sink, Verdict, WireBatch, logs_of, sockets_of
 from shmaccum.sender.splitting import Splitting
 from shmaccum.sender.topics import TopicPublisher
 
@@ -133,6 +133,7 @@ class Rounds:
         )
         self._ending = Ending.of(half, host, sink, self._identity, results_bell.ring)
         self._pumping = self._new_pumping(options)
+        self._logs = logs_of(sink)
         self._topics = TopicPublisher(self._native, sink, host.report)
         self._trouble = SinkBackoff(backoff)
         self.is_closing = False
@@ -156,8 +157,8 @@ class Rounds:
         )
 
     def _new_pumping(self, options: SenderOptions) -> Pumping | None:
-        sockets = self._sink.fast_path
-        if not isinstance(sockets, Sockets):
+        sockets = sockets_of(self._sink)
+        if sockets is None:
             return None
         return Pumping(
             self._half,
@@ -416,8 +417,8 @@ class Rounds:
 
         Ordinary batches are appended to the logs of the sink here, where it has some.
         """
-        limits, logs = self._sink.limits, self._sink.fast_path
-        if not isinstance(logs, LogEnds) or not logs.log_ends:
+        limits, logs = self._sink.limits, self._logs
+        if logs is None or not logs.log_ends:
             return *self._half.drain(request, limits.request_size_max, limits.in_flight_max, now_ns), 0
         batches, seen_count, numbers = self._half.append_to_log(
             logs.log_ends,

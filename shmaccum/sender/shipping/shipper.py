@@ -59,7 +59,7 @@ from shmaccum.sender.shipping.host import NS_PER_S, RateLimit, ShipperHost, logg
 from shmaccum.sender.shipping.lane import Lane, Route, resumed, topic_id_of
 from shmaccum.sender.shipping.starts import Starts
 from shmaccum.sender.sinks import open_sink
-from shmaccum.sender.sinks.sink import IDENTITY_SIZE, Ack, Sink, Sockets, Verdict, WireBatch
+from shmaccum.sender.sinks.sink import IDENTITY_SIZE, Ack, Sink, Verdict, WireBatch, sockets_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -167,8 +167,7 @@ class Shipper(ClosedOnExit):
         self._selector: selectors.BaseSelector | None = None
         self._look_ns = 0
         self._no_convoy_before_ns = 0
-        sockets = self.sink.fast_path
-        self._sockets = sockets if isinstance(sockets, Sockets) and self.options.rate_limit is None else None
+        self._sockets = sockets_of(self.sink) if self.options.rate_limit is None else None
         self._is_stopped = False
         self._is_ending = False
         self._is_sink_open = False

@@ -82,19 +82,24 @@ def sink_kinds() -> list[str]:
     return sorted(_sinks)
 
 
+def _check_kind(kind: str) -> None:
+    """Raises InvalidArgumentError with advice when there is no such kind."""
+    if kind not in _sinks:
+        near = difflib.get_close_matches(kind, _sinks, n=1)
+        advice = (
+            f"did you mean {near[0]}:?" if near else "there are " + ", ".join(f"{known}:" for known in sink_kinds())
+        )
+        raise InvalidArgumentError(f"{kind}: is no kind of sink, {advice}")
+
+
 def sink_type(kind: str) -> type[Sink]:
     """The class behind a kind.
 
     Raises:
         InvalidArgumentError: there is no such kind.
     """
-    found = _sinks.get(kind)
-    if found is None:
-        near = difflib.get_close_matches(kind, _sinks, n=1)
-        advice = (
-            f"did you mean {near[0]}:?" if near else "there are " + ", ".join(f"{known}:" for known in sink_kinds())
-        )
-        raise InvalidArgumentError(f"{kind}: is no kind of sink, {advice}")
+    _check_kind(kind)
+    found = _sinks[kind]
     if isinstance(found, str):
         module, _, name = found.partition(":")
         loaded: type[Sink] = getattr(importlib.import_module(module), name)
@@ -108,8 +113,7 @@ def sink_options_type(kind: str) -> type[Options] | None:
     Raises:
         InvalidArgumentError: there is no such kind.
     """
-    if kind not in _options:
-        sink_type(kind)
+    _check_kind(kind)
     found = _options[kind]
     table: type[Options] | None = getattr(config, found) if isinstance(found, str) else found
     return table

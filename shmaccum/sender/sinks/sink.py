@@ -694,6 +694,16 @@ class Sink(abc.ABC):
         return {}
 
 
+def logs_of(sink: Sink) -> LogEnds | None:
+    """The logs to which the sender appends; None: it reaches the sink another way."""
+    return sink.fast_path if isinstance(sink.fast_path, LogEnds) else None
+
+
+def sockets_of(sink: Sink) -> Sockets | None:
+    """The sockets that the sink lends; None: it lends none."""
+    return sink.fast_path if isinstance(sink.fast_path, Sockets) else None
+
+
 def ended(sink_ids: ProducerIds | None, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
     """The end of a transaction in a sink that gives out epochs itself. An abort raises the epoch (KIP-360).
 

@@ -21,6 +21,7 @@ from shmaccum.log.files.producer_state import Refusal
 from shmaccum.log.files.small_files import read_topic_id
 from shmaccum.sender import Sender
 from shmaccum.sender.sinks.log import LogSink
+from shmaccum.sender.sinks.sink import logs_of
 from tests.support.processes import wait_until
 from tests.support.segment_log import TOPIC as LOG_TOPIC
 from tests.support.segment_log import log_files, make_batches, offsets, open_log, partition_folder
@@ -141,7 +142,9 @@ def test_nothing_is_acknowledged_that_no_reader_sees(
     sending.run(5)
     assert all(is_delivered(sending, token) for token in before)
     if way == "python":
-        sending.sink.fast_path = None
+        logs = logs_of(sending.sink)
+        assert logs is not None
+        logs.log_ends = {}
     lose(log)
     tokens = [sending.append()[0] for _ in range(3)]
     for _ in range(20):
