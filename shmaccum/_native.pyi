@@ -628,7 +628,7 @@ class SenderHalf:
     @property
     def oldest_created_ns(self) -> int | None: ...
     def abort(self, is_in_flight_included: bool = False) -> int: ...
-    # Batches that were left, how many partitions were looked at, and the numbers of `sinks.sink.Appended` as a tuple.
+    # Batches that were left, how many partitions were looked at, and the numbers of `sinks.sink.Delivered` as a tuple.
     def append_to_log(
         self,
         log_ends: Mapping[int, LogEnd],

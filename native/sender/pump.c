@@ -66,7 +66,7 @@ bool pump_make(struct pump *pump, size_t names_size)
     pump->left = calloc(left_max, sizeof *pump->left);
     pump->completions = calloc(PUMP_BATCHES_MAX, sizeof *pump->completions);
     pump->polled = calloc((size_t)pump->link_count + 1, sizeof *pump->polled);
-    pump->tally.linger_min_ns = -1;
+    pump->delivered.linger_min_ns = -1;
     pump->topic_count = registry_topic_count(pump->half->arena);
     pump->now_ns = arena_now_ns(pump->half->arena);
     pump->last_begun_ns = pump->now_ns;
@@ -90,32 +90,18 @@ void pump_free(struct pump *pump)
 
 /* ---- complete ---- */
 
-static uint64_t larger(uint64_t one, uint64_t other)
+static void batch_count(struct pump *pump, const struct drained_batch *drained, const struct broker_request *request)
 {
-    return one > other ? one : other;
-}
-
-static void batch_tally(struct pump *pump, const struct drained_batch *drained, const struct broker_request *request)
-{
-    struct pump_tally *tally = &pump->tally;
+    struct delivered *delivered = &pump->delivered;
     struct pump_place *place = &pump->places[drained->partition_index];
-    uint64_t age_ns = request->begun_ns > drained->created_ns ? request->begun_ns - drained->created_ns : 0;
     uint64_t latency_ns = request->answered_ns - request->begun_ns;
     CHECK(request->answered_ns >= request->begun_ns);
     place->batch_count++;
     place->record_count += drained->record_count;
     place->size += drained->size;
-    tally->batch_count++;
-    tally->record_count += drained->record_count;
-    tally->size += drained->size;
-    tally->size_largest = larger(tally->size_largest, drained->size);
-    tally->age_sum_ns += age_ns;
-    tally->age_max_ns = larger(tally->age_max_ns, age_ns);
-    tally->latency_sum_ns += latency_ns;
-    tally->latency_max_ns = larger(tally->latency_max_ns, latency_ns);
-    if (drained->linger_ns >= 0 && (tally->linger_min_ns < 0 || drained->linger_ns < tally->linger_min_ns)) {
-        tally->linger_min_ns = drained->linger_ns;
-    }
+    delivered_add(delivered, drained, request->begun_ns);
+    delivered->latency_sum_ns += latency_ns;
+    delivered->latency_max_ns = latency_ns > delivered->latency_max_ns ? latency_ns : delivered->latency_max_ns;
 }
 
 static void request_complete(struct pump *pump, struct pump_link *link, uint32_t number, struct wake_set *wakes)
@@ -126,7 +112,7 @@ static void request_complete(struct pump *pump, struct pump_link *link, uint32_t
     for (uint32_t i = 0; i < request->produce.batch_count; i++) {
         const struct drained_batch *drained = &pieces[i].drained;
         const struct produce_result *result = &request->results[i];
-        batch_tally(pump, drained, request);
+        batch_count(pump, drained, request);
         pump->completions[i] =
             (struct batch_completion){.seq = drained->seq,
                                       .slot_index = drained->slot_index,
@@ -453,7 +439,7 @@ static bool waiters_may_sleep_on(const struct pump *pump, const struct wake_set 
     if (wakes->count == 0 || pump->is_over || pump->now_ns - pump->woken_ns >= HOLD_NS) {
         return false;
     }
-    uint64_t freed_count = pump->tally.batch_count - pump->woken_batch_count;
+    uint64_t freed_count = pump->delivered.batch_count - pump->woken_batch_count;
     return pump->last_begun_ns == pump->now_ns ||
            (!links_have_room(pump) && freed_count < pump->half->arena->geometry.slot_count / HOLD_SHARE);
 }
@@ -465,7 +451,7 @@ static void waiters_hold_or_wake(struct pump *pump, const struct wake_set *wakes
         pump->wait_ns = smaller(pump->wait_ns, until(pump->woken_ns + HOLD_NS, pump->now_ns));
     } else {
         pump->woken_ns = pump->now_ns;
-        pump->woken_batch_count = pump->tally.batch_count;
+        pump->woken_batch_count = pump->delivered.batch_count;
     }
 }
 
@@ -536,7 +522,7 @@ static bool request_is_sound(struct pump *pump, const struct broker_request *req
     }
     if (largest > pump->largest_record) {
         pump->largest_record = largest;
-        pump->tally.largest_record = largest;
+        pump->delivered.largest_record = largest;
     }
     return true;
 }

@@ -47,6 +47,7 @@
 #define SENDER_PUMP_H
 
 #include "broker/link.h"
+#include "sender/delivered.h"
 #include "sender/sender.h"
 
 #include <poll.h>
@@ -98,20 +99,6 @@ struct pump_place {
     uint64_t size;
 };
 
-/* Sums over the batches that were delivered. */
-struct pump_tally {
-    uint64_t batch_count;
-    uint64_t record_count;
-    uint64_t size;
-    uint64_t size_largest; /* of a batch */
-    uint64_t age_sum_ns;   /* from the opening of a batch to its request */
-    uint64_t age_max_ns;
-    uint64_t latency_sum_ns; /* from the request to its answer */
-    uint64_t latency_max_ns;
-    uint64_t largest_record; /* 0: none is larger than known before */
-    int64_t linger_min_ns;   /* -1: no batch says one */
-};
-
 struct pump {
     struct sender_half *half;
     struct pump_link *links;
@@ -136,7 +123,7 @@ struct pump {
     uint32_t left_count;
     struct batch_completion *completions;
     struct pollfd *polled; /* the bell, then the links */
-    struct pump_tally tally;
+    struct delivered delivered;
     uint32_t topic_count; /* as it was in the beginning */
     uint64_t now_ns;
     uint64_t last_begun_ns; /* a request */

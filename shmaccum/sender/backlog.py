@@ -40,7 +40,7 @@ from shmaccum.log.files.producer_state import SEQUENCE_MASK
 from shmaccum.log.files.reader import Cursor
 from shmaccum.log.files.record_writer import NewRecord, make_batch
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
-from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneReport, LaneState
+from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneEnd, LaneState
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.sender.spill_file import OverflowBatch, OverflowPosition, SpillFile
 from shmaccum.sender.splitting import node_end
@@ -432,16 +432,16 @@ class Backlog:
         descriptor, number, content = self.file.position_for_convoy()
         return row, (self.index, descriptor, self._row_index, number, content)
 
-    def take(self, report: LaneReport, row_index: int, number: int) -> None:
+    def take(self, end: LaneEnd, row_index: int, number: int) -> None:
         """Takes over how far a convoy came, the row that it came to, and the number of its last position."""
         assert self._cursor is not None
-        self.file.moved(number, report.offset)
+        self.file.moved(number, end.offset)
         self._row_index = row_index
-        self._has_to_look = report.state != LaneState.GOES
-        if report.state == LaneState.BROKEN:
+        self._has_to_look = end.state != LaneState.GOES
+        if end.state == LaneState.BROKEN:
             self.rest()
         else:
-            self._cursor.skip_to(report.byte, report.offset)
+            self._cursor.skip_to(end.byte, end.offset)
             self._batches = iter(())
 
     # --- answers

@@ -23,7 +23,7 @@ from typing import Any
 from shmaccum._native import SenderHalf
 from shmaccum.sender.backlog import Backlog
 from shmaccum.sender.backoff import NS_PER_MS
-from shmaccum.sender.sinks.convoy import LaneReport, links_of, repayment_of
+from shmaccum.sender.sinks.convoy import LaneEnd, given_back, links_of
 from shmaccum.sender.sinks.sink import Loan, Sink, sockets_of
 
 CONVOY_MS = 25
@@ -58,7 +58,7 @@ class Convoy:
         is_time = self._sockets is not None and now_ns >= self._not_before_ns
         return is_time and backlog.position.identity == self._sink.identity and backlog.is_ordinary(now_ns)
 
-    def run(self, backlogs: Mapping[int, Backlog], bell: int, now_ns: int) -> list[tuple[Backlog, LaneReport]]:
+    def run(self, backlogs: Mapping[int, Backlog], bell: int, now_ns: int) -> dict[Backlog, LaneEnd]:
         """Ships until the time is over, the bell rings, or something is not ordinary.
 
         Args:
@@ -67,12 +67,12 @@ class Convoy:
             now_ns: the arena's clock.
 
         Returns:
-            How far each backlog came that went; empty when the sink lent nothing.
+            How the convoy left each backlog that went; empty when the sink lent nothing.
         """
         loans = self._sockets.lend(list(backlogs)) if self._sockets is not None else ()
         lanes = [sorted((backlogs[index] for index in loan.partition_indices), key=_order_of) for loan in loans]
         if not loans:
-            return []
+            return {}
         found: list[tuple[Any, ...]] = []
         rows = [backlog.lane(loan.topic_ids) for loan, its in zip(loans, lanes, strict=True) for backlog in its]
         try:
@@ -88,28 +88,28 @@ class Convoy:
                 self._is_synced,
             )
         finally:
-            told = self._take(found, loans, lanes, now_ns)
-        return told
+            ends = self._take(found, loans, lanes, now_ns)
+        return ends
 
     def _take(
         self, found: Sequence[tuple[Any, ...]], loans: Sequence[Loan], lanes: Sequence[Sequence[Backlog]], now_ns: int
-    ) -> list[tuple[Backlog, LaneReport]]:
+    ) -> dict[Backlog, LaneEnd]:
         """Takes the outcome over."""
         if not found:
-            return []
+            return {}
         reports, uses, spills, (has_failed,) = found
         every = [backlog for its in lanes for backlog in its]
-        told = dict(zip(every, map(LaneReport._make, reports), strict=True))
-        for (backlog, report), spill in zip(told.items(), spills, strict=True):
-            backlog.take(report, *spill)
+        ends = {backlog: LaneEnd.of(backlog.index, report) for backlog, report in zip(every, reports, strict=True)}
+        for (backlog, end), spill in zip(ends.items(), spills, strict=True):
+            backlog.take(end, *spill)
         for loan, its, use in zip(loans, lanes, uses, strict=True):
-            repayment = repayment_of(use, {backlog.index: told[backlog] for backlog in its})
+            delivered, socket_end = given_back(use, [ends[backlog] for backlog in its])
             assert self._sockets is not None
-            self._sockets.give_back(loan, repayment)
-            has_failed |= repayment.is_broken
+            self._sockets.give_back(loan, delivered, socket_end)
+            has_failed |= socket_end.is_broken
         if has_failed:
             self._not_before_ns = now_ns + PAUSE_NS
-        return list(told.items())
+        return ends
 
 
 def _order_of(backlog: Backlog) -> tuple[str, int]:

@@ -11,12 +11,12 @@ the sink's is right. Here a batch counts as it lies in the arena, which is how i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from shmaccum.arena.places import Places
 from shmaccum.common.format.batch_header import HEADER_SIZE
-from shmaccum.sender.sinks.convoy import LaneReport
 from shmaccum.sender.sinks.sensors import Sensor
-from shmaccum.sender.sinks.sink import Appended, Pumped, WireBatch
+from shmaccum.sender.sinks.sink import Delivered, WireBatch
 
 NS_PER_MS = 1_000_000
 TRANSACTION_TIMES = {
@@ -85,7 +85,8 @@ class TopicMetrics:
 class SenderMetrics:
     """The counts of the sender, and their reading."""
 
-    def __init__(self, now_ns: int) -> None:
+    def __init__(self, now_ns: int, places: Places) -> None:
+        self._places = places
         self._batch_size = Sensor(now_ns)
         self._queue_time_ms = Sensor(now_ns)
         self._latency_ms = Sensor(now_ns)
@@ -122,48 +123,21 @@ class SenderMetrics:
         """Bytes of the largest record of late, as far as it is known."""
         return int(self._record_size.maximum(now_ns))
 
-    def appended(self, appended: Appended, topic_of: Callable[[int], str], now_ns: int, latency_ns: int) -> None:
-        """Batches were appended to logs of the sink, and have their results.
-
-        Args:
-            topic_of: the topic of a partition index.
-            latency_ns: from the beginning of the call that appended them to its end.
-        """
-        count, records, size = appended.batch_count, appended.record_count, appended.size
-        self._batch_size.record(size, count, appended.largest_size, now_ns)
-        self._queue_time_ms.record(appended.age_sum_ns / NS_PER_MS, count, appended.age_max_ns / NS_PER_MS, now_ns)
-        self._records_sent.add(records, now_ns)
-        self._bytes_sent.add(size, now_ns)
-        self._record_size.record(0, 0, appended.largest_record, now_ns)
-        for partition_index, _, its_records, its_size, _ in appended.rows:
-            self._topic(topic_of(partition_index), now_ns).sent(its_records, its_size, now_ns)
-        latency_ms = latency_ns / NS_PER_MS
-        self._latency_ms.record(latency_ms * count, count, latency_ms, now_ns)
-
-    def shipped(self, topic: str, report: LaneReport, now_ns: int) -> None:
-        """Batches of a partition of the overflow went in a convoy, and the sink has them."""
-        if report.batch_count:
-            size = report.byte_count
-            self._batch_size.record(size, report.batch_count, size / report.batch_count, now_ns)
-            self._records_sent.add(report.record_count, now_ns)
-            self._bytes_sent.add(size, now_ns)
-            self._topic(topic, now_ns).sent(report.record_count, size, now_ns)
-
-    def pumped(self, pumped: Pumped, topic_of: Callable[[int], str], now_ns: int) -> None:
-        """Batches were delivered by sockets of the sink, and have their results.
-
-        Args:
-            topic_of: the topic of a partition index.
-        """
-        count = pumped.batch_count
-        self._batch_size.record(pumped.size, count, pumped.largest_size, now_ns)
-        self._queue_time_ms.record(pumped.age_sum_ns / NS_PER_MS, count, pumped.age_max_ns / NS_PER_MS, now_ns)
-        self._latency_ms.record(pumped.latency_sum_ns / NS_PER_MS, count, pumped.latency_max_ns / NS_PER_MS, now_ns)
-        self._records_sent.add(pumped.record_count, now_ns)
-        self._bytes_sent.add(pumped.size, now_ns)
-        self._record_size.record(0, 0, pumped.largest_record, now_ns)
-        for partition_index, _, records, size in pumped.rows:
-            self._topic(topic_of(partition_index), now_ns).sent(records, size, now_ns)
+    def delivered(self, delivered: Delivered, now_ns: int) -> None:
+        """A native call delivered batches, at least one, and they have their results."""
+        count = delivered.batch_count
+        self._batch_size.record(delivered.size, count, delivered.largest_size, now_ns)
+        if delivered.age_sum_ns is not None:
+            total_ms, largest_ms = delivered.age_sum_ns / NS_PER_MS, delivered.age_max_ns / NS_PER_MS
+            self._queue_time_ms.record(total_ms, count, largest_ms, now_ns)
+        if delivered.latency_sum_ns is not None:
+            total_ms, largest_ms = delivered.latency_sum_ns / NS_PER_MS, delivered.latency_max_ns / NS_PER_MS
+            self._latency_ms.record(total_ms, count, largest_ms, now_ns)
+        self._records_sent.add(delivered.record_count, now_ns)
+        self._bytes_sent.add(delivered.size, now_ns)
+        self._record_size.record(0, 0, delivered.largest_record, now_ns)
+        for partition_index, _, record_count, size, _ in delivered.rows:
+            self._topic(self._places[partition_index].topic, now_ns).sent(record_count, size, now_ns)
 
     def _largest_record(self, wires: Sequence[WireBatch], now_ns: int) -> int:
         """Or less, of batches in which no record can be larger than what is known: they are not looked into."""

@@ -50,7 +50,7 @@ class Naps:
         said_ns = [wire.batch.linger_ns for wire in wires if wire.batch.linger_ns >= 0]
         self.went(max([wire.size for wire in wires]), min(said_ns, default=-1), now_ns)
 
-    def went(self, size: int, linger_ns: int, now_ns: int) -> None:
+    def went(self, size: float, linger_ns: int, now_ns: int) -> None:
         """Batches go now, or went.
 
         Args:

@@ -69,8 +69,8 @@ from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
-from shmaccum.sender.sinks.convoy import LaneReport, LaneState
-from shmaccum.sender.sinks.sink import Ack, Appended, Sink, Verdict, WireBatch
+from shmaccum.sender.sinks.convoy import LaneState, delivered_by
+from shmaccum.sender.sinks.sink import Ack, Delivered, Sink, Verdict, WireBatch
 from shmaccum.sender.spill_file import OverflowBatch, SpillFile
 
 SPILL_SIZE_MAX = 16 << 20
@@ -408,24 +408,24 @@ class Overflow:
         batches, _, numbers = self._half.append_to_log(
             log_ends, request, min(SPILL_SIZE_MAX, room), KEPT_COUNT, now_ns, ANY_RECORD, spills
         )
-        count = 0 if numbers is None else self._take_spilled(Appended(*numbers))
+        count = 0 if numbers is None else self._take_spilled(Delivered(*numbers))
         return count + self._take(batches, lending, now_ns)
 
     def _log_end(self, backlog: Backlog) -> LogEnd | None:
         """The open end of a log to which ordinary batches are spilled in C; the first one comes by `_take`."""
         return None if backlog.is_empty or backlog.index in self._unsettled else self._log(backlog).log_end()
 
-    def _take_spilled(self, appended: Appended) -> int:
+    def _take_spilled(self, spilled: Delivered) -> int:
         """Steps 2 to 5 of these batches were taken in C: answers how many they are."""
-        for index, batch_count, _, _, index_errno in appended.rows:
+        for index, batch_count, _, _, index_errno in spilled.rows:
             backlog = self._backlogs[index]
             log = self._log(backlog)
             log.appended(batch_count, index_errno)
             backlog.added(batch_count, log.log_end_offset)
-        self._size += appended.size
-        self.spilled_batch_count += appended.batch_count
-        self.spilled_record_count += appended.record_count
-        return appended.batch_count
+        self._size += spilled.size
+        self.spilled_batch_count += spilled.batch_count
+        self.spilled_record_count += spilled.record_count
+        return spilled.batch_count
 
     def _settle_fronts(self, lending: Lending, now_ns: int) -> int:
         """Batches that a dead sender, or a failed write, left in the arena and perhaps in the log, too."""
@@ -533,24 +533,23 @@ class Overflow:
 
     # --- ship
 
-    def ship(self, bell: int, now_ns: int) -> list[tuple[str, LaneReport]]:
-        """Ships ordinary batches, if the sink lends its sockets: the topics of partitions, and how far they came.
+    def ship(self, bell: int, now_ns: int) -> Delivered:
+        """Ships ordinary batches, if the sink lends its sockets.
 
         Args:
             bell: a descriptor that is readable when the sender has to come back.
             now_ns: the arena's clock.
         """
         if self._is_lost:
-            return []
+            return Delivered()
         ready = {one.index: one for one in self._backlogs.values() if self._may_go_in_convoy(one, now_ns)}
-        told = self._convoy.run(ready, bell, now_ns) if ready else []
-        going = [backlog for backlog, report in told if report.batch_count and report.state == LaneState.GOES]
-        self._convoyed = {backlog.index for backlog in going}
-        for backlog, report in told:
-            if report.batch_count:
-                self._progress_ns = self._native.now_ns()
-                self._guard(backlog, functools.partial(self._go_on_behind, backlog))
-        return [(backlog.place.topic, report) for backlog, report in told]
+        ends = self._convoy.run(ready, bell, now_ns) if ready else {}
+        moved = {backlog: end for backlog, end in ends.items() if end.delivered.batch_count}
+        self._convoyed = {backlog.index for backlog, end in moved.items() if end.state == LaneState.GOES}
+        for backlog in moved:
+            self._progress_ns = self._native.now_ns()
+            self._guard(backlog, functools.partial(self._go_on_behind, backlog))
+        return delivered_by(ends.values())
 
     def _may_go_in_convoy(self, backlog: Backlog, now_ns: int) -> bool:
         is_ready = not (backlog.is_empty or backlog.has_read_ahead or backlog.index in self._unsettled)

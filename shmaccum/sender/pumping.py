@@ -25,7 +25,7 @@ from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.lending import Lending
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.naps import Naps
-from shmaccum.sender.sinks.sink import Limits, Loan, Pumped, Repayment, Sockets, Unanswered, WireBatch
+from shmaccum.sender.sinks.sink import Delivered, DeliveredRow, Limits, Loan, SocketEnd, Sockets, Unanswered, WireBatch
 
 NS_PER_S = 1_000_000_000
 RUN_NS = 1000 * NS_PER_MS
@@ -172,44 +172,38 @@ class Pumping:
         """
         now_ns = self._native.now_ns()
         uses, left, numbers = [*found, *[None] * 3][:3]
-        pumped = None if numbers is None else Pumped(*numbers)
-        record_counts = {} if pumped is None else {row[0]: row[2] for row in pumped.rows}
-        begun_count = 0 if pumped is None else pumped.batch_count
+        pumped = Delivered() if numbers is None else Delivered(*numbers)
+        rows = {row[0]: row for row in pumped.rows}
+        begun_count = pumped.batch_count
         with contextlib.ExitStack() as given_back:
             for number, loan in enumerate(loans):
-                use = None if uses is None else uses[number]
-                repayment = self._repayment(loan, use, record_counts, now_ns)
-                begun_count += sum(len(unanswered.wires) for unanswered in repayment.unanswered)
-                given_back.callback(self._sockets.give_back, loan, repayment)
-        if pumped is None:
-            return Carried(begun_count, left or ())
-        self._naps.went(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)
-        self._metrics.pumped(pumped, lambda index: self._places[index].topic, now_ns)
-        self._note_recent(dict.fromkeys(record_counts), now_ns)
+                its = [rows[index] for index in loan.partition_indices if index in rows]
+                delivered, end = self._end(None if uses is None else uses[number], its, now_ns)
+                begun_count += sum(len(unanswered.wires) for unanswered in end.unanswered)
+                given_back.callback(self._sockets.give_back, loan, delivered, end)
+        if pumped.batch_count:
+            self._naps.went(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)
+            self._metrics.delivered(pumped, now_ns)
+            self._note_recent(dict.fromkeys(rows), now_ns)
         return Carried(begun_count, left or ())
 
-    def _repayment(
-        self, loan: Loan, use: tuple[Any, ...] | None, record_counts: dict[int, int], now_ns: int
-    ) -> Repayment:
-        acked = [index for index in loan.partition_indices if index in record_counts]
-        record_count = sum(record_counts[index] for index in acked)
+    def _end(
+        self, use: tuple[Any, ...] | None, rows: Sequence[DeliveredRow], now_ns: int
+    ) -> tuple[Delivered, SocketEnd]:
+        delivered = Delivered.of_rows(rows)
         if use is None:
-            return Repayment(True, 0, 0, record_count, 0, 0, acked)
+            return delivered, SocketEnd(is_broken=True)
         is_broken, throttle_ms, request_count, sent_size, received_size, *others = use
-        latency_ns, latency_max_ns, received, requests = others
-        return Repayment(
-            is_broken,
-            throttle_ms,
-            request_count,
-            record_count,
-            sent_size,
-            received_size,
-            acked,
-            latency_ns / NS_PER_MS,
-            latency_max_ns / NS_PER_MS,
-            received,
-            [self._unanswered(request, now_ns) for request in requests],
+        latency_sum_ns, latency_max_ns, received, requests = others
+        delivered = delivered._replace(
+            latency_sum_ns=latency_sum_ns,
+            latency_max_ns=latency_max_ns,
+            request_count=request_count,
+            sent_size=sent_size,
+            received_size=received_size,
         )
+        unanswered = [self._unanswered(request, now_ns) for request in requests]
+        return delivered, SocketEnd(is_broken, throttle_ms, received, unanswered)
 
     def _unanswered(self, request: tuple[int, int, int, Sequence[Batch]], now_ns: int) -> Unanswered:
         """The batches of such a request are lent from now on, as those of any delivery."""

@@ -55,8 +55,7 @@ from shmaccum.sender.metrics import SenderMetrics, transaction_times
 from shmaccum.sender.naps import Naps
 from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.sender.settling import Settling
-from shmaccum.sender.sinks.convoy import LaneReport
-from shmaccum.sender.sinks.sink import Ack, Acks, Appended, LogEnds, Sink, Verdict, WireBatch, logs_of, sockets_of
+from shmaccum.sender.sinks.sink import Ack, Acks, Delivered, LogEnds, Sink, Verdict, WireBatch, logs_of, sockets_of
 from shmaccum.sender.splitting import Splitting
 from shmaccum.sender.topics import TopicPublisher
 
@@ -108,13 +107,13 @@ class Rounds:
         self._delivery_timeout_ms = options.delivery_timeout_ms
         backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms)
         now_ns = self._native.now_ns()
-        self._metrics = SenderMetrics(now_ns)
+        self._places = Places(self._native)
+        self._metrics = SenderMetrics(now_ns, self._places)
         self.delivery_clock = DeliveryClock(
             half, self._native, sink, options, now_ns, lambda: overflow is not None and overflow.is_getting_emptier
         )
         self._expiry = Expiry(half, host, self.delivery_clock, self._metrics, options.delivery_timeout_ms)
         self._naps = Naps(self._native, self._linger_ns)
-        self._places = Places(self._native)
         self._lending = Lending(half, self._native, self._places)
         self._splitting = Splitting(half, self._lending)
         is_idempotent = options.enable_idempotence and sink.producer_ids is not None
@@ -299,14 +298,11 @@ class Rounds:
         if not self._overflow:
             return 0
         ship = functools.partial(self._overflow.ship, self._doorbell.fileno(), now_ns)
-        told: list[tuple[str, LaneReport]] = self._ask(ship, [])
-        later_ns = self._native.now_ns()
-        for topic, report in told:
-            self._metrics.shipped(topic, report, later_ns)
-        count = sum(report.batch_count for _, report in told)
-        if count:
+        delivered = self._ask(ship, Delivered())
+        if delivered.batch_count:
             self._has_slept_long = False
-        return count
+            self._metrics.delivered(delivered, self._native.now_ns())
+        return delivered.batch_count
 
     # --- send
 
@@ -428,16 +424,16 @@ class Rounds:
             now_ns,
             self._metrics.largest_record(now_ns),
         )
-        return batches, seen_count, 0 if numbers is None else self._note(logs, Appended(*numbers), now_ns)
+        return batches, seen_count, 0 if numbers is None else self._note(logs, Delivered(*numbers), now_ns)
 
-    def _note(self, logs: LogEnds, appended: Appended, now_ns: int) -> int:
+    def _note(self, logs: LogEnds, delivered: Delivered, now_ns: int) -> int:
         """Batches were appended to logs of the sink, and have their results: answers how many."""
         self._has_slept_long = False
         self._results_bell.ring_if_awaited()
-        self._naps.went(appended.largest_size, appended.linger_ns, now_ns)
-        self._metrics.appended(appended, lambda index: self._places[index][0], now_ns, self._native.now_ns() - now_ns)
-        self._ask(lambda: logs.appended(appended.rows), None)
-        return appended.batch_count
+        self._naps.went(delivered.largest_size, delivered.linger_ns, now_ns)
+        self._metrics.delivered(delivered, now_ns)
+        self._ask(lambda: logs.appended(delivered.rows), None)
+        return delivered.batch_count
 
     def _leave_over(self, request: Sequence[int], seen_count: int) -> None:
         """Those behind the ones that were seen had no room, and come first until they have."""

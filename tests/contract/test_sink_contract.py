@@ -32,9 +32,10 @@ from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import (
     IDENTITY_SIZE,
     Acks,
+    Delivered,
     Loan,
-    Repayment,
     SinkHost,
+    SocketEnd,
     Unanswered,
     each_ack,
 )
@@ -98,7 +99,7 @@ class BorrowedKafkaSink(PatientKafkaSink):
         self._known.acked([borrowed.partition_index], time.monotonic())
         loan = self._borrow(borrowed.partition_index)
         unanswered = Unanswered(loan.correlation_id, 0.0, 0, [borrowed])
-        self.give_back(loan, Repayment(False, 0, 0, 0, 0, 0, [], unanswered=[unanswered]))
+        self.give_back(loan, Delivered(), SocketEnd(unanswered=[unanswered]))
         if others:
             super().deliver(others)
 

@@ -20,7 +20,7 @@ from shmaccum.sender import Sender
 from shmaccum.sender.backlog import Backlog
 from shmaccum.sender.convoy import Convoy
 from shmaccum.sender.overflow import Overflow
-from shmaccum.sender.sinks.convoy import LaneReport
+from shmaccum.sender.sinks.convoy import LaneEnd
 from shmaccum.sender.sinks.kafka.sink import KafkaSink
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply
@@ -135,21 +135,21 @@ def outage(arena_name: str, open_fake: OpenFake, tmp_path: Path) -> Iterator[Out
 
 
 @pytest.fixture
-def reports(monkeypatch: pytest.MonkeyPatch) -> list[LaneReport]:
-    """How far the lanes of all convoys came."""
-    told: list[LaneReport] = []
+def ends(monkeypatch: pytest.MonkeyPatch) -> list[LaneEnd]:
+    """How all convoys left their lanes."""
+    told: list[LaneEnd] = []
     run = Convoy.run
 
-    def note(convoy: Convoy, *arguments: Any) -> list[tuple[Backlog, LaneReport]]:
+    def note(convoy: Convoy, *arguments: Any) -> dict[Backlog, LaneEnd]:
         outcome = run(convoy, *arguments)
-        told.extend(report for _, report in outcome)
+        told.extend(outcome.values())
         return outcome
 
     monkeypatch.setattr(Convoy, "run", note)
     return told
 
 
-def test_ordinary_batches_go_in_a_convoy_and_have_their_results(outage: Outage, reports: list[LaneReport]) -> None:
+def test_ordinary_batches_go_in_a_convoy_and_have_their_results(outage: Outage, ends: list[LaneEnd]) -> None:
     with outage.spilled(SLOT_COUNT - 2) as sender:
         outage.deliver(sender)
         outage.append(4)
@@ -160,7 +160,7 @@ def test_ordinary_batches_go_in_a_convoy_and_have_their_results(outage: Outage, 
     assert [one.base_offset for one in found if one is not None] == [
         offset for offset in range(0, SLOT_COUNT - 2, 2) for _ in range(2 * PARTITION_COUNT)
     ]
-    assert sum(report.batch_count for report in reports) >= SLOT_COUNT // 4
+    assert sum(end.delivered.batch_count for end in ends) >= SLOT_COUNT // 4
     assert outage.arena.native.spilled()["partitions"] == []
 
 
@@ -208,7 +208,7 @@ def test_damage_that_the_broker_finds_costs_one_batch(outage: Outage) -> None:
 
 
 def test_a_position_that_cannot_be_written_sends_nothing_twice(
-    outage: Outage, monkeypatch: pytest.MonkeyPatch, reports: list[LaneReport]
+    outage: Outage, monkeypatch: pytest.MonkeyPatch, ends: list[LaneEnd]
 ) -> None:
     with outage.spilled(SLOT_COUNT - 2) as sender, contextlib.ExitStack() as opened:
         for backlog in overflow_of(sender)._backlogs.values():
@@ -220,7 +220,7 @@ def test_a_position_that_cannot_be_written_sends_nothing_twice(
             )
         outage.deliver(sender)
     outage.check()
-    assert [report.batch_count for report in reports] == [0] * len(reports) != []
+    assert [end.delivered.batch_count for end in ends] == [0] * len(ends) != []
 
 
 def overflow_of(sender: Sender) -> Overflow:

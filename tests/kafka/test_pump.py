@@ -24,7 +24,7 @@ from shmaccum.sender import Sender
 from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.sender.sinks import open_sink
 from shmaccum.sender.sinks.kafka.sink import KafkaSink
-from shmaccum.sender.sinks.sink import Loan, Repayment, Sink
+from shmaccum.sender.sinks.sink import Delivered, Loan, Sink, SocketEnd
 from tests.kafka.conftest import Calls, OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply
 from tests.support.accumulator import Accumulator
@@ -76,17 +76,17 @@ class Ledger:
 
 
 @pytest.fixture
-def repaid(monkeypatch: pytest.MonkeyPatch) -> list[Repayment]:
-    """The loans that the sinks of this test got back from the pump."""
-    repayments: list[Repayment] = []
+def repaid(monkeypatch: pytest.MonkeyPatch) -> list[SocketEnd]:
+    """How the sockets are that the sinks of this test got back from the pump."""
+    ends: list[SocketEnd] = []
     give_back = KafkaSink.give_back
 
-    def note(self: KafkaSink, loan: Loan, repayment: Repayment) -> None:
-        repayments.append(repayment)
-        give_back(self, loan, repayment)
+    def note(self: KafkaSink, loan: Loan, delivered: Delivered, end: SocketEnd) -> None:
+        ends.append(end)
+        give_back(self, loan, delivered, end)
 
     monkeypatch.setattr(KafkaSink, "give_back", note)
-    return repayments
+    return ends
 
 
 @contextlib.contextmanager
@@ -196,7 +196,7 @@ def test_a_socket_that_is_full_gets_the_rest_later(arena_name: str, open_fake: O
 
 
 def test_a_socket_that_ends_in_a_request_costs_the_other_sockets_nothing(
-    arena_name: str, open_fake: OpenFake, carried: Calls, repaid: list[Repayment]
+    arena_name: str, open_fake: OpenFake, carried: Calls, repaid: list[SocketEnd]
 ) -> None:
     """A broker that dies in the middle of a request that it is sent, while the pump has requests at another one."""
     values = [(each % PARTITIONS, b"%06d" % each + b"." * 3900) for each in range(300)]
@@ -232,10 +232,10 @@ def test_every_socket_is_given_back_also_when_the_sink_raises_over_one(
     raised: list[int] = []
     give_back = KafkaSink.give_back
 
-    def raise_once(self: KafkaSink, loan: Loan, repayment: Repayment) -> None:
-        give_back(self, loan, repayment)
+    def raise_once(self: KafkaSink, loan: Loan, delivered: Delivered, end: SocketEnd) -> None:
+        give_back(self, loan, delivered, end)
         given_back.append(loan.socket)
-        if not raised and repayment.request_count:
+        if not raised and delivered.request_count:
             raised.append(loan.socket)
             raise RuntimeError("not today")
 
@@ -428,7 +428,7 @@ class Mangler:
         change: from an answer to the pieces that are sent in its place; may raise `Cut`.
     """
 
-    def __init__(self, change: Callable[[bytes], bytes], carried: Calls, repaid: list[Repayment]) -> None:
+    def __init__(self, change: Callable[[bytes], bytes], carried: Calls, repaid: list[SocketEnd]) -> None:
         self._change = change
         self._carried = carried
         self._repaid = repaid
@@ -505,7 +505,7 @@ def test_a_hostile_answer_ends_its_connection_and_loses_nothing(
     arena_name: str,
     open_fake: OpenFake,
     carried: Calls,
-    repaid: list[Repayment],
+    repaid: list[SocketEnd],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mangler = Mangler(change, carried, repaid)
@@ -596,7 +596,7 @@ def test_a_second_answer_to_an_earlier_request_acks_nothing(
 
 
 def test_a_late_answer_is_taken_by_the_sink(
-    arena_name: str, open_fake: OpenFake, carried: Calls, repaid: list[Repayment]
+    arena_name: str, open_fake: OpenFake, carried: Calls, repaid: list[SocketEnd]
 ) -> None:
     """A batch that the pump does not carry ends its call, while the broker has not answered a request of it."""
     has_arrived, may_answer = threading.Event(), threading.Event()

@@ -27,7 +27,7 @@ from shmaccum.log.files import LogDirectory, LogReader
 from shmaccum.log.files.shipped import read_shipped
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.shipping.lane import Lane
-from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneReport
+from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneEnd
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import Verdict, WireBatch
 from tests.kafka.broker import Cluster
@@ -224,17 +224,17 @@ def test_a_convoy_forces_a_durable_log_to_disk(
     made = make_log(log, TOPIC, 1, BATCH_COUNT, sync=sync)
     cluster = open_fake(topics={TOPIC: 1})
     broker = Broker(cluster)
-    reports: list[LaneReport] = []
+    ends: list[LaneEnd] = []
     take = Lane.take
 
-    def note(lane: Lane, report: LaneReport) -> None:
-        reports.append(report)
-        take(lane, report)
+    def note(lane: Lane, end: LaneEnd) -> None:
+        ends.append(end)
+        take(lane, end)
 
     monkeypatch.setattr(Lane, "take", note)
     ship(log, cluster.bootstrap)
     assert broker.values() == made
-    assert {report.synced_size for report in reports} == {NOT_SYNCED if sync == "none" else size_of(log)}
+    assert {end.synced_size for end in ends} == {NOT_SYNCED if sync == "none" else size_of(log)}
 
 
 def size_of(log: Path) -> int:

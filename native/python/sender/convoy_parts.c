@@ -96,8 +96,8 @@ static bool convoy_fill(PyObject *links, PyObject *lanes, struct ship_convoy *co
 static PyObject *lane_report(const struct ship_lane *lane)
 {
     return Py_BuildValue("(iLLiLLLL)", (int)lane->state, (long long)lane->kept.offset, (long long)lane->kept.position,
-                         (int)lane->kept.leader_epoch, (long long)lane->batch_count, (long long)lane->record_count,
-                         (long long)lane->byte_count, (long long)lane->synced);
+                         (int)lane->kept.leader_epoch, (long long)lane->synced, (long long)lane->batch_count,
+                         (long long)lane->record_count, (long long)lane->byte_count);
 }
 
 static PyObject *link_report(const struct broker_link *link)

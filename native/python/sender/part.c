@@ -53,3 +53,24 @@ bool part_take_topic(PyObject *tuple, struct produce_topic *topic)
     memcpy(topic->id, PyBytes_AS_STRING(id), TOPIC_ID_SIZE);
     return true;
 }
+
+PyObject *delivered_report(const struct delivered *delivered, uint64_t last_begun_ns, PyObject *rows)
+{
+    if (delivered->batch_count == 0) {
+        Py_XDECREF(rows);
+        return Py_NewRef(Py_None);
+    }
+    return Py_BuildValue("(KKKKKKKKKLKN)", (unsigned long long)delivered->batch_count,
+                         (unsigned long long)delivered->record_count, (unsigned long long)delivered->size,
+                         (unsigned long long)delivered->size_largest, (unsigned long long)delivered->age_sum_ns,
+                         (unsigned long long)delivered->age_max_ns, (unsigned long long)delivered->latency_sum_ns,
+                         (unsigned long long)delivered->latency_max_ns, (unsigned long long)delivered->largest_record,
+                         (long long)delivered->linger_min_ns, (unsigned long long)last_begun_ns, rows);
+}
+
+PyObject *delivered_row(uint32_t partition_index, uint32_t batch_count, uint64_t record_count, uint64_t size,
+                        int index_error)
+{
+    return Py_BuildValue("(IIKKi)", partition_index, batch_count, (unsigned long long)record_count,
+                         (unsigned long long)size, index_error);
+}

@@ -24,6 +24,7 @@
 #include "python/common/items.h"
 #include "python/log/log_end_type.h"
 #include "python/sender/batch_type.h"
+#include "python/sender/part.h"
 #include "sender/log_run.h"
 
 enum { PASSES_NS = 4000000 }; /* how long those who look for news behind the call wait for it, and one pass more */
@@ -235,54 +236,27 @@ static void runs_complete(struct append_call *call)
 
 /* ---- the answer ---- */
 
-/* Sums over all batches that were appended, for the sender's numbers (sender/metrics.py). */
-struct tally {
-    uint64_t batch_count;
-    uint64_t record_count;
-    uint64_t size;
-    uint64_t size_largest; /* of a batch */
-    uint64_t age_sum_ns;
-    uint64_t age_max_ns;
-    uint64_t largest_record; /* 0: none is larger than known before */
-    int64_t linger_min_ns;   /* -1: no batch says one */
-};
-
-static void batch_tally(struct tally *tally, const struct drained_batch *batch, uint64_t now_ns)
-{
-    uint64_t age_ns = now_ns > batch->created_ns ? now_ns - batch->created_ns : 0;
-    tally->batch_count++;
-    tally->record_count += batch->record_count;
-    tally->size += batch->size;
-    tally->size_largest = batch->size > tally->size_largest ? batch->size : tally->size_largest;
-    tally->age_sum_ns += age_ns;
-    tally->age_max_ns = age_ns > tally->age_max_ns ? age_ns : tally->age_max_ns;
-    if (batch->linger_ns >= 0 && (tally->linger_min_ns < 0 || batch->linger_ns < tally->linger_min_ns)) {
-        tally->linger_min_ns = batch->linger_ns;
-    }
-}
-
 static PyObject *run_row(const struct log_run *run)
 {
-    unsigned long long record_count = 0;
-    unsigned long long size = 0;
+    uint64_t record_count = 0;
+    uint64_t size = 0;
     for (uint32_t i = 0; i < run->ended_count; i++) {
         record_count += run->drained[i].record_count;
         size += run->drained[i].size;
     }
-    return Py_BuildValue("(IIKKi)", run->drained->partition_index, run->ended_count, record_count, size,
-                         run->append.index_error);
+    return delivered_row(run->drained->partition_index, run->ended_count, record_count, size, run->append.index_error);
 }
 
 /* Adds the rows and numbers of a pass. False, with an exception: there was no memory. */
-static bool runs_tally(const struct append_call *call, struct tally *tally, PyObject *rows, uint64_t now_ns)
+static bool runs_tally(const struct append_call *call, struct delivered *delivered, PyObject *rows, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < call->run_count; i++) {
         const struct log_run *run = &call->runs[i];
         for (uint32_t j = 0; j < run->ended_count; j++) {
-            batch_tally(tally, &run->drained[j], now_ns);
+            delivered_add(delivered, &run->drained[j], now_ns);
         }
-        if (run->largest_record > call->largest_record && run->largest_record > tally->largest_record) {
-            tally->largest_record = run->largest_record;
+        if (run->largest_record > call->largest_record && run->largest_record > delivered->largest_record) {
+            delivered->largest_record = run->largest_record;
         }
         PyObject *row = run->ended_count == 0 ? NULL : run_row(run);
         bool is_added = run->ended_count == 0 || (row != NULL && PyList_Append(rows, row) == 0);
@@ -292,18 +266,6 @@ static bool runs_tally(const struct append_call *call, struct tally *tally, PyOb
         }
     }
     return true;
-}
-
-static PyObject *appended_numbers(const struct tally *tally, PyObject *rows)
-{
-    if (tally->batch_count == 0) {
-        return Py_NewRef(Py_None);
-    }
-    return Py_BuildValue("(KKKKKKKLO)", (unsigned long long)tally->batch_count,
-                         (unsigned long long)tally->record_count, (unsigned long long)tally->size,
-                         (unsigned long long)tally->size_largest, (unsigned long long)tally->age_sum_ns,
-                         (unsigned long long)tally->age_max_ns, (unsigned long long)tally->largest_record,
-                         (long long)tally->linger_min_ns, rows);
 }
 
 /* Moves the batches that did not end to the front of `drained`; answers how many they are. */
@@ -347,7 +309,7 @@ static bool call_may_go_on(const struct append_call *call, uint32_t partition_co
 
 /* False, with an exception: there was no memory for the rows. */
 static bool call_run(struct append_call *call, const struct append_arguments *given, uint32_t partition_count,
-                     struct tally *tally, PyObject *rows)
+                     struct delivered *delivered, PyObject *rows)
 {
     const struct arena *arena = call->half->arena->core;
     uint64_t begin_ns = arena_now_ns(arena);
@@ -355,26 +317,29 @@ static bool call_run(struct append_call *call, const struct append_arguments *gi
     struct drain_options options = {.now_ns = half_now_or(call->half, given->now_ns),
                                     .in_flight_max = (uint32_t)given->in_flight_max};
     bool goes_on = true;
-    while (goes_on && tally->size < size_max) {
-        options.size_max = (uint32_t)(size_max - tally->size);
+    while (goes_on && delivered->size < size_max) {
+        options.size_max = (uint32_t)(size_max - delivered->size);
         uint32_t ended_count = call_pass(call, &options, partition_count);
-        if (!runs_tally(call, tally, rows, options.now_ns)) {
+        if (!runs_tally(call, delivered, rows, options.now_ns)) {
             return false;
         }
         goes_on = call_may_go_on(call, partition_count, ended_count) && arena_now_ns(arena) - begin_ns < PASSES_NS;
         options.goes_on = true;
     }
+    uint64_t end_ns = arena_now_ns(arena);
+    delivered->latency_max_ns = end_ns > options.now_ns ? end_ns - options.now_ns : 0;
+    delivered->latency_sum_ns = delivered->latency_max_ns * delivered->batch_count;
     return true;
 }
 
 static PyObject *call_answer(struct append_call *call, const struct append_arguments *given, uint32_t partition_count)
 {
-    struct tally tally = {.linger_min_ns = -1};
+    struct delivered delivered = {.linger_min_ns = -1};
     PyObject *rows = PyList_New(0);
     PyObject *answer = NULL;
-    if (rows != NULL && call_run(call, given, partition_count, &tally, rows)) {
+    if (rows != NULL && call_run(call, given, partition_count, &delivered, rows)) {
         PyObject *left = half_batches_to_list(call->half, call->drained, left_gather(call));
-        answer = Py_BuildValue("(NIN)", left, call->seen_count, appended_numbers(&tally, rows));
+        answer = Py_BuildValue("(NIN)", left, call->seen_count, delivered_report(&delivered, 0, Py_NewRef(rows)));
     }
     Py_XDECREF(rows);
     return answer;

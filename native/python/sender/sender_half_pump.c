@@ -10,7 +10,7 @@
  *             links    (is_broken, throttle_ms, request_count, sent_size, received_size, latency_sum_ns,
  *                      latency_max_ns, received, requests) each
  *             left     Batches that were drained and are not ordinary
- *             numbers  sums over the delivered batches (shmaccum.sender.sinks.sink.Pumped), or None
+ *             numbers  sums over the delivered batches (shmaccum.sender.sinks.sink.Delivered), or None
  *   request (correlation id, begun_ns, sent_size, Batches)    without an answer
  *
  * The call holds the GIL in pump_round alone. `on_results` is called without arguments after results were recorded.
@@ -223,10 +223,10 @@ static bool round_tell(struct call *call)
     if (!call->pump.holds_waiters) {
         waiters_wake(call->half->arena->core, &call->half->wakes);
     }
-    if (call->pump.tally.batch_count == call->result_count) {
+    if (call->pump.delivered.batch_count == call->result_count) {
         return true;
     }
-    call->result_count = call->pump.tally.batch_count;
+    call->result_count = call->pump.delivered.batch_count;
     PyObject *answer = PyObject_CallNoArgs(call->on_results);
     Py_XDECREF(answer);
     return answer != NULL;
@@ -326,27 +326,11 @@ static PyObject *rows_report(const struct pump *pump)
     for (uint32_t i = 0; i < pump->place_count && rows != NULL; i++) {
         const struct pump_place *place = &pump->places[i];
         if (place->batch_count > 0 &&
-            !found_add(rows, Py_BuildValue("(IIKK)", i, place->batch_count, (unsigned long long)place->record_count,
-                                           (unsigned long long)place->size))) {
+            !found_add(rows, delivered_row(i, place->batch_count, place->record_count, place->size, 0))) {
             Py_CLEAR(rows);
         }
     }
     return rows;
-}
-
-static PyObject *numbers_report(const struct pump *pump)
-{
-    const struct pump_tally *tally = &pump->tally;
-    if (tally->batch_count == 0) {
-        return Py_NewRef(Py_None);
-    }
-    return Py_BuildValue("(KKKKKKKKKLKN)", (unsigned long long)tally->batch_count,
-                         (unsigned long long)tally->record_count, (unsigned long long)tally->size,
-                         (unsigned long long)tally->size_largest, (unsigned long long)tally->age_sum_ns,
-                         (unsigned long long)tally->age_max_ns, (unsigned long long)tally->latency_sum_ns,
-                         (unsigned long long)tally->latency_max_ns, (unsigned long long)tally->largest_record,
-                         (long long)tally->linger_min_ns, (unsigned long long)pump->last_begun_ns,
-                         rows_report(pump));
 }
 
 /* Without memory for a report: the caller closes the sockets, and the batches go again. */
@@ -375,7 +359,8 @@ static bool found_fill(struct call *call, PyObject *found)
     }
     bool is_filled = found_add(found, links) &&
                      found_add(found, half_batches_to_list(call->half, call->pump.left, call->pump.left_count)) &&
-                     found_add(found, numbers_report(&call->pump));
+                     found_add(found, delivered_report(&call->pump.delivered, call->pump.last_begun_ns,
+                                                  rows_report(&call->pump)));
     if (raised != NULL) {
         exception_put(raised);
     }

@@ -23,7 +23,7 @@ from typing import Any
 from shmaccum._native import ship_convoy
 from shmaccum.log.files.shipped import PositionsFile
 from shmaccum.sender.shipping.lane import Lane
-from shmaccum.sender.sinks.convoy import LaneReport, links_of, repayment_of
+from shmaccum.sender.sinks.convoy import LaneEnd, given_back, links_of
 from shmaccum.sender.sinks.sink import Loan, Sockets
 
 OFFSET_MAX = 2**63 - 1
@@ -82,13 +82,13 @@ class StreamBatchLoop:
             return True
         reports, uses, (size, has_failed) = found
         every = [lane for lanes in self._lanes for lane in lanes]
-        told = dict(zip(every, map(LaneReport._make, reports), strict=True))
-        for lane, report in told.items():
-            lane.take(report)
-        kept = {lane.place: lane.position for lane, report in told.items() if report.record_count}
+        ends = {lane: LaneEnd.of(lane.route.index, report) for lane, report in zip(every, reports, strict=True)}
+        for lane, end in ends.items():
+            lane.take(end)
+        kept = {lane.place: lane.position for lane, end in ends.items() if end.delivered.record_count}
         has_failed |= not positions.appended(size, kept)
         for loan, lanes, use in zip(self._loans, self._lanes, uses, strict=True):
-            sockets.give_back(loan, repayment_of(use, {lane.route.index: told[lane] for lane in lanes}))
+            sockets.give_back(loan, *given_back(use, [ends[lane] for lane in lanes]))
         return not has_failed
 
 

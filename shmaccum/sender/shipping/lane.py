@@ -57,7 +57,7 @@ from shmaccum.log.files.shipped import ShippedPosition
 from shmaccum.log.files.small_files import read_topic_id, uuid_text
 from shmaccum.log.files.writer_level import WriterLevel
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
-from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneReport, LaneState
+from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneEnd, LaneState
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
 
 REFUSED_PAUSE_NS = 10_000 * NS_PER_MS
@@ -290,20 +290,20 @@ class Lane:
                 "copy the partition with a consumer that reads with read_committed, or ship other topics"
             )
 
-    def take(self, report: LaneReport) -> None:
+    def take(self, end: LaneEnd) -> None:
         """Takes over how far a convoy came."""
         assert self._cursor is not None
-        self.position = self.position._replace(offset=report.offset, leader_epoch=report.leader_epoch)
-        self.record_count += report.record_count
-        self.byte_count += report.byte_count
-        self._has_to_look = report.state != LaneState.GOES
-        if report.state == LaneState.BROKEN:
+        self.position = self.position._replace(offset=end.offset, leader_epoch=end.leader_epoch)
+        self.record_count += end.delivered.record_count
+        self.byte_count += end.delivered.size
+        self._has_to_look = end.state != LaneState.GOES
+        if end.state == LaneState.BROKEN:
             self.rest()
         else:
             assert self.unread_place is not None
             file, _ = self.unread_place
-            file.synced_size = max(file.synced_size, report.synced_size)
-            self._cursor.skip_to(report.byte, report.offset)
+            file.synced_size = max(file.synced_size, end.synced_size)
+            self._cursor.skip_to(end.byte, end.offset)
 
     def _take_back(self) -> None:
         """Takes what is not acked out of the window, so that it is read again with every byte verified."""

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from shmaccum.sender.sinks.sink import Loan, Repayment
+from shmaccum.sender.sinks.sink import Delivered, Loan, SocketEnd
 
 NOT_SYNCED = -1
-"""In place of `LaneReport.synced_size`: the records of a lane go whether they are on disk or not."""
+"""In place of `LaneEnd.synced_size`: the records of a lane go whether they are on disk or not."""
 
 
 class LaneState(enum.IntEnum):
@@ -24,8 +24,8 @@ class LaneState(enum.IntEnum):
     """A batch was not acked, or its fate is unknown: all behind the position go again."""
 
 
-class LaneReport(NamedTuple):
-    """How far a lane came in a convoy."""
+class LaneEnd(NamedTuple):
+    """How a convoy left a lane: a place in the lane's log, from which it goes on, and what it delivered behind it."""
 
     state: int
     offset: int
@@ -33,11 +33,17 @@ class LaneReport(NamedTuple):
     byte: int
     """Of the segment, where the batch with the offset begins."""
     leader_epoch: int
-    batch_count: int
-    record_count: int
-    byte_count: int
     synced_size: int
     """Bytes of the segment that were forced to disk; NOT_SYNCED where that is not asked for."""
+    delivered: Delivered
+
+    @classmethod
+    def of(cls, partition_index: int, report: tuple[int, ...]) -> LaneEnd:
+        """As the native call tells it (native/python/sender/convoy_parts.c)."""
+        state, offset, byte, leader_epoch, synced_size, *sums = report
+        batch_count, record_count, size = sums
+        row = partition_index, batch_count, record_count, size, 0
+        return cls(state, offset, byte, leader_epoch, synced_size, Delivered.of_rows([row]))
 
 
 def links_of(loans: Iterable[tuple[Loan, int]], request_size_max: int) -> tuple[tuple[Any, ...], ...]:
@@ -48,14 +54,20 @@ def links_of(loans: Iterable[tuple[Loan, int]], request_size_max: int) -> tuple[
     )
 
 
-def repayment_of(use: tuple[Any, ...], reports: Mapping[int, LaneReport]) -> Repayment:
-    """The use of a loan, as the sink is told of it.
+def delivered_by(lanes: Iterable[LaneEnd]) -> Delivered:
+    """The sums over all of the lanes."""
+    return Delivered.of_rows(row for lane in lanes for row in lane.delivered.rows)
+
+
+def given_back(use: tuple[Any, ...], lanes: Iterable[LaneEnd]) -> tuple[Delivered, SocketEnd]:
+    """The sums over the lanes of a loan, and how they left its socket, as the sink is told of it.
 
     Args:
         use: of the link, as the native call tells it.
-        reports: of its lanes, by partition index.
+        lanes: of the link.
     """
     is_broken, throttle_ms, request_count, sent_size, received_size = use
-    acked = [index for index, report in reports.items() if report.record_count]
-    record_count = sum(report.record_count for report in reports.values())
-    return Repayment(is_broken, throttle_ms, request_count, record_count, sent_size, received_size, acked)
+    delivered = delivered_by(lanes)._replace(
+        request_count=request_count, sent_size=sent_size, received_size=received_size
+    )
+    return delivered, SocketEnd(is_broken, throttle_ms)

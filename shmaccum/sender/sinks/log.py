@@ -38,7 +38,7 @@ from shmaccum.sender.sinks.log_transactions import LogTransactions
 from shmaccum.sender.sinks.names import one_spelling
 from shmaccum.sender.sinks.sink import (
     Ack,
-    AppendedRow,
+    DeliveredRow,
     Ended,
     Giver,
     Limits,
@@ -247,7 +247,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
             self.log_ends[partition_index] = log_end
             self._places[partition_index] = log.place
 
-    def appended(self, rows: Sequence[AppendedRow]) -> None:
+    def appended(self, rows: Sequence[DeliveredRow]) -> None:
         self._outage = None
         for partition_index, batch_count, _, _, index_errno in rows:
             with contextlib.suppress(LogLostError):  # the next append finds it, too

@@ -16,7 +16,7 @@ from shmaccum.sender.sinks.placeless import PlacelessSink
 from shmaccum.sender.sinks.sink import (
     IDENTITY_SIZE,
     Ack,
-    AppendedRow,
+    DeliveredRow,
     Ended,
     LogEnds,
     SinkHost,
@@ -61,7 +61,7 @@ class NullSink(PlacelessSink, LogEnds, SinkTransactions):
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
         return [Ack(wire, Verdict.DELIVERED, self._advance(wire)) for wire in batches]
 
-    def appended(self, rows: Sequence[AppendedRow]) -> None:
+    def appended(self, rows: Sequence[DeliveredRow]) -> None:
         """Nothing is kept."""
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:

@@ -219,28 +219,65 @@ class Unanswered(NamedTuple):
     """Its batches, in its order. The sink has them now as if they had come by `deliver`."""
 
 
-class Repayment(NamedTuple):
-    """The use that was made of a loan."""
+class SocketEnd(NamedTuple):
+    """How a borrower leaves a socket: the sink goes on from there. `Delivered` tells what went by the socket."""
 
-    is_broken: bool
+    is_broken: bool = False
     """The socket is at its end: its connection is closed."""
-    throttle_ms: int
+    throttle_ms: int = 0
     """The broker wants a pause."""
-    request_count: int
-    """Requests that were answered."""
-    record_count: int
-    """Records that were acked."""
-    sent_size: int
-    received_size: int
-    acked: Sequence[int]
-    """Partition indices of which a batch was acked."""
-    latency_ms: float = 0.0
-    """From the beginnings of the answered requests to their answers, added; 0 where nobody measured it."""
-    latency_max_ms: float = 0.0
     received: bytes = b""
     """Bytes that came by the socket and were not used. The sink reads them before those that come next."""
     unanswered: Sequence[Unanswered] = ()
     """Requests that are in flight, in their order; only the last one may be half written."""
+
+
+DeliveredRow = tuple[int, int, int, int, int]
+"""Partition index, batches, records, bytes, and the errno for which an index has no entry of them; 0: it has."""
+
+
+class Delivered(NamedTuple):
+    """Sums over the batches that a native call delivered, or over those of one loan or lane of it; times in ns.
+
+    A number that the call does not measure is 0, or None where 0 would be a measurement.
+    """
+
+    batch_count: int = 0
+    record_count: int = 0
+    size: int = 0
+    """Bytes of all batches."""
+    largest_size: float = 0
+    """Bytes of the largest batch; of a lane, the average."""
+    age_sum_ns: int | None = None
+    """The times from the opening of a batch to its request, or to its append, added."""
+    age_max_ns: int = 0
+    latency_sum_ns: int | None = None
+    """The times from there to the result, added; of a loan, those of its requests."""
+    latency_max_ns: int = 0
+    largest_record: int = 0
+    """Bytes; 0 when no record is larger than those known before."""
+    linger_ns: int = -1
+    """The shortest linger that a producer set; -1: none did."""
+    last_begun_ns: int = 0
+    """When the last request began, on the arena's clock; 0: there are no requests."""
+    rows: Sequence[DeliveredRow] = ()
+    """Of each partition; one may have several."""
+    request_count: int = 0
+    """Of a loan: requests that were answered, and the bytes that went and came."""
+    sent_size: int = 0
+    received_size: int = 0
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[DeliveredRow]) -> Delivered:
+        """The sums over rows; one without batches is left out."""
+        its = [row for row in rows if row[1]]
+        return cls(
+            batch_count=sum(row[1] for row in its),
+            record_count=sum(row[2] for row in its),
+            size=sum(row[3] for row in its),
+            largest_size=max((row[3] / row[1] for row in its), default=0),
+            rows=its,
+        )
 
 
 class Verdict(enum.Enum):
@@ -301,57 +338,6 @@ def each_ack(acks: Iterable[Ack | Acks]) -> Iterator[Ack]:
             yield from ack
         else:
             yield ack
-
-
-AppendedRow = tuple[int, int, int, int, int]
-"""Partition index, batches, records, bytes, and the errno for which an index has no entry of them; 0: it has."""
-
-
-class Appended(NamedTuple):
-    """Sums over the batches of all partitions that one call of `SenderHalf.append_to_log` appended."""
-
-    batch_count: int
-    record_count: int
-    size: int
-    """Bytes of all batches."""
-    largest_size: int
-    """Bytes of the largest batch."""
-    age_sum_ns: int
-    """The times since the batches were opened, added."""
-    age_max_ns: int
-    largest_record: int
-    """Bytes; 0 when no record is larger than those known before."""
-    linger_ns: int
-    """The shortest linger that a producer set; -1: none did."""
-    rows: list[AppendedRow]
-
-
-PumpedRow = tuple[int, int, int, int]
-"""Partition index, batches, records, bytes."""
-
-
-class Pumped(NamedTuple):
-    """Sums over the batches that one call of `SenderHalf.pump` delivered; times in nanoseconds."""
-
-    batch_count: int
-    record_count: int
-    size: int
-    """Bytes of all batches."""
-    largest_size: int
-    """Bytes of the largest batch."""
-    age_sum_ns: int
-    """The times from the opening of a batch to its request, added."""
-    age_max_ns: int
-    latency_sum_ns: int
-    """The times from the request of a batch to the answer, added."""
-    latency_max_ns: int
-    largest_record: int
-    """Bytes; 0 when no record is larger than those known before."""
-    linger_ns: int
-    """The shortest linger that a producer set; -1: none did."""
-    last_begun_ns: int
-    """When the last request began, on the arena's clock."""
-    rows: list[PumpedRow]
 
 
 class Ended(NamedTuple):
@@ -540,7 +526,7 @@ class LogEnds(abc.ABC):
     """Partition index -> the open end of its log. All batches of other partitions come by `Sink.deliver`."""
 
     @abc.abstractmethod
-    def appended(self, rows: Sequence[AppendedRow]) -> None:
+    def appended(self, rows: Sequence[DeliveredRow]) -> None:
         """The sender appended batches to ends of its logs; at least one in each row."""
 
     @property
@@ -567,8 +553,13 @@ class Sockets(abc.ABC):
         """
 
     @abc.abstractmethod
-    def give_back(self, loan: Loan, repayment: Repayment) -> None:
-        """The socket of a loan is not used any more."""
+    def give_back(self, loan: Loan, delivered: Delivered, end: SocketEnd) -> None:
+        """The socket of a loan is not used any more.
+
+        Args:
+            delivered: by the socket.
+            end: how the socket is left.
+        """
 
 
 class Peer:

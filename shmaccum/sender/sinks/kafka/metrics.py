@@ -7,7 +7,9 @@ Connections and bytes on the wire are in `traffic`, and compressed sizes in `shm
 from __future__ import annotations
 
 from shmaccum.sender.sinks.sensors import Sensor, average_of, maximum_of
-from shmaccum.sender.sinks.sink import Repayment
+from shmaccum.sender.sinks.sink import Delivered
+
+NS_PER_MS = 1_000_000
 
 
 class NodeMetrics:
@@ -50,17 +52,19 @@ class ProduceMetrics:
         node.request_total += 1
         node.record_total += record_count
 
-    def lent(self, node_id: int, repayment: Repayment, now_ns: int) -> None:
+    def lent(self, node_id: int, delivered: Delivered, throttle_ms: int, now_ns: int) -> None:
         """A socket was lent, and requests went by it."""
-        count = repayment.request_count
+        count = delivered.request_count
         node = self._node(node_id, now_ns)
         node.request_total += count
-        node.record_total += repayment.record_count
-        if count:
-            self._records_per_request.record(repayment.record_count, count, repayment.record_count / count, now_ns)
-        if repayment.latency_max_ms:
-            node.latency_ms.record(repayment.latency_ms, count, repayment.latency_max_ms, now_ns)
-            node.throttle_ms.record(repayment.throttle_ms, count, repayment.throttle_ms, now_ns)
+        node.record_total += delivered.record_count
+        if not count:
+            return
+        self._records_per_request.record(delivered.record_count, count, delivered.record_count / count, now_ns)
+        if delivered.latency_sum_ns is not None:
+            latency_ms, latency_max_ms = delivered.latency_sum_ns / NS_PER_MS, delivered.latency_max_ns / NS_PER_MS
+            node.latency_ms.record(latency_ms, count, latency_max_ms, now_ns)
+            node.throttle_ms.record(throttle_ms, count, throttle_ms, now_ns)
 
     def answered(self, node_id: int, latency_ms: float, throttle_ms: float, now_ns: int) -> None:
         """A request was answered."""

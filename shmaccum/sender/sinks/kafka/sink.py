@@ -69,15 +69,16 @@ from shmaccum.sender.sinks.sink import (
     IN_FLIGHT_MAX,
     Ack,
     Acks,
+    Delivered,
     Ended,
     Limits,
     Loan,
     Peer,
     ProducerIds,
-    Repayment,
     Sink,
     SinkHost,
     SinkTransactions,
+    SocketEnd,
     Sockets,
     Unanswered,
     Verdict,
@@ -699,14 +700,14 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             self._transactional_id,
         )
 
-    def give_back(self, loan: Loan, repayment: Repayment) -> None:
-        self._produce_answer_count += repayment.request_count
-        self._known.acked(repayment.acked, clock.monotonic())
-        self._metrics.lent(loan.node_id, repayment, clock.monotonic_ns())
-        self._client.give_back(loan.node_id, repayment)
-        for unanswered in repayment.unanswered:
+    def give_back(self, loan: Loan, delivered: Delivered, end: SocketEnd) -> None:
+        self._produce_answer_count += delivered.request_count
+        self._known.acked([row[0] for row in delivered.rows], clock.monotonic())
+        self._metrics.lent(loan.node_id, delivered, end.throttle_ms, clock.monotonic_ns())
+        self._client.give_back(loan.node_id, delivered, len(end.unanswered))
+        for unanswered in end.unanswered:
             self._adopt(loan, unanswered)
-        self._client.go_on(loan.node_id, repayment)
+        self._client.go_on(loan.node_id, end)
 
     def _adopt(self, loan: Loan, unanswered: Unanswered) -> None:
         """Goes on with a request of the borrower, as if it had begun here."""

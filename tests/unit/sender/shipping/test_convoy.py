@@ -30,7 +30,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files import LogReader
 from shmaccum.log.files.log_file import LogFile
 from shmaccum.log.files.shipped import PositionsFile, Shipped, ShippedPosition, ShippedTo, read_shipped
-from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneReport, LaneState
+from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneEnd, LaneState
 from tests.support.processes import WATCHDOG_S
 from tests.support.segment_log import TOPIC, log_files, make_batches, open_log
 
@@ -119,7 +119,7 @@ def all_well(correlation: int, batches: list[Arrived]) -> bytes:
 class Outcome(NamedTuple):
     """The outcome of a convoy."""
 
-    lanes: list[LaneReport]
+    lanes: list[LaneEnd]
     is_broken: bool
     throttle_ms: int
     has_failed: bool
@@ -188,7 +188,9 @@ class Track:
         peer.join(WATCHDOG_S)
         assert not peer.is_alive()
         reports, ((is_broken, throttle_ms, *_),), (_, has_failed) = told
-        return Outcome([LaneReport._make(each) for each in reports], is_broken, throttle_ms, has_failed), peer.arrived
+        return Outcome(
+            [LaneEnd.of(index, each) for index, each in enumerate(reports)], is_broken, throttle_ms, has_failed
+        ), peer.arrived
 
     def on_disk(self) -> dict[TopicPartition, ShippedPosition]:
         return read_shipped(str(self.path)).positions
@@ -217,7 +219,7 @@ def test_every_batch_arrives_with_the_shippers_producer_and_its_position_is_on_d
             BATCH_COUNT * RECORD_COUNT, EPOCH, ORIGIN, made[-1].header.leader_epoch
         )
     lane = outcome.lanes[0]
-    assert (lane.record_count, lane.byte_count) == (BATCH_COUNT * RECORD_COUNT, lane.byte)
+    assert (lane.delivered.record_count, lane.delivered.size) == (BATCH_COUNT * RECORD_COUNT, lane.byte)
 
 
 def test_a_lane_stops_in_front_of_its_limit(track: Track) -> None:

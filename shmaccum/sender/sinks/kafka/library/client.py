@@ -24,7 +24,7 @@ from shmaccum.sender.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer
 from shmaccum.sender.sinks.kafka.traffic import Traffic
 from shmaccum.sender.sinks.kafka.transaction.requests import FetchOffsets, FindCoordinator, Request, TransactionResponse
 from shmaccum.sender.sinks.sensors import NS_PER_S, WINDOW_NS
-from shmaccum.sender.sinks.sink import Repayment, Unanswered
+from shmaccum.sender.sinks.sink import Delivered, SocketEnd, Unanswered
 
 # The library's own limit pauses a connection for everything, metadata too: ours counts Produce requests only.
 LIBRARY_IN_FLIGHT_MAX = 1_000
@@ -352,17 +352,17 @@ class Client:
         else:
             conn.transport.write(sent)
 
-    def give_back(self, node_id: int, repayment: Repayment) -> None:
+    def give_back(self, node_id: int, delivered: Delivered, unanswered_count: int) -> None:
         """The socket of a node is the library's again, and its requests are numbered behind those of the borrower.
 
         The requests without an answer are adopted next, and then `go_on` follows.
         """
         conn = self._manager.connection(node_id)
-        begun_count = repayment.request_count + len(repayment.unanswered)
+        begun_count = delivered.request_count + unanswered_count
         conn.parser._correlation_id = (conn.parser._correlation_id + begun_count) % CORRELATION_IDS  # noqa: SLF001
-        conn.transport.give_back(repayment)
+        conn.transport.give_back(delivered)
 
-    def go_on(self, node_id: int, repayment: Repayment) -> None:
+    def go_on(self, node_id: int, end: SocketEnd) -> None:
         """Takes the bytes that the borrower has received, and closes a socket that it found broken.
 
         There is no connection any more when an adopted request met the end of the socket.
@@ -370,9 +370,9 @@ class Client:
         conn = self._manager.connection(node_id)
         if conn is None:
             return
-        conn.transport.go_on(repayment)
-        if repayment.throttle_ms:
-            conn._maybe_throttle(PlainAnswer(repayment.throttle_ms, (), ()))  # noqa: SLF001 - as with every answer
+        conn.transport.go_on(end)
+        if end.throttle_ms:
+            conn._maybe_throttle(PlainAnswer(end.throttle_ms, (), ()))  # noqa: SLF001 - as with every answer
 
     def ask_producer_id(self) -> ProducerIdRequest:
         """Asks any broker for a new producer id (InitProducerId without a transactional id)."""

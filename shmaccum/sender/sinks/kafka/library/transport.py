@@ -20,7 +20,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from shmaccum.common import clock
 from shmaccum.sender.sinks.kafka.library.frames import Frame, Sent
 from shmaccum.sender.sinks.kafka.traffic import NodeTraffic
-from shmaccum.sender.sinks.sink import Repayment
+from shmaccum.sender.sinks.sink import Delivered, SocketEnd
 
 RECEIVE_SIZE = 64 * 1024
 FRAME_HEAD_SIZE = 4
@@ -101,23 +101,23 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         descriptor: int = self._sock.fileno()
         return descriptor
 
-    def give_back(self, repayment: Repayment) -> None:
+    def give_back(self, delivered: Delivered) -> None:
         """Counts the borrower's requests."""
-        if repayment.request_count:
-            average = repayment.sent_size / repayment.request_count
+        if delivered.request_count:
+            average = delivered.sent_size / delivered.request_count
             sizes = self.traffic.request_size
-            sizes.record(repayment.sent_size, repayment.request_count, average, clock.monotonic_ns())
-        self.traffic.requests += repayment.request_count
-        self.traffic.responses += repayment.request_count
-        self.traffic.bytes_sent += repayment.sent_size
-        self.traffic.bytes_received += repayment.received_size
+            sizes.record(delivered.sent_size, delivered.request_count, average, clock.monotonic_ns())
+        self.traffic.requests += delivered.request_count
+        self.traffic.responses += delivered.request_count
+        self.traffic.bytes_sent += delivered.sent_size
+        self.traffic.bytes_received += delivered.received_size
         self.last_write = self.last_read = clock.monotonic()
 
-    def go_on(self, repayment: Repayment) -> None:
+    def go_on(self, end: SocketEnd) -> None:
         """The socket is where the borrower left it, or is broken."""
-        if repayment.received:
-            self._take_all(repayment.received)
-        if repayment.is_broken:
+        if end.received:
+            self._take_all(end.received)
+        if end.is_broken:
             self.abort(error=errors.KafkaConnectionError("the connection was lost, or a request was not answered"))
 
     def _sock_send(self) -> tuple[int, Exception | None]:

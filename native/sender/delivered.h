@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ordinary rounds delivered, for the sender's metrics (shmaccum.sender.sinks.sink.Delivered).
+ */
+#ifndef SENDER_DELIVERED_H
+#define SENDER_DELIVERED_H
+
+#include "sender/sender.h"
+
+/* Sums over batches that were delivered. */
+struct delivered {
+    uint64_t batch_count;
+    uint64_t record_count;
+    uint64_t size;
+    uint64_t size_largest; /* of a batch */
+    uint64_t age_sum_ns;   /* from the opening of a batch to its request, or to the append */
+    uint64_t age_max_ns;
+    uint64_t latency_sum_ns; /* from there to its result */
+    uint64_t latency_max_ns;
+    uint64_t largest_record; /* 0: none is larger than known before */
+    int64_t linger_min_ns;   /* -1: no batch says one */
+};
+
+/* Adds a batch that went at `begun_ns`; its latency is the caller's. */
+void delivered_add(struct delivered *delivered, const struct drained_batch *batch, uint64_t begun_ns);
+
+#endif
