@@ -12,8 +12,9 @@ lead to one arena and one sender. The library itself stays installed: programs c
 
 ::
 
+    options              the table of options that the libraries share, and the readers of their values
     settings             a library's options, told apart into those of an arena, sender, sink and producer
-    errors               exceptions that are ours and a library's at once
+    errors               the table of the libraries' names for our errors; exceptions that are ours and a library's
     confluent_options    librdkafka's options          ─ confluent_errors, confluent_told   its codes; its callbacks
     page                 the tables of options that the documentation shows
 """

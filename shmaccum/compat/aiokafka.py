@@ -19,27 +19,10 @@ from shmaccum import aio
 from shmaccum._native import DeliveryFuture
 from shmaccum.common.closing import StoppedOnExit
 from shmaccum.common.packages import needed
-from shmaccum.compat.errors import Ours, aborting, join, join_of_code, nearest, translating
-from shmaccum.compat.settings import OwnerOptions, Rows, batch_size, refused, to, with_defaults, without_use
-from shmaccum.exceptions import (
-    ArenaBusyError,
-    BufferExhaustedError,
-    DeliveryTimeoutError,
-    FlushTimeoutError,
-    InvalidArgumentError,
-    NoTransactionError,
-    PartitionCountUnknownError,
-    ProducerClosedError,
-    ProducerFencedError,
-    RecordTooLargeError,
-    ResultPendingError,
-    SenderNotStartedError,
-    ShmaccumError,
-    SyncTimeoutError,
-    TransactionEndedError,
-    TransactionOutcomeUnknownError,
-    UnknownPartitionError,
-)
+from shmaccum.compat.errors import IN_TRANSACTIONS, Ours, aborting, classes_of, join, join_of_code, nearest, translating
+from shmaccum.compat.options import OBJECT, Rows, batch_size, refused, rows_of, to, to_partitioner, without_use
+from shmaccum.compat.settings import OwnerOptions
+from shmaccum.exceptions import InvalidArgumentError, ProducerClosedError, ResultPendingError
 from shmaccum.producer.loop_results import LoopResults
 
 with needed("aiokafka", "aiokafka", "shmaccum.compat.aiokafka needs"):
@@ -56,40 +39,9 @@ if TYPE_CHECKING:
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 BATCH_SIZE_DEFAULT = 16384
 REQUEST_TIMEOUT_DEFAULT_MS = 40_000
-OBJECT = "an object of this process cannot reach the sender's process"
 
-THEIRS: dict[type[ShmaccumError], type[Exception]] = {
-    ShmaccumError: theirs.KafkaError,
-    SenderNotStartedError: theirs.KafkaConnectionError,
-    BufferExhaustedError: theirs.KafkaTimeoutError,
-    FlushTimeoutError: theirs.KafkaTimeoutError,
-    SyncTimeoutError: theirs.KafkaTimeoutError,
-    ResultPendingError: theirs.KafkaTimeoutError,
-    DeliveryTimeoutError: theirs.KafkaTimeoutError,
-    PartitionCountUnknownError: theirs.UnknownTopicOrPartitionError,
-    RecordTooLargeError: theirs.MessageSizeTooLargeError,
-    ProducerClosedError: theirs.ProducerClosed,
-    InvalidArgumentError: theirs.IllegalArgumentError,
-    UnknownPartitionError: theirs.UnknownTopicOrPartitionError,
-    NoTransactionError: theirs.IllegalOperation,
-    TransactionEndedError: theirs.InvalidTxnState,
-    TransactionOutcomeUnknownError: theirs.KafkaTimeoutError,
-    ProducerFencedError: theirs.ProducerFenced,
-}
-THEIRS_IN_TRANSACTIONS = {
-    **THEIRS,
-    InvalidArgumentError: theirs.IllegalOperation,
-    ArenaBusyError: theirs.ConcurrentTransactions,
-}
-"""The classes of errors that the calls of transactions raise."""
-
-
-def _acks(given: Any) -> str:
-    return "all" if given in (-1, "all") else str(given)
-
-
-def _partitioner(given: Any) -> Any:
-    return "builtin" if isinstance(given, DefaultPartitioner) else given
+THEIRS = classes_of("aiokafka", theirs)
+THEIRS_IN_TRANSACTIONS = classes_of("aiokafka", theirs, IN_TRANSACTIONS)
 
 
 class _Function:
@@ -102,38 +54,20 @@ class _Function:
         return self._function(data)
 
 
-_ROWS: Rows = {
+OWN: Rows = {
     "loop": without_use("the producer belongs to the loop that runs"),
-    "client_id": to("producer", "client_id"),
-    "metadata_max_age_ms": to("sink", "metadata_max_age_ms"),
-    "request_timeout_ms": to("sender", "request_timeout_ms"),
-    "api_version": without_use("the sender asks the brokers for their versions"),
-    "acks": to("sender", "acks", _acks),
-    "key_serializer": to("producer", "key_serializer", _Function),
-    "value_serializer": to("producer", "value_serializer", _Function),
-    "compression_type": to("sink", "compression_type"),
-    "max_batch_size": to("arena", "batch_size", batch_size),
-    "partitioner": to("producer", "partitioner", _partitioner),
-    "max_request_size": to("arena,sender", "max_request_size"),
-    "linger_ms": to("producer", "linger_ms"),
-    "retry_backoff_ms": to("sender", "retry_backoff_ms"),
-    "security_protocol": to("sink", "security_protocol"),
+    "key_serializer": to("key_serializer", _Function),
+    "value_serializer": to("value_serializer", _Function),
+    "max_batch_size": to("batch_size", batch_size),
+    "partitioner": to_partitioner(DefaultPartitioner),
     "ssl_context": refused(f"{OBJECT}: name files by shmaccum_ssl_cafile, shmaccum_ssl_certfile, shmaccum_ssl_keyfile"),
-    "connections_max_idle_ms": to("sink", "connections_max_idle_ms"),
-    "enable_idempotence": to("sender", "enable_idempotence"),
-    "transactional_id": to("arena", "transactional_id"),
-    "transaction_timeout_ms": to("arena", "transaction_timeout_ms"),
-    "sasl_mechanism": to("sink", "sasl_mechanism"),
-    "sasl_plain_password": to("sink", "sasl_plain_password"),
-    "sasl_plain_username": to("sink", "sasl_plain_username"),
-    "sasl_kerberos_service_name": to("sink", "sasl_kerberos_service_name"),
-    "sasl_kerberos_domain_name": to("sink", "sasl_kerberos_domain_name"),
-    "sasl_oauth_token_provider": refused(f"{OBJECT}: run a shmaccum.Sender that has it"),
 }
+"""The options that aiokafka alone has, or that are met by its own classes."""
+
 DEFAULTS = {name: row.default for name, row in inspect.signature(aiokafka.AIOKafkaProducer).parameters.items()}
 """aiokafka's own values of its options. That of ``acks`` is an object of its own."""
 
-ROWS = with_defaults(_ROWS, DEFAULTS)
+ROWS = rows_of(OWN, DEFAULTS)
 """The options of aiokafka, each with its owner here or with a reason."""
 
 

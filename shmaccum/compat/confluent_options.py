@@ -8,16 +8,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shmaccum.compat.settings import OptionRow, Rows, batch_size, met, refused, to, with_defaults, without_use
+from shmaccum.compat.options import NO_CONNECTIONS, OptionRow, Rows, met, refused, rows_of, to, without_use
 from shmaccum.config import INT_MAX, LONG_MAX
 from shmaccum.exceptions import InvalidArgumentError
 
 IN_FLIGHT_MAX = 5
 """More have no place beside idempotence, which is on here."""
-
-
-def _acks(given: Any) -> str:
-    return "all" if str(given) in {"-1", "all"} else str(given)
 
 
 def _crc32(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
@@ -58,10 +54,6 @@ def _refresh_ms(given: Any) -> int:
     return LONG_MAX if wanted_ms < 0 else max(wanted_ms, 1)
 
 
-def _retries(given: Any) -> int:
-    return min(int(given), INT_MAX)
-
-
 def _verification(given: Any) -> None:
     if str(given).lower() in {"false", "0"}:
         raise InvalidArgumentError(
@@ -70,64 +62,45 @@ def _verification(given: Any) -> None:
         )
 
 
-def _sink(name: str) -> OptionRow:
-    return to("sink", name)
-
-
 def _all(row: OptionRow, *names: str) -> dict[str, OptionRow]:
     return dict.fromkeys(names, row)
 
 
 HERE = met()
-NO_CONNECTION = without_use("this process has no connections, and the sender's are those of a busy client")
+BUSY_CONNECTIONS = without_use(f"{NO_CONNECTIONS}, and the sender's are those of a busy client")
 NO_QUEUE = without_use("the arena bounds the memory of all processes, and reserves it: shmaccum.buffer_memory")
 NO_METADATA = without_use("the sender asks for metadata, and again when a leader changes")
 NO_LOG = without_use("the sender has a log of its own")
-NO_CALLBACK = refused("this process has no connections")
+NO_CALLBACK = refused(NO_CONNECTIONS)
 NO_PEM = refused("certificates are PEM files: ssl.ca.location, ssl.certificate.location, ssl.key.location")
 NO_OIDC = refused("the sender asks a token provider of Python: run a shmaccum.Sender that has one")
 
-_ROWS: Rows = {
-    "client.id": to("producer", "client_id"),
-    **_all(to("arena,sender", "max_request_size"), "message.max.bytes"),
-    "batch.size": to("arena", "batch_size", batch_size),
-    **_all(to("producer", "linger_ms", _milliseconds), "linger.ms", "queue.buffering.max.ms"),
-    **_all(to("sender", "delivery_timeout_ms", _timeout_ms), "message.timeout.ms", "delivery.timeout.ms"),
-    "request.timeout.ms": to("sender", "request_timeout_ms"),
-    **_all(to("sender", "acks", _acks), "acks", "request.required.acks"),
-    **_all(to("sender", "retries", _retries), "retries", "message.send.max.retries"),
-    "retry.backoff.ms": to("sender", "retry_backoff_ms"),
-    "retry.backoff.max.ms": to("sender", "retry_backoff_max_ms"),
-    "enable.idempotence": to("sender", "enable_idempotence"),
-    **_all(
-        to("sender", "max_in_flight_requests_per_connection", lambda given: min(int(given), IN_FLIGHT_MAX)),
-        "max.in.flight",
-        "max.in.flight.requests.per.connection",
+OWN: Rows = {
+    "message.max.bytes": to("max_request_size"),
+    "linger.ms": to("linger_ms", _milliseconds, owner="producer"),
+    "delivery.timeout.ms": to("delivery_timeout_ms", _timeout_ms),
+    "retries": to("retries", lambda given: min(int(given), INT_MAX)),
+    "retry.backoff.max.ms": to("retry_backoff_max_ms"),
+    "max.in.flight.requests.per.connection": to(
+        "max_in_flight_requests_per_connection", lambda given: min(int(given), IN_FLIGHT_MAX)
     ),
-    **_all(_sink("compression_type"), "compression.type", "compression.codec"),
-    "partitioner": to("producer", "partitioner", _partitioner),
-    "allow.auto.create.topics": _sink("allow_auto_create_topics"),
-    **_all(to("sink", "metadata_max_age_ms", _refresh_ms), "metadata.max.age.ms", "topic.metadata.refresh.interval.ms"),
-    "metadata.recovery.rebootstrap.trigger.ms": _sink("metadata_recovery_rebootstrap_trigger_ms"),
-    "client.dns.lookup": _sink("client_dns_lookup"),
-    "reconnect.backoff.ms": _sink("reconnect_backoff_ms"),
-    "reconnect.backoff.max.ms": _sink("reconnect_backoff_max_ms"),
-    "connections.max.idle.ms": to("sink", "connections_max_idle_ms", _timeout_ms),
-    "socket.connection.setup.timeout.ms": _sink("socket_connection_setup_timeout_ms"),
-    "socket.send.buffer.bytes": to("sink", "send_buffer_bytes", lambda given: int(given) or -1),
-    "socket.receive.buffer.bytes": to("sink", "receive_buffer_bytes", lambda given: int(given) or -1),
-    "security.protocol": to("sink", "security_protocol", lambda given: str(given).upper()),
-    **_all(_sink("sasl_mechanism"), "sasl.mechanism", "sasl.mechanisms"),
-    "sasl.username": _sink("sasl_plain_username"),
-    "sasl.password": _sink("sasl_plain_password"),
-    "sasl.kerberos.service.name": _sink("sasl_kerberos_service_name"),
-    "ssl.ca.location": _sink("ssl_cafile"),
-    "ssl.certificate.location": _sink("ssl_certfile"),
-    "ssl.key.location": _sink("ssl_keyfile"),
-    "ssl.key.password": _sink("ssl_password"),
-    "ssl.crl.location": _sink("ssl_crlfile"),
+    "partitioner": to("partitioner", _partitioner),
+    **_all(to("metadata_max_age_ms", _refresh_ms), "metadata.max.age.ms", "topic.metadata.refresh.interval.ms"),
+    "metadata.recovery.rebootstrap.trigger.ms": to("metadata_recovery_rebootstrap_trigger_ms"),
+    "connections.max.idle.ms": to("connections_max_idle_ms", _timeout_ms),
+    "socket.connection.setup.timeout.ms": to("socket_connection_setup_timeout_ms"),
+    "socket.send.buffer.bytes": to("send_buffer_bytes", lambda given: int(given) or -1),
+    "socket.receive.buffer.bytes": to("receive_buffer_bytes", lambda given: int(given) or -1),
+    "security.protocol": to("security_protocol", lambda given: str(given).upper()),
+    "sasl.username": to("sasl_plain_username"),
+    "sasl.password": to("sasl_plain_password"),
+    "ssl.ca.location": to("ssl_cafile"),
+    "ssl.certificate.location": to("ssl_certfile"),
+    "ssl.key.location": to("ssl_keyfile"),
+    "ssl.key.password": to("ssl_password"),
+    "ssl.crl.location": to("ssl_crlfile"),
     "ssl.endpoint.identification.algorithm": to(
-        "sink", "ssl_check_hostname", lambda given: str(given).lower() not in {"none", ""}
+        "ssl_check_hostname", lambda given: str(given).lower() not in {"none", ""}
     ),
     **_all(HERE, "on_delivery", "error_cb", "stats_cb", "logger", "statistics.interval.ms"),
     "topic.metadata.propagation.max.ms": HERE,
@@ -141,8 +114,7 @@ _ROWS: Rows = {
     "queuing.strategy": without_use("batches are sent in their order"),
     "compression.level": refused("shmaccum.compression_zstd_level and its like name the codec, too"),
     "enable.gapless.guarantee": refused("a record that is refused leaves a gap, as in Kafka's own producer"),
-    "transactional.id": to("arena", "transactional_id"),
-    "transaction.timeout.ms": to("arena", "transaction_timeout_ms"),
+    "transactional.id": to("transactional_id"),
     **_all(
         NO_METADATA,
         "metadata.recovery.strategy",
@@ -152,7 +124,7 @@ _ROWS: Rows = {
         "topic.blacklist",
     ),
     **_all(
-        NO_CONNECTION,
+        BUSY_CONNECTIONS,
         "api.version.request",
         "api.version.request.timeout.ms",
         "api.version.fallback.ms",
@@ -228,7 +200,6 @@ DEFAULTS: Mapping[str, str] = {
     "client.id": "rdkafka",
     "message.max.bytes": "1000000",
     "max.in.flight.requests.per.connection": "1000000",
-    "max.in.flight": "1000000",
     "metadata.recovery.rebootstrap.trigger.ms": "300000",
     "topic.metadata.refresh.interval.ms": "300000",
     "metadata.max.age.ms": "900000",
@@ -243,7 +214,6 @@ DEFAULTS: Mapping[str, str] = {
     "ssl.ca.certificate.stores": "Root",
     "ssl.engine.id": "dynamic",
     "ssl.endpoint.identification.algorithm": "https",
-    "sasl.mechanisms": "GSSAPI",
     "sasl.mechanism": "GSSAPI",
     "sasl.kerberos.service.name": "kafka",
     "sasl.kerberos.principal": "kafkaclient",
@@ -252,21 +222,16 @@ DEFAULTS: Mapping[str, str] = {
     "transaction.timeout.ms": "60000",
     "enable.idempotence": "false",
     "enable.gapless.guarantee": "false",
-    "queue.buffering.max.ms": "5",
     "linger.ms": "5",
-    "message.send.max.retries": "2147483647",
     "retries": "2147483647",
     "retry.backoff.ms": "100",
     "retry.backoff.max.ms": "1000",
-    "compression.codec": "none",
     "compression.type": "none",
     "batch.size": "1000000",
     "delivery.report.only.error": "false",
     "client.dns.lookup": "use_all_dns_ips",
-    "request.required.acks": "-1",
     "acks": "-1",
     "request.timeout.ms": "30000",
-    "message.timeout.ms": "300000",
     "delivery.timeout.ms": "300000",
     "compression.level": "-1",
 }
@@ -275,5 +240,17 @@ DEFAULTS: Mapping[str, str] = {
 ``partitioner`` is not among them: without it, keys go where Kafka's Java producer sends them.
 """
 
-ROWS = with_defaults(_ROWS, DEFAULTS)
+ALIASES: Mapping[str, str] = {
+    "compression.codec": "compression.type",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+    "sasl.mechanisms": "sasl.mechanism",
+}
+"""Another name of an option -> its name."""
+
+_ROWS = rows_of(OWN, DEFAULTS, ".")
+ROWS: Rows = {**_ROWS, **{alias: _ROWS[name] for alias, name in ALIASES.items()}}
 """The options of librdkafka's producer, each with its owner here or with a reason."""

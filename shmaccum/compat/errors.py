@@ -1,18 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions that are ours and a library's at once, so each ``except`` clause of a program goes on to work."""
+"""Exceptions that are ours and a library's at once, so each ``except`` clause of a program goes on to work.
+
+`ERRORS` has the names that the libraries give to each error of ours.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from shmaccum.exceptions import DeliveryFailedError, NoTransactionError, ShmaccumError, TransactionEndedError
+from shmaccum.exceptions import (
+    ArenaBusyError,
+    BufferExhaustedError,
+    DeliveryAbortedError,
+    DeliveryFailedError,
+    DeliveryTimeoutError,
+    FlushTimeoutError,
+    InvalidArgumentError,
+    NoTransactionError,
+    OtherSinkError,
+    PartitionCountUnknownError,
+    ProducerClosedError,
+    ProducerFencedError,
+    RecordTooLargeError,
+    ResultPendingError,
+    SenderNotStartedError,
+    ShmaccumError,
+    SyncTimeoutError,
+    TransactionEndedError,
+    TransactionOutcomeUnknownError,
+    UnknownPartitionError,
+)
 
+T = TypeVar("T")
 Ours = TypeVar("Ours", bound=ShmaccumError)
-Table = Mapping[type[ShmaccumError], type[Exception]]
-"""Our class -> the library's class. An error without a row takes that of its nearest base."""
+
+
+class Names(NamedTuple):
+    """The libraries' names for an error of ours. An error without a name has that of its nearest base.
+
+    Attributes:
+        kafka_python: a class of `kafka.errors`.
+        aiokafka: a class of `aiokafka.errors`.
+        librdkafka: a code of `confluent_kafka.KafkaError`.
+    """
+
+    kafka_python: str
+    aiokafka: str
+    librdkafka: str
+
+
+ErrorNames = Mapping[type[ShmaccumError], Names]
+
+ERRORS: ErrorNames = {
+    ShmaccumError: Names("KafkaError", "KafkaError", "_FAIL"),
+    InvalidArgumentError: Names("KafkaConfigurationError", "IllegalArgumentError", "_INVALID_ARG"),
+    OtherSinkError: Names("KafkaConfigurationError", "", ""),
+    SenderNotStartedError: Names("KafkaConnectionError", "KafkaConnectionError", "_ALL_BROKERS_DOWN"),
+    BufferExhaustedError: Names("KafkaTimeoutError", "KafkaTimeoutError", ""),
+    PartitionCountUnknownError: Names("KafkaTimeoutError", "UnknownTopicOrPartitionError", "_UNKNOWN_TOPIC"),
+    UnknownPartitionError: Names("", "UnknownTopicOrPartitionError", "_UNKNOWN_PARTITION"),
+    RecordTooLargeError: Names("MessageSizeTooLargeError", "MessageSizeTooLargeError", "MSG_SIZE_TOO_LARGE"),
+    FlushTimeoutError: Names("KafkaTimeoutError", "KafkaTimeoutError", ""),
+    SyncTimeoutError: Names("KafkaTimeoutError", "KafkaTimeoutError", ""),
+    ResultPendingError: Names("KafkaTimeoutError", "KafkaTimeoutError", ""),
+    DeliveryTimeoutError: Names("KafkaTimeoutError", "KafkaTimeoutError", "_MSG_TIMED_OUT"),
+    DeliveryAbortedError: Names("Cancelled", "", "_PURGE_QUEUE"),
+    ProducerClosedError: Names("IllegalStateError", "ProducerClosed", ""),
+    NoTransactionError: Names("IllegalStateError", "IllegalOperation", "_STATE"),
+    TransactionEndedError: Names("TransactionAbortableError", "InvalidTxnState", "_INCONSISTENT"),
+    TransactionOutcomeUnknownError: Names("KafkaTimeoutError", "KafkaTimeoutError", "_TIMED_OUT"),
+    ProducerFencedError: Names("ProducerFencedError", "ProducerFenced", "_FENCED"),
+}
+IN_TRANSACTIONS: ErrorNames = {
+    InvalidArgumentError: Names("IllegalStateError", "IllegalOperation", "_NOT_CONFIGURED"),
+    ArenaBusyError: Names("ConcurrentTransactionsError", "ConcurrentTransactions", "_CONFLICT"),
+}
+"""The errors that the calls of transactions name otherwise."""
+OF_OFFSETS: ErrorNames = {
+    InvalidArgumentError: Names("IllegalArgumentError", "IllegalOperation", "_INVALID_ARG"),
+    BufferExhaustedError: Names("KafkaTimeoutError", "KafkaTimeoutError", "_TIMED_OUT"),
+}
+"""The errors that offsets for a transaction name otherwise."""
+
+
+def classes_of(library: str, place: object, changes: ErrorNames | None = None) -> Mapping[type[ShmaccumError], Any]:
+    """The library's classes, or codes, for the errors of ours.
+
+    Args:
+        library: the column of the table.
+        place: has them as attributes.
+        changes: rows that replace those of the table.
+    """
+    names = {kind: getattr(row, library) for kind, row in {**ERRORS, **(changes or {})}.items()}
+    return {kind: getattr(place, name) for kind, name in names.items() if name}
 
 
 class JoinedError(Exception):
@@ -44,8 +127,8 @@ def _joined(theirs: Any, ours: Any, args: tuple[Any, ...], facts: Mapping[str, A
     return error
 
 
-def nearest(error: ShmaccumError, table: Table) -> type[Exception]:
-    """The library's class for an error of ours."""
+def nearest(error: ShmaccumError, table: Mapping[type[ShmaccumError], T]) -> T:
+    """The entry of an error of ours, or that of its nearest base."""
     return next(table[kind] for kind in type(error).__mro__ if kind in table)
 
 
@@ -61,7 +144,9 @@ def join(error: Ours, theirs: type[Exception], *args: Any) -> Ours:
     return joined
 
 
-def join_of_code(error: Ours, for_code: Callable[[int], type[Exception]], table: Table) -> Ours:
+def join_of_code(
+    error: Ours, for_code: Callable[[int], type[Exception]], table: Mapping[type[ShmaccumError], type[Exception]]
+) -> Ours:
     """The same error, with the library's class for the broker's code; without a code, with that of the table."""
     if isinstance(error, DeliveryFailedError) and error.error_code > 0:
         return join(error, for_code(error.error_code))

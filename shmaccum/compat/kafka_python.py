@@ -9,31 +9,33 @@ from typing import Any, ClassVar, final
 from shmaccum._native import DeliveryFuture
 from shmaccum.common.closing import ClosedOnExit
 from shmaccum.common.packages import needed
-from shmaccum.compat.errors import Ours, aborting, join, join_of_code, nearest, translating
-from shmaccum.compat.settings import OwnerOptions, Rows, batch_size, refused, to, with_defaults, without_use
+from shmaccum.compat.errors import (
+    IN_TRANSACTIONS,
+    OF_OFFSETS,
+    Ours,
+    aborting,
+    classes_of,
+    join,
+    join_of_code,
+    nearest,
+    translating,
+)
+from shmaccum.compat.options import (
+    NO_CONNECTIONS,
+    OBJECT,
+    Rows,
+    acks,
+    refused,
+    rows_of,
+    same,
+    to,
+    to_partitioner,
+    without_use,
+)
+from shmaccum.compat.settings import OwnerOptions
 from shmaccum.config import INT_MAX
 from shmaccum.config.sender import IN_FLIGHT_MAX_IDEMPOTENT
-from shmaccum.exceptions import (
-    ArenaBusyError,
-    BufferExhaustedError,
-    DeliveryAbortedError,
-    DeliveryError,
-    DeliveryTimeoutError,
-    FlushTimeoutError,
-    InvalidArgumentError,
-    NoTransactionError,
-    OtherSinkError,
-    PartitionCountUnknownError,
-    ProducerClosedError,
-    ProducerFencedError,
-    RecordTooLargeError,
-    ResultPendingError,
-    SenderNotStartedError,
-    ShmaccumError,
-    SyncTimeoutError,
-    TransactionEndedError,
-    TransactionOutcomeUnknownError,
-)
+from shmaccum.exceptions import DeliveryError, InvalidArgumentError, NoTransactionError, ShmaccumError
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S
 from shmaccum.supervisor import kept_producer
@@ -48,36 +50,9 @@ with needed("kafka-python", "kafka", "shmaccum.compat.kafka_python needs"):
 MAGIC = 2
 """The version of Kafka's record format that every record here has."""
 
-THEIRS: dict[type[ShmaccumError], type[Exception]] = {
-    ShmaccumError: theirs.KafkaError,
-    InvalidArgumentError: theirs.KafkaConfigurationError,
-    OtherSinkError: theirs.KafkaConfigurationError,
-    SenderNotStartedError: theirs.KafkaConnectionError,
-    BufferExhaustedError: theirs.KafkaTimeoutError,
-    PartitionCountUnknownError: theirs.KafkaTimeoutError,
-    FlushTimeoutError: theirs.KafkaTimeoutError,
-    SyncTimeoutError: theirs.KafkaTimeoutError,
-    ResultPendingError: theirs.KafkaTimeoutError,
-    DeliveryTimeoutError: theirs.KafkaTimeoutError,
-    DeliveryAbortedError: theirs.Cancelled,
-    RecordTooLargeError: theirs.MessageSizeTooLargeError,
-    ProducerClosedError: theirs.IllegalStateError,
-    NoTransactionError: theirs.IllegalStateError,
-    TransactionEndedError: theirs.TransactionAbortableError,
-    TransactionOutcomeUnknownError: theirs.KafkaTimeoutError,
-    ProducerFencedError: theirs.ProducerFencedError,
-}
-THEIRS_IN_TRANSACTIONS = {
-    **THEIRS,
-    InvalidArgumentError: theirs.IllegalStateError,
-    ArenaBusyError: theirs.ConcurrentTransactionsError,
-}
-"""The classes of errors that the calls of transactions raise."""
-
-
-def _partitioner(given: Any) -> Any:
-    """The builtin partitioner does the work of kafka-python's own two: murmur2 of the key, or a sticky partition."""
-    return "builtin" if isinstance(given, (DefaultPartitioner, StickyPartitioner)) else given
+THEIRS = classes_of("kafka_python", theirs)
+THEIRS_IN_TRANSACTIONS = classes_of("kafka_python", theirs, IN_TRANSACTIONS)
+THEIRS_OF_OFFSETS = classes_of("kafka_python", theirs, OF_OFFSETS)
 
 
 def _serializer(given: Any) -> Any:
@@ -85,71 +60,40 @@ def _serializer(given: Any) -> Any:
     return given if hasattr(given, "serialize") else SerializeWrapper(given)
 
 
-def _acks(given: Any) -> str:
-    return "all" if given in (-1, "all") else str(given)
-
-
-_ROWS: Rows = {
-    "client_id": to("producer", "client_id"),
-    "key_serializer": to("producer", "key_serializer", _serializer),
-    "value_serializer": to("producer", "value_serializer", _serializer),
-    "enable_idempotence": to("sender", "enable_idempotence"),
-    "transactional_id": to("arena", "transactional_id"),
-    "transaction_timeout_ms": to("arena", "transaction_timeout_ms"),
-    "delivery_timeout_ms": to("sender", "delivery_timeout_ms"),
-    "acks": to("sender", "acks", _acks),
-    "compression_type": to("sink", "compression_type"),
-    "retries": to("sender", "retries", lambda given: int(min(given, INT_MAX))),
-    "batch_size": to("arena", "batch_size", batch_size),
-    "linger_ms": to("producer", "linger_ms"),
-    "partitioner": to("producer", "partitioner", _partitioner),
-    "connections_max_idle_ms": to("sink", "connections_max_idle_ms"),
-    "max_block_ms": to("producer", "max_block_ms"),
-    "max_request_size": to("arena,sender", "max_request_size"),
-    "allow_auto_create_topics": to("sink", "allow_auto_create_topics"),
-    "metadata_max_age_ms": to("sink", "metadata_max_age_ms"),
-    "client_dns_lookup": to("sink", "client_dns_lookup"),
-    "retry_backoff_ms": to("sender", "retry_backoff_ms"),
-    "request_timeout_ms": to("sender", "request_timeout_ms"),
-    "receive_message_max_bytes": without_use("answers to Produce requests are small"),
-    "receive_buffer_bytes": to("sink", "receive_buffer_bytes"),
-    "send_buffer_bytes": to("sink", "send_buffer_bytes"),
-    "socket_options": without_use("the sender sets TCP_NODELAY, as kafka-python does by default"),
-    "reconnect_backoff_ms": to("sink", "reconnect_backoff_ms"),
-    "reconnect_backoff_max_ms": to("sink", "reconnect_backoff_max_ms"),
-    "max_in_flight_requests_per_connection": to("sender", "max_in_flight_requests_per_connection"),
-    "security_protocol": to("sink", "security_protocol"),
-    "ssl_context": refused(
-        "an object of this process cannot reach the sender's process: name files by ssl_cafile, ..."
+OWN: Rows = {
+    **same(
+        "delivery_timeout_ms",
+        "max_block_ms",
+        "max_in_flight_requests_per_connection",
+        "receive_buffer_bytes",
+        "send_buffer_bytes",
+        "ssl_cafile",
+        "ssl_certfile",
+        "ssl_check_hostname",
+        "ssl_crlfile",
+        "ssl_keyfile",
+        "ssl_password",
+        "sasl_kerberos_name",
     ),
-    "ssl_check_hostname": to("sink", "ssl_check_hostname"),
-    "ssl_cafile": to("sink", "ssl_cafile"),
-    "ssl_certfile": to("sink", "ssl_certfile"),
-    "ssl_keyfile": to("sink", "ssl_keyfile"),
-    "ssl_crlfile": to("sink", "ssl_crlfile"),
-    "ssl_password": to("sink", "ssl_password"),
+    "key_serializer": to("key_serializer", _serializer),
+    "value_serializer": to("value_serializer", _serializer),
+    "retries": to("retries", lambda given: int(min(given, INT_MAX))),
+    "partitioner": to_partitioner(DefaultPartitioner, StickyPartitioner),
+    "receive_message_max_bytes": without_use("answers to Produce requests are small"),
+    "socket_options": without_use("the sender sets TCP_NODELAY, as kafka-python does by default"),
+    "ssl_context": refused(f"{OBJECT}: name files by ssl_cafile, ..."),
     "ssl_ciphers": refused("the sender offers the ciphers of the system's OpenSSL"),
-    "api_version": without_use("the sender asks the brokers for their versions"),
     "bootstrap_timeout_ms": without_use("a producer begins without a broker: records wait in the arena"),
     "metric_reporters": refused("metrics() and `shmaccum metrics` tell the numbers"),
     "metrics_enabled": without_use("metrics() costs nothing until it is called"),
-    "metrics_num_samples": without_use("metrics() tells totals"),
-    "metrics_sample_window_ms": without_use("metrics() tells totals"),
-    "selector": without_use("this process has no connections"),
-    "sasl_mechanism": to("sink", "sasl_mechanism"),
-    "sasl_plain_username": to("sink", "sasl_plain_username"),
-    "sasl_plain_password": to("sink", "sasl_plain_password"),
-    "sasl_kerberos_name": to("sink", "sasl_kerberos_name"),
-    "sasl_kerberos_service_name": to("sink", "sasl_kerberos_service_name"),
-    "sasl_kerberos_domain_name": to("sink", "sasl_kerberos_domain_name"),
-    "sasl_oauth_token_provider": refused(
-        "an object of this process cannot reach the sender's process: run a shmaccum.Sender that has it"
-    ),
-    "proxy_url": refused("the sender connects to brokers directly"),
-    "socks5_proxy": refused("the sender connects to brokers directly"),
-    "kafka_client": refused("this process has no connections"),
+    **dict.fromkeys(("metrics_num_samples", "metrics_sample_window_ms"), without_use("metrics() tells totals")),
+    "selector": without_use(NO_CONNECTIONS),
+    **dict.fromkeys(("proxy_url", "socks5_proxy"), refused("the sender connects to brokers directly")),
+    "kafka_client": refused(NO_CONNECTIONS),
 }
-ROWS = with_defaults(_ROWS, kafka.KafkaProducer.DEFAULT_CONFIG)
+"""The options that kafka-python alone has, or that are met by its own classes."""
+
+ROWS = rows_of(OWN, kafka.KafkaProducer.DEFAULT_CONFIG)
 """The options of kafka-python, each with its owner here or with a reason."""
 
 
@@ -165,7 +109,7 @@ def _translated_in_transactions(error: Ours) -> Ours:
 
 def _translated_of_offsets(error: Ours) -> Ours:
     """The error of offsets for a transaction."""
-    return join(error, nearest(error, {**THEIRS, InvalidArgumentError: theirs.IllegalArgumentError}))
+    return join(error, nearest(error, THEIRS_OF_OFFSETS))
 
 
 @final
@@ -189,7 +133,7 @@ class _KafkaPythonProducer(kept_producer.Producer):
 def _conflicts(given: Mapping[str, Any]) -> list[str]:
     """The options that rule idempotence out, as they were given."""
     wrong = {
-        "acks": _acks(given.get("acks", "all")) != "all",
+        "acks": acks(given.get("acks", "all")) != "all",
         "retries": given.get("retries", 1) == 0,
         "max_in_flight_requests_per_connection": given.get("max_in_flight_requests_per_connection", 1)
         > IN_FLIGHT_MAX_IDEMPOTENT,

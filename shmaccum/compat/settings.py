@@ -10,10 +10,11 @@
     api_version          without use here: taken, and logged at level INFO
     ssl_context          refused, with the reason
 
-A `Rows` is the table of a library. An option whose name begins with ``shmaccum_`` (``shmaccum.``) is one of ours:
-``shmaccum_arena`` names the arena, ``shmaccum_sink`` names another sink than the cluster, and every other goes where
-`shmaccum.config` has it. A password that stands in the program stays in the memory of this process, and goes to the
-sender's process by a pipe: users of the host can read command lines, and children inherit an environment.
+A library's table has a row for each option (`shmaccum.compat.options`). An option whose name begins with ``shmaccum_``
+(``shmaccum.``) is one of ours: ``shmaccum_arena`` names the arena, ``shmaccum_sink`` names another sink than the
+cluster, and every other goes where `shmaccum.config` has it. A password that stands in the program stays in the memory
+of this process, and goes to the sender's process by a pipe: users of the host can read command lines, and children
+inherit an environment.
 
 **An option that has the library's own default counts as not given**, because wrappers pass on all defaults. Every other
 value that the library documents is met, refused with a reason, or without use. Where a given option rules out the
@@ -27,11 +28,12 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from shmaccum.arena import DEFAULT_MODE, Arena
+from shmaccum.compat.options import PAGE_SIZE, OptionRow, Rows, owners_of
 from shmaccum.config import LONG_MAX, ArenaOptions, Options, ProducerOptions, SenderOptions
 from shmaccum.config.arena import BATCH_SIZE_MIN
 from shmaccum.config.secret import Secret
@@ -49,93 +51,8 @@ DEFAULT_PORT = 9092
 NAME_HOST_MAX = 40
 REQUEST_TIMEOUT_DEFAULT_MS = 30_000
 LINGER_DEFAULT_MS = 5
-PAGE_SIZE = 4096
 BATCHES_MIN = 8
 """So many batches have room in the memory of an arena, at least."""
-
-
-NO_DEFAULT = object()
-
-
-def _is_spelled(default: str, given: Any) -> bool:
-    """True for another form of a text, such as 5 for "5" and True for "true"."""
-    try:
-        if not isinstance(given, bool):
-            return float(given) == float(default)
-    except (TypeError, ValueError):
-        pass
-    return str(given).strip().lower() == default.lower()
-
-
-@dataclass(frozen=True)
-class OptionRow:
-    """The way of one option.
-
-    Attributes:
-        places: the owners that get it: "arena", "sender", "sink", "producer"; none: it has no use here, or is refused.
-        name: our name of it.
-        read: makes our value of theirs; None: both are the same.
-        why: the reason of an option that no owner gets.
-        is_refused: a value other than none makes an error.
-        is_met: the library's module meets it by itself.
-        default: the library's own value; as text, it stands for every form of it.
-    """
-
-    places: tuple[str, ...] = ()
-    name: str = ""
-    read: Callable[[Any], Any] | None = None
-    why: str = ""
-    is_refused: bool = False
-    is_met: bool = False
-    default: Any = NO_DEFAULT
-
-    def has_default(self, given: Any) -> bool:
-        """True for the library's own value, which counts as not given. True is not 1."""
-        if given is self.default or (type(given) is type(self.default) and bool(given == self.default)):
-            return True
-        return isinstance(self.default, str) and _is_spelled(self.default, given)
-
-    @property
-    def sentence(self) -> str:
-        """The words of the reference."""
-        if self.places:
-            return f"``{self.name}`` of the {' and the '.join(self.places)}"
-        if self.is_met:
-            return "the same here"
-        return f"refused: {self.why}" if self.is_refused else f"without use: {self.why}"
-
-
-Rows = Mapping[str, OptionRow]
-
-
-def to(places: str, name: str, read: Callable[[Any], Any] | None = None) -> OptionRow:
-    """An option that owners get, several with a comma between them."""
-    return OptionRow(tuple(places.split(",")), name, read)
-
-
-def without_use(why: str) -> OptionRow:
-    """An option that is taken and changes nothing."""
-    return OptionRow(why=why)
-
-
-def met() -> OptionRow:
-    """An option that the library's module meets by itself."""
-    return OptionRow(is_met=True)
-
-
-def refused(why: str) -> OptionRow:
-    """An option that cannot be met."""
-    return OptionRow(why=why, is_refused=True)
-
-
-def with_defaults(rows: Rows, defaults: Mapping[str, Any]) -> Rows:
-    """The table with the library's own values."""
-    return {name: replace(row, default=defaults.get(name, NO_DEFAULT)) for name, row in rows.items()}
-
-
-def batch_size(given: Any) -> int:
-    """The size of a batch: an arena reserves whole pages, so a smaller one, and 0 for no batching, becomes a page."""
-    return max(int(given), PAGE_SIZE)
 
 
 @dataclass
@@ -198,7 +115,7 @@ class OwnerOptions:
         if row.why:
             logger.info("the option %s has no use here: %s", name, row.why)
         elif read is not None:
-            self.put(row.places, row.name, read)
+            self.put(row.owners, row.name, read)
 
     def _take_ours(self, name: str, value: Any) -> None:
         if name == "arena":
@@ -206,20 +123,14 @@ class OwnerOptions:
         elif name == "sink":
             self.sink = str(value)
         else:
-            tables: dict[str, type[Options]] = {
-                "arena": ArenaOptions,
-                "sender": SenderOptions,
-                "producer": ProducerOptions,
-            }
-            places = [place for place, table in tables.items() if name in table.table()]
             self.own.add(name)
-            self.put(places or ["sink"], name, value)
+            self.put(owners_of(name), name, value)
 
-    def put(self, places: Iterable[str], name: str, value: Any) -> None:
+    def put(self, owners: Iterable[str], name: str, value: Any) -> None:
         """Gives an option to its owners."""
-        for place in places:
-            owner = {"arena": self.arena, "sender": self.sender, "sink": self.sink_options, "producer": self.producer}
-            owner[place][name] = value
+        options = {"arena": self.arena, "sender": self.sender, "sink": self.sink_options, "producer": self.producer}
+        for owner in owners:
+            options[owner][name] = value
 
     # --- consequences
 

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.compat.settings import OwnerOptions, Rows, refused, sink_of, to, without_use
+from shmaccum.compat.options import SHARED, Rows, refused, rows_of, to, without_use
+from shmaccum.compat.settings import OwnerOptions, sink_of
 from shmaccum.exceptions import InvalidArgumentError
 
 ROWS: Rows = {
-    "linger": to("producer", "linger_ms"),
-    "size": to("arena,sender", "max_request_size"),
-    "acks": to("sender", "acks"),
-    "timeout": to("sender", "delivery_timeout_ms"),
-    "protocol": to("sink", "security_protocol"),
-    "mechanism": to("sink", "sasl_mechanism"),
-    "user": to("sink", "sasl_plain_username"),
-    "password": to("sink", "sasl_plain_password"),
+    "linger": to("linger_ms", owner="producer"),
+    "size": to("max_request_size"),
+    "acks": to("acks"),
+    "timeout": to("delivery_timeout_ms"),
+    "protocol": to("security_protocol"),
+    "mechanism": to("sasl_mechanism"),
+    "user": to("sasl_plain_username"),
+    "password": to("sasl_plain_password"),
     "version": without_use("brokers tell it"),
     "context": refused("it is an object"),
 }
@@ -40,6 +41,15 @@ def test_each_owner_gets_its_options() -> None:
     assert found.sender == {"max_request_size": 9000}
     assert found.sink_options == {"security_protocol": "SSL"}
     assert found.sink == "kafka:a:9092"
+
+
+def test_a_library_has_the_shared_rows_of_its_options_and_its_own_before_them() -> None:
+    own = {"linger.ms": to("linger_ms", float, owner="producer"), "name": to("client_id")}
+    rows = rows_of(own, {"linger.ms": 3, "request.timeout.ms": 7, "unknown": 1}, ".")
+    assert list(rows) == ["linger.ms", "request.timeout.ms", "name"]
+    assert (rows["linger.ms"].read, rows["linger.ms"].default) == (float, 3)
+    assert rows["request.timeout.ms"].name == "request_timeout_ms"
+    assert rows["request.timeout.ms"].owners == SHARED["request_timeout_ms"].owners == ("sender",)
 
 
 def test_options_of_ours_go_where_our_tables_have_them() -> None:

@@ -20,7 +20,8 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.compat import aiokafka, confluent, kafka_python
-from shmaccum.compat.settings import OwnerOptions, Rows
+from shmaccum.compat.options import Rows
+from shmaccum.compat.settings import OwnerOptions
 from shmaccum.config import ArenaOptions, ProducerOptions, SenderOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sender.sinks import sink_options_type

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of options of other libraries' producers, with our option for each, or a reason.
+
+`SHARED` has the options that more than one library has, under Kafka's own names, which are our names, too. The module
+of each library adds the options that it alone has, and those whose values it writes differently (`rows_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shmaccum.config import ArenaOptions, Options, ProducerOptions, SenderOptions
+
+PAGE_SIZE = 4096
+NO_DEFAULT = object()
+TABLES: Mapping[str, type[Options]] = {"arena": ArenaOptions, "sender": SenderOptions, "producer": ProducerOptions}
+
+
+def _is_spelled(default: str, given: Any) -> bool:
+    """True for another form of a text, such as 5 for "5" and True for "true"."""
+    try:
+        if not isinstance(given, bool):
+            return float(given) == float(default)
+    except (TypeError, ValueError):
+        pass
+    return str(given).strip().lower() == default.lower()
+
+
+@dataclass(frozen=True)
+class OptionRow:
+    """The way of one option.
+
+    Attributes:
+        owners: the owners that get it: "arena", "sender", "sink", "producer"; none: it has no use here, or is refused.
+        name: our name of it.
+        read: makes our value of theirs; None: both are the same.
+        why: the reason of an option that no owner gets.
+        is_refused: a value other than none makes an error.
+        is_met: the library's module meets it by itself.
+        default: the library's own value; as text, it stands for every form of it.
+    """
+
+    owners: tuple[str, ...] = ()
+    name: str = ""
+    read: Callable[[Any], Any] | None = None
+    why: str = ""
+    is_refused: bool = False
+    is_met: bool = False
+    default: Any = NO_DEFAULT
+
+    def has_default(self, given: Any) -> bool:
+        """True for the library's own value, which counts as not given. True is not 1."""
+        if given is self.default or (type(given) is type(self.default) and bool(given == self.default)):
+            return True
+        return isinstance(self.default, str) and _is_spelled(self.default, given)
+
+    @property
+    def sentence(self) -> str:
+        """The words of the reference."""
+        if self.owners:
+            return f"``{self.name}`` of the {' and the '.join(self.owners)}"
+        if self.is_met:
+            return "the same here"
+        return f"refused: {self.why}" if self.is_refused else f"without use: {self.why}"
+
+
+Rows = Mapping[str, OptionRow]
+
+
+def owners_of(name: str) -> tuple[str, ...]:
+    """The owners whose tables have an option of ours. The sink has each option that no other table has."""
+    return tuple(owner for owner, table in TABLES.items() if name in table.table()) or ("sink",)
+
+
+def to(name: str, read: Callable[[Any], Any] | None = None, *, owner: str = "") -> OptionRow:
+    """An option that becomes one of ours.
+
+    Args:
+        name: our name.
+        read: makes our value of theirs.
+        owner: the only owner that gets it; without one, each whose table has it.
+    """
+    return OptionRow((owner,) if owner else owners_of(name), name, read)
+
+
+def same(*names: str) -> Rows:
+    """Options that have our names, and our values."""
+    return {name: to(name) for name in names}
+
+
+def to_partitioner(*builtin: type) -> OptionRow:
+    """The option of a partitioner. The builtin one does the work of the library's own classes."""
+    return to("partitioner", lambda given: "builtin" if isinstance(given, builtin) else given)
+
+
+def without_use(why: str) -> OptionRow:
+    """An option that is taken and changes nothing."""
+    return OptionRow(why=why)
+
+
+def met() -> OptionRow:
+    """An option that the library's module meets by itself."""
+    return OptionRow(is_met=True)
+
+
+def refused(why: str) -> OptionRow:
+    """An option that cannot be met."""
+    return OptionRow(why=why, is_refused=True)
+
+
+def acks(given: Any) -> str:
+    """The acknowledgements that a batch needs; -1 is another spelling of all."""
+    return "all" if str(given) in {"-1", "all"} else str(given)
+
+
+def batch_size(given: Any) -> int:
+    """The size of a batch: an arena reserves whole pages, so a smaller one, and 0 for no batching, becomes a page."""
+    return max(int(given), PAGE_SIZE)
+
+
+NO_CONNECTIONS = "this process has no connections"
+OBJECT = "an object of this process cannot reach the sender's process"
+
+SHARED: Rows = {
+    **same(
+        "allow_auto_create_topics",
+        "client_dns_lookup",
+        "client_id",
+        "compression_type",
+        "connections_max_idle_ms",
+        "enable_idempotence",
+        "max_request_size",
+        "metadata_max_age_ms",
+        "reconnect_backoff_max_ms",
+        "reconnect_backoff_ms",
+        "request_timeout_ms",
+        "retry_backoff_ms",
+        "sasl_kerberos_domain_name",
+        "sasl_kerberos_service_name",
+        "sasl_mechanism",
+        "sasl_plain_password",
+        "sasl_plain_username",
+        "security_protocol",
+        "transaction_timeout_ms",
+        "transactional_id",
+    ),
+    "acks": to("acks", acks),
+    "batch_size": to("batch_size", batch_size),
+    "linger_ms": to("linger_ms", owner="producer"),
+    "api_version": without_use("the sender asks the brokers for their versions"),
+    "sasl_oauth_token_provider": refused(f"{OBJECT}: run a shmaccum.Sender that has it"),
+}
+"""The options that more than one library has, under Kafka's names."""
+
+
+def rows_of(own: Rows, defaults: Mapping[str, Any], separator: str = "_") -> Rows:
+    """The table of a library: the shared rows of options that it has, and its own rows, which come before those.
+
+    Args:
+        defaults: the library's own values.
+        separator: stands between the words of a name in the library.
+    """
+    rows = {**{name.replace("_", separator): row for name, row in SHARED.items()}, **own}
+    names = dict.fromkeys([*defaults, *own])
+    return {name: replace(rows[name], default=defaults.get(name, NO_DEFAULT)) for name in names if name in rows}
