@@ -74,10 +74,6 @@ def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[
             yield f"it knows {format_count(has_count, 'partition')} of topic {topic!r}, not {wanted_count}"
 
 
-def _facts(arena: Arena, topics: dict[str, int]) -> dict[str, Any]:
-    return {"name": arena.name, "uuid": arena.uuid.hex(), "size": arena.native.size, **arena.geometry, "topics": topics}
-
-
 @click.command(
     "create",
     cls=Command,
@@ -109,7 +105,13 @@ def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: b
             click.echo(f"shmaccum: {arena_name} exists already and is left as it is: {difference}", err=True)
         return
     with arena:
-        facts = _facts(arena, partition_counts)
+        facts: dict[str, Any] = {
+            "name": arena.name,
+            "uuid": arena.uuid.hex(),
+            "size": arena.native.size,
+            **arena.geometry,
+            "topics": partition_counts,
+        }
     if is_json:
         print_json(facts)
         return

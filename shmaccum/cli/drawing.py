@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
 from typing import NamedTuple, Protocol
 
 GAP_WIDTH = 2
@@ -154,6 +155,15 @@ def readable(text: str) -> str:
 def readable_line(text: str) -> str:
     """A name that anybody may have chosen, in one line, without letters that would move the cursor."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def when(milliseconds: int, precision: str = "milliseconds") -> str:
+    """A wall clock time; a number that is none stays a number."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
+    return moment.isoformat(sep=" ", timespec=precision).replace("+00:00", " UTC")
 
 
 class Text:

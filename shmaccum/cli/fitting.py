@@ -65,15 +65,11 @@ class FittedToScreen:
         shown = self._wanted
         for list_count in range(len(self._wanted), 0, -1):
             shown = [count if index < list_count else 0 for index, count in enumerate(self._wanted)]
-            while (surplus := self._surplus(shown, screen, height)) > 0 and max(shown) > 1:
+            while (surplus := len(list(self._make_view(shown).lines(screen))) - height) > 0 and max(shown) > 1:
                 shown = fewer(shown, surplus)
             if surplus <= 0:
                 break
         return shown
-
-    def _surplus(self, shown: Sequence[int], screen: Screen, height: int) -> int:
-        """How many rows there are too many; below 0: how many are left."""
-        return len(list(self._make_view(shown).lines(screen))) - height
 
 
 def fewer(counts: Sequence[int], surplus: int) -> list[int]:

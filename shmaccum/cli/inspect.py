@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timezone
 from typing import Any
 
 import click
 
 from shmaccum.arena import Arena
 from shmaccum.arena.slot_word import SLOT_STATES
-from shmaccum.cli.drawing import QUIET, Column, Stack, Table, Text, View, readable_line
+from shmaccum.cli.drawing import QUIET, Column, Stack, Table, Text, View, readable_line, when
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.cli.terminal import show
 from shmaccum.common.units import format_count, format_duration_ns, format_size
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.observe.inspection import FILLED_STATES, CompletionFacts, Inspector, SlotFacts
 from shmaccum.observe.observation import Observer
-from shmaccum.observe.resources import Resources
 
 HEX_WIDTH = 16
 HEX_SIZE_MAX = 512
@@ -30,15 +28,6 @@ QUANTITY = re.compile(r"-|[\d,.]+( [a-zA-Zµ]+)?")
 """Cells that stand on the right of their column: numbers, with or without a unit, and the mark of a missing one."""
 
 # --- small views
-
-
-def when(milliseconds: int, precision: str = "milliseconds") -> str:
-    """A wall clock time; a number that is none stays a number."""
-    try:
-        moment = datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
-    except (ValueError, OverflowError, OSError):
-        return f"{milliseconds} ms"
-    return moment.isoformat(sep=" ", timespec=precision).replace("+00:00", " UTC")
 
 
 def shown(value: bytes | None) -> str:
@@ -135,6 +124,8 @@ def regions(arena: Arena) -> dict[str, int]:
 
 def overview(arena: Arena) -> dict[str, Any]:
     """Everything but slots and results."""
+    from shmaccum.observe.resources import Resources  # brings psutil, which no other view needs
+
     seen = Observer(arena, Resources()).observe()
     document = seen.as_json()
     return {

@@ -28,7 +28,7 @@ from shmaccum.common import clock
 from shmaccum.observe.observation import Observation, Observer, Rates
 
 if TYPE_CHECKING:
-    from shmaccum.observe.resources import Resources
+    pass
 
 INTERVAL_S = 1.0
 ONE_SHOT_S = 0.05
@@ -143,13 +143,6 @@ def _looks(observer: Observer, watching: Watching, rest: Rest) -> Iterator[tuple
             return
 
 
-def _resources() -> Resources:
-    """Reads CPU and memory of processes. Imported here, because psutil takes longer to import than a look takes."""
-    from shmaccum.observe.resources import Resources
-
-    return Resources()
-
-
 def watch(arena_name: str, watching: Watching, make_view: MakeView, *, has_resources: bool) -> None:
     """Shows the arena as the view does.
 
@@ -162,8 +155,13 @@ def watch(arena_name: str, watching: Watching, make_view: MakeView, *, has_resou
     Raises:
         ArenaError: it cannot be opened.
     """
-    with looking_at(arena_name) as arena, _rest_of(watching) as rest:
-        resources = _resources() if has_resources or watching.is_json else None
+    resources = None
+    if has_resources or watching.is_json:
+        from shmaccum.observe.resources import Resources  # brings psutil, which takes longer to import than a look
+
+        resources = Resources()
+    resting = _keyboard() if watching.is_live else contextlib.nullcontext(_sleep)  # a key leaves a live view
+    with looking_at(arena_name) as arena, resting as rest:
         looks = _looks(Observer(arena, resources), watching, rest)
         if watching.is_json:
             for seen, rates in looks:
@@ -176,11 +174,6 @@ def watch(arena_name: str, watching: Watching, make_view: MakeView, *, has_resou
         is_linked = arena.is_linked()
     if not is_linked:
         click.echo(f"shmaccum: {arena_name} was removed", err=True)
-
-
-def _rest_of(watching: Watching) -> contextlib.AbstractContextManager[Rest]:
-    """How to wait between two looks: a view that is painted over is left by a key."""
-    return _keyboard() if watching.is_live else contextlib.nullcontext(_sleep)
 
 
 def _paint(looks: Iterator[tuple[Observation, Rates]], make_view: MakeView) -> None:

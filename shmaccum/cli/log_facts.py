@@ -9,15 +9,14 @@ from typing import Any
 
 import click
 
-from shmaccum.cli.drawing import Table, numbers, readable, words
+from shmaccum.cli.drawing import Table, numbers, readable, when, words
 from shmaccum.cli.fitting import FirstThatFits
 from shmaccum.cli.group import EXIT_BAD, Command, json_option, print_json
-from shmaccum.cli.inspect import when
 from shmaccum.cli.log_place import directory_argument, partitions, place_options, segment_sizes
 from shmaccum.cli.terminal import show
 from shmaccum.common.units import format_count, format_size
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.log.files import LogFinding, LogReader, PartitionReader, check_log
+from shmaccum.log.files import LogReader, PartitionReader, check_log
 
 # --- info
 
@@ -125,11 +124,6 @@ def offsets(directory: str, topic: str | None, partition: int | None, moment: st
 # --- verify
 
 
-def _document(finding: LogFinding) -> dict[str, Any]:
-    place, path, position, text = finding
-    return {"topic": place.topic, "partition": place.partition, "path": path, "position": position, "text": text}
-
-
 @click.command("verify", cls=Command, epilog="Exit codes: 0 the log is sound, 1 it has damage, 2 it could not be read.")
 @directory_argument
 @json_option
@@ -143,7 +137,10 @@ def verify(ctx: click.Context, directory: str, is_json: bool) -> None:
     findings = check_log(reader.path)
     is_written = reader.is_written()
     if is_json:
-        found = [_document(finding) for finding in findings]
+        found = [
+            {"topic": place.topic, "partition": place.partition, "path": path, "position": position, "text": text}
+            for place, path, position, text in findings
+        ]
         print_json({"path": reader.path, "is_sound": not findings, "is_written": is_written, "findings": found})
     else:
         for finding in findings:

@@ -199,16 +199,12 @@ def _wait(job: Job, timeout_s: float) -> None:
     deadline = clock.monotonic() + timeout_s
     while (left_s := deadline - clock.monotonic()) > 0:
         with contextlib.suppress(FlushTimeoutError):
-            _flush(job.producer, min(left_s, PROGRESS_EVERY_S))
+            with contextlib.suppress(ArenaRemovedError):  # no sender will deliver the rest
+                job.producer.flush(min(left_s, PROGRESS_EVERY_S))
             break
         job.idle()
     job.tally.settle()
     job.tally.whereabouts = whereabouts(job.producer.arena)
-
-
-def _flush(producer: Producer, timeout_s: float) -> None:
-    with contextlib.suppress(ArenaRemovedError):  # there is nobody left to wait for
-        producer.flush(timeout_s)
 
 
 def whereabouts(arena: Arena) -> str:

@@ -389,8 +389,9 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 raise error
             future = producer.send(topic, value, key, headers, partition if partition >= 0 else None, timestamp or None)
         except PartitionCountUnknownError as unknown:
-            if told is not None:
-                self._told.refuse(record, partition, self._unknown_topic(unknown), timestamp or 0)
+            if told is not None:  # as librdkafka, which asks for the topic after the call
+                code = KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC
+                self._told.refuse(record, partition, kafka_error(unknown, code), timestamp or 0)
         except ShmaccumError as refusal:
             raise translated(refusal) from None
         else:
@@ -398,10 +399,6 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 is_known_new = look_count == self._told.look_count
                 batch = (future.partition_index, future.seq) if is_known_new else None
                 self._told.join((future.record_index, future, *record[2:7], batch, None))
-
-    def _unknown_topic(self, error: PartitionCountUnknownError) -> KafkaError:
-        """librdkafka tells of a topic that stays unknown by the callback of the record."""
-        return kafka_error(error, KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC)
 
     def produce_batch(
         self,
@@ -494,15 +491,12 @@ class Producer(ConfluentProducer, ClosedOnExit):
         producer = self._open()
         end_s = _end_s(self._flush_s if timeout is None or timeout < 0 else timeout)
         while True:
+            slice_s = SLICE_OF_TOLD_S if self._told.pending_count else SLICE_S
             with translating(translated), contextlib.suppress(FlushTimeoutError):
-                producer.flush(min(max(end_s - clock.monotonic(), 0), self._slice_s))
+                producer.flush(min(max(end_s - clock.monotonic(), 0), slice_s))
             self._serve()
             if len(self) == 0 or clock.monotonic() >= end_s:
                 return len(self)
-
-    @property
-    def _slice_s(self) -> float:
-        return SLICE_OF_TOLD_S if self._told.pending_count else SLICE_S
 
     def __len__(self) -> int:
         """The number of records without a result, and of results that were not told yet."""
@@ -571,17 +565,14 @@ class Producer(ConfluentProducer, ClosedOnExit):
             KafkaException: the cluster did not answer in time.
         """
         self._open()
-        return AdminClient(self._of_cluster()).list_topics(topic, timeout)
+        callbacks = {"on_delivery", "error_cb", "stats_cb"}
+        config = {name: value for name, value in self._config.items() if name not in callbacks}
+        return AdminClient(config).list_topics(topic, timeout)
 
     def cluster_id(self, timeout: float = FOREVER) -> str | None:
         """The id of the cluster; asked as `list_topics`."""
         found: str | None = self.list_topics(timeout=timeout).cluster_id
         return found
-
-    def _of_cluster(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in self._config.items() if name not in {"on_delivery", "error_cb", "stats_cb"}
-        }
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Refused: the sender has the credentials.

@@ -147,7 +147,9 @@ class OwnerOptions:
         self._check_transactions()
         self._bound_records()
         self.sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
-        self.arena_name = self.arena_name or f"compat-{_host(self.sink)}-{os.getuid()}-{self._digest()}"
+        first_server = self.sink.partition(":")[2].split(",")[0]
+        host = re.sub(r"[^A-Za-z0-9.]+", "-", first_server).strip("-.")[:NAME_HOST_MAX]  # tells people which cluster
+        self.arena_name = self.arena_name or f"compat-{host}-{os.getuid()}-{self._digest()}"
         self._hide_secrets()
 
     def _keep_those_of_the_sink(self) -> None:
@@ -306,8 +308,3 @@ def sink_of(servers: str | Iterable[str]) -> str:
 
 def _has_port(server: str) -> bool:
     return re.search(r":\d+$", server) is not None and (server.count(":") == 1 or "]:" in server)
-
-
-def _host(sink: str) -> str:
-    """A part of a name that tells people which cluster the arena is for."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", sink.partition(":")[2].split(",")[0]).strip("-.")[:NAME_HOST_MAX]

@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import crc32c
 import msgpack
 
 from shmaccum import _native
@@ -192,6 +191,8 @@ class Inspector:
         count, size = _count(header), _size(header)
         meta = header["meta"][count & 1]
         epoch = int(header["producer_epoch"])
+        from crc32c import crc32c  # slow to import, and a second opinion: the core has taken the sum by its own code
+
         is_numbered = bool(epoch & SEQUENCE_IS_ASSIGNED)
         clock = DeliveryClockReading.of(self.arena.native)
         return SlotFacts(
@@ -212,7 +213,7 @@ class Inspector:
             base_sequence=int(header["base_sequence"]) if is_numbered else -1,
             attempt_count=int(header["attempt_count"]),
             chain=tuple(self._chain(slot_index, size))[1:],
-            is_checksum_right=crc32c.crc32c(data[HEADER_SIZE:]) == int(meta["records_crc"]),
+            is_checksum_right=crc32c(data[HEADER_SIZE:]) == int(meta["records_crc"]),
             data=data,
         )
 
@@ -275,9 +276,8 @@ class Inspector:
         """The last `count` results, newest first. One that was overwritten while it was read is left out."""
         ring = self.arena.completion_table()
         tail = self.arena.native.completion_tail
-        results = (
-            self._completion(ring[number % len(ring)].copy(), number) for number in _down(tail, count, len(ring))
-        )
+        numbers = range(tail - 1, max(tail - min(count, len(ring)), 0) - 1, -1)
+        results = (self._completion(ring[number % len(ring)].copy(), number) for number in numbers)
         return [result for result in results if result is not None]
 
     def _completion(self, cell: Any, number: int) -> CompletionFacts | None:
@@ -326,11 +326,6 @@ def _holder(state: str, payload: int) -> int | None:
     if state == "OWNED":
         return (payload & (2**12 - 1)) - 1
     return payload >> 18 & (2**24 - 1) if state == "CONT" else None
-
-
-def _down(tail: int, count: int, ring_size: int) -> range:
-    """Numbers of the last results, newest first, as many as the ring still has."""
-    return range(tail - 1, max(tail - min(count, ring_size), 0) - 1, -1)
 
 
 # --- export

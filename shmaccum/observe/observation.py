@@ -346,12 +346,6 @@ def _running(pid: int) -> _Running | None:
         return None
 
 
-def _lives_on(entry: Mapping[str, Any]) -> bool:
-    """True when the process that had the entry last is no zombie, whether or not it is attached."""
-    running = _running(entry["pid"])
-    return running is not None and running.start_time_ticks == entry["start_time_ticks"] and running.state != "zombie"
-
-
 def _text_of(path: str) -> str:
     with open(path, encoding="utf-8") as file:
         return file.read()
@@ -369,10 +363,12 @@ def _ran_last_ms(process: str) -> float | None:
 
 def _state_of_holder(entry: Mapping[str, Any]) -> str:
     """The state of the process that has an entry, or had it last."""
-    if not entry["alive"]:
-        return DETACHED if _lives_on(entry) else GONE
     running = _running(entry["pid"])
-    return UNSEEN if running is None or running.start_time_ticks != entry["start_time_ticks"] else running.state
+    if running is not None and running.start_time_ticks != entry["start_time_ticks"]:
+        running = None  # a later process with the same number
+    if entry["alive"]:
+        return UNSEEN if running is None else running.state
+    return GONE if running is None or running.state == "zombie" else DETACHED
 
 
 class _Queue(NamedTuple):
@@ -445,6 +441,7 @@ class Observer:
         now_ns = native.now_ns()
         census = _Census(arena)
         entries = native.processes()
+        states = {entry["entry"]: _state_of_holder(entry) for entry in entries}
         names = native.partitions()
         clock = DeliveryClockReading.of(native)
         return Observation(
@@ -474,17 +471,17 @@ class Observer:
             record_bytes=sum(entry["record_bytes"] for entry in entries),
             completion_count=native.completion_tail,
             counters=native.counters(),
-            sender=self._sender(entries, now_ns),
+            sender=self._sender(entries, states, now_ns),
             delivery_clock=clock,
             overflow=OverflowFacts.of(native.spilled(), now_ns),
             transaction=TransactionFacts.of(self.arena),
-            processes=tuple(self._processes(entries, census, now_ns)),
+            processes=tuple(self._processes(entries, states, census, now_ns)),
             partitions=tuple(_partitions(census, names, now_ns)),
             topics=arena.topics(),
             errors=tuple(_error(entry, now_ns) for entry in read_entries(native)),
         )
 
-    def _sender(self, entries: list[dict[str, Any]], now_ns: int) -> SenderFacts:
+    def _sender(self, entries: list[dict[str, Any]], states: Mapping[int, str], now_ns: int) -> SenderFacts:
         facts = self.arena.native.sender()
         is_alive = self.arena.native.sender_is_alive
         entry = next((entry for entry in entries if entry["entry"] == facts["entry"]), None)
@@ -493,7 +490,7 @@ class Observer:
             is_alive=is_alive,
             pid=entry["pid"] if entry else None,
             name=entry["name"] if entry else None,
-            state=_state_of_holder(entry) if entry and is_alive else None,
+            state=states[entry["entry"]] if entry and is_alive else None,
             epoch=facts["epoch"],
             heartbeat_age_ns=max(now_ns - heartbeat_ns, 0) if heartbeat_ns else None,
             is_asleep=facts["is_asleep"],
@@ -511,11 +508,13 @@ class Observer:
         except CorruptArenaError:
             return False
 
-    def _processes(self, entries: list[dict[str, Any]], census: _Census, now_ns: int) -> Iterator[ProcessFacts]:
+    def _processes(
+        self, entries: list[dict[str, Any]], states: Mapping[int, str], census: _Census, now_ns: int
+    ) -> Iterator[ProcessFacts]:
         slot_size = self.arena.geometry["batch_size"]
         waiting = frozenset(census.waiting)
         for entry in entries:
-            state = _state_of_holder(entry)
+            state = states[entry["entry"]]
             is_seen = state not in UNMEASURED_STATES
             resources = self._resources.look(entry) if self._resources is not None and is_seen else None
             held = census.held_by(entry)

@@ -163,7 +163,12 @@ class ArenaCollector:
             "topic",
         )
         yield self._family("processes", "Attached processes", _process_counts(seen), "role", "state")
-        yield self._family("events" + TOTAL, "Rare events since the arena was made", _event_counts(seen), "event")
+        events: dict[tuple[str, ...], int] = {  # times are no events: they have names of their own
+            (label.replace(" ", "_"),): count
+            for label, count in seen.counters.items()
+            if not label.startswith("nanoseconds ")
+        }
+        yield self._family("events" + TOTAL, "Rare events since the arena was made", events, "event")
         yield self._family(
             "partition_queued_bytes",
             "Bytes of a partition that wait to be sent",
@@ -193,12 +198,6 @@ def _process_counts(seen: Observation) -> dict[tuple[str, ...], int]:
         key = (process.role.lower(), "alive" if is_well else process.state)
         counts[key] = counts.get(key, 0) + 1
     return counts
-
-
-def _event_counts(seen: Observation) -> dict[tuple[str, ...], int]:
-    """Times are no events: they have names of their own."""
-    counted = {label: count for label, count in seen.counters.items() if not label.startswith("nanoseconds ")}
-    return {(label.replace(" ", "_"),): count for label, count in counted.items()}
 
 
 class SenderCollector:

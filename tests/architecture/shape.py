@@ -2,7 +2,8 @@
 """``make shape``: figures of the structure of a checkout, one a line.
 
 ``python -m tests.architecture.shape [ROOT] [-v]`` measures another checkout, in this layout or an earlier one. ``-v``
-also lists what was counted: the layers with their imports, the cycles, and the class names defined more than once.
+also lists what was counted: the layers with their imports, the cycles, the class names defined more than once, and the
+short private functions called once.
 """
 
 from __future__ import annotations
@@ -255,6 +256,9 @@ def listed(tree: Tree) -> Iterator[str]:
         yield f"C files that include each other: {' '.join(members)}"
     for name, count in repeated_classes(tree).items():
         yield f"class {name}: {count} times"
+    for path, module in tree.modules.items():
+        for function in called_once(module):
+            yield f"called once: {path}:{function.lineno} {function.name}"
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -23,6 +23,7 @@ from shmaccum.arena.slot_word import SLOT_STATES
 from shmaccum.cli.drawing import Screen, View, drawn
 from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.observe import observation
 from shmaccum.observe.observation import ErrorFacts, Observation, Observer, ProcessFacts, Rates
 from shmaccum.observe.resources import Resources
 from tests.support.accumulator import Accumulator
@@ -229,6 +230,22 @@ with Arena.attach(sys.argv[1]) as arena:
 
 def facts_of(observer: Observer, pid: int) -> ProcessFacts:
     return next(facts for facts in observer.observe().processes if facts.pid == pid)
+
+
+def test_a_look_reads_the_state_of_each_process_once(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    running = observation._running
+
+    def reading(pid: int) -> observation._Running | None:
+        read.append(pid)
+        return running(pid)
+
+    monkeypatch.setattr(observation, "_running", reading)
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        seen = Observer(arena).observe()
+    assert seen.sender.state == "running"
+    assert read == [process.pid for process in seen.processes]
 
 
 def test_a_stopped_process_is_named_and_keeps_its_entry(arena: Arena) -> None:
