@@ -187,12 +187,12 @@ class Inspector:
 
     def _filled(self, slot_index: int, state: str, generation: int, header: Any, data: bytes) -> SlotFacts:
         """A slot that holds a batch."""
+        from crc32c import crc32c  # slow to import; independent of the code that computed the sum
+
         topic, partition = self._partition(int(header["partition_index"]))
         count, size = _count(header), _size(header)
         meta = header["meta"][count & 1]
         epoch = int(header["producer_epoch"])
-        from crc32c import crc32c  # slow to import, and a second opinion: the core has taken the sum by its own code
-
         is_numbered = bool(epoch & SEQUENCE_IS_ASSIGNED)
         clock = DeliveryClockReading.of(self.arena.native)
         return SlotFacts(

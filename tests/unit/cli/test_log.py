@@ -249,3 +249,11 @@ def test_reading_changes_nothing_also_beside_the_writer(shell: Shell, log: Path)
             shell("log", command, str(log), code=None)
         assert state() == before
     assert partition_folder(log).is_dir()
+
+
+def test_a_check_of_a_sound_log_imports_nothing_slow(log: Path) -> None:
+    program = "import sys; from shmaccum.cli import main\ntry: main(sys.argv[1:])\n"
+    program += "finally: print(sorted({'numpy', 'crc32c', 'psutil'} & set(sys.modules)), file=sys.stderr)"
+    checked = subprocess.run([sys.executable, "-c", program, "log", "verify", log], capture_output=True, text=True)
+    assert (checked.returncode, checked.stderr) == (0, "[]\n")
+    assert "is sound" in checked.stdout
