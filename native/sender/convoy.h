@@ -8,7 +8,8 @@
  *
  *   Of each batch, the header is in memory, and the records are a range of the segment. A request has at most one batch
  *   of each lane. A response without an error acks the batches of its request. Any other breaks their lanes, and the
- *   caller sends the batches again in a way that understands errors. The broker drops those that it has.
+ *   caller sends the batches again by shmaccum/sender/send_window.py, which takes errors. The broker drops those that
+ *   it has.
  *
  *   1 send what the windows allow ─> 2 keep what is acked, where windows are full ─> 1 ... ─> 3 wait ─> 1
  *
@@ -25,7 +26,7 @@
 #define SHIPPING_CONVOY_H
 
 #include "broker/link.h"
-#include "sender/keeper.h"
+#include "sender/lane.h"
 
 /* A batch of a request. */
 struct ship_piece {

@@ -15,7 +15,9 @@
  *   The batches of a lane that `syncs` are on disk before they are sent. A torn batch may be cut off, and another one
  *   written there. So a sync counts for the batches that were whole before it.
  *   A batch keeps its records. Its header gets the producer, and the sequence that follows from its offset. A lane that
-   `keeps_producer` takes batches of this one producer and epoch alone, and leaves them their sequences.
+ *   `keeps_producer` takes batches of this one producer and epoch alone, and leaves them their sequences.
+ *
+ * Python sends the batches that are not ordinary (shmaccum/sender/send_window.py has the same window).
  *
  * The file is input: no number of it is believed before it is bounded.
  */
@@ -86,6 +88,14 @@ struct ship_lane {
     int64_t batch_count; /* kept by now, as the next two */
     int64_t record_count;
     int64_t byte_count;
+};
+
+/* The party of a convoy that writes down how far lanes are. */
+struct ship_keeper {
+    /* Writes down what is due of these lanes (lane_due), and moves their windows (lane_keep). False when that failed,
+     * and a lane is where it was then. */
+    bool (*keep)(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_t lane_count);
+    bool is_over; /* the convoy ends: nothing more can be written down */
 };
 
 /* True when the lane has another batch whose turn it may be; `lane_batch_size` and `lane_take` are about that batch.

@@ -9,7 +9,7 @@
 #ifndef SHIPPING_POSITIONS_H
 #define SHIPPING_POSITIONS_H
 
-#include "sender/keeper.h"
+#include "sender/lane.h"
 
 struct ship_positions {
     struct ship_keeper keeper; /* is over, too, when it is time to write the file anew */

@@ -25,7 +25,7 @@
 #define SENDER_SPILL_KEEPER_H
 
 #include "sender/sender.h"
-#include "sender/keeper.h"
+#include "sender/lane.h"
 
 enum { SPILL_POSITION_SIZE = 52 /* without its CRC */ };
 

@@ -17,8 +17,10 @@
     ending           the end of a transaction
     dead_letters     batches that failed, written to a log
     overflow         a log that takes batches while the sink does not work
-                     ─ backlog   one partition of it, sent   ─ convoy    in one native call
+                     ─ backlog   one partition of it, sent
                      ─ spill_file  the batches in it         ─ giving_up   an overflow that is lost
+    send_window      the batches of a partition of a log, from the log to their acks: of an overflow, or of `shipping`
+                     ─ batch_loop  ordinary ones, in one native call
     closing          leaves a removed arena
     log_server       serves the sink's log to Kafka clients (``listen``)
     metrics          numbers by Kafka's names

@@ -32,6 +32,10 @@ that was removed, moved or replaced is refused at the start, with the remedies. 
 partitions are held, and it is taken up again when it is back and passes the same look.
 
 A disk that is full: the batches stay in the arena, and are tried again every second.
+
+C takes ordinary batches through all of these steps, in one call for many: `append_to_log` through 1 to 5
+(native/sender/log_run.h), and `ship_overflow` through 6 to 10 (native/sender/convoy.h). Python takes the others: the
+first batch of a partition, batches that a dead sender left, and those that `send_window` sends.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import final
 
 from shmaccum._native import Batch, LogEnd, SenderHalf
@@ -60,17 +64,18 @@ from shmaccum.log.files.permissions import make_folder, make_folder_of_arena
 from shmaccum.log.files.producer_state import KEPT_COUNT, SEQUENCE_MASK, Refusal
 from shmaccum.log.files.reader import LogReader
 from shmaccum.log.files.regular_files import open_regular
-from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, OverflowShipment, spilled_of
+from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, SpilledBatch
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff
+from shmaccum.sender.batch_loop import BatchLoop
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
-from shmaccum.sender.convoy import Convoy
 from shmaccum.sender.dead_letters import DeadLetters
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
-from shmaccum.sender.sinks.convoy import LaneState, delivered_by
-from shmaccum.sender.sinks.sink import Ack, Delivered, Sink, Verdict, WireBatch
+from shmaccum.sender.send_window import take_delivery
+from shmaccum.sender.sinks.convoy import LaneEnd, LaneState, delivered_by
+from shmaccum.sender.sinks.sink import Ack, Delivered, Sink, Verdict, WireBatch, sockets_of
 from shmaccum.sender.spill_file import OverflowBatch, SpillFile
 
 SPILL_SIZE_MAX = 16 << 20
@@ -82,6 +87,11 @@ PAUSE_NS = 1_000_000_000
 PERCENT = 100
 MARK = "{}.arena"
 """The file in the folder of an overflow that says which arena spills there, by its uuid."""
+LOOP_MS = 25
+"""The native batch loop begins no request after this time, because the sender does nothing else meanwhile."""
+ANSWER_MS_MAX = 2_000
+"""An answer that takes longer ends its connection, and the native batch loop rests for `LOOP_PAUSE_NS`."""
+LOOP_PAUSE_NS = 10_000 * NS_PER_MS
 SEQUENCE_ERRORS = frozenset({BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER, BrokerError.INVALID_PRODUCER_EPOCH})
 
 
@@ -120,7 +130,9 @@ class Overflow:
         self._unsettled: set[int] = set()
         self._is_lost = False
         self._opened_count = 1
-        self._convoyed: set[int] = set()  # in the last call of `ship`, and the next one goes on with them
+        self._sockets = sockets_of(sink)
+        self._no_loop_before_ns = 0
+        self._looping: set[int] = set()  # in the last call of `ship`, and the next one goes on with them
         self._not_before_ns = 0
         self._since_ns = 0
         self._progress_ns = self._native.now_ns()
@@ -131,7 +143,6 @@ class Overflow:
         is_synced = self._arena.durability != "process"
         segment_bytes = max(SEGMENT_SIZE_MIN, 2 * host.batch_size_max)
         self._is_synced = is_synced
-        self._convoy = Convoy(half, sink, self._tag, answer_time_ms=options.request_timeout_ms, is_synced=is_synced)
         path = options.overflow.removeprefix(OVERFLOW_KIND)
         if (places := self._counted_places()) and not is_ours(path):
             raise self._refusal(path, places)  # nothing is made where the folder may be brought back
@@ -231,7 +242,7 @@ class Overflow:
             self._keep_names()
         if not self._is_lost or self._directory.lost is not None:
             return
-        if any(backlog.is_out for backlog in self._backlogs.values()):
+        if any(backlog.window.is_in_flight for backlog in self._backlogs.values()):
             return
         self._let_go()
         try:
@@ -297,7 +308,8 @@ class Overflow:
 
     def lends(self, wire: WireBatch) -> bool:
         """True for a batch of the overflow."""
-        return spilled_of(wire) is not None
+        batch: object = wire.batch
+        return isinstance(batch, SpilledBatch)
 
     def __bool__(self) -> bool:
         """True while something lies in the overflow."""
@@ -327,7 +339,7 @@ class Overflow:
     def due_ns(self) -> int:
         """The time at which something is to be tried again; NEVER_NS: nothing is."""
         now_ns = self._native.now_ns()
-        times = [backlog.resume_ns for backlog in self._backlogs.values() if not backlog.is_empty]
+        times = [backlog.window.resume_ns for backlog in self._backlogs.values() if not backlog.is_empty]
         times.append(self._not_before_ns)
         return min([time_ns for time_ns in times if time_ns > now_ns], default=NEVER_NS)
 
@@ -542,18 +554,51 @@ class Overflow:
         """
         if self._is_lost:
             return Delivered()
-        ready = {one.index: one for one in self._backlogs.values() if self._may_go_in_convoy(one, now_ns)}
-        ends = self._convoy.run(ready, bell, now_ns) if ready else {}
+        streams = {one.index: one for one in self._backlogs.values() if self._may_loop(one, now_ns)}
+        ends = self._run_batch_loop(streams, bell, now_ns) if streams else {}
         moved = {backlog: end for backlog, end in ends.items() if end.delivered.batch_count}
-        self._convoyed = {backlog.index for backlog, end in moved.items() if end.state == LaneState.GOES}
+        self._looping = {backlog.index for backlog, end in moved.items() if end.state == LaneState.GOES}
         for backlog in moved:
             self._progress_ns = self._native.now_ns()
             self._guard(backlog, functools.partial(self._go_on_behind, backlog))
         return delivered_by(ends.values())
 
-    def _may_go_in_convoy(self, backlog: Backlog, now_ns: int) -> bool:
+    def _may_loop(self, backlog: Backlog, now_ns: int) -> bool:
         is_ready = not (backlog.is_empty or backlog.has_read_ahead or backlog.index in self._unsettled)
-        return is_ready and self._convoy.may_take(backlog, now_ns)
+        return is_ready and self._is_ordinary(backlog, now_ns)
+
+    def _is_ordinary(self, backlog: Backlog, now_ns: int) -> bool:
+        """True when the native batch loop may send its next batches, once nothing of it is read ahead."""
+        may_run = self._sockets is not None and now_ns >= self._no_loop_before_ns
+        return may_run and backlog.position.identity == self._sink.identity and backlog.is_ordinary(now_ns)
+
+    def _run_batch_loop(self, streams: Mapping[int, Backlog], bell: int, now_ns: int) -> dict[Backlog, LaneEnd]:
+        """Ships until the time is over, the bell rings, or something is not ordinary: how far each backlog came."""
+        assert self._sockets is not None
+        if not (loans := self._sockets.lend(list(streams))):
+            return {}
+        loop = BatchLoop(self._sockets, loans, streams, self._take_spills)
+        native_call = functools.partial(
+            self._half.ship_overflow,
+            spills=tuple(backlog.spill() for backlog in loop.streams),
+            bell=bell,
+            time_ms=LOOP_MS,
+            answer_time_ms=min(self._options.request_timeout_ms, ANSWER_MS_MAX),
+            arena=self._tag,
+            is_synced=self._is_synced,
+        )
+        try:
+            loop.run(native_call, self._sink.limits.request_size_max)
+        finally:
+            if loop.has_failed or loop.is_broken:
+                self._no_loop_before_ns = now_ns + LOOP_PAUSE_NS
+        return loop.ends
+
+    @staticmethod
+    def _take_spills(ends: Mapping[Backlog, LaneEnd], spills: Sequence[tuple[int, int]]) -> bool:
+        for (backlog, end), (row_index, number) in zip(ends.items(), spills, strict=True):
+            backlog.take_spill(end.offset, row_index, number)
+        return True
 
     def ready(self, identity: ProducerIdentity, now_ns: int) -> list[int]:
         """Partitions of which a batch may be sent."""
@@ -561,21 +606,21 @@ class Overflow:
         if self._is_lost:
             return ready
         for backlog in self._backlogs.values():
-            if backlog.is_empty or backlog.index in self._unsettled | self._convoyed:
+            if backlog.is_empty or backlog.index in self._unsettled | self._looping:
                 continue
             self._guard(backlog, functools.partial(self._prepare, backlog, identity, now_ns))
-            if backlog.next_wire(now_ns) is not None:
+            if backlog.next_to_send(now_ns) is not None:
                 ready.append(backlog.index)
         return ready
 
     def _prepare(self, backlog: Backlog, identity: ProducerIdentity, now_ns: int) -> None:
-        if not (backlog.has_read_ahead and self._convoy.may_take(backlog, now_ns)):
+        if not (backlog.has_read_ahead and self._is_ordinary(backlog, now_ns)):
             backlog.read(now_ns)
         if backlog.has_lost_its_end:
             backlog.pass_lost_end()
             self._go_on_behind(backlog)
             return
-        backlog.wants_epoch |= backlog.position.identity != self._sink.identity
+        backlog.window.wants_epoch |= backlog.position.identity != self._sink.identity
         if backlog.must_start_over and (fresh := identity.take_epoch(backlog.index)) is not None:
             backlog.start_over(*fresh, self._sink.identity)
 
@@ -584,28 +629,18 @@ class Overflow:
         try:
             action()
         except (OSError, LogError) as error:
-            backlog.resume_ns = self._native.now_ns() + PAUSE_NS
+            backlog.window.pause(PAUSE_NS, self._native.now_ns())
             self._tell(f"the overflow of {backlog.place} cannot be read or kept now: {error}")
 
     def take(self, partition_indices: Iterable[int], now_ns: int) -> list[WireBatch]:
         """The batches of one delivery, which are in flight then."""
-        wires: list[WireBatch] = []
-        size = 0
-        for index in partition_indices:
-            wire = self._backlogs[index].next_wire(now_ns)
-            if wire is None:
-                continue
-            if wires and size + wire.size > self._sink.limits.request_size_max:
-                break
-            self._backlogs[index].sent(wire)
-            wires.append(wire)
-            size += wire.size
-        return wires
+        backlogs = [self._backlogs[index] for index in partition_indices]
+        return take_delivery(backlogs, self._sink.limits.request_size_max, now_ns)
 
     def end_backoff(self, partition_index: int) -> None:
         """The reason of a pause is gone: another broker leads the partition."""
         if (backlog := self._backlogs.get(partition_index)) is not None:
-            backlog.resume_ns = 0
+            backlog.window.resume_ns = 0
 
     # --- settle
 
@@ -613,7 +648,6 @@ class Overflow:
         """Takes the sink's answer for a batch."""
         wire = ack.wire
         backlog = self._backlogs[wire.partition_index]
-        backlog.back(wire)
         if ack.verdict is Verdict.DELIVERED:
             backlog.end(ack)
         elif ack.verdict is Verdict.TOO_LARGE and wire.record_count > 1:
@@ -634,9 +668,10 @@ class Overflow:
 
     def _out_of_sequence(self, backlog: Backlog, ack: Ack, now_ns: int) -> None:
         """A first attempt may have overtaken an older batch; a later one of the oldest was not taken for a gap."""
-        if backlog.is_head(ack.wire) and ack.wire.attempt_count > 1:
+        spilled = SpilledBatch.of(ack.wire)
+        if backlog.window.is_first(spilled) and spilled.attempt_count > 1:
             self._host.report(f"the overflow of {backlog.place} starts over in a new epoch: {ack.message}")
-            backlog.wants_epoch = True
+            backlog.window.wants_epoch = True
         backlog.again(ack.wire, 0, now_ns)
 
     def _refuse(
@@ -667,10 +702,10 @@ class Overflow:
     def keep(self) -> None:
         """Steps 9 to 11, for all partitions that have news."""
         for backlog in self._backlogs.values():
-            if done := backlog.done():
+            if done := backlog.window.due():
                 self._guard(backlog, functools.partial(self._keep, backlog, done))
 
-    def _keep(self, backlog: Backlog, done: list[OverflowShipment]) -> None:
+    def _keep(self, backlog: Backlog, done: list[SpilledBatch]) -> None:
         self._progress_ns = self._native.now_ns()
         for shipment in done:
             if not shipment.is_recorded:
@@ -687,9 +722,9 @@ class Overflow:
         if (seqs := backlog.seq_range()) is not None:
             self._half.set_spilled(backlog.index, *seqs)
 
-    def _record(self, backlog: Backlog, shipment: OverflowShipment) -> None:
+    def _record(self, backlog: Backlog, shipment: SpilledBatch) -> None:
         shipment.is_recorded = True
-        row, ack = shipment.spilled.row, shipment.outcome
+        row, ack = shipment.row, shipment.outcome
         if row is None or ack is None or row.arena != self._tag:
             return
         backlog.late_seqs.discard(row.seq)
@@ -756,7 +791,7 @@ class Overflow:
             backlog.file.close()
         self._backlogs.clear()
         self._unsettled.clear()
-        self._convoyed.clear()
+        self._looping.clear()
 
 
 def _results(ack: Ack) -> Iterator[tuple[int, BatchResult, int]]:

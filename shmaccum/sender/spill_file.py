@@ -27,6 +27,9 @@ Why it is safe
     Once a second the sender looks whether the path leads to its file. A file that was removed, moved or replaced is
     written anew, so the next sender knows what was delivered.
     Hostile bytes: a row that fits no batch is passed over, and the arena checks every number of it.
+
+C writes the rows and positions of ordinary batches (native/sender/log_run.c, native/sender/spill_keeper.c), in the same
+format. This module opens the file, reads it, and writes those of the other batches.
 """
 
 from __future__ import annotations
@@ -186,12 +189,12 @@ class SpillFile:
         """The open file."""
         return self._descriptor
 
-    def position_for_convoy(self) -> tuple[int, int, bytes]:
+    def position_for_native_call(self) -> tuple[int, int, bytes]:
         """The descriptor, the number of the position that holds, and its bytes without the checksum."""
         return self._descriptor, self._number, POSITION.pack(self._number, *self.position)
 
     def moved(self, number: int, offset: int) -> None:
-        """A convoy has written the position down, so often that it has this number."""
+        """The native batch loop has written the position down, so often that it has this number."""
         self._number, self.position = number, self.position._replace(offset=offset)
 
     def _force(self) -> None:

@@ -18,7 +18,6 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.common.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.sender import Sender
 from shmaccum.sender.backlog import Backlog
-from shmaccum.sender.convoy import Convoy
 from shmaccum.sender.overflow import Overflow
 from shmaccum.sender.sinks.convoy import LaneEnd
 from shmaccum.sender.sinks.kafka.sink import KafkaSink
@@ -136,16 +135,15 @@ def outage(arena_name: str, open_fake: OpenFake, tmp_path: Path) -> Iterator[Out
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> list[LaneEnd]:
-    """How all convoys left their lanes."""
+    """How the native batch loops left each partition."""
     told: list[LaneEnd] = []
-    run = Convoy.run
+    take = Backlog.take
 
-    def note(convoy: Convoy, *arguments: Any) -> dict[Backlog, LaneEnd]:
-        outcome = run(convoy, *arguments)
-        told.extend(outcome.values())
-        return outcome
+    def note(backlog: Backlog, end: LaneEnd) -> None:
+        told.append(end)
+        take(backlog, end)
 
-    monkeypatch.setattr(Convoy, "run", note)
+    monkeypatch.setattr(Backlog, "take", note)
     return told
 
 
@@ -212,11 +210,11 @@ def test_a_position_that_cannot_be_written_sends_nothing_twice(
 ) -> None:
     with outage.spilled(SLOT_COUNT - 2) as sender, contextlib.ExitStack() as opened:
         for backlog in overflow_of(sender)._backlogs.values():
-            position = backlog.file.position_for_convoy
+            position = backlog.file.position_for_native_call
             unwritable = os.open(backlog.file._path, os.O_RDONLY)
             opened.callback(os.close, unwritable)
             monkeypatch.setattr(
-                backlog.file, "position_for_convoy", lambda it=unwritable, its=position: (it, *its()[1:])
+                backlog.file, "position_for_native_call", lambda it=unwritable, its=position: (it, *its()[1:])
             )
         outage.deliver(sender)
     outage.check()

@@ -25,11 +25,12 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import LogSinkOptions
 from shmaccum.log.files import LogDirectory, LogReader
 from shmaccum.log.files.shipped import read_shipped
+from shmaccum.sender.send_window import SendWindow
 from shmaccum.sender.shipping import Shipper
-from shmaccum.sender.shipping.lane import Lane
+from shmaccum.sender.shipping.lane import Lane, ShippedBatch
 from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneEnd
 from shmaccum.sender.sinks.memory import MemorySink
-from shmaccum.sender.sinks.sink import Verdict, WireBatch
+from shmaccum.sender.sinks.sink import Verdict
 from tests.kafka.broker import Cluster
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import LOOPBACK, Arrived, Cut, FakeCluster, Reply
@@ -204,13 +205,13 @@ def test_over_a_plain_connection_a_segment_goes_unread_and_in_a_convoy_from_its_
     made = make_log(log, TOPIC, 1, BATCH_COUNT)
     cluster = open_fake(topics={TOPIC: 1})
     broker = Broker(cluster)
-    are_unread, sent = [], Lane.sent
+    are_unread, sent = [], SendWindow.sent
 
-    def note(lane: Lane, wire: WireBatch) -> None:
-        are_unread.append(wire.records is not None)
-        sent(lane, wire)
+    def note(window: SendWindow[ShippedBatch], shipment: ShippedBatch) -> None:
+        are_unread.append(shipment.wire.records is not None)
+        sent(window, shipment)
 
-    monkeypatch.setattr(Lane, "sent", note)
+    monkeypatch.setattr(SendWindow, "sent", note)
     ship(log, cluster.bootstrap)
     assert broker.values() == made
     assert are_unread == [False] + [True] * (WINDOW - 1)

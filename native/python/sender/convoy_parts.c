@@ -93,80 +93,90 @@ static bool convoy_fill(PyObject *links, PyObject *lanes, struct ship_convoy *co
 
 /* ---- what was found ---- */
 
-static PyObject *lane_report(const struct ship_lane *lane)
+PyObject *convoy_tuple(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all)
 {
+    PyObject *tuple = PyTuple_New(count);
+    for (uint32_t i = 0; tuple != NULL && i < count; i++) {
+        PyObject *item = make(all, i);
+        if (item == NULL) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SET_ITEM(tuple, i, item);
+    }
+    return tuple;
+}
+
+static PyObject *lane_report(const void *lanes, uint32_t index)
+{
+    const struct ship_lane *lane = (const struct ship_lane *)lanes + index;
     return Py_BuildValue("(iLLiLLLL)", (int)lane->state, (long long)lane->kept.offset, (long long)lane->kept.position,
                          (int)lane->kept.leader_epoch, (long long)lane->synced, (long long)lane->batch_count,
                          (long long)lane->record_count, (long long)lane->byte_count);
 }
 
-static PyObject *link_report(const struct broker_link *link)
+static PyObject *link_report(const void *links, uint32_t index)
 {
+    const struct broker_link *link = &((const struct ship_link *)links + index)->broker;
     return Py_BuildValue("(OiILL)", link->is_broken ? Py_True : Py_False, (int)link->throttle_ms, link->request_count,
                          (long long)link->sent_size, (long long)link->received_total);
 }
 
-bool convoy_tell(PyObject *found, PyObject *tuple)
+/* Takes the tuple over, which may be NULL. */
+static bool tell(const struct convoy_arguments *given, PyObject *tuple)
 {
-    bool is_added = tuple != NULL && PyList_Append(found, tuple) == 0;
+    bool is_added = tuple != NULL && PyList_Append(given->found, tuple) == 0;
     Py_XDECREF(tuple);
     return is_added;
 }
 
-static bool lanes_tell(const struct ship_convoy *convoy, PyObject *found)
+bool convoy_tell_kept(const struct convoy_arguments *given, PyObject *kept, bool has_failed)
 {
-    PyObject *lanes = PyTuple_New(convoy->lane_count);
-    for (uint32_t i = 0; lanes != NULL && i < convoy->lane_count; i++) {
-        PyObject *lane = lane_report(&convoy->lanes[i]);
-        if (lane == NULL) {
-            Py_CLEAR(lanes);
-            break;
-        }
-        PyTuple_SET_ITEM(lanes, i, lane);
-    }
-    return convoy_tell(found, lanes);
-}
-
-static bool links_tell(const struct ship_convoy *convoy, PyObject *found)
-{
-    PyObject *links = PyTuple_New(convoy->link_count);
-    for (uint32_t i = 0; links != NULL && i < convoy->link_count; i++) {
-        PyObject *link = link_report(&convoy->links[i].broker);
-        if (link == NULL) {
-            Py_CLEAR(links);
-            break;
-        }
-        PyTuple_SET_ITEM(links, i, link);
-    }
-    return convoy_tell(found, links);
+    return kept != NULL && tell(given, Py_BuildValue("(NO)", kept, has_failed ? Py_True : Py_False));
 }
 
 /* ---- the whole ---- */
 
-bool convoy_make_parts(PyObject *links, PyObject *lanes, PyObject *found, struct ship_convoy *convoy)
+static bool parts_make(const struct convoy_arguments *given, struct ship_convoy *convoy)
 {
-    if (!PyTuple_CheckExact(links) || !PyTuple_CheckExact(lanes) || !PyList_CheckExact(found)) {
+    if (!PyTuple_CheckExact(given->links) || !PyTuple_CheckExact(given->lanes) || !PyList_CheckExact(given->found)) {
         PyErr_Format(PyExc_TypeError, "links and lanes are tuples, and found is a list");
         return false;
     }
-    convoy->link_count = (uint32_t)PyTuple_GET_SIZE(links);
-    convoy->lane_count = (uint32_t)PyTuple_GET_SIZE(lanes);
+    convoy->link_count = (uint32_t)PyTuple_GET_SIZE(given->links);
+    convoy->lane_count = (uint32_t)PyTuple_GET_SIZE(given->lanes);
     convoy->links = PyMem_Calloc((size_t)convoy->link_count + 1, sizeof *convoy->links);
     convoy->lanes = PyMem_Calloc((size_t)convoy->lane_count + 1, sizeof *convoy->lanes);
     if (convoy->links == NULL || convoy->lanes == NULL) {
         PyErr_NoMemory();
         return false;
     }
-    return convoy_fill(links, lanes, convoy);
+    return convoy_fill(given->links, given->lanes, convoy);
 }
 
-void convoy_free_parts(struct ship_convoy *convoy)
+static bool parts_run(const struct convoy_arguments *given, struct ship_convoy *convoy, PyThreadState **thread)
 {
-    PyMem_Free(convoy->links);
-    PyMem_Free(convoy->lanes);
+    *thread = PyEval_SaveThread();
+    bool is_made = convoy_run(convoy);
+    PyEval_RestoreThread(*thread);
+    if (!is_made) {
+        PyErr_NoMemory();
+        return false;
+    }
+    return tell(given, convoy_tuple(convoy->lane_count, lane_report, convoy->lanes)) &&
+           tell(given, convoy_tuple(convoy->link_count, link_report, convoy->links));
 }
 
-bool convoy_tell_parts(const struct ship_convoy *convoy, PyObject *found)
+bool convoy_ship(const struct convoy_arguments *given, struct ship_keeper *keeper, PyThreadState **thread)
 {
-    return lanes_tell(convoy, found) && links_tell(convoy, found);
+    struct ship_convoy convoy = {
+        .keeper = keeper,
+        .bell = (int)given->bell,
+        .time_ns = (uint64_t)given->time_ms * NS_PER_MS,
+        .answer_time_ns = (uint64_t)given->answer_time_ms * NS_PER_MS,
+    };
+    bool has_run = parts_make(given, &convoy) && parts_run(given, &convoy, thread);
+    PyMem_Free(convoy.links);
+    PyMem_Free(convoy.lanes);
+    return has_run;
 }

@@ -5,23 +5,33 @@
  *   link   (socket, version, client, acks, requests_max, request_size_max, lane count)
  *   lane   (topic, topic id or None, partition, file, position, offset, limit offset, producer id, epoch, origin,
  *           leader epoch, name, topic id as text)      those of a link in a row; origin -1: it keeps the producer
- *   found  a list that gets (lane ...), (link ...) and what the keeper has to tell before the call returns. A signal
- *          handler that raises would lose an answer of the call, and with it how far the files are.
+ *   found  a list that gets (lane ...), (link ...) and (what the keeper has to tell, has failed) before the call
+ *          returns. A signal handler that raises would lose an answer of the call, and with it how far the files are.
  */
 #ifndef PYTHON_LOG_CONVOY_PARTS_H
 #define PYTHON_LOG_CONVOY_PARTS_H
 
-#include "python/log/log.h"
+#include "python/common/arguments.h"
 #include "sender/convoy.h"
 
-/* Makes links and lanes; `answer_time_ns` is there already. False with an exception set; free them in either case. */
-bool convoy_make_parts(PyObject *links, PyObject *lanes, PyObject *found, struct ship_convoy *convoy);
-void convoy_free_parts(struct ship_convoy *convoy);
+/* The arguments that each call has. */
+struct convoy_arguments {
+    PyObject *links;
+    PyObject *lanes;
+    PyObject *found;
+    int64_t bell;
+    int64_t time_ms;
+    int64_t answer_time_ms;
+};
 
-/* Tells of lanes and links. False with an exception set, as the next one. */
-bool convoy_tell_parts(const struct ship_convoy *convoy, PyObject *found);
+/* Runs a convoy without the GIL, and tells of lanes and links. `thread` is the state that a keeper restores where it
+ * needs the GIL. False with an exception set. */
+bool convoy_ship(const struct convoy_arguments *given, struct ship_keeper *keeper, PyThreadState **thread);
 
-/* Adds an object, which may be NULL, and takes it over. */
-bool convoy_tell(PyObject *found, PyObject *object);
+/* Tells what the keeper has to tell, which may be NULL, and takes it over. False with an exception set. */
+bool convoy_tell_kept(const struct convoy_arguments *given, PyObject *kept, bool has_failed);
+
+/* A tuple of what `make` returns for each index; NULL with an exception set. */
+PyObject *convoy_tuple(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
 
 #endif

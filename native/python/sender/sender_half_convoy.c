@@ -2,15 +2,13 @@
  *
  * SenderHalf.ship_overflow: the ordinary rounds of an overflow on its way to brokers, in one call without the GIL.
  *
- *   python/sender/convoy_parts.h has links, lanes and found. The keeper tells ((row index, number) of each spill
- *   file ...) and (has failed).
+ *   python/sender/convoy_parts.h has links, lanes and found. The keeper tells (row index, number) of each spill file.
  *   spill  (partition index, file, row index, number, position)      one for each lane, in their order
  *
  * The keeper works with the GIL, because producers of the process may use the same handle of the arena.
  */
 #include <string.h>
 
-#include "base/clock.h"
 #include "python/sender/convoy_parts.h"
 #include "python/sender/sender_half_type.h"
 #include "sender/spill_keeper.h"
@@ -18,13 +16,8 @@
 enum { SPILL_FIELDS = 5 };
 
 struct call {
-    PyObject *links;
-    PyObject *lanes;
+    struct convoy_arguments convoy;
     PyObject *spills;
-    PyObject *found;
-    int64_t bell;
-    int64_t time_ms;
-    int64_t answer_time_ms;
     PyObject *arena;
     int64_t is_synced;
 };
@@ -89,42 +82,18 @@ static struct spill_lane *spills_make(const struct sender_half_object *half, PyO
     return spills;
 }
 
-static PyObject *spills_report(const struct spill_lane *spills, Py_ssize_t count)
+static PyObject *spill_report(const void *spills, uint32_t index)
 {
-    PyObject *reports = PyTuple_New(count);
-    for (Py_ssize_t i = 0; reports != NULL && i < count; i++) {
-        PyObject *report = Py_BuildValue("(KK)", (unsigned long long)spills[i].row_index,
-                                         (unsigned long long)spills[i].number);
-        if (report == NULL) {
-            Py_CLEAR(reports);
-            break;
-        }
-        PyTuple_SET_ITEM(reports, i, report);
-    }
-    return reports;
+    const struct spill_lane *spill = (const struct spill_lane *)spills + index;
+    return Py_BuildValue("(KK)", (unsigned long long)spill->row_index, (unsigned long long)spill->number);
 }
 
 /* ---- the call ---- */
 
-static bool run(const struct call *call, struct ship_convoy *convoy, struct keeper_with_gil *keeper)
-{
-    bool is_made;
-    keeper->thread = PyEval_SaveThread();
-    is_made = convoy_run(convoy);
-    PyEval_RestoreThread(keeper->thread);
-    if (!is_made) {
-        PyErr_NoMemory();
-        return false;
-    }
-    return convoy_tell_parts(convoy, call->found) &&
-           convoy_tell(call->found, spills_report(keeper->spills.lanes, convoy->lane_count)) &&
-           convoy_tell(call->found, Py_BuildValue("(O)", convoy->keeper->is_over ? Py_True : Py_False));
-}
-
 static PyObject *ship(struct sender_half_object *self, const struct call *call)
 {
-    if (!PyTuple_CheckExact(call->lanes) || !PyTuple_CheckExact(call->spills) ||
-        PyTuple_GET_SIZE(call->lanes) != PyTuple_GET_SIZE(call->spills)) {
+    if (!PyTuple_CheckExact(call->convoy.lanes) || !PyTuple_CheckExact(call->spills) ||
+        PyTuple_GET_SIZE(call->convoy.lanes) != PyTuple_GET_SIZE(call->spills)) {
         return PyErr_Format(PyExc_TypeError, "lanes and spills are tuples of one length");
     }
     struct keeper_with_gil keeper = {.spills = {.keeper = {.keep = keep_with_gil},
@@ -132,15 +101,10 @@ static PyObject *ship(struct sender_half_object *self, const struct call *call)
                                                 .lanes = spills_make(self, call->spills),
                                                 .arena = PyLong_AsUnsignedLongLong(call->arena),
                                                 .is_synced = call->is_synced != 0}};
-    struct ship_convoy convoy = {
-        .keeper = &keeper.spills.keeper,
-        .bell = (int)call->bell,
-        .time_ns = (uint64_t)call->time_ms * NS_PER_MS,
-        .answer_time_ns = (uint64_t)call->answer_time_ms * NS_PER_MS,
-    };
-    bool has_run = PyErr_Occurred() == NULL &&
-                   convoy_make_parts(call->links, call->lanes, call->found, &convoy) && run(call, &convoy, &keeper);
-    convoy_free_parts(&convoy);
+    uint32_t count = (uint32_t)PyTuple_GET_SIZE(call->spills);
+    bool has_run = PyErr_Occurred() == NULL && convoy_ship(&call->convoy, &keeper.spills.keeper, &keeper.thread) &&
+                   convoy_tell_kept(&call->convoy, convoy_tuple(count, spill_report, keeper.spills.lanes),
+                                    keeper.spills.keeper.is_over);
     PyMem_Free(keeper.spills.lanes);
     return has_run ? Py_NewRef(Py_None) : NULL;
 }
@@ -153,11 +117,11 @@ PyObject *half_ship_overflow(PyObject *object, PyObject *const *args, Py_ssize_t
                                 "is_synced"},
                       .required_count = 9,
                       .count = 9},
-        .arguments = {OBJECT_ARGUMENT(struct call, links), OBJECT_ARGUMENT(struct call, lanes),
-                      OBJECT_ARGUMENT(struct call, spills), OBJECT_ARGUMENT(struct call, found),
-                      INTEGER_ARGUMENT(struct call, bell, 0, INT32_MAX),
-                      INTEGER_ARGUMENT(struct call, time_ms, 0, INT32_MAX),
-                      INTEGER_ARGUMENT(struct call, answer_time_ms, 1, INT32_MAX),
+        .arguments = {OBJECT_ARGUMENT(struct call, convoy.links), OBJECT_ARGUMENT(struct call, convoy.lanes),
+                      OBJECT_ARGUMENT(struct call, spills), OBJECT_ARGUMENT(struct call, convoy.found),
+                      INTEGER_ARGUMENT(struct call, convoy.bell, 0, INT32_MAX),
+                      INTEGER_ARGUMENT(struct call, convoy.time_ms, 0, INT32_MAX),
+                      INTEGER_ARGUMENT(struct call, convoy.answer_time_ms, 1, INT32_MAX),
                       OBJECT_ARGUMENT(struct call, arena),
                       INTEGER_ARGUMENT(struct call, is_synced, 0, 1)}};
     struct sender_half_object *self = (struct sender_half_object *)object;

@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ship_convoy(links, lanes, found, ...): the ordinary rounds of a shipper, without the GIL. convoy_parts.h has links,
- * lanes and found; the keeper tells (size of the positions file, has failed).
+ * lanes and found; the keeper tells the size of the file of positions.
  */
-#include "base/clock.h"
-#include "python/common/arguments.h"
+#include "python/log/log.h"
 #include "python/sender/convoy_parts.h"
 #include "sender/positions.h"
 
 struct call {
-    PyObject *links;
-    PyObject *lanes;
-    PyObject *found;
+    struct convoy_arguments convoy;
     int64_t positions;
     int64_t positions_size;
     int64_t positions_size_max;
-    int64_t bell;
-    int64_t time_ms;
-    int64_t answer_time_ms;
 };
 
 static const struct argument_table table = {
@@ -26,32 +20,14 @@ static const struct argument_table table = {
                             "time_ms", "answer_time_ms"},
                   .required_count = 9,
                   .count = 9},
-    .arguments = {OBJECT_ARGUMENT(struct call, links), OBJECT_ARGUMENT(struct call, lanes),
-                  OBJECT_ARGUMENT(struct call, found), INTEGER_ARGUMENT(struct call, positions, 0, INT32_MAX),
+    .arguments = {OBJECT_ARGUMENT(struct call, convoy.links), OBJECT_ARGUMENT(struct call, convoy.lanes),
+                  OBJECT_ARGUMENT(struct call, convoy.found), INTEGER_ARGUMENT(struct call, positions, 0, INT32_MAX),
                   INTEGER_ARGUMENT(struct call, positions_size, 0, INT64_MAX),
                   INTEGER_ARGUMENT(struct call, positions_size_max, 0, INT64_MAX),
-                  INTEGER_ARGUMENT(struct call, bell, 0, INT32_MAX),
-                  INTEGER_ARGUMENT(struct call, time_ms, 0, INT32_MAX),
-                  INTEGER_ARGUMENT(struct call, answer_time_ms, 1, INT32_MAX)},
+                  INTEGER_ARGUMENT(struct call, convoy.bell, 0, INT32_MAX),
+                  INTEGER_ARGUMENT(struct call, convoy.time_ms, 0, INT32_MAX),
+                  INTEGER_ARGUMENT(struct call, convoy.answer_time_ms, 1, INT32_MAX)},
 };
-
-static bool run(const struct call *call, struct ship_convoy *convoy, const struct ship_positions *positions)
-{
-    bool is_made;
-    if (!convoy_make_parts(call->links, call->lanes, call->found, convoy)) {
-        return false;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    is_made = convoy_run(convoy);
-    Py_END_ALLOW_THREADS
-    if (!is_made) {
-        PyErr_NoMemory();
-        return false;
-    }
-    return convoy_tell_parts(convoy, call->found) &&
-           convoy_tell(call->found, Py_BuildValue("(LO)", (long long)positions->size,
-                                                  positions->has_failed ? Py_True : Py_False));
-}
 
 PyObject *log_ship_convoy(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
@@ -65,14 +41,9 @@ PyObject *log_ship_convoy(PyObject *module, PyObject *const *args, Py_ssize_t co
         .size = (off_t)call.positions_size,
         .size_max = (off_t)call.positions_size_max,
     };
-    struct ship_convoy convoy = {
-        .keeper = &positions.keeper,
-        .bell = (int)call.bell,
-        .time_ns = (uint64_t)call.time_ms * NS_PER_MS,
-        .answer_time_ns = (uint64_t)call.answer_time_ms * NS_PER_MS,
-    };
-    bool has_run = run(&call, &convoy, &positions);
-    convoy_free_parts(&convoy);
+    PyThreadState *thread;
+    bool has_run = convoy_ship(&call.convoy, &positions.keeper, &thread) &&
+                   convoy_tell_kept(&call.convoy, PyLong_FromLongLong(positions.size), positions.has_failed);
     positions_free(&positions);
     return has_run ? Py_NewRef(Py_None) : NULL;
 }

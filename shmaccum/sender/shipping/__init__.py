@@ -9,7 +9,6 @@
 
     shipper    the loop, and the positions
     lane       one partition on its way
-    convoy     ordinary rounds of many lanes in one native call
     starts     where a log begins that was never shipped
     host       the shipper as its sink sees it, and the limit of its rate
 

@@ -18,11 +18,13 @@ batches of a partition twice.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import selectors
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+from shmaccum._native import ship_convoy
 from shmaccum.common import clock
 from shmaccum.common.closing import ClosedOnExit
 from shmaccum.common.durability import sync_folder
@@ -54,11 +56,13 @@ from shmaccum.log.files.permissions import make_folder
 from shmaccum.log.files.shipped import PositionsFile, ShippedPosition, ShippedTo, forget_shipped, read_shipped
 from shmaccum.log.files.writer_level import WriterLevel
 from shmaccum.sender.backoff import Backoff
-from shmaccum.sender.shipping.convoy import StreamBatchLoop
+from shmaccum.sender.batch_loop import BatchLoop
+from shmaccum.sender.send_window import take_delivery
 from shmaccum.sender.shipping.host import NS_PER_S, RateLimit, ShipperHost, logger
 from shmaccum.sender.shipping.lane import Lane, Route, resumed, topic_id_of
 from shmaccum.sender.shipping.starts import Starts
 from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks.convoy import LaneEnd
 from shmaccum.sender.sinks.sink import IDENTITY_SIZE, Ack, Sink, Verdict, WireBatch, sockets_of
 
 if TYPE_CHECKING:
@@ -71,9 +75,9 @@ LOOK_S = 1.0
 OPEN_LANES_MAX = 64
 """Beyond so many partitions, one that is read to its end lets go of its files."""
 CLOSE_TIMEOUT_S = 5.0
-CONVOY_MS = 800
-"""A convoy goes for so long; an eighth of it once a lane has ended. Between two of them others have their turn."""
-CONVOY_MS_MIN = 100
+LOOP_MS = 800
+"""The native batch loop runs for so long; an eighth of it once a lane has ended. Then others have their turn."""
+LOOP_MS_MIN = 100
 """While other lanes have batches in flight."""
 
 
@@ -166,7 +170,7 @@ class Shipper(ClosedOnExit):
         self._bell = self._rope = -1
         self._selector: selectors.BaseSelector | None = None
         self._look_ns = 0
-        self._no_convoy_before_ns = 0
+        self._no_loop_before_ns = 0
         self._sockets = sockets_of(self.sink) if self.options.rate_limit is None else None
         self._is_stopped = False
         self._is_ending = False
@@ -310,7 +314,7 @@ class Shipper(ClosedOnExit):
         taken: dict[TopicPartition, ShippedPosition] = {}
         for place in self._identified():
             lane = self._by_place.get(place)
-            if lane is not None and (lane.is_out or not lane.is_gone or not topic_id_of(lane.folder)):
+            if lane is not None and (lane.window.is_in_flight or not lane.is_gone or not topic_id_of(lane.folder)):
                 continue
             with contextlib.suppress(LogPartitionNotFoundError):
                 partition = self._reader.partition(*place)
@@ -343,7 +347,7 @@ class Shipper(ClosedOnExit):
         if former is None:
             self.lanes.append(lane)
         else:
-            former.rest()
+            former.window.rest()
             self.lanes[index] = lane
             self._watch.remove(former.folder)
         self._by_place[place] = lane
@@ -394,7 +398,7 @@ class Shipper(ClosedOnExit):
     def is_done(self) -> bool:
         """True when every partition is shipped as far as it was read to its end, or is refused by the sink."""
         return all(
-            (lane.is_empty and not lane.is_hungry) or (lane.refusal is not None and not lane.is_out)
+            (lane.is_empty and not lane.is_hungry) or (lane.refusal is not None and not lane.window.is_in_flight)
             for lane in self.lanes
         )
 
@@ -407,7 +411,7 @@ class Shipper(ClosedOnExit):
         if self._file is None:
             raise NotALogError("the shipper is not open: call open() or run()")
         self._look()
-        self._go_in_convoy()
+        self._ship_ordinary()
         self._read()
         self._write_positions()
         self._send()
@@ -451,32 +455,40 @@ class Shipper(ClosedOnExit):
         else:
             self._file.appended(self._file.shipped.size, {})
 
-    def _go_in_convoy(self) -> None:
+    def _ship_ordinary(self) -> None:
         """Ships the batches of lanes that are ordinary, without a look at each."""
         assert self._file is not None
         now_ns = clock.monotonic_ns()
         sockets = self._sockets
-        if sockets is None or self._is_over or now_ns < self._no_convoy_before_ns:
+        if sockets is None or self._is_over or now_ns < self._no_loop_before_ns:
             return
-        ready = {lane.route.index: lane for lane in self.lanes if self._may_join(lane, now_ns)}
+        ready = {lane.index: lane for lane in self.lanes if self._may_loop(lane, now_ns)}
         if not (ready and (loans := self._guard(lambda: sockets.lend(list(ready))))):
             return
-        convoy = StreamBatchLoop(loans, ready)
-        is_alone = all(lane.is_empty or lane.route.index in ready for lane in self.lanes)
-        is_kept = convoy.run(
-            sockets,
-            self._file,
-            self._bell,
-            request_size_max=self.sink.limits.request_size_max,
-            time_ms=CONVOY_MS if is_alone else CONVOY_MS_MIN,
+        is_alone = all(lane.is_empty or lane.index in ready for lane in self.lanes)
+        loop = BatchLoop(sockets, loans, ready, self._take_positions)
+        native_call = functools.partial(
+            ship_convoy,
+            positions=self._file.descriptor,
+            positions_size=self._file.shipped.size,
+            positions_size_max=self._file.size_max,
+            bell=self._bell,
+            time_ms=LOOP_MS if is_alone else LOOP_MS_MIN,
             answer_time_ms=self.options.request_timeout_ms,
         )
-        if not is_kept:
+        loop.run(native_call, self.sink.limits.request_size_max)
+        if loop.has_failed:
             self._host.report(f"the positions of {self.directory} cannot be written: look for room on its disk")
-            self._no_convoy_before_ns = clock.monotonic_ns() + int(LOOK_S * NS_PER_S)
+            self._no_loop_before_ns = clock.monotonic_ns() + int(LOOK_S * NS_PER_S)
 
-    def _may_join(self, lane: Lane, now_ns: int) -> bool:
+    def _may_loop(self, lane: Lane, now_ns: int) -> bool:
         return lane.is_hungry and lane.is_empty and lane.is_ordinary(now_ns)
+
+    def _take_positions(self, ends: Mapping[Lane, LaneEnd], size: int) -> bool:
+        """The native batch loop has written positions. Their file has this size; False if it is not in its place."""
+        assert self._file is not None
+        moved = {lane.place: lane.position for lane, end in ends.items() if end.delivered.record_count}
+        return self._file.appended(size, moved)
 
     def _read(self) -> None:
         now_ns = clock.monotonic_ns()
@@ -485,7 +497,7 @@ class Shipper(ClosedOnExit):
             if not lane.is_hungry or (lane.refusal is not None and not lane.is_empty):
                 continue
             if self._sockets is not None and not lane.is_empty and lane.is_ordinary(now_ns):
-                continue  # when its window is empty it goes in a convoy
+                continue  # when its window is empty the native batch loop sends it
             former = lane.lent_size
 
             def has_room(size: int, most: int = left + former) -> bool:
@@ -496,9 +508,9 @@ class Shipper(ClosedOnExit):
             except (OSError, ShmaccumError) as error:
                 self._host.report(f"{lane.place} cannot be read now: {_words(error)}")
                 lane.is_hungry = False  # the next look tries again
-                lane.rest()
+                lane.window.rest()
             if not lane.is_hungry and len(self.lanes) > OPEN_LANES_MAX:
-                lane.rest()
+                lane.window.rest()
             left -= lane.lent_size - former
 
     def _write_positions(self) -> None:
@@ -536,8 +548,8 @@ class Shipper(ClosedOnExit):
         now_ns = clock.monotonic_ns()
         if self._rate.wait_ns(now_ns):
             return []
-        waiting = [lane for lane in self.lanes if lane.next_wire(now_ns) is not None]
-        return [lane.route.index for lane in waiting if lane in self._answered or self._can_go(lane)]
+        waiting = [lane for lane in self.lanes if lane.next_to_send(now_ns) is not None]
+        return [lane.index for lane in waiting if lane in self._answered or self._can_go(lane)]
 
     def _can_go(self, lane: Lane) -> bool:
         """True when the sink has this partition; asked until it answers, and again now and then."""
@@ -567,18 +579,8 @@ class Shipper(ClosedOnExit):
     def _wires(self, planned: Sequence[int]) -> list[WireBatch]:
         """The batches of one delivery, which are in flight then."""
         now_ns = clock.monotonic_ns()
-        wires: list[WireBatch] = []
-        size = 0
-        for index in planned:
-            wire = self.lanes[index].next_wire(now_ns)
-            if wire is None:
-                continue
-            if wires and size + wire.size > self.sink.limits.request_size_max:
-                break
-            self.lanes[index].sent(wire)
-            wires.append(wire)
-            size += wire.size
-        self._rate.spend(size, now_ns)
+        wires = take_delivery([self.lanes[index] for index in planned], self.sink.limits.request_size_max, now_ns)
+        self._rate.spend(sum(wire.size for wire in wires), now_ns)
         return wires
 
     def _deliver(self, wires: list[WireBatch]) -> int:
@@ -599,7 +601,7 @@ class Shipper(ClosedOnExit):
         if self._is_over or any(lane.wants_reading for lane in self.lanes):
             return 0.0
         now_ns = clock.monotonic_ns()
-        pauses = [lane.resume_ns - now_ns for lane in self.lanes if lane.resume_ns > now_ns]
+        pauses = [lane.window.resume_ns - now_ns for lane in self.lanes if lane.window.resume_ns > now_ns]
         if wait_ns := self._rate.wait_ns(now_ns):
             pauses.append(wait_ns)
         return min([LOOK_S, *(pause / NS_PER_S for pause in pauses)])
@@ -634,14 +636,16 @@ class Shipper(ClosedOnExit):
         """Waits for what is in flight, but not for long: the next shipper sends it again, and the sink drops it."""
         deadline_s = clock.monotonic() + CLOSE_TIMEOUT_S
         if self._is_stopped:
-            in_flight = format_count(sum(lane.is_out for lane in self.lanes), "partition has", "partitions have")
+            in_flight = format_count(
+                sum(lane.window.is_in_flight for lane in self.lanes), "partition has", "partitions have"
+            )
             logger.info(
                 "the shipper was asked to stop, and %s batches in flight: it waits for them for at most %g s, and the "
                 "next shipper goes on from there",
                 in_flight,
                 CLOSE_TIMEOUT_S,
             )
-        while any(lane.is_out for lane in self.lanes) and clock.monotonic() < deadline_s:
+        while any(lane.window.is_in_flight for lane in self.lanes) and clock.monotonic() < deadline_s:
             self._poll(deadline_s - clock.monotonic())
             self._write_positions()
         self._write_positions()
@@ -672,7 +676,7 @@ class Shipper(ClosedOnExit):
             if self._selector is not None:
                 all_of_them.callback(self._close_bell)
             for lane in self.lanes:
-                all_of_them.callback(lane.rest)
+                all_of_them.callback(lane.window.rest)
             if self._is_sink_open:
                 self._is_sink_open = False
                 all_of_them.callback(self.sink.close, 0.0)

@@ -531,7 +531,7 @@ def test_a_log_that_lost_its_end_is_gone_on_with(open_sending: Open, tmp_path: P
 def damage(sending: Sending, tmp_path: Path, number: int) -> None:
     """Damages a record of a batch of the overflow, counted from its first or last, before any batch was read ahead."""
     for backlog in overflow_of(sending)._backlogs.values():
-        backlog._window.clear()
+        backlog.window.shipments.clear()
         backlog.rest()
     (log,) = (tmp_path / "overflow" / f"{TOPIC}-0").glob("*.log")
     content = bytearray(log.read_bytes())

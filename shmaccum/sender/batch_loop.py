@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ordinary batches of many partitions on their way to brokers, in one native call (native/sender/convoy.h).
+
+::
+
+    partitions that are ordinary ── lend ──> sockets ── native call ──> reports ── take, give_back ──> sink
+
+Rules
+    The native call sends a partition when its window is empty, the sink has acked a batch of its producer and epoch,
+    and the place of the next header is known. The window (send_window.py) sends everything else: the first batch,
+    another producer, damage, the end of a segment, and a batch that the broker does not take.
+    The native call handles no errors. If an answer is not ordinary, the partition is read again from its position and
+    its batches are sent again, and the sink reports what is wrong. The broker drops batches that it has.
+    The native call writes the positions: those of a shipper in the format of `PositionsFile`, those of an overflow in
+    the format of `SpillFile`, after it has recorded the results of their batches. It puts what it did into a list, and
+    a `finally` takes that over. So a signal handler that raises loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, final
+
+from shmaccum.sender.send_window import PartitionStream
+from shmaccum.sender.sinks.convoy import LaneEnd, delivered_by
+from shmaccum.sender.sinks.sink import Loan, SocketEnd, Sockets
+
+AnyStream = TypeVar("AnyStream", bound=PartitionStream)
+
+
+@final
+class BatchLoop(Generic[AnyStream]):
+    """Partitions, and the sockets to the brokers that lead them, for one native call.
+
+    Args:
+        sockets: of the sink.
+        loans: the sockets that it has lent.
+        streams: by the number of the partition.
+        take_positions: called with `ends`, and with what the native call says about the files of positions. True
+            if all is well with them.
+
+    Attributes:
+        streams: those of a loan are adjacent, and so are those of a topic among them.
+        ends: how the native call left each partition.
+        has_failed: positions could not be written.
+        is_broken: a connection is at its end.
+    """
+
+    def __init__(
+        self,
+        sockets: Sockets,
+        loans: Sequence[Loan],
+        streams: Mapping[int, AnyStream],
+        take_positions: Callable[[Mapping[AnyStream, LaneEnd], Any], bool],
+    ) -> None:
+        self._sockets = sockets
+        self._take_positions = take_positions
+        self._by_loan = [
+            (loan, sorted((streams[index] for index in loan.partition_indices), key=lambda stream: stream.target))
+            for loan in loans
+        ]
+        self.streams = [stream for _, of_loan in self._by_loan for stream in of_loan]
+        self.ends: dict[AnyStream, LaneEnd] = {}
+        self.has_failed = False
+        self.is_broken = False
+
+    def run(self, native_call: Callable[..., object], request_size_max: int) -> None:
+        """Sends until the time is over, the bell rings, or something is not ordinary.
+
+        Args:
+            native_call: takes links, lanes and found (native/python/sender/convoy_parts.h).
+            request_size_max: bytes of the batches of a request.
+        """
+        links = tuple(
+            (loan.socket, loan.version, loan.client_id, loan.acks, loan.requests_max, request_size_max, len(of_loan))
+            for loan, of_loan in self._by_loan
+        )
+        lanes = tuple(
+            stream.row(loan.topic_ids.get(stream.target.topic)) for loan, of_loan in self._by_loan for stream in of_loan
+        )
+        found: list[tuple[Any, ...]] = []
+        try:
+            native_call(links=links, lanes=lanes, found=found)
+        finally:
+            if found:
+                self._take(*found)
+
+    def _take(
+        self, reports: Sequence[tuple[Any, ...]], uses: Sequence[tuple[Any, ...]], positions: tuple[Any, bool]
+    ) -> None:
+        """Takes over what the native call did."""
+        self.ends = {
+            stream: LaneEnd.of(stream.index, report) for stream, report in zip(self.streams, reports, strict=True)
+        }
+        for stream, end in self.ends.items():
+            stream.take(end)
+        self.has_failed = not self._take_positions(self.ends, positions[0]) or positions[1]
+        for (loan, of_loan), use in zip(self._by_loan, uses, strict=True):
+            is_broken, throttle_ms, request_count, sent_size, received_size = use
+            delivered = delivered_by(self.ends[stream] for stream in of_loan)._replace(
+                request_count=request_count, sent_size=sent_size, received_size=received_size
+            )
+            self._sockets.give_back(loan, delivered, SocketEnd(is_broken, throttle_ms))
+            self.is_broken |= is_broken

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The batches of one partition of a log, from the log to the acks of a sink. A shipper and an overflow use it.
+
+::
+
+    log       │ delivered │ acked │ in flight │ read │ not read yet ...
+                          ^ position                 ^ next offset
+                          └──────── window ──────────┘ at most as many batches as the sink remembers
+
+Rules
+    The window begins at the position that is written down, not at the last ack. A sink recognises the last few batches
+    of a producer (a broker: five). So whatever a death leaves unknown lies among the batches that the sink recognises.
+
+    A batch that failed is sent again when nothing of its partition is in flight, and alone.
+
+    The first batch of a producer id or epoch is sent alone until it is acked. A sink that does not know the producer
+    takes any sequence as its first, so a batch that overtakes a failed one would stay in front of it.
+
+    A sink may report that a sequence cannot follow. The rest of the partition then starts over in another epoch. The
+    position with that epoch is written down before any batch is sent with it.
+
+The native batch loop (batch_loop.py) sends ordinary batches. The window sends the others: the first batch of a producer
+id or epoch, the first one after damage or at the start of a segment, and a batch that the sink did not take.
+
+The owner of the window reads batches into it, gives them their headers, records results and writes the position down:
+`shipping/lane.py` for a log that is shipped, `backlog.py` for an overflow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
+
+from shmaccum._native import header_for_producer
+from shmaccum.common.format.batch_header import HEADER_SIZE
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.exceptions import CorruptLogError
+from shmaccum.log.files import LogBatch, PartitionReader
+from shmaccum.log.files.log_batch import UnreadBatch
+from shmaccum.log.files.log_file import LogFile
+from shmaccum.log.files.reader import Cursor
+from shmaccum.sender.backoff import Backoff
+from shmaccum.sender.sinks.convoy import LaneEnd, LaneState
+from shmaccum.sender.sinks.sink import WireBatch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Shipment:
+    """A batch of a log on its way. A `WireBatch` refers to it where it refers to a batch of the arena otherwise.
+
+    Attributes:
+        batch: of the log.
+        wire: the same batch, or a part of it, with the header that the sink gets.
+        attempt_count: deliveries begun.
+        is_in_flight: the sink has not answered yet.
+        is_settled: the sink has the records of `wire`, or has refused them permanently.
+        is_ended: always False, because a batch of a log does not expire.
+    """
+
+    __slots__ = ("attempt_count", "batch", "is_in_flight", "is_settled", "wire")
+    is_ended = False
+    wire: WireBatch
+
+    def __init__(self, batch: LogBatch | UnreadBatch) -> None:
+        self.batch = batch
+        self.attempt_count = 0
+        self.is_in_flight = False
+        self.is_settled = False
+
+    @classmethod
+    def of(cls, wire: WireBatch) -> Self:
+        """The shipment that a `WireBatch` refers to."""
+        shipment: object = wire.batch
+        assert isinstance(shipment, cls)
+        return shipment
+
+    @property
+    def is_complete(self) -> bool:
+        """True when it is settled, and no part of its batch follows."""
+        return self.is_settled
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first record of `wire`."""
+        return self.batch.base_offset + self.wire.first_record
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last record of `wire`."""
+        return self.first_offset + self.wire.record_count
+
+    def dress(self, target: TopicPartition, index: int, producer: tuple[int, int, int]) -> None:
+        """Makes `wire`: the records as they lie in the log, after a header as a producer writes it.
+
+        Args:
+            target: topic and partition at the sink.
+            index: of the partition, by which the sink knows it.
+            producer: id, epoch and sequence.
+        """
+        batch = self.batch
+        buffers: tuple[memoryview, ...]
+        if isinstance(batch, UnreadBatch):
+            buffers, records = (memoryview(header_for_producer(batch.head, *producer)),), batch.records
+        else:
+            buffers, records = (memoryview(header_for_producer(batch.view, *producer)), batch.view[HEADER_SIZE:]), None
+        carried: Any = self
+        self.wire = WireBatch(
+            *target,
+            index,
+            buffers,
+            batch.size,
+            batch.record_count,
+            *producer,
+            batch.header.max_timestamp_ms,
+            self.attempt_count,
+            carried,
+            records=records,
+        )
+
+
+AnyShipment = TypeVar("AnyShipment", bound=Shipment)
+
+
+@final
+class SendWindow(Generic[AnyShipment]):
+    """The batches of a partition that were read and are not delivered, and the place in the log after them.
+
+    Attributes:
+        shipments: the batches, in the order of the log.
+        failure_count: failed deliveries in a row.
+        resume_ns: nothing is sent before this time of the owner's clock.
+        wants_epoch: the rest has to start over in another epoch.
+        confirmed: the producer id and epoch of which the sink has acked a batch; None after a new start.
+        must_look: the next batch may be none that the native batch loop sends, so it is read here.
+    """
+
+    def __init__(self, reader: PartitionReader, backoff: Backoff) -> None:
+        """Nothing is opened before the first `cursor`."""
+        self.shipments: deque[AnyShipment] = deque()
+        self.failure_count = 0
+        self.resume_ns = 0
+        self.wants_epoch = False
+        self.confirmed: tuple[int, int] | None = None
+        self.must_look = True
+        self._reader = reader
+        self._backoff = backoff
+        self._cursor: Cursor | None = None
+        self._batches: Iterator[LogBatch] | None = None
+
+    # --- facts
+
+    @property
+    def is_in_flight(self) -> bool:
+        """True while a batch is in flight."""
+        return any(shipment.is_in_flight for shipment in self.shipments)
+
+    @property
+    def unread_place(self) -> tuple[LogFile, int] | None:
+        """The file and the byte of the next header; None if only a read tells where it is."""
+        return None if self._cursor is None else self._cursor.unread_place()
+
+    def is_ordinary(self, now_ns: int) -> bool:
+        """True when the native batch loop may send the next batches, once the window is empty."""
+        is_sound = not (self.failure_count or self.wants_epoch or self.must_look)
+        return is_sound and self.confirmed is not None and now_ns >= self.resume_ns and self.unread_place is not None
+
+    def is_first(self, shipment: AnyShipment) -> bool:
+        """True when all batches before it are complete."""
+        return shipment is next((one for one in self.shipments if one is shipment or not one.is_complete), None)
+
+    # --- read
+
+    def next_offset(self, position: int) -> int:
+        """The offset of the next batch to read, where the window begins at this position."""
+        return self.shipments[-1].batch.next_offset if self.shipments else position
+
+    def cursor(self, offset: int) -> Cursor:
+        """The place in the log; at this offset, if the files are not open."""
+        if self._cursor is None:
+            self._cursor = self._reader.cursor(offset)
+        return self._cursor
+
+    def read_verified(self, offset: int) -> LogBatch | None:
+        """The next batch, its bytes verified; None while the log has no more. The offset is that of `cursor`."""
+        batches, self._batches = self._batches or self.cursor(offset).poll(), None
+        batch = next(batches, None)
+        if batch is not None:
+            self._batches = batches  # it has more; one that has ended, or has failed, never has
+        return batch
+
+    def take_damages(self) -> list[CorruptLogError]:
+        """The places of the log that were passed over since the last call."""
+        found = list(self._reader.skipped)
+        self._reader.skipped.clear()
+        return found
+
+    def take(self, end: LaneEnd) -> None:
+        """Goes to the place that the native batch loop came to. Requires an empty window."""
+        self.must_look = end.state != LaneState.GOES
+        if end.state == LaneState.BROKEN:
+            self.rest()
+        elif self._cursor is not None:
+            self._cursor.skip_to(end.byte, end.offset)
+            self._batches = None
+
+    def rest(self) -> None:
+        """Closes the files of the log until more is read."""
+        if self._cursor is not None:
+            self._cursor.close()
+        self._cursor = None
+        self._batches = None
+
+    # --- send
+
+    def next_to_send(self, now_ns: int) -> AnyShipment | None:
+        """The batch that may be sent now; None if none may."""
+        if now_ns < self.resume_ns or self.wants_epoch or not self.shipments:
+            return None
+        if self.failure_count or self.confirmed is None:
+            head = self.shipments[0]
+            return None if head.is_settled or self.is_in_flight else head
+        for shipment in self.shipments:
+            if not (shipment.is_in_flight or shipment.is_settled):
+                return shipment
+        return None
+
+    def sent(self, shipment: AnyShipment) -> None:
+        """A batch is in flight."""
+        shipment.is_in_flight = True
+        shipment.attempt_count += 1
+        shipment.wire.attempt_count = shipment.attempt_count
+
+    def acked(self, shipment: AnyShipment) -> None:
+        """The sink has a batch that was in flight."""
+        self.confirmed = shipment.wire.producer_id, shipment.wire.producer_epoch
+        self.settled(shipment)
+
+    def settled(self, shipment: AnyShipment) -> None:
+        """A batch that was in flight is acked, or refused permanently."""
+        shipment.is_in_flight = False
+        shipment.is_settled = True
+        self.failure_count = 0
+        self.resume_ns = 0
+
+    def failed(self, shipment: AnyShipment) -> None:
+        """A batch that was in flight has to be sent again."""
+        shipment.is_in_flight = False
+        self.failure_count += 1
+
+    def pause(self, pause_ns: int | None, now_ns: int) -> None:
+        """Sends nothing for a time. If `pause_ns` is None, the time follows from the failures in a row."""
+        self.resume_ns = now_ns + (self._backoff.pause_ns(self.failure_count) if pause_ns is None else pause_ns)
+
+    # --- the position
+
+    def due(self) -> list[AnyShipment]:
+        """The batches at the front whose results the position does not count yet."""
+        found: list[AnyShipment] = []
+        for shipment in self.shipments:
+            if shipment.is_settled:
+                found.append(shipment)
+            if not shipment.is_complete:
+                break
+        return found
+
+    def advance(self) -> list[AnyShipment]:
+        """The position counts all that was due: takes the complete batches out of the window, and returns them.
+
+        They have no `wire` any more. It refers to its batch, and such a circle would stay in memory for long.
+        """
+        found: list[AnyShipment] = []
+        while self.shipments and self.shipments[0].is_complete:
+            found.append(self.shipments.popleft())
+            del found[-1].wire
+        return found
+
+    def start_over(self) -> None:
+        """The position with another epoch is written down. The owner gives the batches new headers."""
+        self.wants_epoch = False
+        self.confirmed = None
+
+
+class PartitionStream(Protocol):
+    """A partition of a log that is sent: the owner of a window."""
+
+    @property
+    def index(self) -> int:
+        """The number by which the sink knows the partition."""
+
+    @property
+    def target(self) -> TopicPartition:
+        """Topic and partition at the sink."""
+
+    @property
+    def window(self) -> SendWindow[Any]:
+        """Its batches."""
+
+    def next_to_send(self, now_ns: int) -> Shipment | None:
+        """The batch that may be sent now; None if none may."""
+
+    def row(self, topic_id: bytes | None) -> tuple[Any, ...]:
+        """The partition as the native batch loop takes it (native/python/sender/convoy_parts.h)."""
+
+    def take(self, end: LaneEnd) -> object:
+        """Takes over how far the native batch loop came."""
+
+
+def take_delivery(streams: Iterable[PartitionStream], request_size_max: int, now_ns: int) -> list[WireBatch]:
+    """The batches of one delivery, which are in flight then: at most one of each partition."""
+    wires: list[WireBatch] = []
+    size = 0
+    for stream in streams:
+        shipment = stream.next_to_send(now_ns)
+        if shipment is None:
+            continue
+        if wires and size + shipment.wire.size > request_size_max:
+            break
+        stream.window.sent(shipment)
+        wires.append(shipment.wire)
+        size += shipment.wire.size
+    return wires
+
+
+def damage_sentence(subject: str, damage: CorruptLogError, done: str) -> str:
+    """The report of a place of a log that cannot be read.
+
+    Args:
+        subject: the partition.
+        done: the participle for the records that can be read.
+    """
+    return (
+        f"{subject} is damaged: bytes {damage.position} to {damage.resume_position} of {damage.segment} "
+        f"({damage.problem}). The records before and behind them are {done}"
+    )
