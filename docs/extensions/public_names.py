@@ -64,7 +64,7 @@ def _in_order() -> list[str]:
 
 def exception_tree(error: type[Exception], indent: str = "") -> list[str]:
     """A nested list: an exception, and below it the public ones that derive from it."""
-    derived = [one for one in error.__subclasses__() if one.__name__ in shmaccum.__all__]
+    derived = [one for one in error.__subclasses__() if getattr(shmaccum, one.__name__, None) is one]
     below = (line for one in derived for line in exception_tree(one, f"{indent}  "))
     return [f"{indent}- :class:`shmaccum.{error.__name__}`", "", *below]
 
