@@ -3,8 +3,8 @@
 
 ::
 
-    frames.py ──bytes──> MemoryClient ──> LogServer._take_frame ──> route, handler ──> MemoryTransport
-               └──────> SocketClient ──> LogServer._take_events ──> C, or route, handler ──> socket
+    frames.py ──bytes──> MemoryClient ──> Dispatcher.take_frame ──> handler ──> MemoryTransport
+               └──────> SocketClient ──> LogServer._take_events ──> C, or handler ──> socket
 
 The dispatcher, its parts and the log on disk are those of a server. A client of a server with users lies in memory, and
 `Selector` never asks the kernel about it. Any other client has a socket, for C reads an ordinary fetch from there.
@@ -34,7 +34,7 @@ from shmaccum.log.files.file_names import PRODUCER_IDS_FILE, RECOVERY_POINTS_FIL
 from shmaccum.log.files.log_file import FileRange
 from shmaccum.log.server import LogServer, messages
 from shmaccum.log.server.connection import Connection
-from shmaccum.log.server.fetching import Piece, Served
+from shmaccum.log.server.fetch_frames import Piece, Served
 from shmaccum.log.server.login import Login
 from shmaccum.log.server.requests import BEFORE_LOGIN, FETCH
 from shmaccum.log.server.steps import take_all
@@ -174,10 +174,10 @@ class MemoryClient:
     def bring(self, frame: bytes) -> None:
         """Has the server answer a frame."""
         self.connection._received += frame
-        self._server._take_frame(self.connection)
+        self._server._dispatcher.take_frame(self.connection)
 
     def close(self) -> None:
-        self._server._close(self.connection)
+        self._server._dispatcher.close(self.connection)
 
 
 class SocketClient:
@@ -210,17 +210,13 @@ class SocketClient:
                 pass
 
     def close(self) -> None:
-        self._server._close(self.connection)
+        self._server._dispatcher.close(self.connection)
         self._socket.close()
 
 
 def _introduce(server: LogServer, connection: Connection) -> None:
     """Does what the server does with a client that comes."""
-    server._connections.add(connection)
-    server._hosts["fuzz"] += 1
-    connection.events = EVENT_READ
-    server._selector.register(connection.transport.socket, EVENT_READ, connection)
-    server._note_idle(connection)
+    server._dispatcher.add(connection)
 
 
 Client = MemoryClient | SocketClient
@@ -242,8 +238,8 @@ class Clients:
         self._now: Client | None = None
         self._round_cpu_s = 0.0
         self.ordinary_count = 0
-        self._note_served = target.server._polls.note_served
-        target.server._polls.note_served = self._count_served  # type: ignore[method-assign]
+        self._note_served = target.server._fetches.note_served
+        target.server._fetches.note_served = self._count_served  # type: ignore[method-assign]
         self.begin_round()
 
     def _count_served(self, served: Served) -> None:
@@ -337,7 +333,7 @@ def _make_log(path: Path) -> None:
         assert server._writing is not None
         assert server._log is not None
         for topic in TOPICS[:3]:
-            take_all(server._writing.create_topic(topic, None))
+            take_all(server._writing.topics.create_topic(topic, None))
             for number in range(2):
                 server._log.partition(topic, number).append(make_batches(BATCH_COUNT))
 
@@ -358,6 +354,7 @@ def _logged_in(path: Path) -> tuple[str, Login]:
 
 def _in_memory(target: Target) -> Target:
     target.server._selector = Selector(target.server._selector)  # type: ignore[assignment]
+    target.server._dispatcher._selector = target.server._selector
     return target
 
 
@@ -367,7 +364,7 @@ def _in_memory(target: Target) -> Target:
 def whole_frames(frames: Frames, target: Target) -> tuple[list[bytes], list[bytes]]:
     """Some of each version of each request that is tried and that has a schema; those for a login again."""
     known: tuple[list[bytes], list[bytes]] = [], []
-    for key, route in target.server._routes.items():
+    for key, route in target.server._dispatcher.table.items():
         if key not in messages.API_KEYS or key not in target.api_keys:
             continue
         for version in range(route.version_min, route.version_max + 1):
@@ -405,7 +402,7 @@ def _bring_to_rest(server: LogServer) -> None:
         if server._writing is None:
             server._topics._forget(topic)
         else:
-            assert take_all(server._writing._deleted(topic, NO_TOPIC_ID))["error_code"] == 0
+            assert take_all(server._writing.topics._deleted(topic, NO_TOPIC_ID))["error_code"] == 0
     gc.collect()
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.log.server import LogServer
 from shmaccum.log.server.connection import Connection
+from shmaccum.log.server.dispatch import Dispatcher
 from tests.fuzz.frame_fuzzing import SERVERS, fuzz
 from tests.support.seeds import new_seed
 
@@ -34,15 +34,15 @@ def test_some_hostile_frames_harm_nobody(kind: str, tmp_path: Path) -> None:
 
 def test_one_leaked_descriptor_of_a_client_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leaked: list[int] = []
-    close = LogServer._close
+    close = Dispatcher.close
 
-    def close_and_leak(server: LogServer, connection: Connection) -> None:
+    def close_and_leak(dispatcher: Dispatcher, connection: Connection) -> None:
         if not leaked and connection.descriptor >= 0:
             leaked.append(os.dup(connection.descriptor))
-        close(server, connection)
+        close(dispatcher, connection)
 
     with SERVERS["everybody fetches"](tmp_path) as target:
-        monkeypatch.setattr(LogServer, "_close", close_and_leak)
+        monkeypatch.setattr(Dispatcher, "close", close_and_leak)
         try:
             with pytest.raises(AssertionError, match="left these descriptors"):
                 fuzz(target, 0, seed=1)

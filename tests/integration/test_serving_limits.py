@@ -202,7 +202,7 @@ def test_requests_behind_the_end_of_a_client_are_answered_and_harm_nobody(tmp_pa
     with running(tmp_path / "log") as server, stranger(address_of(server)) as client:
         client.sendall(api(18, 0))
         client.shutdown(socket.SHUT_WR)
-        wait_until(lambda: not server._connections)
+        wait_until(lambda: not server._dispatcher.connections)
 
 
 # --- slow clients
@@ -225,8 +225,8 @@ def test_a_reader_that_never_reads_holds_no_records_in_memory_and_delays_nobody(
             producer.produce(TOPIC, bytes(900_000), partition=0)
         assert producer.flush(DEADLINE_S) == 0
         lazy.sendall(b"".join(fetch(0, max_wait_ms=0, number=number) for number in range(1000)))
-        wait_until(lambda: any(each.wants_to_write for each in server._connections))
-        (connection,) = (each for each in server._connections if each.wants_to_write)
+        wait_until(lambda: any(each.wants_to_write for each in server._dispatcher.connections))
+        (connection,) = (each for each in server._dispatcher.connections if each.wants_to_write)
         assert len(connection._received) < 2 * READ_SIZE
         assert sum(len(piece) for piece in connection._to_send if not isinstance(piece, FileRange)) < 1000
         with stranger(address_of(server)) as other:
@@ -239,14 +239,14 @@ def test_a_reader_that_never_reads_holds_no_records_in_memory_and_delays_nobody(
 def test_a_client_that_breaks_off_while_nothing_is_read_of_it_is_closed(tmp_path: Path) -> None:
     with running(tmp_path / "log") as server:
         produce(address_of(server), range(3))
-        wait_until(lambda: not server._connections)
+        wait_until(lambda: not server._dispatcher.connections)
         with stranger(address_of(server)) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.sendall(fetch(1000, max_wait_ms=0))
             answer_of(client)
             client.sendall(fetch(0, max_wait_ms=3_600_000, min_bytes=1 << 30) + api(18, 0) * (2 * READ_SIZE // 14))
-            wait_until(lambda: any(not each.wants_to_read for each in server._connections))
-        wait_until(lambda: not server._connections)
+            wait_until(lambda: any(not each.wants_to_read for each in server._dispatcher.connections))
+        wait_until(lambda: not server._dispatcher.connections)
 
 
 def memory_of_requests(server: LogServer) -> int:
@@ -262,13 +262,13 @@ def test_large_requests_share_their_memory(tmp_path: Path) -> None:
             wait_until(lambda: memory_of_requests(server) == 1_000_000)
             writer = threading.Thread(target=second.sendall, args=(large,))
             writer.start()
-            wait_until(lambda: len(server._starved) == 1)
-            assert sum(len(each._received) for each in server._connections) < 3_000_000
+            wait_until(lambda: len(server._dispatcher._starved) == 1)
+            assert sum(len(each._received) for each in server._dispatcher.connections) < 3_000_000
             first.sendall(large[1_000_000:])
             assert answer_of(first)
             writer.join()
             assert answer_of(second)
-        wait_until(lambda: not server._connections)
+        wait_until(lambda: not server._dispatcher.connections)
         assert memory_of_requests(server) == 0
 
 
@@ -282,7 +282,7 @@ def test_a_request_that_was_announced_has_the_memory_of_what_came_of_it(tmp_path
             assert answer_of(another)
             another.sendall(produce_request(bytes(1_000_000)))
             assert answer_of(another)
-        assert len(server._connections) >= 3
+        assert len(server._dispatcher.connections) >= 3
 
 
 def test_requests_that_do_not_arrive_are_given_up_where_others_wait_for_their_memory(
@@ -337,7 +337,7 @@ def many(server: LogServer, count: int) -> Iterator[list[socket.socket]]:
 def test_clients_that_come_together_are_welcomed_in_one_round(tmp_path: Path) -> None:
     with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True) as server, many(server, 20):
         server.run_once()
-        assert len(server._connections) == 20
+        assert len(server._dispatcher.connections) == 20
 
 
 def has_ended(client: socket.socket) -> bool:
@@ -365,7 +365,7 @@ def test_a_client_too_many_is_turned_away(
         with stranger(address_of(server)) as one_more:
             assert one_more.recv(1) == b""
         clients[0].close()
-        wait_until(lambda: len(server._connections) == 2)
+        wait_until(lambda: len(server._dispatcher.connections) == 2)
         with stranger(address_of(server)) as another:
             another.sendall(api(18, 0))
             assert answer_of(another)
@@ -390,10 +390,10 @@ def test_an_idle_client_makes_room_for_another(
 
 def test_clients_leave_descriptors_for_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(tmp_path / "log") as server, many(server, 30):
-        wait_until(lambda: len(server._connections) == 30)
+        wait_until(lambda: len(server._dispatcher.connections) == 30)
         reserved = descriptors.limit() - descriptors.lowest_free()
         monkeypatch.setattr(descriptors, "reserve", lambda _count: reserved)
-        wait_until(lambda: len(server._connections) < 30)
+        wait_until(lambda: len(server._dispatcher.connections) < 30)
         with stranger(address_of(server)) as another:
             another.sendall(api(18, 0))
             assert answer_of(another)
@@ -414,4 +414,4 @@ def test_busy_clients_are_served_among_idle_ones(
                 for client in busy:
                     client.sendall(fetch(0, max_wait_ms=0, number=number))
                 assert {answer_of(client)[:4] for client in busy} == {struct.pack(">i", number)}
-            assert len(server._connections) >= idle_count + busy_count
+            assert len(server._dispatcher.connections) >= idle_count + busy_count

@@ -15,7 +15,7 @@ from kafka.structs import TopicPartitionReplica
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.server import LogServer
-from shmaccum.log.server.server import listener_name, parse_advertised
+from shmaccum.log.server.addresses import listener_name, parse_advertised
 from tests.support.log_server import PARTITION_COUNT, produce, running, served
 from tests.support.segment_log import TOPIC
 

@@ -126,12 +126,12 @@ def test_a_client_is_answered_before_a_long_request_of_a_transaction(server: Log
     with stranger(address_of(server)) as slow, stranger(address_of(server)) as other:
         begin_transaction(server, slow)
         slow.sendall(LONG_IN_TRANSACTION[name])
-        while not server._under_way:
+        while not server._dispatcher._under_way:
             server.run_once()
         other.sendall(api(18, 0))
         turn_until(server, other)
         assert answer_of(other)
-        assert server._under_way
+        assert server._dispatcher._under_way
         turn_until(server, slow)
         assert answer_of(slow)
 
@@ -141,7 +141,7 @@ def test_a_transaction_whose_client_leaves_amid_the_markers_is_completed(server:
     with stranger(address_of(server)) as slow:
         begin_transaction(server, slow)
         slow.sendall(LONG_IN_TRANSACTION["EndTxn"])
-        while not server._under_way:
+        while not server._dispatcher._under_way:
             server.run_once()
         ids = server._writing.transactions._file.ids
         states = [ids["long"].state]
@@ -157,7 +157,7 @@ def test_two_clients_that_end_one_transaction_write_each_marker_once(server: Log
     with stranger(address_of(server)) as slow, stranger(address_of(server)) as other:
         begin_transaction(server, slow)
         slow.sendall(LONG_IN_TRANSACTION["EndTxn"])
-        while not server._under_way:
+        while not server._dispatcher._under_way:
             server.run_once()
         other.sendall(LONG_IN_TRANSACTION["EndTxn"])
         turn_until(server, other)
@@ -173,12 +173,12 @@ def test_a_client_that_asks_later_is_answered_before_a_long_request(server: LogS
         turn_until(server, slow)
         assert answer_of(slow)
         slow.sendall(LONG[name])
-        while not server._under_way:
+        while not server._dispatcher._under_way:
             server.run_once()
         other.sendall(api(18, 0))
         turn_until(server, other)
         assert answer_of(other)
-        assert server._under_way
+        assert server._dispatcher._under_way
         turn_until(server, slow)
         assert answer_of(slow)
 
@@ -190,7 +190,7 @@ def test_a_topic_that_is_deleted_does_not_exist_while_its_folders_go(server: Log
         turn_until(server, slow)
         assert answer_of(slow)
         slow.sendall(deletion("there"))
-        while not server._under_way:
+        while not server._dispatcher._under_way:
             server.run_once()
         assert server._log.partition_count("there") == 0
         other.sendall(creation(create("there", 3)))
@@ -212,11 +212,11 @@ def test_a_client_that_leaves_ends_its_request_and_leaves_a_topic_that_can_be_us
             turn_until(server, slow)
             assert answer_of(slow)
             slow.sendall(deletion("there"))
-        while not server._under_way:
+        while not server._dispatcher._under_way:
             server.run_once()
-    while server._connections:
+    while server._dispatcher.connections:
         server.run_once()
-    assert not server._under_way
+    assert not server._dispatcher._under_way
     assert server._log.partition_count("there") == PARTITION_COUNT
     assert server._log.delete_topic("there") == PARTITION_COUNT
     assert list(Path(server.directory).glob("there-*")) == []

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from shmaccum.log.files.log_file import FileRange
-from shmaccum.log.server.fetching import (
+from shmaccum.log.server.fetch import find_each, is_enough
+from shmaccum.log.server.fetch_frames import (
     FetchRequest,
     Ordinary,
     Outcome,
+    PartitionRecords,
     Piece,
     Wanted,
-    find,
-    is_enough,
     read_request,
     receive_ready,
-    write_answer,
+    write_response,
 )
 from shmaccum.log.server.messages import encode_request, read_head
 from shmaccum.log.server.topics import LogTopics
@@ -48,12 +48,17 @@ def as_bytes(pieces: list[Piece]) -> bytes:
     )
 
 
+def found_for(topics: LogTopics, request: FetchRequest, wanted: Sequence[Wanted]) -> list[PartitionRecords]:
+    """The records of each partition, as the handler finds them."""
+    return list(find_each(request, ((each, topics.head(each.topic, each.partition)) for each in wanted)))
+
+
 def python_answer(topics: LogTopics, content: bytes) -> bytes | None:
     """The answer of the functions that take any fetch, which open windows for C. None: there is not enough for one."""
     head = read_head(memoryview(content)[4:])
     request = read_request(head)
-    found = find(request, request.wanted, lambda each: topics.head(each.topic, each.partition))
-    return as_bytes(write_answer(head, found)) if is_enough(request, found) else None
+    found = found_for(topics, request, request.wanted)
+    return as_bytes(write_response(head, found)) if is_enough(request, found) else None
 
 
 def no_session(_request: FetchRequest) -> list[Wanted] | None:

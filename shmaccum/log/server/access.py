@@ -3,21 +3,21 @@
 
 ::
 
-    request ──> rule of its API ──> what the principal may: the request without the rest ──> its handler
+    request ──> rule of its row ──> what the principal may: the request without the rest ──> its handler
                        └─────────── what it may not: TOPIC, GROUP or CLUSTER_AUTHORIZATION_FAILED, beside that answer
 
 A rule works on the decoded message, so no handler knows of rights. Fetch has the rule `readable`, because its bytes
-are read by hand. An API without a rule is for administrators alone: a new one cannot be open by mistake.
+are read by hand. The rule of a row that names none is for administrators alone: no new API is open by mistake.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.server.call import Call, Handler, Values
+from shmaccum.log.server.call import Call, Handler, Result, Values
 from shmaccum.log.server.consumer_requests import described_values, refusal_values
 from shmaccum.log.server.messages import BadFrameError
 from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics, TopicKey
@@ -35,7 +35,8 @@ KINDS_OF_KEYS = {0: ("group", GROUP_REFUSED), 1: ("transactional-id", ID_REFUSED
 SEVERAL_KEYS_VERSION = 4
 """Of FindCoordinator: from this version on it asks for several groups."""
 
-Rule = Callable[[Call, Handler, LogTopics], None]
+Rule = Callable[[Call, Handler, LogTopics], Result]
+"""Calls the handler with what the principal may ask for, or refuses the request."""
 Test = Callable[[User, str], bool]
 
 
@@ -49,19 +50,6 @@ def may(right: Right, kind: str) -> Test:
     return lambda user, name: user.may(right, kind, name)
 
 
-def guarded(api_key: int, handler: Handler, topics: LogTopics) -> Handler:
-    """The handler behind the rule of its API. A principal with all rights, as without a users file, passes at once."""
-    rule = RULES.get(api_key, _administrators)
-
-    def handle(call: Call) -> None:
-        if call.user is ANYBODY:
-            handler(call)
-        else:
-            rule(call, handler, topics)
-
-    return handle
-
-
 def readable(user: User, topic: TopicKey, topics: LogTopics) -> bool:
     """True when the principal may fetch a topic. An id that is no topic's is left to the answer that it has."""
     if user is ANYBODY:
@@ -73,25 +61,24 @@ def readable(user: User, topic: TopicKey, topics: LogTopics) -> bool:
 # --- rules
 
 
-def _anybody(call: Call, handler: Handler, _topics: LogTopics) -> None:
+def anybody(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     """Needs no right."""
-    handler(call)
+    return handler(call)
 
 
-def _administrators(call: Call, handler: Handler, _topics: LogTopics) -> None:
+def administrators(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     if not call.user.is_administrator:
         raise BadFrameError(f"{call.user.name} is no administrator, as request {call.request.api_key} demands")
-    handler(call)
+    return handler(call)
 
 
 def _whole(is_allowed: Callable[[Call], bool], answer: Callable[[Call], Values]) -> Rule:
     """A rule that lets a request pass or refuses all of it."""
 
-    def rule(call: Call, handler: Handler, _topics: LogTopics) -> None:
+    def rule(call: Call, handler: Handler, _topics: LogTopics) -> Result:
         if is_allowed(call):
-            handler(call)
-        else:
-            call.answer(answer(call))
+            return handler(call)
+        return answer(call)
 
     return rule
 
@@ -113,13 +100,13 @@ def _each(
         refused: the element of the answer that tells the refusal.
     """
 
-    def rule(call: Call, handler: Handler, topics: LogTopics) -> None:
+    def rule(call: Call, handler: Handler, topics: LogTopics) -> Result:
         judged = [(each, is_allowed(call, each, topics)) for each in getattr(call.message, field) or []]
         lost = [refused(each) for each, is_right in judged if not is_right]
         if lost:
             setattr(call.message, field, [each for each, is_right in judged if is_right])
             call.amend(lambda values: {**values, answered: [*values[answered], *lost]})
-        handler(call)
+        return handler(call)
 
     return rule
 
@@ -211,12 +198,12 @@ def _refused_moves(call: Call) -> Values:
     return {"results": results}
 
 
-def _delete_topics(call: Call, handler: Handler, topics: LogTopics) -> None:
+def delete_topics(call: Call, handler: Handler, topics: LogTopics) -> Result:
     field = "topics" if call.version >= 6 else "topic_names"
-    _each(field, "responses", _topic(may(Right.ADMIN, "topic")), _refused_topic)(call, handler, topics)
+    return _each(field, "responses", _topic(may(Right.ADMIN, "topic")), _refused_topic)(call, handler, topics)
 
 
-def _seen_topics(call: Call, handler: Handler, _topics: LogTopics) -> None:
+def metadata(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     """Metadata: a topic that the principal may not see is missing among all, and refused when it is named."""
     is_for_all = not call.message.topics
     names = {each.name for each in call.message.topics or ()}
@@ -230,7 +217,7 @@ def _seen_topics(call: Call, handler: Handler, _topics: LogTopics) -> None:
         return None if is_for_all else {**hidden, "topic_id": NO_TOPIC_ID if by_name else topic["topic_id"]}
 
     call.amend(lambda values: {**values, "topics": [one for each in values["topics"] if (one := seen(each))]})
-    handler(call)
+    return handler(call)
 
 
 def _resources(right_of: Callable[[User, str], bool], answered: str) -> Rule:
@@ -265,13 +252,12 @@ def _member(values: Values) -> Rule:
     )
 
 
-def _commit(call: Call, handler: Handler, topics: LogTopics) -> None:
+def offset_commit(call: Call, handler: Handler, topics: LogTopics) -> Result:
     """OffsetCommit: the right to read the group, and each topic."""
     if call.user.may(Right.READ, "group", call.message.group_id):
-        _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
-        return
+        return _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
     refused = [_partitions(topic) for topic in call.message.topics]
-    call.answer({"topics": _with_error(refused, "partitions", GROUP_REFUSED)})
+    return {"topics": _with_error(refused, "partitions", GROUP_REFUSED)}
 
 
 def _with_error(topics: list[Values], partitions: str, error_code: int) -> list[Values]:
@@ -281,10 +267,10 @@ def _with_error(topics: list[Values], partitions: str, error_code: int) -> list[
     return topics
 
 
-def _fetch_offsets(call: Call, handler: Handler, _topics: LogTopics) -> None:
+def offset_fetch(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     """OffsetFetch: offsets of topics that the principal sees, of groups that it sees."""
     call.amend(functools.partial(_seen_offsets, call))
-    handler(call)
+    return handler(call)
 
 
 def _seen_offsets(call: Call, values: Values) -> Values:
@@ -312,7 +298,7 @@ def _without_offsets(topic: Values) -> Values:
     return {**topic, "partitions": [{**each, **nothing} for each in topic["partitions"]]}
 
 
-def _find_coordinator(call: Call, handler: Handler, _topics: LogTopics) -> None:
+def find_coordinator(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     """FindCoordinator: a group or a transactional id that the principal sees."""
     kind, refusal = KINDS_OF_KEYS.get(call.message.key_type, ("", GROUP_REFUSED))
 
@@ -326,7 +312,7 @@ def _find_coordinator(call: Call, handler: Handler, _topics: LogTopics) -> None:
         return seen(values, call.message.key)
 
     call.amend(amended)
-    handler(call)
+    return handler(call)
 
 
 def _described_group(name: str) -> Values:
@@ -338,33 +324,31 @@ def _described_consumer_group(name: str) -> Values:
     return {**described_values(name, None, lambda _topic_id: None), "error_code": GROUP_REFUSED, "error_message": None}
 
 
-def _consumer_heartbeat(call: Call, handler: Handler, _topics: LogTopics) -> None:
+def consumer_heartbeat(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     """ConsumerGroupHeartbeat: the right to read the group, and to see each topic that the member subscribes to."""
     names = call.message.subscribed_topic_names or ()
     if not call.user.may(Right.READ, "group", call.message.group_id):
-        call.answer(refusal_values(GROUP_REFUSED, None))
-    elif not all(call.user.sees("topic", name) for name in names):
-        call.answer(refusal_values(TOPIC_REFUSED, None))
-    else:
-        handler(call)
+        return refusal_values(GROUP_REFUSED, None)
+    if not all(call.user.sees("topic", name) for name in names):
+        return refusal_values(TOPIC_REFUSED, None)
+    return handler(call)
 
 
-def _list_groups(call: Call, handler: Handler, _topics: LogTopics) -> None:
+def list_groups(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     call.amend(
         lambda values: {
             **values,
             "groups": [each for each in values["groups"] if call.user.sees("group", each["group_id"])],
         }
     )
-    handler(call)
+    return handler(call)
 
 
-def _delete_offsets(call: Call, handler: Handler, topics: LogTopics) -> None:
+def offset_delete(call: Call, handler: Handler, topics: LogTopics) -> Result:
     """OffsetDelete: the right to administer the group, and to read each topic."""
     if call.user.may(Right.ADMIN, "group", call.message.group_id):
-        _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
-    else:
-        call.answer({"error_code": GROUP_REFUSED, "topics": []})
+        return _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
+    return {"error_code": GROUP_REFUSED, "topics": []}
 
 
 # --- transactions
@@ -375,38 +359,37 @@ def _has_id(call: Call, name: str | None) -> bool:
     return name is None or call.user.may(Right.WRITE, "transactional-id", name)
 
 
-def _produce(call: Call, handler: Handler, topics: LogTopics) -> None:
+def produce(call: Call, handler: Handler, topics: LogTopics) -> Result:
     """Produce: the right to write each topic, and to use the transactional id."""
     if _has_id(call, call.message.transactional_id):
-        _each("topic_data", "responses", _topic(may(Right.WRITE, "topic")), _refused_produce)(call, handler, topics)
-        return
+        return _each("topic_data", "responses", _topic(may(Right.WRITE, "topic")), _refused_produce)(
+            call, handler, topics
+        )
     refused = [_refused_produce(topic) for topic in call.message.topic_data]
-    call.answer({"responses": _with_error(refused, "partition_responses", ID_REFUSED)})
+    return {"responses": _with_error(refused, "partition_responses", ID_REFUSED)}
 
 
-def _init_producer_id(call: Call, handler: Handler, _topics: LogTopics) -> None:
+def init_producer_id(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     """InitProducerId: the right to use the transactional id, or without one to write any topic."""
     name = call.message.transactional_id
     nothing: Values = {"producer_id": -1, "producer_epoch": -1}
     if not _has_id(call, name):
-        call.answer({"error_code": ID_REFUSED, **nothing})
-    elif name is None and not call.user.has(Right.WRITE, "topic"):
-        call.answer({"error_code": CLUSTER_REFUSED, **nothing})
-    else:
-        handler(call)
+        return {"error_code": ID_REFUSED, **nothing}
+    if name is None and not call.user.has(Right.WRITE, "topic"):
+        return {"error_code": CLUSTER_REFUSED, **nothing}
+    return handler(call)
 
 
-def _add_partitions(call: Call, handler: Handler, _topics: LogTopics) -> None:
+def add_partitions(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     """AddPartitionsToTxn: the right to use the id, and to write each topic; all partitions are added or none."""
     asked = call.message.v3_and_below_topics
     errors = {topic.name: TOPIC_REFUSED for topic in asked if not call.user.may(Right.WRITE, "topic", topic.name)}
     has_id = _has_id(call, call.message.v3_and_below_transactional_id)
     if has_id and not errors:
-        handler(call)
-        return
+        return handler(call)
     rest = BrokerError.OPERATION_NOT_ATTEMPTED
     results = [_not_added(topic, errors.get(topic.name, rest) if has_id else ID_REFUSED) for topic in asked]
-    call.answer({"results_by_topic_v3_and_below": results})
+    return {"results_by_topic_v3_and_below": results}
 
 
 def _not_added(topic: Any, error: BrokerError) -> Values:
@@ -414,25 +397,23 @@ def _not_added(topic: Any, error: BrokerError) -> Values:
     return {"name": topic.name, "results_by_partition": partitions}
 
 
-def _add_offsets(call: Call, handler: Handler, _topics: LogTopics) -> None:
+def add_offsets(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     """AddOffsetsToTxn: the right to use the id, and to read the group."""
     if not _has_id(call, call.message.transactional_id):
-        call.answer({"error_code": ID_REFUSED})
-    elif not call.user.may(Right.READ, "group", call.message.group_id):
-        call.answer({"error_code": GROUP_REFUSED})
-    else:
-        handler(call)
+        return {"error_code": ID_REFUSED}
+    if not call.user.may(Right.READ, "group", call.message.group_id):
+        return {"error_code": GROUP_REFUSED}
+    return handler(call)
 
 
-def _commit_of_transaction(call: Call, handler: Handler, topics: LogTopics) -> None:
+def commit_offsets(call: Call, handler: Handler, topics: LogTopics) -> Result:
     """TxnOffsetCommit: the right to use the id, to read the group, and each topic."""
     if _has_id(call, call.message.transactional_id):
-        _commit(call, handler, topics)
-        return
+        return offset_commit(call, handler, topics)
     refused = [_partitions(topic) for topic in call.message.topics]
     for partition in (each for topic in refused for each in topic["partitions"]):
         partition["error_code"] = ID_REFUSED
-    call.answer({"topics": refused})
+    return {"topics": refused}
 
 
 def _refused_producers(topic: Any) -> Values:
@@ -440,7 +421,7 @@ def _refused_producers(topic: Any) -> Values:
     return {"name": topic.name, "partitions": [{"partition_index": one, **nothing} for one in topic.partition_indexes]}
 
 
-def _list_transactions(call: Call, handler: Handler, _topics: LogTopics) -> None:
+def list_transactions(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     """ListTransactions: those whose id the principal sees."""
 
     def amended(values: Values) -> Values:
@@ -449,7 +430,7 @@ def _list_transactions(call: Call, handler: Handler, _topics: LogTopics) -> None
         return {**values, "transaction_states": seen}
 
     call.amend(amended)
-    handler(call)
+    return handler(call)
 
 
 _JOINED: Values = {
@@ -465,60 +446,42 @@ _REFUSED_DIRECTORY: Values = {"error_code": CLUSTER_REFUSED, "log_dir": "", "top
 """Of DescribeLogDirs, which has an error for the whole request from version 3 on."""
 _ADMINISTERED = _topic(may(Right.ADMIN, "topic"))
 
-RULES: Mapping[int, Rule] = {
-    0: _produce,
-    1: _anybody,  # see `readable`
-    2: _each("topics", "topics", _topic(sees("topic")), _refused_offsets),
-    3: _seen_topics,
-    8: _commit,
-    9: _fetch_offsets,
-    10: _find_coordinator,
-    11: _member(_JOINED),
-    12: _member({}),
-    13: _member({"members": []}),
-    14: _member({"protocol_type": None, "protocol_name": None, "assignment": b""}),
-    15: _each("groups", "groups", _named(sees("group")), _described_group),
-    16: _list_groups,
-    17: _anybody,
-    18: _anybody,
-    19: _each("topics", "topics", _ADMINISTERED, _refused_creation),
-    20: _delete_topics,
-    21: _each("topics", "topics", _ADMINISTERED, functools.partial(_partitions, low_watermark=-1)),
-    22: _init_producer_id,
-    23: _each("topics", "topics", lambda call, one, _topics: call.user.sees("topic", one.topic), _refused_epochs),
-    24: _add_partitions,
-    25: _add_offsets,
-    26: _whole(lambda call: _has_id(call, call.message.transactional_id), lambda _call: {"error_code": ID_REFUSED}),
-    28: _commit_of_transaction,
-    32: _resources(sees("topic"), "results"),
-    33: _resources(may(Right.ADMIN, "topic"), "responses"),
-    34: _whole(lambda call: call.user.is_administrator, _refused_moves),
-    35: _administrator({"results": [_REFUSED_DIRECTORY]}),
-    36: _anybody,
-    37: _each("topics", "results", _ADMINISTERED, _refused_growth),
-    42: _each(
-        "groups_names",
-        "results",
-        _named(may(Right.ADMIN, "group")),
-        lambda name: {"group_id": name, "error_code": GROUP_REFUSED},
-    ),
-    43: _administrator({"replica_election_results": []}),
-    44: _resources(may(Right.ADMIN, "topic"), "responses"),
-    45: _administrator({"error_message": None, "responses": []}),
-    46: _administrator({"error_message": None, "topics": []}),
-    47: _delete_offsets,
-    60: _anybody,
-    61: _each("topics", "topics", _topic(may(Right.READ, "topic")), _refused_producers),
-    65: _each(
-        "transactional_ids",
-        "transaction_states",
-        _named(sees("transactional-id")),
-        lambda name: described_transaction(name, ID_REFUSED),
-    ),
-    66: _list_transactions,
-    68: _consumer_heartbeat,
-    69: _each("group_ids", "groups", _named(sees("group")), _described_consumer_group),
-    74: _administrator({"config_resources": []}),
-    75: _seen_topics,
-}
-"""Api key -> its rule."""
+# --- rules of one field
+
+list_offsets = _each("topics", "topics", _topic(sees("topic")), _refused_offsets)
+join_group = _member(_JOINED)
+heartbeat = _member({})
+leave_group = _member({"members": []})
+sync_group = _member({"protocol_type": None, "protocol_name": None, "assignment": b""})
+describe_groups = _each("groups", "groups", _named(sees("group")), _described_group)
+create_topics = _each("topics", "topics", _ADMINISTERED, _refused_creation)
+delete_records = _each("topics", "topics", _ADMINISTERED, functools.partial(_partitions, low_watermark=-1))
+offset_for_leader_epoch = _each(
+    "topics", "topics", lambda call, one, _topics: call.user.sees("topic", one.topic), _refused_epochs
+)
+end_transaction = _whole(
+    lambda call: _has_id(call, call.message.transactional_id), lambda _call: {"error_code": ID_REFUSED}
+)
+describe_settings = _resources(sees("topic"), "results")
+alter_settings = _resources(may(Right.ADMIN, "topic"), "responses")
+alter_log_dirs = _whole(lambda call: call.user.is_administrator, _refused_moves)
+describe_log_dirs = _administrator({"results": [_REFUSED_DIRECTORY]})
+create_partitions = _each("topics", "results", _ADMINISTERED, _refused_growth)
+delete_groups = _each(
+    "groups_names",
+    "results",
+    _named(may(Right.ADMIN, "group")),
+    lambda name: {"group_id": name, "error_code": GROUP_REFUSED},
+)
+elect_leaders = _administrator({"replica_election_results": []})
+alter_reassignments = _administrator({"error_message": None, "responses": []})
+list_reassignments = _administrator({"error_message": None, "topics": []})
+describe_producers = _each("topics", "topics", _topic(may(Right.READ, "topic")), _refused_producers)
+describe_transactions = _each(
+    "transactional_ids",
+    "transaction_states",
+    _named(sees("transactional-id")),
+    lambda name: described_transaction(name, ID_REFUSED),
+)
+describe_consumer_groups = _each("group_ids", "groups", _named(sees("group")), _described_consumer_group)
+list_resources = _administrator({"config_resources": []})

@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request under way, as the functions see it that answer it."""
+"""A request under way, as its handler sees it, and the ways in which a handler responds.
+
+A handler returns the response, or the steps that make it (`steps`), or None for a response that comes later. Then
+`Call.complete` gives the response to the dispatcher. That is the only call from a handler up to the dispatcher.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeVar, final
 
 from shmaccum.common import clock
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.server.fetching import Piece
+from shmaccum.log.server.fetch_frames import Piece
 from shmaccum.log.server.login import Login
-from shmaccum.log.server.messages import Request, encode
+from shmaccum.log.server.messages import Request
 from shmaccum.log.server.users import User
 
 Values = dict[str, Any]
-"""An answer, or a part of one, by the names of Kafka's schema. Fields that a version does not have are left out."""
+"""A response, or a part of one, by the names of Kafka's schema. Fields that a version does not have are left out."""
+Response = Values | Sequence[Piece]
+"""A response by the names of its schema, or a frame in pieces. Without any piece, the client expects no response."""
+Result = Response | Generator[Callable[[], Any] | None, Any, Any] | None
+"""The result of a handler: a response, steps whose result is one of these four, or None if the response comes later."""
 TWICE: Final[Values] = {
     "error_code": BrokerError.INVALID_REQUEST,
     "error_message": "the request names it more than once",
@@ -36,9 +44,10 @@ class Call:
         host: the client's address, for people.
         user: the principal who asks.
         login: of the connection; None: nobody has to log in.
+        is_long: the request takes so long that its response is encoded in a thread.
     """
 
-    __slots__ = ("_amendments", "_encode", "_send", "_work", "began_s", "host", "login", "message", "request", "user")
+    __slots__ = ("_amendments", "_complete", "began_s", "host", "is_long", "login", "message", "request", "user")
 
     def __init__(
         self,
@@ -47,8 +56,7 @@ class Call:
         host: str,
         user: User,
         login: Login | None,
-        send: Callable[[Sequence[Piece]], None],
-        work: Callable[[Call, Any], None] | None = None,
+        complete: Callable[[Call, Result], None],
     ) -> None:
         self.began_s = clock.monotonic()
         self.request = request
@@ -56,9 +64,8 @@ class Call:
         self.host = host
         self.user = user
         self.login = login
-        self._send = send
-        self._work = work
-        self._encode: Callable[[Callable[[], bytes], Callable[[bytes], None]], None] = _encode_now
+        self.is_long = False
+        self._complete = complete
         self._amendments: tuple[Callable[[Values], Values], ...] = ()
 
     @property
@@ -66,37 +73,22 @@ class Call:
         return self.request.version
 
     def amend(self, amendment: Callable[[Values], Values]) -> None:
-        """Has a function change the answer before it goes."""
+        """Has a function change the response before it goes."""
         self._amendments += (amendment,)
 
-    def answer(self, values: Mapping[str, Any]) -> None:
-        """Answers it."""
-        amended = dict(values)
+    def amended(self, values: Values) -> Values:
+        """The response as the amendments change it."""
         for amendment in self._amendments:
-            amended = amendment(amended)
-        self._encode(lambda: encode(self.request, amended), lambda content: self._send([content]))
+            values = amendment(values)
+        return values
 
-    def work(self, steps: Any) -> None:
-        """Answers it in steps (`shmaccum.log.server.steps`)."""
-        if self._work is None:
-            raise AssertionError("this call has no server that takes steps")
-        self._work(self, steps)
-
-    def encode_by(self, encode_elsewhere: Callable[[Callable[[], bytes], Callable[[bytes], None]], None]) -> None:
-        """Has the answer made elsewhere: the function gets one that makes it, and one that takes it."""
-        self._encode = encode_elsewhere
-
-    def answer_with(self, pieces: Sequence[Piece]) -> None:
-        """Answers it with a frame that was made by hand; empty: with nothing at all."""
-        self._send(pieces)
+    def complete(self, result: Result) -> None:
+        """Gives a result that its handler did not return, because the request waited."""
+        self._complete(self, result)
 
 
-def _encode_now(make: Callable[[], bytes], take: Callable[[bytes], None]) -> None:
-    take(make())
-
-
-Handler = Callable[[Call], None]
-"""A function that answers a request, at once or later."""
+Handler = Callable[[Call], Result]
+"""A function that answers a request."""
 
 
 def once_and_again(elements: Iterable[T], name_of: Callable[[T], Name]) -> tuple[list[T], list[Name]]:

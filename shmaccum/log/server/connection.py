@@ -15,7 +15,7 @@ from typing import final
 
 from shmaccum.common import clock
 from shmaccum.log.files.log_file import FileRange
-from shmaccum.log.server.fetching import Outcome, Piece, Served
+from shmaccum.log.server.fetch_frames import Outcome, Piece, Served
 from shmaccum.log.server.login import Login
 from shmaccum.log.server.messages import BadFrameError
 from shmaccum.log.server.transport import PlainTransport, Transport

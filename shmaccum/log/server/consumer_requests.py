@@ -1,25 +1,126 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests of consumer groups of KIP-848, to and from the state machine: ConsumerGroupHeartbeat and -Describe."""
+"""The requests of consumer groups of KIP-848: ConsumerGroupHeartbeat and ConsumerGroupDescribe (`consumer_group`)."""
 
 from __future__ import annotations
 
+import functools
+import math
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, final
 
+from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.server import local_groups
 from shmaccum.log.server.assignors import Places
 from shmaccum.log.server.call import Call, Values
-from shmaccum.log.server.consumer_group import JOINS, ConsumerGroup, ConsumerMember, Heartbeat
+from shmaccum.log.server.consumer_group import (
+    JOINS,
+    ConsumerGroup,
+    ConsumerMember,
+    Heartbeat,
+    HeartbeatRefusedError,
+    TopicShape,
+)
+from shmaccum.log.server.coordinator import Coordinator, Loaded
+from shmaccum.log.server.steps import Stepwise, answer_each
+from shmaccum.log.server.topic_patterns import TopicPatterns
+from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics
+from shmaccum.log.server.users import ANYBODY, User
 
 CONSUMER_PROTOCOL = 1
 """The type of a member: it uses KIP-848."""
 NO_OPERATIONS = -(2**31)
 """Of authorized operations: nobody asked."""
+SHAPES_KEPT_MS = 1000
+"""How long the numbers of partitions are taken to be as they were."""
 TopicNames = Callable[[uuid.UUID], str | None]
 
 
-def heartbeat_of(call: Call) -> Heartbeat:
+@final
+class ConsumerRequests:
+    """Requests of members of KIP-848.
+
+    Args:
+        groups: their coordinator.
+        topics: the topics that the server serves.
+    """
+
+    def __init__(self, groups: Coordinator, topics: LogTopics) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._shapes: dict[str, TopicShape] = {}
+        self._shapes_until_ms = -math.inf
+        self._patterns = TopicPatterns()
+
+    def heartbeat(self, call: Call) -> Values:
+        """ConsumerGroupHeartbeat."""
+        is_joining = call.message.member_epoch == JOINS
+        load = self._groups.load if is_joining else self._groups.load_known
+        loaded = load(call.message.group_id)
+        if isinstance(loaded, BrokerError):
+            is_local = loaded is BrokerError.INCONSISTENT_GROUP_PROTOCOL
+            return refusal_values(loaded, local_groups.refusal(call.message.group_id) if is_local else None)
+        try:
+            return self._beaten(loaded, _heartbeat_of(call), call.user)
+        except HeartbeatRefusedError as refusal:
+            self._groups.release_unused(loaded)
+            return refusal_values(refusal.error, str(refusal))
+
+    def _beaten(self, loaded: Loaded, request: Heartbeat, user: User) -> Values:
+        group = loaded.as_consumer(self._groups.consumer_limits)
+        if group is None:
+            raise HeartbeatRefusedError(
+                BrokerError.GROUP_ID_NOT_FOUND,
+                f"the group {loaded.group.group_id} has members that use the classic protocol",
+            )
+        group.size_max = self._groups.size_max(group)
+        matching = functools.partial(self._matching, user)
+        answer = group.heartbeat(request, self._topic_shapes(), self._groups.now_ms(), matching)
+        self._groups.settle(loaded)
+        return {
+            "error_code": BrokerError.NONE,
+            "error_message": None,
+            "member_id": answer.member_id,
+            "member_epoch": answer.member_epoch,
+            "heartbeat_interval_ms": self._groups.consumer_limits.heartbeat_interval_ms,
+            "assignment": _assignment_values(answer.assignment),
+        }
+
+    def _matching(self, user: User, pattern: str) -> frozenset[str]:
+        """The topics that match a pattern and that the principal sees."""
+        try:
+            names = self._patterns.matching(pattern, self._topic_shapes())
+        except InvalidArgumentError as error:
+            raise HeartbeatRefusedError(BrokerError.INVALID_REGULAR_EXPRESSION, str(error)) from None
+        return names if user is ANYBODY else frozenset(name for name in names if user.sees("topic", name))
+
+    def _topic_shapes(self) -> Mapping[str, TopicShape]:
+        """Every topic that has an id, looked at anew from time to time: a sender beside the server makes more."""
+        now_ms = self._groups.now_ms()
+        if now_ms >= self._shapes_until_ms:
+            shapes = {
+                name: TopicShape(self._topics.topic_id(name), self._topics.partition_count(name))
+                for name in self._topics.names()
+            }
+            shapes = {name: shape for name, shape in shapes.items() if shape.topic_id != NO_TOPIC_ID}
+            if shapes != self._shapes:
+                self._shapes = shapes
+            self._shapes_until_ms = now_ms + SHAPES_KEPT_MS
+        return self._shapes
+
+    def describe(self, call: Call) -> Stepwise[Values]:
+        """ConsumerGroupDescribe: the groups whose members use KIP-848; Kafka's tools ask DescribeGroups for others."""
+        groups = yield from answer_each(call.message.group_ids, self._described)
+        return {"groups": groups}
+
+    def _described(self, group_id: str) -> Values:
+        loaded = self._groups.loaded(group_id)
+        group = loaded.group if loaded is not None and isinstance(loaded.group, ConsumerGroup) else None
+        return described_values(group_id, group, self._topics.name_of)
+
+
+def _heartbeat_of(call: Call) -> Heartbeat:
     """The heartbeat that a request brings. Version 0 lets the server choose the id of a member that joins."""
     message = call.message
     is_nameless = not message.member_id and message.member_epoch == JOINS and call.version == 0
@@ -52,7 +153,7 @@ def _by_topic(places: Places) -> dict[uuid.UUID, list[int]]:
     return topics
 
 
-def assignment_values(places: Places | None) -> Values | None:
+def _assignment_values(places: Places | None) -> Values | None:
     """An assignment as the answer to a heartbeat has it."""
     if places is None:
         return None

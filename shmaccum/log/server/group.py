@@ -40,7 +40,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from shmaccum.log.files.broker_error import BrokerError
 
@@ -109,6 +109,23 @@ class JoinAnswer(NamedTuple):
     """All members; the leader alone is told."""
     is_assignment_skipped: bool = False
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The response to JoinGroup, by the names of Kafka's schema."""
+        return {
+            "error_code": self.error,
+            "generation_id": self.generation if self.error is BrokerError.NONE else NO_GENERATION,
+            "protocol_type": self.protocol_type,
+            "protocol_name": self.protocol or "",
+            "leader": self.leader,
+            "skip_assignment": self.is_assignment_skipped,
+            "member_id": self.member_id,
+            "members": [
+                {"member_id": one.member_id, "group_instance_id": one.instance_id, "metadata": one.metadata}
+                for one in self.members
+            ],
+        }
+
 
 class SyncAnswer(NamedTuple):
     """The answer to a sync."""
@@ -117,6 +134,16 @@ class SyncAnswer(NamedTuple):
     protocol_type: str | None = None
     protocol: str | None = None
     assignment: bytes = b""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The response to SyncGroup, by the names of Kafka's schema."""
+        return {
+            "error_code": self.error,
+            "protocol_type": self.protocol_type,
+            "protocol_name": self.protocol,
+            "assignment": self.assignment,
+        }
 
 
 class Answer(NamedTuple):

@@ -29,9 +29,10 @@ from shmaccum._native import find_batch
 from shmaccum.common.descriptors import share
 from shmaccum.common.format.batch_header import HEADER_SIZE, OF_A_TRANSACTION, BatchHeader, crc_problem, read_header
 from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.file_names import LOG, OFFSET_INDEX, offset_file, offsets_with
 from shmaccum.log.files.index_file import OFFSET_ENTRY, ascends, load_entries
-from shmaccum.log.files.leader_epochs import LeaderEpochs
+from shmaccum.log.files.leader_epochs import NO_EPOCH, LeaderEpochs
 from shmaccum.log.files.log_file import FileRange, LogFile
 from shmaccum.log.files.transaction_view import TransactionView
 
@@ -233,6 +234,13 @@ class LogHead:
     def readable_end(self, *, is_committed: bool) -> int:
         """The offset at which a client stops: the last stable offset for one that reads committed records alone."""
         return self.stable_offset if is_committed else self.end_offset
+
+    def epoch_problem(self, leader_epoch: int) -> BrokerError | None:
+        """Why a client with this leader epoch has to ask for metadata again (KIP-320); None when all is well."""
+        if leader_epoch in (NO_EPOCH, self.epochs.latest):
+            return None
+        is_former = leader_epoch < self.epochs.latest
+        return BrokerError.FENCED_LEADER_EPOCH if is_former else BrokerError.UNKNOWN_LEADER_EPOCH
 
     # --- the end
 

@@ -17,7 +17,7 @@ from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.file_names import LOG
 from shmaccum.log.server.call import Call, Values
 from shmaccum.log.server.settings import NODE_ID
-from shmaccum.log.server.steps import Steps, answer_each
+from shmaccum.log.server.steps import Stepwise, answer_each
 from shmaccum.log.server.topics import LogTopics
 
 ONE_REPLICA = f"the log is on one host: the only replica of a partition is on node {NODE_ID}"
@@ -41,7 +41,7 @@ class Placement:
 
     # --- log directories
 
-    def describe_log_dirs(self, call: Call) -> Steps:
+    def describe_log_dirs(self, call: Call) -> Stepwise[Values]:
         """DescribeLogDirs (KIP-113, 827): the directory, its volume, and the bytes of each partition."""
         volume = os.statvfs(self._directory)
         asked = self._asked(call.message.topics)
@@ -57,7 +57,7 @@ class Placement:
             "usable_bytes": volume.f_bavail * volume.f_frsize,
             "is_cordoned": False,
         }
-        call.answer({"error_code": BrokerError.NONE, "results": [result]})
+        return {"error_code": BrokerError.NONE, "results": [result]}
 
     def _asked(self, topics: Iterable[Any] | None) -> dict[str, set[int]]:
         """The partitions that are asked for and exist; None asks for all."""
@@ -74,7 +74,7 @@ class Placement:
         size = segments_size(os.path.join(self._directory, str(TopicPartition(topic, partition))))
         return {"partition_index": partition, "partition_size": size, "offset_lag": 0, "is_future_key": False}
 
-    def alter_log_dirs(self, call: Call) -> None:
+    def alter_log_dirs(self, call: Call) -> Values:
         """AlterReplicaLogDirs (KIP-113): the only directory is the place of every partition already."""
 
         results = [
@@ -88,7 +88,7 @@ class Placement:
             for each in call.message.dirs
             for topic in each.topics
         ]
-        call.answer({"results": results})
+        return {"results": results}
 
     def _move_problem(self, path: str, topic: str, partition: int) -> BrokerError:
         if not self._has(topic, partition):
@@ -97,13 +97,13 @@ class Placement:
 
     # --- leaders and replicas
 
-    def elect_leaders(self, call: Call) -> None:
+    def elect_leaders(self, call: Call) -> Values:
         """ElectLeaders (KIP-183, 460): the node leads every partition. Without names nobody has to be elected."""
         results = [
             {"topic": each.topic, "partition_result": [self._elected(each.topic, one) for one in each.partitions]}
             for each in call.message.topic_partitions or ()
         ]
-        call.answer({"error_code": BrokerError.NONE, "replica_election_results": results})
+        return {"error_code": BrokerError.NONE, "replica_election_results": results}
 
     def _elected(self, topic: str, partition: int) -> Values:
         error = BrokerError.UNKNOWN_TOPIC_OR_PARTITION
@@ -112,13 +112,13 @@ class Placement:
             error, sentence = BrokerError.ELECTION_NOT_NEEDED, f"node {NODE_ID} leads every partition"
         return {"partition_id": partition, "error_code": error, "error_message": sentence}
 
-    def alter_reassignments(self, call: Call) -> None:
+    def alter_reassignments(self, call: Call) -> Values:
         """AlterPartitionReassignments (KIP-455): the only replica is on this node already."""
         responses = [
             {"name": topic.name, "partitions": [self._reassigned(topic.name, one) for one in topic.partitions]}
             for topic in call.message.topics
         ]
-        call.answer({"error_code": BrokerError.NONE, "error_message": None, "responses": responses})
+        return {"error_code": BrokerError.NONE, "error_message": None, "responses": responses}
 
     def _reassigned(self, topic: str, wanted: Any) -> Values:
         error, sentence = self._reassignment_problem(topic, wanted)
@@ -134,9 +134,9 @@ class Placement:
         return BrokerError.NONE, None
 
     @staticmethod
-    def list_reassignments(call: Call) -> None:
+    def list_reassignments(_call: Call) -> Values:
         """ListPartitionReassignments (KIP-455): none is ever under way."""
-        call.answer({"error_code": BrokerError.NONE, "error_message": None, "topics": []})
+        return {"error_code": BrokerError.NONE, "error_message": None, "topics": []}
 
 
 def segments_size(folder: str) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import final
 
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.server.fetching import FINAL_EPOCH, NO_SESSION, FetchRequest, PartitionRecords, Wanted
+from shmaccum.log.server.fetch_frames import FINAL_EPOCH, NO_SESSION, FetchRequest, PartitionRecords, Wanted
 from shmaccum.log.server.topics import TopicKey
 
 SESSIONS_MAX = 1000

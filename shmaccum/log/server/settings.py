@@ -22,7 +22,7 @@ from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.file_names import TOPIC_SETTINGS_FILE
 from shmaccum.log.files.topic_settings import SETTINGS, TopicSettings, checked
 from shmaccum.log.server.call import TWICE, Call, Values, once_and_again
-from shmaccum.log.server.steps import Steps, answer_each
+from shmaccum.log.server.steps import Stepwise, answer_each
 from shmaccum.log.server.topics import LogTopics
 
 NODE_ID = 1
@@ -74,12 +74,12 @@ class ServerSettings:
 
     # --- describe
 
-    def describe(self, call: Call) -> Steps:
+    def describe(self, call: Call) -> Stepwise[Values]:
         """DescribeConfigs: of topics and of the node."""
         has_synonyms = bool(call.message.include_synonyms)
         resources = call.message.resources
         results = yield from answer_each(resources, functools.partial(self._described, has_synonyms=has_synonyms))
-        call.answer({"results": results})
+        return {"results": results}
 
     def _described(self, resource: Any, *, has_synonyms: bool) -> Values:
         error, sentence = self._problem(resource)
@@ -98,14 +98,14 @@ class ServerSettings:
             "configs": [setting for setting in found if not asked or setting["name"] in asked],
         }
 
-    def list_resources(self, call: Call) -> None:
+    def list_resources(self, call: Call) -> Values:
         """ListConfigResources (KIP-1142). Version 0 asks for resources of client metrics, of which there are none."""
         kinds = set(call.message.resource_types or (TOPIC_RESOURCE, BROKER_RESOURCE)) if call.version >= 1 else set()
         found = [(BROKER_RESOURCE, str(NODE_ID))] if BROKER_RESOURCE in kinds else []
         if TOPIC_RESOURCE in kinds:
             found += [(TOPIC_RESOURCE, topic) for topic in self._topics.names()]
         resources = [{"resource_name": name, "resource_type": kind} for kind, name in found]
-        call.answer({"error_code": BrokerError.NONE, "config_resources": resources})
+        return {"error_code": BrokerError.NONE, "config_resources": resources}
 
     def _problem(self, resource: Any) -> tuple[BrokerError, str | None]:
         if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE):
@@ -145,7 +145,7 @@ class ServerSettings:
 
     # --- change
 
-    def alter(self, call: Call) -> Steps:
+    def alter(self, call: Call) -> Stepwise[Values]:
         """AlterConfigs: a topic gets the settings that are named, and no others."""
 
         def wanted(resource: Any) -> dict[str, str]:
@@ -153,7 +153,7 @@ class ServerSettings:
 
         return self._alter(call, wanted)
 
-    def alter_incrementally(self, call: Call) -> Steps:
+    def alter_incrementally(self, call: Call) -> Stepwise[Values]:
         """IncrementalAlterConfigs (KIP-339): the settings that are named are set, or deleted."""
 
         def wanted(resource: Any) -> dict[str, str]:
@@ -168,14 +168,14 @@ class ServerSettings:
 
         return self._alter(call, wanted)
 
-    def _alter(self, call: Call, wanted: Callable[[Any], dict[str, str]]) -> Steps:
+    def _alter(self, call: Call, wanted: Callable[[Any], dict[str, str]]) -> Stepwise[Values]:
         is_trial = bool(call.message.validate_only)
         resources, again = once_and_again(
             call.message.resources, lambda resource: (resource.resource_type, resource.resource_name)
         )
         answers = yield from answer_each(resources, lambda resource: self._altered(resource, wanted, is_trial=is_trial))
         repeated = [{"resource_type": kind, "resource_name": name, **TWICE} for kind, name in again]
-        call.answer({"responses": [*answers, *repeated]})
+        return {"responses": [*answers, *repeated]}
 
     def _altered(self, resource: Any, wanted: Callable[[Any], dict[str, str]], *, is_trial: bool) -> Values:
         error, sentence = self._problem(resource)

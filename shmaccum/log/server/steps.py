@@ -11,19 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
-from shmaccum.log.server.call import Call, Handler
-
 Element = TypeVar("Element")
 Answer = TypeVar("Answer")
 Stepwise = Generator["Callable[[], Any] | None", Any, Answer]
 """A part of a handler that answers in steps, and its result."""
 Steps = Stepwise[None]
-"""A handler that is under way."""
-
-
-def in_steps(handler: Callable[[Call], Steps]) -> Handler:
-    """The handler of a route that answers in steps."""
-    return lambda call: call.work(handler(call))
+"""Steps that have no result."""
 
 
 def answer_each(elements: Iterable[Element], answer: Callable[[Element], Answer]) -> Stepwise[list[Answer]]:

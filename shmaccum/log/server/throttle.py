@@ -39,3 +39,13 @@ class WarningThrottle(logging.Filter):
             self._began_s, self._count = now_s, 0
         self._count += 1
         return self._count <= WARNINGS_MAX
+
+
+_THROTTLE = WarningThrottle()
+
+
+def throttled_logger(name: str) -> logging.Logger:
+    """The logger of a module. All these loggers together let the warnings of one throttle pass."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_THROTTLE)
+    return logger

@@ -136,7 +136,7 @@ class TransactionCoordinator:
 
     # --- producers
 
-    def init_producer_id(self, call: Call) -> Steps:
+    def init_producer_id(self, call: Call) -> Stepwise[Values]:
         """InitProducerId: a producer id and epoch, of its own or of a transactional id."""
         message = call.message
         try:
@@ -148,9 +148,8 @@ class TransactionCoordinator:
                 found = yield from self._begin_producer(message.transactional_id, timeout_ms, expected)
         except TransactionRefusedError as refusal:
             error = _told(refusal.error, is_fence_known=call.version >= 4)
-            call.answer({"error_code": error, "producer_id": NO_PRODUCER_ID, "producer_epoch": -1})
-            return
-        call.answer({"error_code": BrokerError.NONE, "producer_id": found.producer_id, "producer_epoch": found.epoch})
+            return {"error_code": error, "producer_id": NO_PRODUCER_ID, "producer_epoch": -1}
+        return {"error_code": BrokerError.NONE, "producer_id": found.producer_id, "producer_epoch": found.epoch}
 
     def _begin_producer(self, name: str, timeout_ms: int, expected: ProducerKey | None) -> Stepwise[ProducerKey]:
         expected = expected or ProducerKey(NO_PRODUCER_ID, -1)
@@ -185,7 +184,7 @@ class TransactionCoordinator:
 
     # --- a transaction
 
-    def add_partitions(self, call: Call) -> Steps:
+    def add_partitions(self, call: Call) -> Stepwise[Values]:
         """AddPartitionsToTxn: all of them, or none where one is unknown."""
         message = call.message
         topics = message.v3_and_below_topics
@@ -204,7 +203,7 @@ class TransactionCoordinator:
             name, epoch = message.v3_and_below_transactional_id, message.v3_and_below_producer_epoch
             producer_id = message.v3_and_below_producer_id
             rest = _attempt(call, lambda: self._extend(self._of(name, producer_id, epoch), places=places))
-        call.answer({"results_by_topic_v3_and_below": [added_values(topic, errors, rest) for topic in topics]})
+        return {"results_by_topic_v3_and_below": [added_values(topic, errors, rest) for topic in topics]}
 
     def _has(self, place: TopicPartition) -> bool:
         return 0 <= place.partition < self._directory.partition_count(place.topic)
@@ -214,20 +213,19 @@ class TransactionCoordinator:
         if grown is not state:
             self._put(grown)
 
-    def add_offsets(self, call: Call) -> None:
+    def add_offsets(self, call: Call) -> Values:
         """AddOffsetsToTxn: the transaction will commit offsets of a group."""
         message = call.message
         if not message.group_id:
-            call.answer({"error_code": BrokerError.INVALID_GROUP_ID})
-            return
+            return {"error_code": BrokerError.INVALID_GROUP_ID}
 
         def add() -> None:
             state = self._of(message.transactional_id, message.producer_id, message.producer_epoch)
             self._extend(state, groups=[message.group_id])
 
-        call.answer({"error_code": _attempt(call, add)})
+        return {"error_code": _attempt(call, add)}
 
-    def commit_offsets(self, call: Call) -> Steps:
+    def commit_offsets(self, call: Call) -> Stepwise[Values]:
         """TxnOffsetCommit: offsets that count when the transaction is committed."""
         message = call.message
         errors: dict[TopicPartition, BrokerError] = {}
@@ -244,7 +242,7 @@ class TransactionCoordinator:
             errors.update(found)
 
         rest = _attempt(call, commit)
-        call.answer({"topics": [committed_values(topic, errors, rest) for topic in message.topics]})
+        return {"topics": [committed_values(topic, errors, rest) for topic in message.topics]}
 
     def problem_of(self, name: str | None, batch: LogBatch, place: TopicPartition, version: int) -> Refusal | None:
         """The reason why a batch of a transaction may not be appended (KIP-890); None: it may.
@@ -271,7 +269,7 @@ class TransactionCoordinator:
         transactions = self._directory.partition(*place).producers.transactions
         return transactions.first_offset_of(producer_id) is not None
 
-    def end(self, call: Call) -> Steps:
+    def end(self, call: Call) -> Stepwise[Values]:
         """EndTxn: the decision is on file before the answer goes; the markers are written at once where they can be."""
         message = call.message
         decisions: list[TransactionalId] = []
@@ -285,7 +283,7 @@ class TransactionCoordinator:
         error = _attempt(call, decide)
         for state in decisions:
             yield from self._conclude(state)
-        call.answer({"error_code": error})
+        return {"error_code": error}
 
     # --- markers
 
@@ -364,7 +362,7 @@ class TransactionCoordinator:
 
     # --- looking
 
-    def list(self, call: Call) -> None:
+    def list(self, call: Call) -> Values:
         """ListTransactions."""
         message = call.message
         states, producer_ids = set(message.state_filters), set(message.producer_id_filters)
@@ -382,12 +380,12 @@ class TransactionCoordinator:
             and (call.version < 1 or message.duration_filter < 0 or 0 <= one.started_ms < youngest_ms)
         ]
         unknown = sorted(states - known)
-        call.answer({"error_code": BrokerError.NONE, "unknown_state_filters": unknown, "transaction_states": found})
+        return {"error_code": BrokerError.NONE, "unknown_state_filters": unknown, "transaction_states": found}
 
-    def describe(self, call: Call) -> Steps:
+    def describe(self, call: Call) -> Stepwise[Values]:
         """DescribeTransactions."""
         states = yield from answer_each(call.message.transactional_ids, self._described)
-        call.answer({"transaction_states": states})
+        return {"transaction_states": states}
 
     def _described(self, name: str) -> Values:
         state = self._file.ids.get(name)
@@ -406,13 +404,13 @@ class TransactionCoordinator:
             "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
         }
 
-    def describe_producers(self, call: Call) -> Steps:
+    def describe_producers(self, call: Call) -> Stepwise[Values]:
         """DescribeProducers (KIP-664): the producers of partitions, and their open transactions."""
         topics = []
         for topic in call.message.topics:
             places = (TopicPartition(topic.name, number) for number in topic.partition_indexes)
             topics.append({"name": topic.name, "partitions": (yield from answer_each(places, self._producers_of))})
-        call.answer({"topics": topics})
+        return {"topics": topics}
 
     def _producers_of(self, place: TopicPartition) -> Values:
         answer: Values = {"partition_index": place.partition, "error_message": None, "active_producers": []}

@@ -22,7 +22,7 @@ from shmaccum.common.secret_files import opened_secret
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.files.log_file import FileRange
-from shmaccum.log.server.fetching import Piece
+from shmaccum.log.server.fetch_frames import Piece
 from shmaccum.log.server.secret_files import Stamp, stamp
 
 TLS_RECORD_SIZE = 16 << 10

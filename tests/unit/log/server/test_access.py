@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,13 @@ import pytest
 
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server import LogServer, access, messages
-from shmaccum.log.server.access import RULES
 from shmaccum.log.server.call import Call
 from shmaccum.log.server.messages import Request
-from shmaccum.log.server.requests import login_routes
+from shmaccum.log.server.requests import RequestType
 from shmaccum.log.server.steps import take_all
+from shmaccum.log.server.topic_requests import PARTITION_COUNT_MAX
 from shmaccum.log.server.topics import NO_TOPIC_ID
 from shmaccum.log.server.users import ANYBODY, User, parse_grant
-from shmaccum.log.server.writing import PARTITION_COUNT_MAX
 
 PRODUCE, OFFSET_FETCH = 0, 9
 TOPIC, GROUP = "hidden", "secret"
@@ -99,8 +98,8 @@ def server(tmp_path: Path) -> Iterator[LogServer]:
     """A writable server with a topic."""
     with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True) as server:
         assert server._writing is not None
-        take_all(server._writing.create_topic(TOPIC, None))
-        take_all(server._writing.create_topic("open", None))
+        take_all(server._writing.topics.create_topic(TOPIC, None))
+        take_all(server._writing.topics.create_topic("open", None))
         yield server
 
 
@@ -113,14 +112,12 @@ def encoded(api_key: int, version: int, values: dict[str, Any]) -> memoryview:
 def answer(server: LogServer, user: User, api_key: int, version: int, values: dict[str, Any]) -> Any:
     """The answer to a request, decoded."""
     request = Request(api_key, version, 7, "client", encoded(api_key, version, values))
-    frames: list[bytes] = []
-
-    def take(pieces: Sequence[Any]) -> None:
-        frames.append(b"".join(pieces))
-
-    call = Call(request, messages.decode(request), "host", user, None, take, lambda _, steps: take_all(steps))
-    server._routes[api_key].answer(call)
-    (frame,) = frames
+    results: list[Any] = []
+    call = Call(request, messages.decode(request), "host", user, None, lambda _call, result: results.append(result))
+    row = server._dispatcher.table[api_key]
+    results.append(server._dispatcher._result_of(call, row))
+    (found,) = (take_all(one) if isinstance(one, Generator) else one for one in results if one is not None)
+    frame = messages.encode(request, call.amended(found))
     kind = messages._messages(api_key).response
     return kind.decode(frame[4:], version=version, header=True).to_dict()
 
@@ -135,7 +132,7 @@ def errors(found: Any) -> set[int]:
 
 def versions(server: LogServer, api_key: int) -> range:
     """Those that are served; OffsetFetch 1 has no place for a group's error, and Produce 13 names topics by id."""
-    route = server._routes[api_key]
+    route = server._dispatcher.table[api_key]
     lowest, highest = {PRODUCE: (3, 12), OFFSET_FETCH: (2, 99)}.get(api_key, (0, 99))
     return range(max(route.version_min, lowest), min(route.version_max, highest) + 1)
 
@@ -144,7 +141,7 @@ def versions(server: LogServer, api_key: int) -> range:
 def test_a_principal_without_rights_gets_the_error_of_kafka(
     server: LogServer, api_key: int, values: dict[str, Any], error: BrokerError
 ) -> None:
-    if api_key not in server._routes:
+    if api_key not in server._dispatcher.table:
         pytest.skip(f"the server has no request {api_key}")
     names = server._topics.names()
     for version in versions(server, api_key):
@@ -187,10 +184,11 @@ def refusals(server: LogServer, user: User, api_key: int, version: int, values: 
         return set()
 
 
-def test_the_rights_of_every_request_are_tried() -> None:
+def test_the_rights_of_every_request_are_tried(server: LogServer) -> None:
     lists_and_bytes = {1, 16, 66}
     tried = {key for key, _, _ in [*CASES, *MORE_CASES]}
-    assert tried | lists_and_bytes | {key for key, rule in RULES.items() if rule is access._anybody} == set(RULES)
+    table = server._dispatcher.table
+    assert tried | lists_and_bytes | {key for key, row in table.items() if row.rule is access.anybody} == set(table)
     assert NEEDED.keys() == {(key, error) for key, _, error in [*CASES, *MORE_CASES]}
 
 
@@ -223,25 +221,21 @@ def test_a_request_for_the_server_needs_an_administrator(
         assert (CLUSTER_ERROR not in found) is ADMINISTRATORS[grant], version
 
 
-def test_a_request_without_a_rule_needs_an_administrator(server: LogServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(access.RULES, 60)
-    passed: list[object] = []
-    handle = access.guarded(60, passed.append, server._topics)
+def test_a_request_without_a_rule_needs_an_administrator(server: LogServer) -> None:
+    row = RequestType(0, 0, lambda _call: {"error_code": 0})
     for grant, is_enough in ADMINISTRATORS.items():
         user = User("user", grants=(parse_grant(*grant.split()),))
         request = Request(60, 0, 7, "client", encoded(60, 0, {}))
-        call = Call(request, messages.decode(request), "host", user, None, passed.append)
-        passed.clear()
+        call = Call(request, messages.decode(request), "host", user, None, lambda _call, _result: None)
         if is_enough:
-            handle(call)
+            assert server._dispatcher._result_of(call, row) == {"error_code": 0}
         else:
             with pytest.raises(messages.BadFrameError, match="is no administrator"):
-                handle(call)
-        assert bool(passed) is is_enough
+                server._dispatcher._result_of(call, row)
 
 
 def test_every_request_has_a_rule(server: LogServer) -> None:
-    assert {*server._routes, *login_routes(server._hashing, server._refuse_login)} - set(RULES) == set()
+    assert access.administrators not in {row.rule for row in server._dispatcher.table.values()}
 
 
 def test_the_right_to_an_id_is_not_one_to_topics_and_groups(server: LogServer) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum.log.server import LogServer
-from shmaccum.log.server.fetching import Ordinary, Served, receive_ready
+from shmaccum.log.server.fetch_frames import Ordinary, Served, receive_ready
 from shmaccum.log.server.topics import LogTopics
 from tests.support.fetch_requests import SIZE_MAX, no_session, python_answer, ready, whole_fetch
 from tests.support.log_server import DEADLINE_S, address_of, answer_of, fetch, running, stranger
@@ -297,7 +297,7 @@ def test_a_connection_that_is_cut_in_an_answer_costs_nobody_else(path: Path) -> 
                 client.sendall(fetch(0, max_wait_ms=0))
                 client.recv(1)
             assert ask(other) == whole
-        wait_until(lambda: len(server._connections) == 1, "the server has heard of the cuts")
+        wait_until(lambda: len(server._dispatcher.connections) == 1, "the server has heard of the cuts")
 
 
 def test_a_server_sends_large_answers_without_a_step_of_python(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shutil
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,21 +13,21 @@ import pytest
 
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files.reader import PartitionReader
-from shmaccum.log.server.cluster import MAX_TIMESTAMP, Address, Cluster
+from shmaccum.log.server.list_offsets import MAX_TIMESTAMP, OffsetLookup
 from tests.support.segment_log import START_MS, TOPIC, log_files, make_batches, offsets, open_log, partition_folder
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
+def lookup(tmp_path: Path) -> OffsetLookup:
     """A server's view of a log of many segments."""
     with open_log(tmp_path, segment_bytes="1KiB") as log:
         offsets(log.partition(TOPIC, 0).append(make_batches(20)))
     topics: Any = SimpleNamespace(directory=str(tmp_path))
-    return Cluster(topics, None, uuid.uuid4(), Address("127.0.0.1", 0))
+    return OffsetLookup(topics)
 
 
 def look_up(
-    cluster: Cluster, timestamp_ms: int, delete: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+    lookup: OffsetLookup, timestamp_ms: int, delete: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, int] | None:
     """The offset of a time; something is deleted behind the first look at the segments."""
     deletions, segments = [delete], PartitionReader.segments
@@ -40,20 +39,20 @@ def look_up(
         return found
 
     monkeypatch.setattr(PartitionReader, "segments", deleting)
-    return cluster._offset_of_record(TopicPartition(TOPIC, 0), timestamp_ms)
+    return lookup._offset_of_record(TopicPartition(TOPIC, 0), timestamp_ms)
 
 
 @pytest.mark.parametrize("timestamp_ms", [START_MS, MAX_TIMESTAMP])
 def test_the_records_of_a_topic_that_is_being_deleted_have_no_offset(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timestamp_ms: int
+    lookup: OffsetLookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timestamp_ms: int
 ) -> None:
-    assert look_up(cluster, timestamp_ms, lambda: shutil.rmtree(partition_folder(tmp_path)), monkeypatch) is None
+    assert look_up(lookup, timestamp_ms, lambda: shutil.rmtree(partition_folder(tmp_path)), monkeypatch) is None
 
 
 def test_a_look_up_goes_on_where_retention_deletes_a_segment(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lookup: OffsetLookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     oldest, second = log_files(tmp_path)[:2]
-    found = look_up(cluster, START_MS, oldest.unlink, monkeypatch)
+    found = look_up(lookup, START_MS, oldest.unlink, monkeypatch)
     assert found is not None
     assert found[0] == int(second.stem)

@@ -9,7 +9,7 @@ import itertools
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,10 @@ from shmaccum.log.groups.offsets_file import OFFSETS, Committed, GroupLock, Offs
 from shmaccum.log.server.call import Call
 from shmaccum.log.server.consumer_group import ConsumerLimits
 from shmaccum.log.server.coordinator import EMPTY_KEPT_S, Coordinator
-from shmaccum.log.server.fetching import Piece
 from shmaccum.log.server.group import GroupLimits
+from shmaccum.log.server.group_requests import GroupRequests
 from shmaccum.log.server.messages import decode, encode_request, read_head
+from shmaccum.log.server.offset_requests import OffsetRequests
 from shmaccum.log.server.steps import take_all
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.users import ANYBODY
@@ -92,7 +93,7 @@ def test_a_group_that_is_gone_and_comes_back_begins_anew(log: str) -> None:
     lock.remove_files()
     lock.release()
     assert lags(coordinator) == {}
-    assert coordinator._offsets_of("a") == {}
+    assert coordinator.offsets_of("a") == {}
     commit(log, "a", 29)
     assert lags(coordinator) == {"a": 1}
 
@@ -118,16 +119,8 @@ def fetched(coordinator: Coordinator, group_id: str) -> tuple[BrokerError, int |
     values = {"group_id": group_id, "topics": [{"name": TOPIC, "partition_indexes": [0]}], "require_stable": False}
     frame = encode_request(OFFSET_FETCH, VERSION, values)
     request = read_head(memoryview(frame)[4:])
-    answers: list[dict[str, Any]] = []
-
-    def note(answer: dict[str, Any]) -> dict[str, Any]:
-        answers.append(answer)
-        return answer
-
-    call = Call(request, decode(request), "host", ANYBODY, None, lambda _pieces: None)
-    call.amend(note)
-    take_all(coordinator.fetch_offsets(call))
-    (answer,) = answers
+    call = Call(request, decode(request), "host", ANYBODY, None, lambda _call, _result: None)
+    answer = take_all(OffsetRequests(coordinator).fetch(call))
     if answer["error_code"] is not BrokerError.NONE:
         return answer["error_code"], None
     return BrokerError.NONE, answer["topics"][0]["partitions"][0]["committed_offset"]
@@ -139,7 +132,7 @@ def test_a_group_keeps_its_offsets_while_the_id_of_its_topic_cannot_be_read(log:
     commit(log, "a", 10)
     coordinator = coordinator_of(log)
     if is_loaded:
-        assert not isinstance(coordinator._load("a"), BrokerError)
+        assert not isinstance(coordinator.load("a"), BrokerError)
     for partition in range(PARTITION_COUNT):
         Path(log, str(TopicPartition(TOPIC, partition)), PARTITION_METADATA_FILE).write_bytes(b"")
     path = Path(log, GROUPS_FOLDER, "a.offsets")
@@ -156,7 +149,7 @@ def test_a_server_whose_log_is_away_answers_that_it_cannot_tell(log: str, tmp_pa
     commit(log, "a", 10)
     coordinator = coordinator_of(log)
     if is_loaded:
-        assert not isinstance(coordinator._load("a"), BrokerError)
+        assert not isinstance(coordinator.load("a"), BrokerError)
     assert fetched(coordinator, "a") == (BrokerError.NONE, 10)
     Path(log).rename(tmp_path / "away")
     assert fetched(coordinator, "a") == (BrokerError.COORDINATOR_NOT_AVAILABLE, None)
@@ -223,14 +216,13 @@ def ask_to_join(coordinator: Coordinator, answers: list[int]) -> None:
     protocols = [{"name": "range", "metadata": b""}]
     frame = encode_request(JOIN_GROUP, 3, {**values, "protocol_type": "consumer", "protocols": protocols})
     request = read_head(memoryview(frame)[4:])
-    call = Call(request, decode(request), "host", ANYBODY, None, lambda _pieces: None)
 
-    def note(answer: dict[str, Any]) -> dict[str, Any]:
-        answers.append(answer["error_code"])
-        return answer
+    def note(_call: Call, result: Any) -> None:
+        answers.append(result["error_code"])
 
-    call.amend(note)
-    coordinator.join(call)
+    call = Call(request, decode(request), "host", ANYBODY, None, note)
+    if (response := GroupRequests(coordinator).join(call)) is not None:
+        note(call, response)
 
 
 def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], object]) -> None:
@@ -240,11 +232,9 @@ def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], obje
     values = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
     frame = encode_request(OFFSET_COMMIT, VERSION, {**values, "topics": [{"name": TOPIC, "partitions": partitions}]})
     request = read_head(memoryview(frame)[4:])
-
-    def send(_pieces: Sequence[Piece]) -> None:
-        tell()
-
-    take_all(coordinator.commit(Call(request, decode(request), "host", ANYBODY, None, send)))
+    call = Call(request, decode(request), "host", ANYBODY, None, lambda _call, _result: None)
+    take_all(OffsetRequests(coordinator).commit(call))
+    tell()
 
 
 @pytest.mark.parametrize("is_rewritten", [False, True], ids=["appended", "written anew"])

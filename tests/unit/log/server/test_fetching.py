@@ -17,7 +17,7 @@ from kafka.protocol.consumer.fetch import FetchResponse as KafkaFetchResponse
 from shmaccum._native import read_fetch, write_fetch
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.log_file import FileRange, LogFile
-from shmaccum.log.server.fetching import PartitionRecords, Wanted, read_request, write_answer
+from shmaccum.log.server.fetch_frames import PartitionRecords, Wanted, read_request, write_response
 from shmaccum.log.server.messages import BadFrameError, Request
 
 VERSIONS = range(4, 18)
@@ -137,7 +137,7 @@ def test_records_stand_as_ranges_between_the_bytes_of_an_answer(version: int, tm
         PartitionRecords(Wanted(key, number, 0, 100, -1), BrokerError.NONE, 9, 0, FileRange(file, 0, 100 + number))
         for number, key in enumerate(keys)
     ]
-    pieces = write_answer(as_request(version), found)
+    pieces = write_response(as_request(version), found)
     ranges = [piece for piece in pieces if isinstance(piece, FileRange)]
     assert [piece is one.records for piece, one in zip(ranges, found, strict=True)] == [True] * 3
     frame = b"".join(b"x" * piece.size if isinstance(piece, FileRange) else piece for piece in pieces)
@@ -178,7 +178,7 @@ def test_an_answer_is_what_kafka_reads(version: int) -> None:
         )
         for number, (one, error) in enumerate(zip(wanted, errors, strict=True))
     ]
-    (frame,) = write_answer(as_request(version), found, session_id=99 if version >= 7 else 0)
+    (frame,) = write_response(as_request(version), found, session_id=99 if version >= 7 else 0)
     assert isinstance(frame, bytes)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     response_type: Any = KafkaFetchResponse

@@ -14,7 +14,7 @@ import pytest
 from shmaccum._native import send_pieces
 from shmaccum.log.files.log_file import FileRange, LogFile
 from shmaccum.log.server.connection import PORTION_SIZE, Connection, FrameLimits
-from shmaccum.log.server.fetching import Piece
+from shmaccum.log.server.fetch_frames import Piece
 from shmaccum.log.server.transport import PlainTransport, Transport
 
 FILE_SIZE = 1 << 20

@@ -21,15 +21,15 @@ from shmaccum._native import serve_ready
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.server import LogServer, log_heads
 from shmaccum.log.server.connection import Connection, FrameLimits
-from shmaccum.log.server.fetching import (
+from shmaccum.log.server.dispatch import Dispatcher
+from shmaccum.log.server.fetch_frames import (
     TYPES,
     Ordinary,
     Outcome,
     Served,
-    find,
     read_request,
     receive_ready,
-    write_answer,
+    write_response,
 )
 from shmaccum.log.server.log_heads import LogHead, OpenFiles
 from shmaccum.log.server.messages import BadFrameError, encode_request, read_head
@@ -37,7 +37,7 @@ from shmaccum.log.server.sessions import Session, Sessions
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transport import PlainTransport
 from tests.fuzz.frames import faulty
-from tests.support.fetch_requests import FETCH, SIZE_MAX, as_bytes, no_session, python_answer, ready
+from tests.support.fetch_requests import FETCH, SIZE_MAX, as_bytes, found_for, no_session, python_answer, ready
 from tests.support.log_server import DEADLINE_S, answer_of, fetch, running, stranger
 from tests.support.segment_log import TOPIC, batch_of, log_files, make_batch, make_batches, open_log
 
@@ -160,10 +160,8 @@ def answered_in_session(topics: LogTopics, sessions: Sessions, content: bytes) -
     head = read_head(memoryview(content)[4:])
     session = sessions.of(read_request(head))
     assert isinstance(session, Session)
-    found = find(
-        read_request(head), list(session.wanted.values()), lambda each: topics.head(each.topic, each.partition)
-    )
-    return as_bytes(write_answer(head, session.news(found), session_id=session.session_id))
+    found = found_for(topics, read_request(head), list(session.wanted.values()))
+    return as_bytes(write_response(head, session.news(found), session_id=session.session_id))
 
 
 @pytest.mark.parametrize("version", range(7, 18))
@@ -425,13 +423,13 @@ def test_a_server_answers_the_second_fetch_without_a_request_in_python(
     with open_log(tmp_path) as directory:
         directory.partition(TOPIC, 0).append(make_batches(10))
     handled: list[int] = []
-    handle = LogServer._handle
+    handle = Dispatcher._handle
 
-    def noted(server: LogServer, *arguments: Any) -> None:
+    def noted(dispatcher: Dispatcher, *arguments: Any) -> None:
         handled.append(1)
-        handle(server, *arguments)
+        handle(dispatcher, *arguments)
 
-    monkeypatch.setattr(LogServer, "_handle", noted)
+    monkeypatch.setattr(Dispatcher, "_handle", noted)
     with running(tmp_path, is_writable=False) as server, stranger(f"127.0.0.1:{server.address.port}") as client:
         client.sendall(fetch(3, max_wait_ms=0))
         first = answer_of(client)
@@ -482,9 +480,9 @@ def test_a_connection_that_was_closed_in_the_same_round_ends_quietly(
     with open_log(tmp_path):
         pass
     with LogServer(tmp_path, "127.0.0.1:0") as server, stranger(f"127.0.0.1:{server.address.port}"):
-        while not server._connections:
+        while not server._dispatcher.connections:
             server.run_once()
-        (client,) = server._connections
-        server._close(client)
-        server._serve(client, 1)
+        (client,) = server._dispatcher.connections
+        server._dispatcher.close(client)
+        server._dispatcher.serve(client, 1)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -25,7 +25,7 @@ from shmaccum.log.server import LogServer
 from shmaccum.log.server.consumer_group import ConsumerLimits
 from shmaccum.log.server.coordinator import Coordinator
 from shmaccum.log.server.group import GroupLimits
-from shmaccum.log.server.steps import Steps, take_all
+from shmaccum.log.server.steps import take_all
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transaction_coordinator import EXPIRATION_MS, EXPIRY_INTERVAL_MS, TransactionCoordinator
 from shmaccum.log.server.transactional_id import (
@@ -205,14 +205,12 @@ class Host:
         self.transactions = TransactionCoordinator(self.log, self.groups, is_synced=False, clock_ms=lambda: self.now_ms)
         self.key: dict[str, Any] = {}
 
-    def ask(self, handler: Callable[[Any], Steps | None], version: int, **fields: Any) -> dict[str, Any]:
-        answers: list[dict[str, Any]] = []
+    def ask(self, handler: Callable[[Any], Any], version: int, **fields: Any) -> dict[str, Any]:
         values = {**self.key, **fields}
         values |= {f"v3_and_below_{name}": value for name, value in values.items()}
-        steps = handler(SimpleNamespace(message=SimpleNamespace(**values), version=version, answer=answers.append))
-        if steps is not None:
-            take_all(steps)
-        return answers[0]
+        result = handler(SimpleNamespace(message=SimpleNamespace(**values), version=version))
+        response: dict[str, Any] = result if isinstance(result, dict) else take_all(result)
+        return response
 
     def begin(self, name: str = "etl", timeout_ms: int = 60_000) -> BrokerError:
         self.key = {"transactional_id": name, "producer_id": -1, "producer_epoch": -1}
@@ -240,16 +238,15 @@ class Host:
 
     def state(self, name: str = "etl") -> str:
         asked = SimpleNamespace(transactional_ids=[name])
-        found: list[dict[str, Any]] = []
-        call: Any = SimpleNamespace(message=asked, answer=found.append)
-        take_all(self.transactions.describe(call))
-        return str(found[0]["transaction_states"][0]["transaction_state"])
+        call: Any = SimpleNamespace(message=asked)
+        found = take_all(self.transactions.describe(call))
+        return str(found["transaction_states"][0]["transaction_state"])
 
     def committed(self) -> tuple[list[list[bytes | None]], int]:
         """The committed values of both partitions, and the offset of the group."""
         reader = LogReader(self.log.path, isolation_level="read_committed")
         values = [[record.value for record in reader.partition(TOPIC, number).records()] for number in range(2)]
-        offset = self.groups._offsets_of("g").get(PLACE)
+        offset = self.groups.offsets_of("g").get(PLACE)
         return values, -1 if offset is None else offset.offset
 
     def close(self) -> None:

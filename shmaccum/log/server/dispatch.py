@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clients' connections, and the way of a request through the server.
+
+::
+
+    bytes ──> frame ──> row of the table ──> rule of its rights ──> handler ──> result
+                                                                                   │
+           ┌──────────────── response, a frame in pieces <─────────────────────────┤
+           v                                                  steps, in slices <───┤
+         socket                                  later, by `Call.complete` <───────┘
+
+Rules: nothing here waits for a client or another thread. A connection has one request under way. A request whose work
+grows with what it names is answered in steps (`steps`), of which the loop takes a few milliseconds at a time. If its
+client leaves, the steps that are left are not taken. A mistake of a client costs its own connection, and so does a
+request that cannot be answered.
+"""
+
+from __future__ import annotations
+
+import functools
+import selectors
+import ssl
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, final
+
+from shmaccum.arena.doorbell import wait_readable
+from shmaccum.common import clock
+from shmaccum.log.server.call import Call, Result, Values
+from shmaccum.log.server.connection import Connection, FrameLimits
+from shmaccum.log.server.coordinator import Coordinator
+from shmaccum.log.server.fetch import FetchHandler
+from shmaccum.log.server.fetch_frames import Outcome, Piece, Served
+from shmaccum.log.server.messages import (
+    BadFrameError,
+    Request,
+    api_name,
+    decode,
+    encode,
+    encode_unsupported,
+    read_head,
+)
+from shmaccum.log.server.numbers import ServerNumbers
+from shmaccum.log.server.requests import (
+    API_VERSIONS,
+    BEFORE_LOGIN,
+    FETCH,
+    PRODUCE,
+    PRODUCE_VERSION_MIN,
+    RequestType,
+    api_versions,
+)
+from shmaccum.log.server.steps import Stepwise
+from shmaccum.log.server.throttle import throttled_logger
+from shmaccum.log.server.topics import LogTopics
+from shmaccum.log.server.users import ANYBODY, NOBODY, User
+from shmaccum.log.server.worker import Worker
+
+logger = throttled_logger(__name__)
+
+SLICE_S = 0.005
+"""The time that long requests, or requests that came together, have before the other clients are looked at."""
+AT_ONCE_SIZE_MAX = 32 << 10
+"""Bytes of a request that is decoded in the loop: the library needs 2 µs for each element."""
+STALLED_S = 1.0
+"""A request of which nothing arrives for so long is given up, where others wait for its memory."""
+Computed = tuple[Any, Exception | None]
+"""The result of a function that the thread called, or its error."""
+RequestSteps = Generator["Callable[[], Any] | None", Any, Any]
+
+
+@final
+class Dispatcher:
+    """The connections of a server, and their requests.
+
+    Attributes:
+        connections: every client.
+        host_counts: the number of clients from each address.
+        idle: the clients that have nothing under way, by the descriptor of their socket.
+        waiting: the requests without a response yet.
+
+    Args:
+        table: api key -> type of request.
+        topics: the topics that the server serves.
+        fetches: all of them; it takes over those that C has answered.
+        coordinator: of the groups, where joins wait.
+        numbers: where requests are counted.
+        limits: of the frames that arrive.
+        selector: of the server's loop.
+        ring: wakes the server's loop, from any thread.
+    """
+
+    def __init__(
+        self,
+        table: Mapping[int, RequestType],
+        topics: LogTopics,
+        fetches: FetchHandler,
+        coordinator: Coordinator,
+        numbers: ServerNumbers,
+        limits: FrameLimits,
+        selector: selectors.BaseSelector,
+        ring: Callable[[], None],
+    ) -> None:
+        self.table = table
+        self.connections: set[Connection] = set()
+        self.host_counts: Counter[str] = Counter()
+        self.idle: dict[int, Connection] = {}
+        self.waiting: dict[Connection, Call] = {}
+        self._topics = topics
+        self._fetches = fetches
+        self._coordinator = coordinator
+        self._numbers = numbers
+        self._limits = limits
+        self._selector = selector
+        self._judging, self._reading = Worker(ring, "judging"), Worker(ring, "reading")
+        self._starved: set[Connection] = set()
+        self._under_way: dict[Connection, tuple[Call, RequestSteps]] = {}
+        """Requests that are answered in steps, the one that has waited for its next slice longest first."""
+        self._runnable: list[Connection] = []
+        self._served: Connection | None = None
+
+    # --- the loop
+
+    @property
+    def has_work(self) -> bool:
+        """True when a request can go on now."""
+        return bool(self._runnable or self._under_way)
+
+    @property
+    def has_starved(self) -> bool:
+        """True while clients wait for memory."""
+        return bool(self._starved)
+
+    def go_on(self) -> None:
+        """Goes on with the requests that came together, and with a long one, for a slice each."""
+        self._take_runnable()
+        if self._starved:
+            self._feed_starved()
+            self._close_stalled()
+        self._judging.conclude()
+        self._reading.conclude()
+        if self._under_way:
+            connection = next(iter(self._under_way))
+            call, steps = self._under_way.pop(connection)
+            self._try_steps(connection, call, steps, functools.partial(next, steps))
+
+    def _take_runnable(self) -> None:
+        """Begins the next requests of clients that sent several at once, as many as fit into a slice."""
+        runnable, self._runnable = self._runnable, []
+        end_s = clock.monotonic() + SLICE_S
+        for taken, connection in enumerate(runnable, 1):
+            self.take_frame(connection)
+            if clock.monotonic() >= end_s:
+                self._runnable = runnable[taken:] + self._runnable
+                return
+
+    def _feed_starved(self) -> None:
+        """Lets connections read on whose requests waited for memory, as far as there is some."""
+        for connection in [each for each in self._starved if each.wants_to_read]:
+            self._starved.discard(connection)
+            connection.progress_s = clock.monotonic()
+            self._await(connection)
+
+    def _close_stalled(self) -> None:
+        """Closes the clients that keep memory for requests that do not arrive, while others wait for it."""
+        before_s = clock.monotonic() - STALLED_S
+        slow = [each for each in self._limits.holders if each.progress_s < before_s and not each.has_frame]
+        for connection in _silent(slow) if self._starved else []:
+            logger.warning("the connection from %s is closed: others wait for the memory it has", connection.host)
+            self.close(connection)
+        self._feed_starved()
+
+    # --- connections
+
+    def add(self, connection: Connection) -> None:
+        """A client that was accepted."""
+        self.connections.add(connection)
+        self.host_counts[connection.host] += 1
+        connection.events = selectors.EVENT_READ
+        self._selector.register(connection.transport.socket, connection.events, connection)
+        self._note_idle(connection)
+
+    def serve(self, connection: Connection, events: int) -> None:
+        """Reads and writes as far as the events of a socket say, and begins a request that is whole."""
+        try:
+            if not events:  # the kernel tells of a broken connection, even where nothing is wanted of it
+                raise ConnectionError("the client closed the connection")
+            if events & selectors.EVENT_READ:
+                connection.receive()
+            if events & selectors.EVENT_WRITE:
+                connection.flush()
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail(connection, error)
+        self.take_frame(connection)
+
+    def take_over(self, connection: Connection, outcome: Outcome) -> None:
+        """Goes on after C, which read what a client said, and answered it when it was an ordinary fetch."""
+        if isinstance(outcome, Served):
+            self._fetches.note_served(outcome)
+            self._numbers.note_answered(api_name(FETCH), outcome.took_s)
+        if connection.is_gone:
+            return
+        try:
+            connection.take_over(outcome)
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail(connection, error)
+        if not connection.may_fetch_at_once:
+            self.take_frame(connection)
+
+    def _await(self, connection: Connection) -> None:
+        """Says what the loop is to wait for."""
+        if connection.is_ended:
+            self.close(connection)
+        if connection.is_gone:
+            return
+        if not connection.is_busy and connection.has_frame:
+            self._runnable.append(connection)
+        wants_to_read = connection.wants_to_read
+        if not wants_to_read and not connection.is_busy:
+            self._starved.add(connection)
+        events = selectors.EVENT_READ * wants_to_read | selectors.EVENT_WRITE * connection.wants_to_write
+        if connection.events != events:
+            connection.events = events
+            self._selector.modify(connection.transport.socket, events, connection)
+        self._note_idle(connection)
+
+    def _note_idle(self, connection: Connection) -> None:
+        """Lets C read what a client says that has nothing under way."""
+        if connection.may_fetch_at_once:
+            self.idle[connection.descriptor] = connection
+        else:
+            self.idle.pop(connection.descriptor, None)
+
+    def _fail(self, connection: Connection, error: Exception) -> None:
+        """Turns an error into the end of this connection alone, also a mistake of ours in one answer."""
+        host = connection.host
+        if isinstance(error, BadFrameError):
+            logger.warning("the connection from %s is closed: %s", host, error)
+        elif isinstance(error, ssl.SSLError):
+            logger.warning("the connection from %s is closed: TLS failed: %s", host, error.reason or error)
+        elif not isinstance(error, OSError):
+            logger.error("a request from %s could not be answered; its connection is closed", host, exc_info=error)
+        self.close(connection)
+
+    def _fail_waiting(self, connection: Connection, call: Call, error: Exception) -> None:
+        """Ends the connection of a request that waited and cannot be answered. An OSError is one of the log."""
+        if isinstance(error, OSError):
+            logger.error("a request from %s that waited could not be answered: %s", call.host, error)
+        if self.waiting.get(connection) is call:
+            self._fail(connection, error)
+
+    def close(self, connection: Connection) -> None:
+        """Ends a connection, and forgets its request. Doing it twice does nothing."""
+        if connection.is_gone:
+            return
+        call = self.waiting.pop(connection, None)
+        if call is not None:
+            self._fetches.drop(call)
+            self._coordinator.drop(call)
+        if (under_way := self._under_way.pop(connection, None)) is not None:
+            under_way[1].close()
+        self._selector.unregister(connection.transport.socket)
+        self.idle.pop(connection.descriptor, None)
+        self.connections.discard(connection)
+        self._starved.discard(connection)
+        self.host_counts[connection.host] -= 1
+        if not self.host_counts[connection.host]:
+            del self.host_counts[connection.host]
+        connection.close()
+
+    def close_all(self) -> None:
+        """Ends every connection, and the threads. Doing it twice does nothing."""
+        for connection in list(self.connections):
+            self.close(connection)
+        self._judging.close()
+        self._reading.close()
+
+    # --- a request
+
+    def take_frame(self, connection: Connection) -> None:
+        """Begins the next request of a connection that has none under way."""
+        if connection.is_gone:
+            return
+        self._served = connection
+        try:
+            frame = connection.next_frame()
+            if frame is not None:
+                self._handle(connection, frame)
+        except OSError as error:  # of the log: `_send` meets those of the socket
+            logger.error("a request from %s could not be answered: %s", connection.host, error)
+            self.close(connection)
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail(connection, error)
+        self._served = None
+        self._await(connection)
+
+    def _handle(self, connection: Connection, frame: memoryview) -> None:
+        request = read_head(frame)
+        row = self.table.get(request.api_key)
+        if request.api_key == API_VERSIONS and row is not None and request.version > row.version_max:
+            self._send(connection, [encode_unsupported(request, api_versions(self.table))])
+            return
+        if row is None or not row.version_min <= request.version <= row.version_max:
+            raise BadFrameError(f"request {request.api_key} in version {request.version} was not offered")
+        if request.api_key == PRODUCE and request.version < PRODUCE_VERSION_MIN:
+            raise BadFrameError(f"Produce in version {request.version}: its records have a format of before Kafka 0.11")
+        user = _user_of(connection, request)
+        complete = functools.partial(self._complete, connection)
+        call = self.waiting[connection] = Call(request, None, connection.host, user, connection.login, complete)
+        if request.api_key not in (FETCH, PRODUCE) and len(frame) > AT_ONCE_SIZE_MAX:
+            call.is_long = True
+            self._respond(connection, call, self._decoded_and_handled(call, row))
+            return
+        call.message = None if request.api_key == FETCH else decode(request)
+        self._respond(connection, call, self._result_of(call, row))
+
+    def _result_of(self, call: Call, row: RequestType) -> Result:
+        """Calls the handler. A principal with all rights, as without a users file, needs no rule."""
+        return row.handler(call) if call.user is ANYBODY else row.rule(call, row.handler, self._topics)
+
+    def _decoded_and_handled(self, call: Call, row: RequestType) -> Stepwise[Result]:
+        """Decodes a large request in the thread, and handles it."""
+        call.message = yield functools.partial(decode, call.request)
+        return self._result_of(call, row)
+
+    # --- a response
+
+    def _respond(self, connection: Connection, call: Call, result: Result) -> None:
+        """Does what the result of a handler says. Each response is built and sent from here."""
+        if isinstance(result, dict):
+            self._encode(connection, call, call.amended(result))
+        elif isinstance(result, Generator):
+            self._take_steps(connection, call, result, functools.partial(next, result))
+        elif result is not None:
+            self._send(connection, result)
+
+    def _complete(self, connection: Connection, call: Call, result: Result) -> None:
+        """Goes on with a request that waited."""
+        try:
+            self._respond(connection, call, result)
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail_waiting(connection, call, error)
+
+    def _encode(self, connection: Connection, call: Call, values: Values) -> None:
+        """Builds a frame and sends it. The frame of a long request is built in the thread."""
+        make = functools.partial(encode, call.request, values)
+        if not call.is_long:
+            self._send(connection, [make()])
+            return
+
+        def conclude(outcome: Computed) -> None:
+            content, error = outcome
+            if error is not None:
+                self._fail_waiting(connection, call, error)
+            else:
+                self._send(connection, [content])
+
+        self._reading.ask(functools.partial(_outcome, make), conclude)
+
+    def _send(self, connection: Connection, pieces: Sequence[Piece]) -> None:
+        call = self.waiting.pop(connection, None)
+        if call is not None:
+            self._numbers.note_answered(api_name(call.request.api_key), clock.monotonic() - call.began_s)
+        if connection.is_gone:
+            return
+        connection.answer(pieces)
+        try:
+            connection.flush()
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail(connection, error)
+        if connection is not self._served:
+            self._await(connection)
+
+    # --- steps
+
+    def _take_steps(
+        self, connection: Connection, call: Call, steps: RequestSteps, advance: Callable[[], Callable[[], Any] | None]
+    ) -> None:
+        """Takes steps of a request until it has a result, needs the thread, or has had its slice of the loop's time."""
+        end_s = clock.monotonic() + SLICE_S
+        try:
+            while (compute := advance()) is None:
+                advance = functools.partial(next, steps)
+                if clock.monotonic() >= end_s:
+                    call.is_long = True
+                    self._under_way[connection] = call, steps
+                    return
+        except StopIteration as end:
+            self._respond(connection, call, end.value)
+            return
+        thread = self._judging if call.request.api_key == PRODUCE else self._reading
+        thread.ask(
+            functools.partial(_outcome, compute),
+            lambda outcome: self._resume(connection, call, steps, outcome),
+        )
+
+    def _resume(self, connection: Connection, call: Call, steps: RequestSteps, outcome: Computed) -> None:
+        """Goes on with a request whose computation is done."""
+        if connection.is_gone:
+            steps.close()
+            return
+        found, error = outcome
+        advance = functools.partial(steps.send, found) if error is None else functools.partial(steps.throw, error)
+        self._try_steps(connection, call, steps, advance)
+
+    def _try_steps(
+        self, connection: Connection, call: Call, steps: RequestSteps, advance: Callable[[], Callable[[], Any] | None]
+    ) -> None:
+        try:
+            self._take_steps(connection, call, steps, advance)
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail_waiting(connection, call, error)
+
+
+def _user_of(connection: Connection, request: Request) -> User:
+    """The principal of a request.
+
+    Raises:
+        BadFrameError: the client has not logged in, or its user is gone.
+    """
+    if connection.login is None:
+        return ANYBODY
+    user = connection.login.user
+    if user is None and request.api_key not in BEFORE_LOGIN:
+        raise BadFrameError(f"request {request.api_key} came from a client that has not logged in")
+    return user or NOBODY
+
+
+def _outcome(compute: Callable[[], Any]) -> Computed:
+    try:
+        return compute(), None
+    except Exception as error:  # noqa: BLE001 - it is raised where the request is answered
+        return None, error
+
+
+def _silent(connections: Sequence[Connection]) -> list[Connection]:
+    """The connections whose clients have sent nothing that was not read."""
+    speaking = set(wait_readable([each.descriptor for each in connections], 0)) if connections else set()
+    return [each for each in connections if each.descriptor not in speaking]

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Produce. Only a server that writes the log takes batches.
+
+A batch is judged before it is appended (`produced`). It is appended under the sequences of its producer: the log takes
+each once, as a broker does. A batch of a transaction needs a partition that its producer has added to it
+(`transaction_coordinator`).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import time
+from typing import Any, NamedTuple, final
+
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.config import ServerOptions
+from shmaccum.exceptions import LogPartitionNotFoundError
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.codecs import DecompressedTooLargeError
+from shmaccum.log.files.directory import LogDirectory
+from shmaccum.log.files.log_batch import LogBatch
+from shmaccum.log.files.partition_log import LOG_APPEND_TIME, OWN_TIME
+from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.server.call import Call, Response, Values
+from shmaccum.log.server.numbers import ServerNumbers
+from shmaccum.log.server.produced import AT_ONCE_SIZE_MAX, Budget, Rules, decompressed_size_max, judge, split
+from shmaccum.log.server.steps import Stepwise, answer_each
+from shmaccum.log.server.topics import LogTopics
+from shmaccum.log.server.transaction_coordinator import TransactionCoordinator
+
+logger = logging.getLogger(__name__)
+
+ACKS = (-1, 0, 1)
+ID_VERSION = 13
+"""Of Produce: from this version on a topic has its id in place of its name."""
+
+
+class Prepared(NamedTuple):
+    """What a request has for a partition."""
+
+    topic: str | None
+    data: Any
+    """As the request has it."""
+    rules: Rules
+    batches: list[LogBatch] | Refusal
+
+
+_NO_RULES = Rules(0, 0, 0, sets_time=False)
+"""Of a partition that takes nothing."""
+
+
+@final
+class ProduceHandler:
+    """Appends the batches of clients.
+
+    Args:
+        directory: open for writing.
+        topics: the topics that the server serves.
+        numbers: where the batches are counted that clients produce.
+        transactions: their coordinator.
+    """
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        topics: LogTopics,
+        numbers: ServerNumbers,
+        transactions: TransactionCoordinator,
+    ) -> None:
+        self._transactions = transactions
+        self._numbers = numbers
+        self._directory = directory
+        self._topics = topics
+
+    def handle(self, call: Call) -> Stepwise[Response]:
+        """Produce: judges the batches, and appends those of each partition where all are right."""
+        prepared = yield from self._prepare(call)
+        try:
+            judged = _judged(prepared, Budget(AT_ONCE_SIZE_MAX))
+        except DecompressedTooLargeError:
+            request_size = sum(len(data.records or b"") for _, data, _, _ in prepared)
+            budget = Budget(decompressed_size_max(request_size), may_stream=True)
+            judged = yield functools.partial(_judged_in_thread, prepared, budget)
+        return (yield from self._append_all(call, judged))
+
+    def _prepare(self, call: Call) -> Stepwise[list[Prepared]]:
+        """Every partition of a request, with its batches, or the reason why it takes none."""
+        is_by_id = call.version >= ID_VERSION
+        prepared: list[Prepared] = []
+        for topic in call.message.topic_data:
+            name = self._topics.name_of(topic.topic_id) if is_by_id else topic.name
+            for data in topic.partition_data:
+                refusal = self._place_problem(name, data, call)
+                rules = _NO_RULES if refusal is not None or name is None else self._rules_of(name, call.version)
+                batches = refusal or split(memoryview(bytes(data.records or b"")), rules)
+                prepared.append(Prepared(name, data, rules, batches))
+                yield None
+        return prepared
+
+    def _append_all(self, call: Call, prepared: list[Prepared]) -> Stepwise[Response]:
+        """Appends what was judged."""
+        produced = iter(prepared)
+        responses = []
+        for topic in call.message.topic_data:
+            of_topic = list(itertools.islice(produced, len(topic.partition_data)))
+            name = of_topic[0].topic if of_topic else None
+            partitions = yield from answer_each(of_topic, lambda one: self._produced(one, call))
+            responses.append({"name": name, "topic_id": topic.topic_id, "partition_responses": partitions})
+        return [] if call.message.acks == 0 else {"responses": responses}
+
+    def _produced(self, one: Prepared, call: Call) -> Values:
+        answer: Values = {
+            "index": one.data.index,
+            "error_code": BrokerError.NONE,
+            "base_offset": -1,
+            "log_append_time_ms": OWN_TIME,
+            "log_start_offset": -1,
+            "record_errors": [],
+            "error_message": None,
+        }
+        found = self._append(one, call)
+        if isinstance(found, Refusal):
+            return {**answer, "error_code": int(found.error_code), "error_message": found.message or None}
+        assert one.topic is not None
+        offset, time_ms = found
+        start = self._directory.partition(one.topic, one.data.index).log_start_offset
+        return {**answer, "base_offset": offset, "log_append_time_ms": time_ms, "log_start_offset": start}
+
+    def _place_problem(self, topic: str | None, data: Any, call: Call) -> Refusal | None:
+        """The reason why a partition takes nothing of a request; None: it takes what is right."""
+        if call.message.acks not in ACKS:
+            return Refusal(BrokerError.INVALID_REQUIRED_ACKS, f"acks is {call.message.acks}, not one of -1, 0, 1")
+        if topic is None or not 0 <= data.index < self._directory.partition_count(topic):
+            is_by_id = call.version >= ID_VERSION
+            return Refusal(BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "")
+        return None
+
+    def _rules_of(self, topic: str, version: int) -> Rules:
+        options = self._directory.options_of(topic)
+        assert isinstance(options, ServerOptions)
+        return Rules(
+            version,
+            options.max_message_bytes,
+            time.time_ns() // 10**6 + options.message_timestamp_after_max_ms,
+            options.message_timestamp_type == LOG_APPEND_TIME,
+        )
+
+    def _append(self, one: Prepared, call: Call) -> tuple[int, int] | Refusal:
+        """Appends the batches of one partition; the first one's offset and time."""
+        if isinstance(one.batches, Refusal):
+            return one.batches
+        refusal = self._place_problem(one.topic, one.data, call)  # the topic may be gone since it was judged
+        if refusal is not None or one.topic is None:
+            return refusal or Refusal(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "")
+        place = TopicPartition(one.topic, one.data.index)
+        problems = (self._transaction_problem(batch, place, call) for batch in one.batches)
+        problem = next((each for each in problems if each is not None), None)
+        return problem or self._append_batches(place, one.batches)
+
+    def _transaction_problem(self, batch: LogBatch, place: TopicPartition, call: Call) -> Refusal | None:
+        """The reason why a batch does not fit the transactions of its producer; None: it does."""
+        if batch.is_of_transaction:
+            return self._transactions.problem_of(call.message.transactional_id, batch, place, call.version)
+        if batch.producer_id >= 0 and self._transactions.is_open(batch.producer_id, place):
+            return Refusal(
+                BrokerError.INVALID_TXN_STATE,
+                f"producer {batch.producer_id} has an open transaction in {place}, and sent a batch outside of it",
+            )
+        return None
+
+    def _append_batches(self, place: TopicPartition, batches: list[LogBatch]) -> tuple[int, int] | Refusal:
+        try:
+            log = self._directory.partition(*place)
+            outcomes = log.append(batches)
+        except LogPartitionNotFoundError as error:
+            return Refusal(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error))
+        except OSError as error:
+            return Refusal(BrokerError.KAFKA_STORAGE_ERROR, str(error))
+        taken = [batch for batch, outcome in zip(batches, outcomes, strict=True) if isinstance(outcome, int)]
+        self._numbers.note_produced(
+            place.topic, sum(batch.size for batch in taken), sum(batch.record_count for batch in taken)
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, Refusal):
+                return outcome
+        first = outcomes[0]
+        assert isinstance(first, int)
+        return first, log.time_of(batches[0], first)
+
+
+def _judged(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
+    """The partitions, with their batches as the log takes them.
+
+    Raises:
+        DecompressedTooLargeError: the compressed batches stand for more bytes than the budget has.
+    """
+    return [
+        one if isinstance(one.batches, Refusal) else one._replace(batches=judge(one.batches, one.rules, budget))
+        for one in prepared
+    ]
+
+
+def _judged_in_thread(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
+    """The same; a request that is beyond the budget is refused, and so is one that cannot be judged."""
+    try:
+        return _judged(prepared, budget)
+    except DecompressedTooLargeError as error:
+        refusal = Refusal(BrokerError.MESSAGE_TOO_LARGE, f"{error}, together: send smaller batches")
+    except Exception as error:
+        logger.exception("a Produce request could not be judged")
+        refusal = Refusal(BrokerError.UNKNOWN_SERVER_ERROR, f"the batches could not be judged: {error}")
+    return [one if isinstance(one.batches, Refusal) else one._replace(batches=refusal) for one in prepared]

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The requests that change a log, as a server answers them that only reads: each one is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.server.call import Call, Response, Values
+from shmaccum.log.server.topic_requests import topics_to_delete
+from shmaccum.log.server.topics import NO_TOPIC_ID
+
+READ_ONLY = "this log is served to be read: start shmaccum serve with --writable where no sender writes it"
+
+
+def produce(call: Call) -> Response:
+    """Produce."""
+
+    def refused(data: Any) -> Values:
+        return {
+            "index": data.index,
+            "error_code": BrokerError.TOPIC_AUTHORIZATION_FAILED,
+            "base_offset": -1,
+            "log_append_time_ms": -1,
+            "log_start_offset": -1,
+            "record_errors": [],
+            "error_message": READ_ONLY,
+        }
+
+    if call.message.acks == 0:
+        return []
+    responses = [
+        {
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "partition_responses": [refused(one) for one in topic.partition_data],
+        }
+        for topic in call.message.topic_data
+    ]
+    return {"responses": responses}
+
+
+def init_producer_id(_call: Call) -> Values:
+    """InitProducerId."""
+    return {"error_code": BrokerError.CLUSTER_AUTHORIZATION_FAILED, "producer_id": -1, "producer_epoch": -1}
+
+
+def _refusal(name: str | None) -> Values:
+    return {"name": name, "error_code": BrokerError.CLUSTER_AUTHORIZATION_FAILED, "error_message": READ_ONLY}
+
+
+def create_topics(call: Call) -> Values:
+    """CreateTopics."""
+    more = {"topic_id": NO_TOPIC_ID, "num_partitions": -1, "replication_factor": -1, "configs": []}
+    return {"topics": [{**_refusal(topic.name), **more} for topic in call.message.topics]}
+
+
+def delete_topics(call: Call) -> Values:
+    """DeleteTopics."""
+    asked = topics_to_delete(call)
+    return {"responses": [{**_refusal(name), "topic_id": topic_id} for name, topic_id in asked]}
+
+
+def delete_records(call: Call) -> Values:
+    """DeleteRecords."""
+    refused = {"low_watermark": -1, "error_code": BrokerError.TOPIC_AUTHORIZATION_FAILED}
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [{"partition_index": one.partition_index, **refused} for one in topic.partitions],
+        }
+        for topic in call.message.topics
+    ]
+    return {"topics": topics}
+
+
+def alter_settings(call: Call) -> Values:
+    """AlterConfigs and IncrementalAlterConfigs."""
+    refused = {"error_code": BrokerError.CLUSTER_AUTHORIZATION_FAILED, "error_message": READ_ONLY}
+    answers = [
+        {"resource_type": one.resource_type, "resource_name": one.resource_name, **refused}
+        for one in call.message.resources
+    ]
+    return {"responses": answers}
+
+
+def create_partitions(call: Call) -> Values:
+    """CreatePartitions."""
+    return {"results": [_refusal(topic.name) for topic in call.message.topics]}
