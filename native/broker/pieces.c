@@ -57,7 +57,7 @@ static ssize_t memory_send(const struct pieces *pieces, int socket)
 {
     uint32_t count = memory_count(pieces);
     struct msghdr message = {.msg_iov = &pieces->iovecs[pieces->next], .msg_iovlen = count};
-    int more = pieces->next + count < pieces->count ? MSG_MORE : 0;
+    int more = pieces->has_more || pieces->next + count < pieces->count ? MSG_MORE : 0;
     return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL | more);
 }
 
@@ -67,7 +67,7 @@ static ssize_t range_send(const struct pieces *pieces, int socket)
     off_t position = file->position;
     ssize_t sent = sendfile(socket, file->descriptor, &position, pieces->iovecs[pieces->next].iov_len);
     if (sent == 0) {
-        errno = EIO;
+        errno = ENODATA;
         return -1;
     }
     return sent;

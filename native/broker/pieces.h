@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pieces of a request, in the order in which they go to a socket.
+ * The pieces of a request or response, in the order in which they go to a socket.
  *
  *   pieces   | own | memory | own | memory | range of a file | own |
  *                      ^ next; the bytes of it that were written are cut off
@@ -10,13 +10,14 @@
  *
  * One sendmsg writes the pieces up to a range, or as many as one call accepts. A range goes from the page cache to the
  * socket by sendfile. sendfile has no flag that keeps it from blocking, so the socket of a range must be non-blocking.
- * If a file is shorter than its range, the call fails with EIO, because its connection cannot continue.
+ * If a file is shorter than its range, the call fails with ENODATA, because its connection cannot continue.
  */
 #ifndef BROKER_PIECES_H
 #define BROKER_PIECES_H
 
 #include "base/check.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -33,6 +34,7 @@ struct pieces {
     struct piece_file *files; /* one for each iovec */
     uint32_t count;
     uint32_t next;
+    bool has_more; /* other bytes follow these */
 };
 
 /* A negative descriptor. */

@@ -19,8 +19,8 @@ from shmaccum.common import descriptors
 from shmaccum.log.files import codecs, record_times
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.log_file import FileRange
-from shmaccum.log.server import LogServer, produced, writing
-from shmaccum.log.server import server as served_log
+from shmaccum.log.server import LogServer, acceptor, dispatch, produced
+from shmaccum.log.server import produce as produce_module
 from shmaccum.log.server.asking import ClientConnection
 from shmaccum.log.server.connection import READ_SIZE
 from tests.support.log_server import (
@@ -174,7 +174,7 @@ def test_compressed_records_are_judged_while_others_are_answered(
         return judge(*arguments)
 
     judge = produced.judge
-    monkeypatch.setattr(writing, "judge", judge_slowly)
+    monkeypatch.setattr(produce_module, "judge", judge_slowly)
     delivered: list[Any] = []
     with running(tmp_path / "log") as server, stranger(address_of(server)) as other:
         producer = confluent_kafka.Producer(
@@ -288,7 +288,7 @@ def test_a_request_that_was_announced_has_the_memory_of_what_came_of_it(tmp_path
 def test_requests_that_do_not_arrive_are_given_up_where_others_wait_for_their_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_log, "STALLED_S", 0.2)
+    monkeypatch.setattr(dispatch, "STALLED_S", 0.2)
     with running(tmp_path / "log", request_memory_max="1MiB") as server, many(server, 40) as idle:
         produce(address_of(server), range(3))
         for client in idle:
@@ -357,7 +357,7 @@ LIMITED = [{"connection_count_max": 3}, {"connection_count_per_address_max": 3}]
 def test_a_client_too_many_is_turned_away(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_log, "IDLE_S", DEADLINE_S)
+    monkeypatch.setattr(acceptor, "IDLE_S", DEADLINE_S)
     with running(tmp_path / "log", **options) as server, many(server, 3) as clients:
         for client in clients:
             client.sendall(api(18, 0))
@@ -381,7 +381,7 @@ def test_an_idle_client_makes_room_for_another(
             client.sendall(opening)
         is_asked = opening == api(18, 0)
         assert not is_asked or all(map(answer_of, clients))
-        monkeypatch.setattr(served_log, "IDLE_S", -1.0)
+        monkeypatch.setattr(acceptor, "IDLE_S", -1.0)
         with stranger(address_of(server)) as another:
             another.sendall(api(18, 0))
             assert answer_of(another)

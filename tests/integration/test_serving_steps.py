@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.server import LogServer
+from shmaccum.log.server import LogServer, dispatch
 from shmaccum.log.server import server as served_log
 from shmaccum.log.server.asking import ClientConnection
 from shmaccum.log.server.messages import decode_answer, encode_request
@@ -27,6 +27,7 @@ ROUNDS_MAX = 1000
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogServer]:
     """A server whose loop the test turns; a slice of a long request is one step."""
+    monkeypatch.setattr(dispatch, "SLICE_S", 0.0)
     monkeypatch.setattr(served_log, "SLICE_S", 0.0)
     with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True) as server:
         yield server

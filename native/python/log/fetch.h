@@ -5,9 +5,8 @@
  *   body ──> fetch_request_read ──> request ──> batch_find ──> found ──> fetch_answer_write ──> pieces ──> pieces_send
  *                                                                            again, while the socket is full  └──┘
  *
- * Each tuple is laid out as its type in shmaccum/log/server: FetchRequest, Wanted, Found and Served in fetching.py,
- * Window
- * in log_heads.py, FileRange in log/files/log_file.py.
+ * Each tuple is laid out as its type in shmaccum/log/server: FetchRequest, Wanted, PartitionRecords and Served in
+ * fetch_frames.py, Window in log_heads.py, FileRange in log/files/log_file.py.
  */
 #ifndef PYTHON_LOG_FETCH_H
 #define PYTHON_LOG_FETCH_H

@@ -83,7 +83,7 @@ static bool aborted_read(PyObject *aborted, struct found *found)
     return is_right;
 }
 
-/* False, perhaps with an exception set, when the object is no Found of shmaccum/log/server/fetching.py. */
+/* False, perhaps with an exception set, when the object is no PartitionRecords of log/server/fetch_frames.py. */
 static bool found_read(PyObject *object, struct found *found)
 {
     if (!is_tuple_of(object, FOUND_FIELD_COUNT) || !is_tuple_of(PyTuple_GET_ITEM(object, 0), WANTED_FIELD_COUNT)) {

@@ -12,7 +12,7 @@
  * A fetch is ordinary when it came alone and whole, finds each of its partitions in a window, and has enough bytes
  * without waiting. A session that goes on is ordinary when each of its partitions has records. A window exists for a
  * partition without transactions, so a reader of committed records gets the same answer. The decisions are those of
- * shmaccum/log/server/fetching.py, which answers any other fetch; a test holds both answers against each other.
+ * shmaccum/log/server/fetch.py, which answers any other fetch; a test holds both answers against each other.
  *
  * The frame is a stranger's. fetch_request.c checks each step through it, and the numbers of a window each place in a
  * file, whose headers find_batch.c checks.

@@ -66,12 +66,9 @@ def export(directory: str, target: str | os.PathLike[str]) -> tuple[int, int]:
         for group_id, offsets in groups.items():
             records = [record_of(group_id, place, one) for place, one in sorted(offsets.items())]
             for first in range(0, len(records), BATCH_RECORDS_MAX):
-                _append(log, partition_of(group_id), records[first : first + BATCH_RECORDS_MAX])
+                batch = make_batch(records[first : first + BATCH_RECORDS_MAX])
+                (outcome,) = log.partition(TOPIC, partition_of(group_id)).append([batch])
+                if isinstance(outcome, Refusal):
+                    raise OSError(outcome.errno, outcome.message)
         log.sync()
     return len(groups), sum(map(len, groups.values()))
-
-
-def _append(log: LogDirectory, partition: int, records: list[NewRecord]) -> None:
-    (outcome,) = log.partition(TOPIC, partition).append([make_batch(records)])
-    if isinstance(outcome, Refusal):
-        raise OSError(outcome.errno, outcome.message)

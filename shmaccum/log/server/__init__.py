@@ -1,52 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
 """A log directory, served to any Kafka client: one host's log, without replication, election or compaction.
 
+A request passes down the levels below once, and its response is built and sent where it entered (`dispatch`). A fetch::
+
+    LogServer.run_once            server        waits for sockets. An ordinary fetch ends here: C answers it
+    Dispatcher.take_frame         dispatch      takes a frame of a connection, finds its row in the table of `requests`
+    FetchHandler.handle           fetch         reads the request, looks at each partition, or parks the fetch
+    LogHead.file_range            log_heads     finds the batches, in files that it verified
+    write_response                fetch_frames  builds the response, in C: bytes and ranges of files
+    Connection.flush              connection    sends it, by `transport` and sendfile
+
+The only call up is `Call.complete`: a fetch, join, sync or login that waited has its response now.
+
 Each line ends with what a host loses without the module: readers and producers of other languages, groups across hosts,
-transactions of Kafka clients, or the protection of the network.
+transactions of Kafka clients, or the protection of the network. A module uses those of its own level and below.
 
 ::
 
-    server                    sockets, order, limits                       the server itself
-    connection                one client's frames                          the server itself
-    transport                 plain TCP, or TLS                            TLS
+    server                    the loop                                     the server itself
     server_thread             the server beside a sender                   ``listen`` of a sender
-    requests, call            each request, and the function that answers  the server itself
-    messages                  frames <-> requests, by kafka-python         the server itself
-    steps, worker             long requests, beside the loop               answers to others meanwhile
-    throttle                  warnings that clients cause are counted      a disk that clients cannot fill
 
-    fetching                  Fetch through C, records by sendfile         reading
+    acceptor                  accepts clients, closes idle ones            the server itself
+    dispatch                  connections; a request to its handler        the server itself
+    requests                  the table: versions, handler, rights         the server itself
+    access                    the rights that each request needs           rights
+
+    fetch                     Fetch                                        reading
+    list_offsets              ListOffsets, OffsetForLeaderEpoch            reading
+    cluster                   Metadata, FindCoordinator: one node          clients that look for brokers
+    produce                   Produce                                      producers of other languages
+    topic_requests            topics are created, grown and deleted        kafka-topics.sh
+    read_only                 refusals of a server that only reads         clear errors for producers
+    offset_requests           OffsetCommit, OffsetFetch, OffsetDelete      groups across hosts
+    group_requests            JoinGroup, SyncGroup, and about all groups   groups across hosts
+    consumer_requests         the requests of KIP-848                      clients with group.protocol=consumer
+    settings                  DescribeConfigs, AlterConfigs                administration
+    placement                 log directories, leaders, reassignments      administration
+    login_requests            SaslHandshake, SaslAuthenticate              logins
+    transaction_coordinator   transactions of clients (KIP-98)             exactly-once programs of other languages
+
     long_poll                 a fetch waits for an append                  prompt consumers
     sessions                  fetch sessions (KIP-227)                     consumers of many partitions
     log_heads, topics         ends of partitions, names and ids            reading
-    cluster, placement        metadata: one node                           clients that look for brokers
-    settings                  DescribeConfigs, AlterConfigs                administration
-
-    writing                   Produce                                      producers of other languages
     produced                  batches of clients are judged first          a log that they cannot damage
-
-    coordinator               consumer groups                              groups across hosts
+    coordinator               the groups of the log, and their files       groups across hosts
     group                     the classic protocol (KIP-345, 394)          clients up to Kafka 4
     consumer_group            KIP-848, as a state machine                  clients with group.protocol=consumer
-    consumer_requests         its requests                                 the same
     assignors                 uniform and range                            the same
     topic_patterns            subscriptions by regular expressions         the same
     local_groups              groups of processes of this host             one view of all groups
-
-    transaction_coordinator   transactions of clients (KIP-98)             exactly-once programs of other languages
-    transactional_id          the state of one id                          the same
+    transactional_id          the state of one id                          exactly-once programs of other languages
     transactions_file         the ids on disk                              the same
-    transaction_values        parts of the answers                         the same
-
     login                     SASL PLAIN and SCRAM                         logins
     users                     the users file, with rights                  logins and rights
-    access                    the rights that each request needs           rights
     secret_files              keys and users are read again                changes without a restart
 
-    administration            offsets and deletion of groups               kafka-consumer-groups.sh
-    topic_administration      topics are made, grown and deleted           kafka-topics.sh
-    asking, client_settings   a client, for the commands                   ``shmaccum groups`` on a served log
+    call, steps, worker       a request, long ones in steps or a thread    answers to others meanwhile
+    fetch_frames              the frames of Fetch, by C                    reading
+    connection                one client's frames                          the server itself
+    transport                 plain TCP, or TLS                            TLS
+    messages                  frames <-> requests, by kafka-python         the server itself
+    addresses                 where the server listens                     the server itself
+    throttle                  warnings that clients cause are counted      a disk that clients cannot fill
     numbers                   metrics by the names of Kafka's broker       dashboards
+
+    administration            offsets and deletion of groups               kafka-consumer-groups.sh
+    topic_administration      topics, for the commands                     ``shmaccum topics`` on a served log
+    asking, client_settings   a client, for the commands                   ``shmaccum groups`` on a served log
 """
 
 from __future__ import annotations

@@ -19,15 +19,19 @@ from typing import Any
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server.call import Call, Handler, Result, Values
 from shmaccum.log.server.consumer_requests import described_values, refusal_values
+from shmaccum.log.server.group import JoinAnswer, SyncAnswer
 from shmaccum.log.server.messages import BadFrameError
+from shmaccum.log.server.produce import refused_topic
+from shmaccum.log.server.topic_requests import CREATED_NOT
 from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics, TopicKey
-from shmaccum.log.server.transaction_values import described_transaction
+from shmaccum.log.server.transaction_coordinator import added_values, described_transaction
 from shmaccum.log.server.users import ANYBODY, Right, User
 
 TOPIC_REFUSED = BrokerError.TOPIC_AUTHORIZATION_FAILED
 GROUP_REFUSED = BrokerError.GROUP_AUTHORIZATION_FAILED
 CLUSTER_REFUSED = BrokerError.CLUSTER_AUTHORIZATION_FAILED
 TOPIC_RESOURCE = 2
+NOT_ADMINISTERED = "this principal does not administer the topic"
 ID_REFUSED = BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 KINDS_OF_KEYS = {0: ("group", GROUP_REFUSED), 1: ("transactional-id", ID_REFUSED)}
 """Of FindCoordinator: the kind of resource that a key names, and the error for a principal who does not see it."""
@@ -138,14 +142,10 @@ def _named(test: Test) -> Callable[[Call, Any, LogTopics], bool]:
 # --- topics
 
 
-def _partitions(topic: Any, **values: Any) -> Values:
-    """A topic of an answer, with the refusal at each of its partitions."""
-    partitions = [{"partition_index": each.partition_index, **values} for each in topic.partitions]
-    return {"name": topic.name, "partitions": [{**each, "error_code": TOPIC_REFUSED} for each in partitions]}
-
-
-def _refused_offsets(topic: Any) -> Values:
-    return _partitions(topic, timestamp=-1, offset=-1, leader_epoch=-1)
+def _partitions(topic: Any, error: BrokerError = TOPIC_REFUSED, **values: Any) -> Values:
+    """A topic of a response, with the refusal at each of its partitions."""
+    partitions = [{"partition_index": each.partition_index, "error_code": error, **values} for each in topic.partitions]
+    return {"name": topic.name, "partitions": partitions}
 
 
 def _refused_epochs(topic: Any) -> Values:
@@ -156,33 +156,14 @@ def _refused_epochs(topic: Any) -> Values:
     return {"topic": topic.topic, "partitions": partitions}
 
 
-def _refused_produce(topic: Any) -> Values:
-    nothing = {"base_offset": -1, "log_append_time_ms": -1, "log_start_offset": -1, "record_errors": []}
-    partitions = [
-        {**nothing, "index": each.index, "error_code": TOPIC_REFUSED, "error_message": None}
-        for each in topic.partition_data
-    ]
-    return {"name": topic.name, "topic_id": topic.topic_id, "partition_responses": partitions}
-
-
 def _refused_topic(topic: Any) -> Values:
     name, topic_id = (topic, NO_TOPIC_ID) if isinstance(topic, str) else (topic.name, getattr(topic, "topic_id", None))
     return {
         "name": name,
         "topic_id": topic_id or NO_TOPIC_ID,
         "error_code": TOPIC_REFUSED,
-        "error_message": "this principal does not administer the topic",
+        "error_message": NOT_ADMINISTERED,
     }
-
-
-def _refused_creation(topic: Any) -> Values:
-    return {**_refused_topic(topic), "num_partitions": -1, "replication_factor": -1, "configs": []}
-
-
-def _refused_growth(topic: Any) -> Values:
-    refused = _refused_topic(topic)
-    del refused["topic_id"]
-    return refused
 
 
 def _refused_moves(call: Call) -> Values:
@@ -244,27 +225,16 @@ def _resources(right_of: Callable[[User, str], bool], answered: str) -> Rule:
 # --- groups
 
 
-def _member(values: Values) -> Rule:
-    """A request of a member of a group; the values are those of an answer that fails."""
-    return _whole(
-        lambda call: call.user.may(Right.READ, "group", call.message.group_id),
-        lambda _call: {**values, "error_code": GROUP_REFUSED},
-    )
+def _member(refusal: Values) -> Rule:
+    """A request of a member of a group."""
+    return _whole(lambda call: call.user.may(Right.READ, "group", call.message.group_id), lambda _call: refusal)
 
 
 def offset_commit(call: Call, handler: Handler, topics: LogTopics) -> Result:
     """OffsetCommit: the right to read the group, and each topic."""
     if call.user.may(Right.READ, "group", call.message.group_id):
         return _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
-    refused = [_partitions(topic) for topic in call.message.topics]
-    return {"topics": _with_error(refused, "partitions", GROUP_REFUSED)}
-
-
-def _with_error(topics: list[Values], partitions: str, error_code: int) -> list[Values]:
-    """The answers of topics, each partition of which has that error."""
-    for partition in (each for topic in topics for each in topic[partitions]):
-        partition["error_code"] = error_code
-    return topics
+    return {"topics": [_partitions(topic, GROUP_REFUSED) for topic in call.message.topics]}
 
 
 def offset_fetch(call: Call, handler: Handler, _topics: LogTopics) -> Result:
@@ -315,15 +285,6 @@ def find_coordinator(call: Call, handler: Handler, _topics: LogTopics) -> Result
     return handler(call)
 
 
-def _described_group(name: str) -> Values:
-    empty = {"group_state": "", "protocol_type": "", "protocol_data": "", "members": [], "authorized_operations": set()}
-    return {**empty, "error_code": GROUP_REFUSED, "error_message": None, "group_id": name}
-
-
-def _described_consumer_group(name: str) -> Values:
-    return {**described_values(name, None, lambda _topic_id: None), "error_code": GROUP_REFUSED, "error_message": None}
-
-
 def consumer_heartbeat(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     """ConsumerGroupHeartbeat: the right to read the group, and to see each topic that the member subscribes to."""
     names = call.message.subscribed_topic_names or ()
@@ -354,6 +315,14 @@ def offset_delete(call: Call, handler: Handler, topics: LogTopics) -> Result:
 # --- transactions
 
 
+_writable_topics = _each(
+    "topic_data",
+    "responses",
+    _topic(may(Right.WRITE, "topic")),
+    functools.partial(refused_topic, error=TOPIC_REFUSED),
+)
+
+
 def _has_id(call: Call, name: str | None) -> bool:
     """True when the principal may use a transactional id; a request without one needs none."""
     return name is None or call.user.may(Right.WRITE, "transactional-id", name)
@@ -362,11 +331,8 @@ def _has_id(call: Call, name: str | None) -> bool:
 def produce(call: Call, handler: Handler, topics: LogTopics) -> Result:
     """Produce: the right to write each topic, and to use the transactional id."""
     if _has_id(call, call.message.transactional_id):
-        return _each("topic_data", "responses", _topic(may(Right.WRITE, "topic")), _refused_produce)(
-            call, handler, topics
-        )
-    refused = [_refused_produce(topic) for topic in call.message.topic_data]
-    return {"responses": _with_error(refused, "partition_responses", ID_REFUSED)}
+        return _writable_topics(call, handler, topics)
+    return {"responses": [refused_topic(topic, ID_REFUSED) for topic in call.message.topic_data]}
 
 
 def init_producer_id(call: Call, handler: Handler, _topics: LogTopics) -> Result:
@@ -388,13 +354,8 @@ def add_partitions(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     if has_id and not errors:
         return handler(call)
     rest = BrokerError.OPERATION_NOT_ATTEMPTED
-    results = [_not_added(topic, errors.get(topic.name, rest) if has_id else ID_REFUSED) for topic in asked]
+    results = [added_values(topic, {}, errors.get(topic.name, rest) if has_id else ID_REFUSED) for topic in asked]
     return {"results_by_topic_v3_and_below": results}
-
-
-def _not_added(topic: Any, error: BrokerError) -> Values:
-    partitions = [{"partition_index": number, "partition_error_code": error} for number in topic.partitions]
-    return {"name": topic.name, "results_by_partition": partitions}
 
 
 def add_offsets(call: Call, handler: Handler, _topics: LogTopics) -> Result:
@@ -410,15 +371,7 @@ def commit_offsets(call: Call, handler: Handler, topics: LogTopics) -> Result:
     """TxnOffsetCommit: the right to use the id, to read the group, and each topic."""
     if _has_id(call, call.message.transactional_id):
         return offset_commit(call, handler, topics)
-    refused = [_partitions(topic) for topic in call.message.topics]
-    for partition in (each for topic in refused for each in topic["partitions"]):
-        partition["error_code"] = ID_REFUSED
-    return {"topics": refused}
-
-
-def _refused_producers(topic: Any) -> Values:
-    nothing: Values = {"error_code": TOPIC_REFUSED, "error_message": None, "active_producers": []}
-    return {"name": topic.name, "partitions": [{"partition_index": one, **nothing} for one in topic.partition_indexes]}
+    return {"topics": [_partitions(topic, ID_REFUSED) for topic in call.message.topics]}
 
 
 def list_transactions(call: Call, handler: Handler, _topics: LogTopics) -> Result:
@@ -433,28 +386,38 @@ def list_transactions(call: Call, handler: Handler, _topics: LogTopics) -> Resul
     return handler(call)
 
 
-_JOINED: Values = {
-    "generation_id": -1,
-    "protocol_type": None,
-    "protocol_name": "",
-    "leader": "",
-    "skip_assignment": False,
-    "member_id": "",
-    "members": [],
-}
 _REFUSED_DIRECTORY: Values = {"error_code": CLUSTER_REFUSED, "log_dir": "", "topics": []}
 """Of DescribeLogDirs, which has an error for the whole request from version 3 on."""
 _ADMINISTERED = _topic(may(Right.ADMIN, "topic"))
 
 # --- rules of one field
 
-list_offsets = _each("topics", "topics", _topic(sees("topic")), _refused_offsets)
-join_group = _member(_JOINED)
-heartbeat = _member({})
-leave_group = _member({"members": []})
-sync_group = _member({"protocol_type": None, "protocol_name": None, "assignment": b""})
-describe_groups = _each("groups", "groups", _named(sees("group")), _described_group)
-create_topics = _each("topics", "topics", _ADMINISTERED, _refused_creation)
+list_offsets = _each(
+    "topics",
+    "topics",
+    _topic(sees("topic")),
+    functools.partial(_partitions, timestamp=-1, offset=-1, leader_epoch=-1),
+)
+join_group = _member(JoinAnswer(GROUP_REFUSED, "").values)
+heartbeat = _member({"error_code": GROUP_REFUSED})
+leave_group = _member({"error_code": GROUP_REFUSED, "members": []})
+sync_group = _member(SyncAnswer(GROUP_REFUSED).values)
+describe_groups = _each(
+    "groups",
+    "groups",
+    _named(sees("group")),
+    lambda name: {
+        "error_code": GROUP_REFUSED,
+        "error_message": None,
+        "group_id": name,
+        "group_state": "",
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": [],
+        "authorized_operations": set(),
+    },
+)
+create_topics = _each("topics", "topics", _ADMINISTERED, lambda topic: {**CREATED_NOT, **_refused_topic(topic)})
 delete_records = _each("topics", "topics", _ADMINISTERED, functools.partial(_partitions, low_watermark=-1))
 offset_for_leader_epoch = _each(
     "topics", "topics", lambda call, one, _topics: call.user.sees("topic", one.topic), _refused_epochs
@@ -466,7 +429,12 @@ describe_settings = _resources(sees("topic"), "results")
 alter_settings = _resources(may(Right.ADMIN, "topic"), "responses")
 alter_log_dirs = _whole(lambda call: call.user.is_administrator, _refused_moves)
 describe_log_dirs = _administrator({"results": [_REFUSED_DIRECTORY]})
-create_partitions = _each("topics", "results", _ADMINISTERED, _refused_growth)
+create_partitions = _each(
+    "topics",
+    "results",
+    _ADMINISTERED,
+    lambda topic: {"name": topic.name, "error_code": TOPIC_REFUSED, "error_message": NOT_ADMINISTERED},
+)
 delete_groups = _each(
     "groups_names",
     "results",
@@ -476,12 +444,28 @@ delete_groups = _each(
 elect_leaders = _administrator({"replica_election_results": []})
 alter_reassignments = _administrator({"error_message": None, "responses": []})
 list_reassignments = _administrator({"error_message": None, "topics": []})
-describe_producers = _each("topics", "topics", _topic(may(Right.READ, "topic")), _refused_producers)
+describe_producers = _each(
+    "topics",
+    "topics",
+    _topic(may(Right.READ, "topic")),
+    lambda topic: {
+        "name": topic.name,
+        "partitions": [
+            {"partition_index": one, "error_code": TOPIC_REFUSED, "error_message": None, "active_producers": []}
+            for one in topic.partition_indexes
+        ],
+    },
+)
 describe_transactions = _each(
     "transactional_ids",
     "transaction_states",
     _named(sees("transactional-id")),
     lambda name: described_transaction(name, ID_REFUSED),
 )
-describe_consumer_groups = _each("group_ids", "groups", _named(sees("group")), _described_consumer_group)
+describe_consumer_groups = _each(
+    "group_ids",
+    "groups",
+    _named(sees("group")),
+    lambda name: {**described_values(name, None, lambda _id: None), "error_code": GROUP_REFUSED, "error_message": None},
+)
 list_resources = _administrator({"config_resources": []})

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import final
 
 Place = tuple[uuid.UUID, int]
@@ -47,7 +47,7 @@ def assign_uniformly(members: Subscriptions, counts: Counts, former: Mapping[str
     owners = _kept(members, counts, former)
     for owner in owners.values():
         loads.add(owner, 1)
-    for place in _all_places(loads.topics, counts):
+    for place in ((topic, partition) for topic in loads.topics for partition in range(counts[topic])):
         if place not in owners:
             owners[place] = loads.least(place[0])
             loads.add(owners[place], 1)
@@ -81,12 +81,6 @@ def _kept(members: Subscriptions, counts: Counts, former: Mapping[str, Places]) 
             if place[0] in topics and place[1] < counts.get(place[0], 0):
                 owners.setdefault(place, member)
     return owners
-
-
-def _all_places(topics: Mapping[uuid.UUID, tuple[str, ...]], counts: Counts) -> Iterator[Place]:
-    for topic in topics:
-        for partition in range(counts[topic]):
-            yield topic, partition
 
 
 def _even_out(owners: dict[Place, str], loads: _Loads) -> bool:

@@ -8,10 +8,11 @@ A handler returns the response, or the steps that make it (`steps`), or None for
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, final
 
 from shmaccum.common import clock
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server.fetch_frames import Piece
 from shmaccum.log.server.login import Login
@@ -96,3 +97,15 @@ def once_and_again(elements: Iterable[T], name_of: Callable[[T], Name]) -> tuple
     named = [(name_of(one), one) for one in elements]
     counts = Counter(name for name, _ in named)
     return [one for name, one in named if counts[name] == 1], [name for name, count in counts.items() if count > 1]
+
+
+def partition_errors(topic: Any, errors: Mapping[TopicPartition, BrokerError], rest: BrokerError) -> Values:
+    """A topic of a response, with the errors of single partitions, and that of all others."""
+    partitions = [
+        {
+            "partition_index": one.partition_index,
+            "error_code": errors.get(TopicPartition(topic.name, one.partition_index), rest),
+        }
+        for one in topic.partitions
+    ]
+    return {"name": topic.name, "partitions": partitions}

@@ -80,7 +80,8 @@ class Cluster:
         """Metadata: topics, their partitions, and where their leader is, which is here."""
         message = call.message
         is_for_all = message.topics is None or (call.version == 0 and not message.topics)
-        wanted = [(name, NO_TOPIC_ID) for name in self._topics.names()] if is_for_all else self._asked(call)
+        asked = list(dict.fromkeys((topic.name, topic.topic_id or NO_TOPIC_ID) for topic in message.topics or ()))
+        wanted = [(name, NO_TOPIC_ID) for name in self._topics.names()] if is_for_all else asked
         is_creator = call.version < 4 or message.allow_auto_topic_creation
         may_create = not is_for_all and is_creator and len(wanted) <= CREATED_COUNT_MAX
         topics = []
@@ -95,10 +96,6 @@ class Cluster:
             "error_code": BrokerError.NONE,
             "topics": topics,
         }
-
-    @staticmethod
-    def _asked(call: Call) -> list[tuple[str | None, uuid.UUID]]:
-        return list(dict.fromkeys((topic.name, topic.topic_id or NO_TOPIC_ID) for topic in call.message.topics))
 
     def _topic(self, name: str | None, topic_id: uuid.UUID, *, may_create: bool) -> Stepwise[Values]:
         name = name or self._topics.name_of(topic_id)

@@ -43,7 +43,7 @@ import enum
 import math
 import uuid
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
@@ -221,11 +221,11 @@ class ConsumerGroup:
             return ConsumerGroupState.EMPTY
         if self.generation > self.assignment_epoch:
             return ConsumerGroupState.ASSIGNING
-        is_settled = all(map(self._is_settled, self.members.values()))
+        is_settled = all(
+            member.state is MemberState.STABLE and member.epoch in (self.assignment_epoch, IS_AWAY)
+            for member in self.members.values()
+        )
         return ConsumerGroupState.STABLE if is_settled else ConsumerGroupState.RECONCILING
-
-    def _is_settled(self, member: ConsumerMember) -> bool:
-        return member.state is MemberState.STABLE and member.epoch in (self.assignment_epoch, IS_AWAY)
 
     # --- heartbeat
 
@@ -525,12 +525,8 @@ class ConsumerGroup:
     @property
     def deadline_ms(self) -> float:
         """When `tick` has something to do at the latest; infinite: never."""
-        return min(self._deadlines(), default=math.inf)
-
-    def _deadlines(self) -> Iterator[float]:
-        for member in self.members.values():
-            yield member.expires_at_ms
-            yield member.revoked_until_ms
+        deadlines = (min(member.expires_at_ms, member.revoked_until_ms) for member in self.members.values())
+        return min(deadlines, default=math.inf)
 
     def tick(self, now_ms: float) -> None:
         """Removes the members that were silent, or gave nothing up, for too long."""

@@ -7,7 +7,7 @@ import functools
 import math
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, final
+from typing import final
 
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.files.broker_error import BrokerError
@@ -124,7 +124,10 @@ def _heartbeat_of(call: Call) -> Heartbeat:
     """The heartbeat that a request brings. Version 0 lets the server choose the id of a member that joins."""
     message = call.message
     is_nameless = not message.member_id and message.member_epoch == JOINS and call.version == 0
-    names = message.subscribed_topic_names
+    names, topics = message.subscribed_topic_names, message.topic_partitions
+    places = (
+        None if topics is None else frozenset((one.topic_id, number) for one in topics for number in one.partitions)
+    )
     return Heartbeat(
         str(uuid.uuid4()) if is_nameless else message.member_id,
         message.member_epoch,
@@ -133,17 +136,11 @@ def _heartbeat_of(call: Call) -> Heartbeat:
         message.rebalance_timeout_ms,
         None if names is None else frozenset(names),
         message.server_assignor,
-        _places(message.topic_partitions),
+        places,
         call.request.client_id,
         "/" + call.host,
         message.subscribed_topic_regex if call.version >= 1 else None,
     )
-
-
-def _places(topics: Any) -> Places | None:
-    if topics is None:
-        return None
-    return frozenset((topic.topic_id, partition) for topic in topics for partition in topic.partitions)
 
 
 def _by_topic(places: Places) -> dict[uuid.UUID, list[int]]:

@@ -18,6 +18,7 @@ request that cannot be answered.
 from __future__ import annotations
 
 import functools
+import math
 import selectors
 import ssl
 from collections import Counter
@@ -127,9 +128,9 @@ class Dispatcher:
         return bool(self._runnable or self._under_way)
 
     @property
-    def has_starved(self) -> bool:
-        """True while clients wait for memory."""
-        return bool(self._starved)
+    def deadline_s(self) -> float:
+        """When `go_on` has something to do at the latest, on the clock of time.monotonic(), if it has no work now."""
+        return clock.monotonic() + STALLED_S / 4 if self._starved else math.inf
 
     def go_on(self) -> None:
         """Goes on with the requests that came together, and with a long one, for a slice each."""
@@ -142,7 +143,7 @@ class Dispatcher:
         if self._under_way:
             connection = next(iter(self._under_way))
             call, steps = self._under_way.pop(connection)
-            self._try_steps(connection, call, steps, functools.partial(next, steps))
+            self._try_steps(connection, call, steps, (None, None))
 
     def _take_runnable(self) -> None:
         """Begins the next requests of clients that sent several at once, as many as fit into a slice."""
@@ -330,7 +331,7 @@ class Dispatcher:
         if isinstance(result, dict):
             self._encode(connection, call, call.amended(result))
         elif isinstance(result, Generator):
-            self._take_steps(connection, call, result, functools.partial(next, result))
+            self._take_steps(connection, call, result, (None, None))
         elif result is not None:
             self._send(connection, result)
 
@@ -348,14 +349,14 @@ class Dispatcher:
             self._send(connection, [make()])
             return
 
-        def conclude(outcome: Computed) -> None:
-            content, error = outcome
+        def conclude(computed: Computed) -> None:
+            content, error = computed
             if error is not None:
                 self._fail_waiting(connection, call, error)
             else:
                 self._send(connection, [content])
 
-        self._reading.ask(functools.partial(_outcome, make), conclude)
+        self._reading.ask(functools.partial(_computed, make), conclude)
 
     def _send(self, connection: Connection, pieces: Sequence[Piece]) -> None:
         call = self.waiting.pop(connection, None)
@@ -373,41 +374,34 @@ class Dispatcher:
 
     # --- steps
 
-    def _take_steps(
-        self, connection: Connection, call: Call, steps: RequestSteps, advance: Callable[[], Callable[[], Any] | None]
-    ) -> None:
+    def _take_steps(self, connection: Connection, call: Call, steps: RequestSteps, computed: Computed) -> None:
         """Takes steps of a request until it has a result, needs the thread, or has had its slice of the loop's time."""
         end_s = clock.monotonic() + SLICE_S
+        found, error = computed
         try:
-            while (compute := advance()) is None:
-                advance = functools.partial(next, steps)
+            compute = steps.send(found) if error is None else steps.throw(error)
+            while compute is None:
                 if clock.monotonic() >= end_s:
                     call.is_long = True
                     self._under_way[connection] = call, steps
                     return
+                compute = next(steps)
         except StopIteration as end:
             self._respond(connection, call, end.value)
             return
         thread = self._judging if call.request.api_key == PRODUCE else self._reading
         thread.ask(
-            functools.partial(_outcome, compute),
-            lambda outcome: self._resume(connection, call, steps, outcome),
+            functools.partial(_computed, compute),
+            lambda computed: self._try_steps(connection, call, steps, computed),
         )
 
-    def _resume(self, connection: Connection, call: Call, steps: RequestSteps, outcome: Computed) -> None:
-        """Goes on with a request whose computation is done."""
+    def _try_steps(self, connection: Connection, call: Call, steps: RequestSteps, computed: Computed) -> None:
+        """Goes on with the steps of a request that waited for a slice, or for the thread."""
         if connection.is_gone:
             steps.close()
             return
-        found, error = outcome
-        advance = functools.partial(steps.send, found) if error is None else functools.partial(steps.throw, error)
-        self._try_steps(connection, call, steps, advance)
-
-    def _try_steps(
-        self, connection: Connection, call: Call, steps: RequestSteps, advance: Callable[[], Callable[[], Any] | None]
-    ) -> None:
         try:
-            self._take_steps(connection, call, steps, advance)
+            self._take_steps(connection, call, steps, computed)
         except Exception as error:  # noqa: BLE001 - see `_fail`
             self._fail_waiting(connection, call, error)
 
@@ -426,7 +420,7 @@ def _user_of(connection: Connection, request: Request) -> User:
     return user or NOBODY
 
 
-def _outcome(compute: Callable[[], Any]) -> Computed:
+def _computed(compute: Callable[[], Any]) -> Computed:
     try:
         return compute(), None
     except Exception as error:  # noqa: BLE001 - it is raised where the request is answered

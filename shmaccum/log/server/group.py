@@ -294,17 +294,13 @@ class Group:
         member_id = self.new_member_id(request.instance_id or request.client_id)
         if request.instance_id is not None and request.instance_id in self._static:
             self._take_over(token, self._static[request.instance_id], member_id, request, now_ms)
-        elif self._is_full:
+        elif len(self.members) + len(self._promised) >= self.limits.member_count_max:
             self._answer_join(token, JoinAnswer(BrokerError.GROUP_MAX_SIZE_REACHED, ""))
         elif request.instance_id is None and request.is_member_id_required:
             self._promised[member_id] = now_ms + request.session_timeout_ms
             self._answer_join(token, JoinAnswer(BrokerError.MEMBER_ID_REQUIRED, member_id))
         else:
             self._add(token, member_id, request, now_ms)
-
-    @property
-    def _is_full(self) -> bool:
-        return len(self.members) + len(self._promised) >= self.limits.member_count_max
 
     def _join_with_promised_id(self, token: Hashable, request: Join, now_ms: float) -> None:
         if request.instance_id is not None and request.instance_id in self._static:

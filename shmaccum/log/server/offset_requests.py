@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import CorruptLogError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.groups.offsets_file import Committed
-from shmaccum.log.server.call import Call, Values
+from shmaccum.log.server.call import Call, Values, partition_errors
 from shmaccum.log.server.consumer_group import ConsumerGroup
 from shmaccum.log.server.coordinator import Coordinator
 from shmaccum.log.server.steps import Stepwise
@@ -54,7 +54,7 @@ class OffsetRequests:
                     errors.update(dict.fromkeys(offsets, BrokerError.KAFKA_STORAGE_ERROR))
             self._groups.release_unused(loaded)
         told = {} if group_error is not BrokerError.NONE else errors
-        return {"topics": [_committed(topic, told, group_error) for topic in message.topics]}
+        return {"topics": [partition_errors(topic, told, group_error) for topic in message.topics]}
 
     def fetch(self, call: Call) -> Stepwise[Values]:
         """OffsetFetch: of one group, or from version 8 on of several."""
@@ -101,7 +101,11 @@ class OffsetRequests:
             offsets = {} if file is None else file.offsets
         except (CorruptLogError, OSError):
             return BrokerError.COORDINATOR_NOT_AVAILABLE, []
-        asked = sorted(offsets) if topics is None else _asked_places(topics)
+        asked = (
+            sorted(offsets)
+            if topics is None
+            else [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
+        )
         told: dict[str, list[Values]] = {}
         for place in asked:
             is_unstable = is_stable and file is not None and file.is_pending(place)
@@ -123,29 +127,10 @@ class OffsetRequests:
         error = BrokerError.GROUP_SUBSCRIBED_TO_TOPIC if loaded.group.members else BrokerError.NONE
         if error is BrokerError.NONE:
             loaded.file.forget(places)
-        return {"error_code": BrokerError.NONE, "topics": [_each_partition(topic, error) for topic in message.topics]}
-
-
-def _committed(topic: Any, errors: Mapping[TopicPartition, BrokerError], group_error: BrokerError) -> Values:
-    return {
-        "name": topic.name,
-        "partitions": [
-            {
-                "partition_index": one.partition_index,
-                "error_code": errors.get(TopicPartition(topic.name, one.partition_index), group_error),
-            }
-            for one in topic.partitions
-        ],
-    }
-
-
-def _each_partition(topic: Any, error: BrokerError) -> Values:
-    partitions = [{"partition_index": one.partition_index, "error_code": error} for one in topic.partitions]
-    return {"name": topic.name, "partitions": partitions}
-
-
-def _asked_places(topics: Iterable[Any]) -> Iterator[TopicPartition]:
-    return (TopicPartition(topic.name, partition) for topic in topics for partition in topic.partition_indexes)
+        return {
+            "error_code": BrokerError.NONE,
+            "topics": [partition_errors(topic, {}, error) for topic in message.topics],
+        }
 
 
 def _told_offset(place: TopicPartition, offsets: Mapping[TopicPartition, Committed], *, is_unstable: bool) -> Values:

@@ -111,22 +111,14 @@ class ProduceHandler:
         return [] if call.message.acks == 0 else {"responses": responses}
 
     def _produced(self, one: Prepared, call: Call) -> Values:
-        answer: Values = {
-            "index": one.data.index,
-            "error_code": BrokerError.NONE,
-            "base_offset": -1,
-            "log_append_time_ms": OWN_TIME,
-            "log_start_offset": -1,
-            "record_errors": [],
-            "error_message": None,
-        }
         found = self._append(one, call)
         if isinstance(found, Refusal):
-            return {**answer, "error_code": int(found.error_code), "error_message": found.message or None}
+            return _refused_partition(one.data.index, int(found.error_code), found.message or None)
         assert one.topic is not None
         offset, time_ms = found
         start = self._directory.partition(one.topic, one.data.index).log_start_offset
-        return {**answer, "base_offset": offset, "log_append_time_ms": time_ms, "log_start_offset": start}
+        appended = {"base_offset": offset, "log_append_time_ms": time_ms, "log_start_offset": start}
+        return {**_refused_partition(one.data.index, BrokerError.NONE, None), **appended}
 
     def _place_problem(self, topic: str | None, data: Any, call: Call) -> Refusal | None:
         """The reason why a partition takes nothing of a request; None: it takes what is right."""
@@ -212,3 +204,21 @@ def _judged_in_thread(prepared: list[Prepared], budget: Budget) -> list[Prepared
         logger.exception("a Produce request could not be judged")
         refusal = Refusal(BrokerError.UNKNOWN_SERVER_ERROR, f"the batches could not be judged: {error}")
     return [one if isinstance(one.batches, Refusal) else one._replace(batches=refusal) for one in prepared]
+
+
+def refused_topic(topic: Any, error: BrokerError, sentence: str | None = None) -> Values:
+    """A topic of the response to a Produce that takes nothing of it."""
+    partitions = [_refused_partition(one.index, error, sentence) for one in topic.partition_data]
+    return {"name": topic.name, "topic_id": topic.topic_id, "partition_responses": partitions}
+
+
+def _refused_partition(index: int, error: int, sentence: str | None) -> Values:
+    return {
+        "index": index,
+        "error_code": error,
+        "base_offset": -1,
+        "log_append_time_ms": OWN_TIME,
+        "log_start_offset": -1,
+        "record_errors": [],
+        "error_message": sentence,
+    }

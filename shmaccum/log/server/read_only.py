@@ -3,41 +3,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server.call import Call, Response, Values
-from shmaccum.log.server.topic_requests import topics_to_delete
-from shmaccum.log.server.topics import NO_TOPIC_ID
+from shmaccum.log.server.produce import refused_topic
+from shmaccum.log.server.topic_requests import CREATED_NOT, topics_to_delete
 
 READ_ONLY = "this log is served to be read: start shmaccum serve with --writable where no sender writes it"
 
 
 def produce(call: Call) -> Response:
     """Produce."""
-
-    def refused(data: Any) -> Values:
-        return {
-            "index": data.index,
-            "error_code": BrokerError.TOPIC_AUTHORIZATION_FAILED,
-            "base_offset": -1,
-            "log_append_time_ms": -1,
-            "log_start_offset": -1,
-            "record_errors": [],
-            "error_message": READ_ONLY,
-        }
-
     if call.message.acks == 0:
         return []
-    responses = [
-        {
-            "name": topic.name,
-            "topic_id": topic.topic_id,
-            "partition_responses": [refused(one) for one in topic.partition_data],
-        }
-        for topic in call.message.topic_data
-    ]
-    return {"responses": responses}
+    error = BrokerError.TOPIC_AUTHORIZATION_FAILED
+    return {"responses": [refused_topic(topic, error, READ_ONLY) for topic in call.message.topic_data]}
 
 
 def init_producer_id(_call: Call) -> Values:
@@ -51,8 +30,7 @@ def _refusal(name: str | None) -> Values:
 
 def create_topics(call: Call) -> Values:
     """CreateTopics."""
-    more = {"topic_id": NO_TOPIC_ID, "num_partitions": -1, "replication_factor": -1, "configs": []}
-    return {"topics": [{**_refusal(topic.name), **more} for topic in call.message.topics]}
+    return {"topics": [{**CREATED_NOT, **_refusal(topic.name)} for topic in call.message.topics]}
 
 
 def delete_topics(call: Call) -> Values:

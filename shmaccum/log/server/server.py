@@ -43,7 +43,7 @@ from shmaccum.log.server.cluster import Cluster
 from shmaccum.log.server.connection import Connection, FrameLimits
 from shmaccum.log.server.consumer_group import ConsumerLimits
 from shmaccum.log.server.coordinator import Coordinator
-from shmaccum.log.server.dispatch import SLICE_S, STALLED_S, Dispatcher
+from shmaccum.log.server.dispatch import SLICE_S, Dispatcher
 from shmaccum.log.server.fetch import FetchHandler
 from shmaccum.log.server.fetch_frames import receive_ready
 from shmaccum.log.server.group import GroupLimits
@@ -197,9 +197,11 @@ class LogServer(ClosedOnExit):
         self._acceptor = Acceptor(
             self._listener, self._selector, self._dispatcher, self._limits, self.options, self._tls, self._users
         )
-        self._selector.register(self._bell, selectors.EVENT_READ, self._answer_bell)
+        self._selector.register(self._bell, selectors.EVENT_READ, lambda: self._bell.recv(64))
         if self._polls.descriptor >= 0:
-            self._selector.register(self._polls.descriptor, selectors.EVENT_READ, self._wake_grown)
+            self._selector.register(
+                self._polls.descriptor, selectors.EVENT_READ, lambda: self._fetches.wake(self._polls.grown())
+            )
 
     # --- the loop
 
@@ -258,8 +260,8 @@ class LogServer(ClosedOnExit):
     def _due_s(self) -> float:
         """When `_do_due` has something to do. Work that comes to be due in a round is done in the next one."""
         groups_s = self._coordinator.deadline_ms / 1000
-        due_s = min(self._polls.deadline_s, groups_s, self._logins.deadline_s, self._maintain_at_s)
-        return min(due_s, clock.monotonic() + STALLED_S / 4) if self._dispatcher.has_starved else due_s
+        requests_s = min(self._polls.deadline_s, self._logins.deadline_s, self._dispatcher.deadline_s)
+        return min(requests_s, groups_s, self._maintain_at_s)
 
     def _do_due(self) -> None:
         """Does what is to be done at its time."""
@@ -267,9 +269,6 @@ class LogServer(ClosedOnExit):
         self._logins.tick()
         self._coordinator.tick()
         self._maintain()
-
-    def _wake_grown(self) -> None:
-        self._fetches.wake(self._polls.grown())
 
     def stop(self) -> None:
         """Ends `run`; from any thread, and from a signal handler."""
@@ -280,9 +279,6 @@ class LogServer(ClosedOnExit):
         """Wakes the loop; a full pipe wakes it as well."""
         with contextlib.suppress(OSError):
             self._rope.send(b"\0")
-
-    def _answer_bell(self) -> None:
-        self._bell.recv(64)
 
     def _maintain(self) -> None:
         now_s = clock.monotonic()

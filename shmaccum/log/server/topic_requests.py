@@ -32,7 +32,7 @@ TOO_MANY: Final = (
     BrokerError.POLICY_VIOLATION,
     f"a request creates {REQUEST_PARTITION_COUNT_MAX} partitions at most: send several requests",
 )
-_CREATED_NOT: Final[Values] = {"topic_id": NO_TOPIC_ID, "num_partitions": -1, "replication_factor": -1, "configs": []}
+CREATED_NOT: Final[Values] = {"topic_id": NO_TOPIC_ID, "num_partitions": -1, "replication_factor": -1, "configs": []}
 
 
 @final
@@ -71,7 +71,7 @@ class TopicRequests:
         for topic in topics:
             created.append((yield from self._created(topic, is_trial=is_trial, has_room=has_room)))
             yield None
-        return {"topics": [*created, *({**_CREATED_NOT, "name": name, **TWICE} for name in again)]}
+        return {"topics": [*created, *({**CREATED_NOT, "name": name, **TWICE} for name in again)]}
 
     def _created(self, topic: Any, *, is_trial: bool, has_room: bool) -> Stepwise[Values]:
         error, sentence = self._creation_problem(topic)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable
 from typing import final
 
 from shmaccum.common.format.topic_partition import TopicPartition
@@ -112,12 +111,9 @@ class LogTopics:
         if isinstance(topic, str):
             return topic
         if topic not in self._names:
-            self._learn_ids(self.names())
+            for each in self.names():
+                self.topic_id(each)
         return self._names.get(topic)
-
-    def _learn_ids(self, topics: Iterable[str]) -> None:
-        for topic in topics:
-            self.topic_id(topic)
 
     def head(self, topic: TopicKey, partition: int) -> LogHead | None:
         """One partition; None when there is none.

@@ -31,7 +31,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, final
 
 from shmaccum.common.format.topic_partition import TopicPartition
@@ -40,10 +40,9 @@ from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.log_batch import LogBatch
 from shmaccum.log.files.producer_state import ProducerState, Refusal
-from shmaccum.log.server.call import Call, Values
+from shmaccum.log.server.call import Call, Values, partition_errors
 from shmaccum.log.server.coordinator import Coordinator
 from shmaccum.log.server.steps import Steps, Stepwise, answer_each, take_all
-from shmaccum.log.server.transaction_values import added_values, committed_values, described_transaction
 from shmaccum.log.server.transactional_id import (
     NO_PRODUCER_ID,
     PREPARED,
@@ -193,7 +192,7 @@ class TransactionCoordinator:
         for topic in topics:
             for number in topic.partitions:
                 place = TopicPartition(topic.name, number)
-                if self._has(place):
+                if 0 <= number < self._directory.partition_count(topic.name):
                     places.add(place)
                 else:
                     errors[place] = BrokerError.UNKNOWN_TOPIC_OR_PARTITION
@@ -204,9 +203,6 @@ class TransactionCoordinator:
             producer_id = message.v3_and_below_producer_id
             rest = _attempt(call, lambda: self._extend(self._of(name, producer_id, epoch), places=places))
         return {"results_by_topic_v3_and_below": [added_values(topic, errors, rest) for topic in topics]}
-
-    def _has(self, place: TopicPartition) -> bool:
-        return 0 <= place.partition < self._directory.partition_count(place.topic)
 
     def _extend(self, state: TransactionalId, **more: Iterable[Any]) -> None:
         grown = extended(state, self._now_ms(), **more)
@@ -242,7 +238,7 @@ class TransactionCoordinator:
             errors.update(found)
 
         rest = _attempt(call, commit)
-        return {"topics": [committed_values(topic, errors, rest) for topic in message.topics]}
+        return {"topics": [partition_errors(topic, errors, rest) for topic in message.topics]}
 
     def problem_of(self, name: str | None, batch: LogBatch, place: TopicPartition, version: int) -> Refusal | None:
         """The reason why a batch of a transaction may not be appended (KIP-890); None: it may.
@@ -454,3 +450,29 @@ def _told(error: BrokerError, *, is_fence_known: bool) -> BrokerError:
     """The error as the version of the request has it (KIP-588)."""
     is_replaced = error is BrokerError.PRODUCER_FENCED and not is_fence_known
     return BrokerError.INVALID_PRODUCER_EPOCH if is_replaced else error
+
+
+def described_transaction(name: str, error: BrokerError) -> Values:
+    """An element of DescribeTransactions that tells nothing but an error."""
+    return {
+        "error_code": error,
+        "transactional_id": name,
+        "transaction_state": "",
+        "transaction_timeout_ms": 0,
+        "transaction_start_time_ms": -1,
+        "producer_id": NO_PRODUCER_ID,
+        "producer_epoch": -1,
+        "topics": [],
+    }
+
+
+def added_values(topic: Any, errors: Mapping[TopicPartition, BrokerError], rest: BrokerError) -> Values:
+    """A topic of AddPartitionsToTxn: the errors of single partitions, and that of all others."""
+    results = [
+        {
+            "partition_index": number,
+            "partition_error_code": errors.get(TopicPartition(topic.name, number), rest),
+        }
+        for number in topic.partitions
+    ]
+    return {"name": topic.name, "results_by_partition": results}

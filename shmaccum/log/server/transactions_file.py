@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, final
 
 from shmaccum.common.durability import sync_folder
@@ -166,14 +166,11 @@ class TransactionsFile:
         Raises:
             OSError: the old one is still in use.
         """
-        content = b"".join(pack_frame(body) for body in self._bodies())
+        content = b"".join(pack_frame(_body(one)) for one in self._ids.values())
         replace_file_synced(self._path, content)
         former, self._size = self._descriptor, len(content)
         self._descriptor = self._opened()
         os.close(former)
-
-    def _bodies(self) -> Iterator[Body]:
-        return map(_body, self._ids.values())
 
     def close(self) -> None:
         """Lets go of the file. Doing it twice does nothing."""
