@@ -109,11 +109,6 @@ def decode_columns(
             [batch.decodable() for batch in readable], first_offset, end_offset, has_headers
         )
     except CorruptArenaError as error:
-        raise _corrupt(readable, str(error)) from None
+        first, last = readable[0], readable[-1]  # the error names one of these batches
+        raise CorruptLogError(first.segment, first.position, last.position + last.size, str(error)) from None
     return RecordColumns.of(decoded)
-
-
-def _corrupt(batches: Sequence[Decoded], problem: str) -> CorruptLogError:
-    """Damage somewhere in these batches, of which the problem names one."""
-    first, last = batches[0], batches[-1]
-    return CorruptLogError(first.segment, first.position, last.position + last.size, problem)

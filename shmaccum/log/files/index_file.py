@@ -93,12 +93,10 @@ class Entries:
     def column(self, name: str) -> Sequence[int]:
         """One number of each entry."""
         if name not in self._columns:
-            self._columns[name] = self._array(name) if self._count >= LARGE_COUNT else self._list(name)
+            place = list(self._entry.columns).index(name)
+            is_large = self._count >= LARGE_COUNT
+            self._columns[name] = self._array(name) if is_large else [row[place] for row in self.rows()]
         return self._columns[name]
-
-    def _list(self, name: str) -> list[int]:
-        place = list(self._entry.columns).index(name)
-        return [row[place] for row in self.rows()]
 
     def _array(self, name: str) -> Sequence[int]:
         import numpy as np  # slow to import: see the head of this file

@@ -255,17 +255,15 @@ def _seen_group(user: User, name: str, group: Values, asked: Sequence[Any] | Non
     """The offsets of one group. Topics that nobody named are left out, the others are refused."""
     if not user.sees("group", name):
         return {**group, "topics": [], "error_code": GROUP_REFUSED}
+    nothing = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": TOPIC_REFUSED}
     topics = [
-        topic if user.sees("topic", topic["name"]) else _without_offsets(topic)
+        topic
+        if user.sees("topic", topic["name"])
+        else {**topic, "partitions": [{**each, **nothing} for each in topic["partitions"]]}
         for topic in group["topics"]
         if asked is not None or user.sees("topic", topic["name"])
     ]
     return {**group, "topics": topics}
-
-
-def _without_offsets(topic: Values) -> Values:
-    nothing = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": TOPIC_REFUSED}
-    return {**topic, "partitions": [{**each, **nothing} for each in topic["partitions"]]}
 
 
 def find_coordinator(call: Call, handler: Handler, _topics: LogTopics) -> Result:

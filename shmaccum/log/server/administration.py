@@ -93,16 +93,13 @@ def facts_of(reader: LogReader, group_id: str, settings: ClientSettings = PLAIN_
     """State, members, offsets and lag of a group; without offsets where there is no such group."""
     offsets = OffsetsFile(reader.path, group_id, is_writer=False).offsets
     address = coordinator_address(reader.path, group_id)
-    state, members = (
-        _state_without_server(reader.path, group_id) if address is None else _asked_facts(address, group_id, settings)
-    )
+    state: str = EMPTY
+    members: list[MemberDescription] = []
+    if address is not None:
+        state, members = _asked_facts(address, group_id, settings)
+    elif is_in_use(reader.path, group_id):
+        state, members = LOCAL, [_local_member(member) for member in local_members(reader.path, group_id)]
     return GroupFacts(group_id, state, members, [_position(reader, *each) for each in sorted(offsets.items())])
-
-
-def _state_without_server(directory: str, group_id: str) -> tuple[str, list[MemberDescription]]:
-    if not is_in_use(directory, group_id):
-        return EMPTY, []
-    return LOCAL, [_local_member(member) for member in local_members(directory, group_id)]
 
 
 def _local_member(member: LocalMember) -> MemberDescription:

@@ -459,9 +459,10 @@ class ConsumerGroup:
         return {name: topics[name] for name in names if name in topics}
 
     def _assign(self, topics: Mapping[str, TopicShape]) -> None:
-        """Makes the target of each member, and the group epoch its epoch."""
+        """Makes the target of each member, by the assignor that most ask for, and the group epoch its epoch."""
         self._shapes = self._subscribed(topics)
-        self.assignor = self._preferred_assignor()
+        asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        self.assignor = asked.most_common(1)[0][0] if asked else DEFAULT_ASSIGNOR
         ordered = sorted(self.members.values(), key=lambda member: (member.instance_id or "", member.member_id))
         subscriptions = {member.member_id: self._topic_ids(member) for member in ordered}
         counts = {shape.topic_id: shape.partition_count for shape in self._shapes.values()}
@@ -470,11 +471,6 @@ class ConsumerGroup:
 
     def _topic_ids(self, member: ConsumerMember) -> frozenset[uuid.UUID]:
         return frozenset(self._shapes[name].topic_id for name in member.subscribed_names if name in self._shapes)
-
-    def _preferred_assignor(self) -> str:
-        """The one that most members ask for."""
-        asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
-        return asked.most_common(1)[0][0] if asked else DEFAULT_ASSIGNOR
 
     # --- reconciliation
 

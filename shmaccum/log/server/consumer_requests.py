@@ -78,13 +78,15 @@ class ConsumerRequests:
         matching = functools.partial(self._matching, user)
         answer = group.heartbeat(request, self._topic_shapes(), self._groups.now_ms(), matching)
         self._groups.settle(loaded)
+        places = {} if answer.assignment is None else _by_topic(answer.assignment)
+        partitions = [{"topic_id": topic_id, "partitions": numbers} for topic_id, numbers in places.items()]
         return {
             "error_code": BrokerError.NONE,
             "error_message": None,
             "member_id": answer.member_id,
             "member_epoch": answer.member_epoch,
             "heartbeat_interval_ms": self._groups.consumer_limits.heartbeat_interval_ms,
-            "assignment": _assignment_values(answer.assignment),
+            "assignment": None if answer.assignment is None else {"topic_partitions": partitions},
         }
 
     def _matching(self, user: User, pattern: str) -> frozenset[str]:
@@ -148,13 +150,6 @@ def _by_topic(places: Places) -> dict[uuid.UUID, list[int]]:
     for topic_id, partition in sorted(places):
         topics.setdefault(topic_id, []).append(partition)
     return topics
-
-
-def _assignment_values(places: Places | None) -> Values | None:
-    """An assignment as the answer to a heartbeat has it."""
-    if places is None:
-        return None
-    return {"topic_partitions": [{"topic_id": one, "partitions": found} for one, found in _by_topic(places).items()]}
 
 
 def refusal_values(error: BrokerError, sentence: str | None) -> Values:

@@ -166,7 +166,10 @@ class Dispatcher:
         """Closes the clients that keep memory for requests that do not arrive, while others wait for it."""
         before_s = clock.monotonic() - STALLED_S
         slow = [each for each in self._limits.holders if each.progress_s < before_s and not each.has_frame]
-        for connection in _silent(slow) if self._starved else []:
+        speaking = wait_readable([each.descriptor for each in slow], 0) if slow and self._starved else []
+        for connection in slow if self._starved else []:
+            if connection.descriptor in speaking:  # bytes of it were not read
+                continue
             logger.warning("the connection from %s is closed: others wait for the memory it has", connection.host)
             self.close(connection)
         self._feed_starved()
@@ -425,9 +428,3 @@ def _computed(compute: Callable[[], Any]) -> Computed:
         return compute(), None
     except Exception as error:  # noqa: BLE001 - it is raised where the request is answered
         return None, error
-
-
-def _silent(connections: Sequence[Connection]) -> list[Connection]:
-    """The connections whose clients have sent nothing that was not read."""
-    speaking = set(wait_readable([each.descriptor for each in connections], 0)) if connections else set()
-    return [each for each in connections if each.descriptor not in speaking]

@@ -212,6 +212,8 @@ class TlsFiles:
     def _read(self) -> ssl.SSLContext:
         options = self._options
         assert options.ssl_certfile is not None
+        # Without a password OpenSSL would ask at the terminal.
+        password = "" if options.ssl_password is None else options.ssl_password.reveal()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
@@ -219,7 +221,7 @@ class TlsFiles:
             with opened_secret(options.ssl_keyfile or options.ssl_certfile, "private key") as descriptor:
                 key = f"/proc/self/fd/{descriptor}"
                 certificate = key if options.ssl_keyfile is None else options.ssl_certfile
-                context.load_cert_chain(certificate, key, self._password)
+                context.load_cert_chain(certificate, key, password)
         except OSError as error:
             raise InvalidArgumentError(
                 f"the certificate {options.ssl_certfile} and the key {options.ssl_keyfile or 'in it'} cannot be used: "
@@ -229,11 +231,6 @@ class TlsFiles:
         if options.ssl_cafile is not None:
             self._demand_certificates(context, options.ssl_cafile)
         return context
-
-    def _password(self) -> str:
-        """The key's password; without one OpenSSL would ask at the terminal."""
-        secret = self._options.ssl_password
-        return "" if secret is None else secret.reveal()
 
     @staticmethod
     def _demand_certificates(context: ssl.SSLContext, authority: str) -> None:
