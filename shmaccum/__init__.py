@@ -8,266 +8,62 @@ only produces never loads the sender.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from shmaccum import exceptions
 from shmaccum.common import former_names
-from shmaccum.exceptions import (
-    ArenaBusyError,
-    ArenaClosedError,
-    ArenaError,
-    ArenaExistsError,
-    ArenaForbiddenError,
-    ArenaInUseError,
-    ArenaNotFoundError,
-    ArenaPoisonedError,
-    ArenaReadOnlyError,
-    ArenaRemovedError,
-    BatchCompletedError,
-    BatchInUseError,
-    BufferExhaustedError,
-    CodecMissingError,
-    CommitFailedError,
-    ConsumerClosedError,
-    ConsumerError,
-    ConsumerStateError,
-    CorruptArenaError,
-    CorruptLogError,
-    DeliveryAbortedError,
-    DeliveryError,
-    DeliveryFailedError,
-    DeliveryTimeoutError,
-    FlushTimeoutError,
-    GroupBusyError,
-    GroupInUseError,
-    GroupModeError,
-    InvalidArgumentError,
-    LayoutMismatchError,
-    LogBusyError,
-    LogError,
-    LogForbiddenError,
-    LogLostError,
-    LogPartitionNotFoundError,
-    NoOffsetForPartitionError,
-    NoPartitionEntryError,
-    NoProcessEntryError,
-    NotALogError,
-    NotAnArenaError,
-    NotARegularFileError,
-    NoTransactionError,
-    NotSenderError,
-    NoWaiterEntryError,
-    OffsetOutOfRangeError,
-    OtherSinkError,
-    PackageMissingError,
-    PartitionCountUnknownError,
-    ProcessShareUsedError,
-    ProducerClosedError,
-    ProducerFencedError,
-    RecordCorruptError,
-    RecordDeserializationError,
-    RecordTooLargeError,
-    ResultExpiredError,
-    ResultPendingError,
-    SenderBusyError,
-    SenderNotStartedError,
-    ServerUnreachableError,
-    ShmaccumError,
-    StagingLostError,
-    SyncTimeoutError,
-    TableFullError,
-    TransactionEndedError,
-    TransactionNotAppliedError,
-    TransactionOutcomeUnknownError,
-    TransactionOverError,
-    TruncatedArenaError,
-    UnfinishedArenaError,
-    UnknownPartitionError,
-    UnknownTopicError,
-)
+from shmaccum.common.homes import HOMES
+from shmaccum.exceptions import *  # noqa: F403 - every exception is a public name
 
 if TYPE_CHECKING:
-    from shmaccum._native import DeliveryFuture
-    from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
-    from shmaccum.arena.results import BatchResult
-    from shmaccum.common.format.topic_partition import TopicPartition
-    from shmaccum.config import (
-        ArenaOptions,
-        ConsumerOptions,
-        KafkaSinkOptions,
-        LogSinkOptions,
-        PlacelessSinkOptions,
-        ProducerOptions,
-        SenderOptions,
-        ServerOptions,
-        ShipperOptions,
-        SparkSinkOptions,
-        SparkSourceOptions,
-    )
-    from shmaccum.log.consumer import Consumer, ConsumerRecord, OffsetAndMetadata
-    from shmaccum.producer.deliveries import Deliveries, DeliveryCounts, OffsetRange
-    from shmaccum.producer.delivery import RecordMetadata
-    from shmaccum.producer.transaction import Transaction
-    from shmaccum.relay import Relay
-    from shmaccum.sender import Sender
-    from shmaccum.sender.shipping import Shipper, ShippingProgress
-    from shmaccum.sender.sinks import open_sink
-    from shmaccum.supervisor import ensure_sender
-    from shmaccum.supervisor.kept_producer import Producer
+    from shmaccum._native import DeliveryFuture as DeliveryFuture
+    from shmaccum.arena import Arena as Arena
+    from shmaccum.arena import ArenaStatistics as ArenaStatistics
+    from shmaccum.arena import VerifyDepth as VerifyDepth
+    from shmaccum.arena.results import BatchResult as BatchResult
+    from shmaccum.common.format.topic_partition import TopicPartition as TopicPartition
+    from shmaccum.config import ArenaOptions as ArenaOptions
+    from shmaccum.config import ConsumerOptions as ConsumerOptions
+    from shmaccum.config import KafkaSinkOptions as KafkaSinkOptions
+    from shmaccum.config import LogSinkOptions as LogSinkOptions
+    from shmaccum.config import PlacelessSinkOptions as PlacelessSinkOptions
+    from shmaccum.config import ProducerOptions as ProducerOptions
+    from shmaccum.config import SenderOptions as SenderOptions
+    from shmaccum.config import ServerOptions as ServerOptions
+    from shmaccum.config import ShipperOptions as ShipperOptions
+    from shmaccum.config import SparkSinkOptions as SparkSinkOptions
+    from shmaccum.config import SparkSourceOptions as SparkSourceOptions
+    from shmaccum.log.consumer import Consumer as Consumer
+    from shmaccum.log.consumer import ConsumerRecord as ConsumerRecord
+    from shmaccum.log.consumer import OffsetAndMetadata as OffsetAndMetadata
+    from shmaccum.producer.deliveries import Deliveries as Deliveries
+    from shmaccum.producer.deliveries import DeliveryCounts as DeliveryCounts
+    from shmaccum.producer.deliveries import OffsetRange as OffsetRange
+    from shmaccum.producer.delivery import RecordMetadata as RecordMetadata
+    from shmaccum.producer.transaction import Transaction as Transaction
+    from shmaccum.relay import Relay as Relay
+    from shmaccum.sender import Sender as Sender
+    from shmaccum.sender.shipping import Shipper as Shipper
+    from shmaccum.sender.shipping import ShippingProgress as ShippingProgress
+    from shmaccum.sender.sinks import open_sink as open_sink
+    from shmaccum.supervisor import ensure_sender as ensure_sender
+    from shmaccum.supervisor.kept_producer import Producer as Producer
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Arena",
-    "ArenaBusyError",
-    "ArenaClosedError",
-    "ArenaError",
-    "ArenaExistsError",
-    "ArenaForbiddenError",
-    "ArenaInUseError",
-    "ArenaNotFoundError",
-    "ArenaOptions",
-    "ArenaPoisonedError",
-    "ArenaReadOnlyError",
-    "ArenaRemovedError",
-    "ArenaStatistics",
-    "BatchCompletedError",
-    "BatchInUseError",
-    "BatchResult",
-    "BufferExhaustedError",
-    "CodecMissingError",
-    "CommitFailedError",
-    "Consumer",
-    "ConsumerClosedError",
-    "ConsumerError",
-    "ConsumerOptions",
-    "ConsumerRecord",
-    "ConsumerStateError",
-    "CorruptArenaError",
-    "CorruptLogError",
-    "Deliveries",
-    "DeliveryAbortedError",
-    "DeliveryCounts",
-    "DeliveryError",
-    "DeliveryFailedError",
-    "DeliveryFuture",
-    "DeliveryTimeoutError",
-    "FlushTimeoutError",
-    "GroupBusyError",
-    "GroupInUseError",
-    "GroupModeError",
-    "InvalidArgumentError",
-    "KafkaSinkOptions",
-    "LayoutMismatchError",
-    "LogBusyError",
-    "LogError",
-    "LogForbiddenError",
-    "LogLostError",
-    "LogPartitionNotFoundError",
-    "LogSinkOptions",
-    "NoOffsetForPartitionError",
-    "NoPartitionEntryError",
-    "NoProcessEntryError",
-    "NoTransactionError",
-    "NoWaiterEntryError",
-    "NotALogError",
-    "NotARegularFileError",
-    "NotAnArenaError",
-    "NotSenderError",
-    "OffsetAndMetadata",
-    "OffsetOutOfRangeError",
-    "OffsetRange",
-    "OtherSinkError",
-    "PackageMissingError",
-    "PartitionCountUnknownError",
-    "PlacelessSinkOptions",
-    "ProcessShareUsedError",
-    "Producer",
-    "ProducerClosedError",
-    "ProducerFencedError",
-    "ProducerOptions",
-    "RecordCorruptError",
-    "RecordDeserializationError",
-    "RecordMetadata",
-    "RecordTooLargeError",
-    "Relay",
-    "ResultExpiredError",
-    "ResultPendingError",
-    "Sender",
-    "SenderBusyError",
-    "SenderNotStartedError",
-    "SenderOptions",
-    "ServerOptions",
-    "ServerUnreachableError",
-    "Shipper",
-    "ShipperOptions",
-    "ShippingProgress",
-    "ShmaccumError",
-    "SparkSinkOptions",
-    "SparkSourceOptions",
-    "StagingLostError",
-    "SyncTimeoutError",
-    "TableFullError",
-    "TopicPartition",
-    "Transaction",
-    "TransactionEndedError",
-    "TransactionNotAppliedError",
-    "TransactionOutcomeUnknownError",
-    "TransactionOverError",
-    "TruncatedArenaError",
-    "UnfinishedArenaError",
-    "UnknownPartitionError",
-    "UnknownTopicError",
-    "VerifyDepth",
-    "__version__",
-    "ensure_sender",
-    "open_sink",
-]
-
-_HOMES = {
-    "DeliveryFuture": "shmaccum._native",
-    "BatchResult": "shmaccum.arena.results",
-    "Arena": "shmaccum.arena",
-    "ArenaStatistics": "shmaccum.arena",
-    "VerifyDepth": "shmaccum.arena",
-    "ArenaOptions": "shmaccum.config",
-    "ConsumerOptions": "shmaccum.config",
-    "KafkaSinkOptions": "shmaccum.config",
-    "LogSinkOptions": "shmaccum.config",
-    "PlacelessSinkOptions": "shmaccum.config",
-    "ProducerOptions": "shmaccum.config",
-    "SenderOptions": "shmaccum.config",
-    "ServerOptions": "shmaccum.config",
-    "ShipperOptions": "shmaccum.config",
-    "SparkSinkOptions": "shmaccum.config",
-    "SparkSourceOptions": "shmaccum.config",
-    "Consumer": "shmaccum.log.consumer",
-    "ConsumerRecord": "shmaccum.log.consumer",
-    "OffsetAndMetadata": "shmaccum.log.consumer",
-    "ensure_sender": "shmaccum.supervisor",
-    "Producer": "shmaccum.supervisor.kept_producer",
-    "Deliveries": "shmaccum.producer.deliveries",
-    "DeliveryCounts": "shmaccum.producer.deliveries",
-    "OffsetRange": "shmaccum.producer.deliveries",
-    "RecordMetadata": "shmaccum.producer.delivery",
-    "Transaction": "shmaccum.producer.transaction",
-    "TopicPartition": "shmaccum.common.format.topic_partition",
-    "Relay": "shmaccum.relay",
-    "Sender": "shmaccum.sender",
-    "Shipper": "shmaccum.sender.shipping",
-    "ShippingProgress": "shmaccum.sender.shipping",
-    "open_sink": "shmaccum.sender.sinks",
-}
-"""Where each name is defined that is imported when it is first used."""
+_NAMES = [*HOMES, *(name for name in vars(exceptions) if not name.startswith("_")), "__version__"]
+if not TYPE_CHECKING:  # a type checker takes what is imported above, and cannot read a list that is computed
+    __all__ = list(_NAMES)
 
 former_names.install()
 
 
 def __getattr__(name: str) -> Any:
     """The public name, from the module that defines it."""
-    if name not in _HOMES:
+    if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(HOMES[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
     """Also the names that were not used yet."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_NAMES})

@@ -2,11 +2,15 @@
 """Everything shmaccum raises on purpose.
 
 A failed system call is a plain ``OSError`` with its errno.
+
+A class of its own is an event that callers handle in a way of its own, or that another contract names: a built-in
+exception, or an error of a Kafka client. Any other event shares a class, and the message names it. A name that a class
+had before it was merged into another one stands at the end of this file.
+
+``shmaccum`` exports every name of this module, so a name that is not public begins with an underscore.
 """
 
-from __future__ import annotations
-
-import errno
+from errno import ESTALE as _ESTALE
 
 
 class ShmaccumError(Exception):
@@ -45,10 +49,6 @@ class LayoutMismatchError(ArenaError):
     """The arena has another layout: drain it with the version that made it, or remove it."""
 
 
-class TruncatedArenaError(ArenaError):
-    """The file is shorter than its superblock says."""
-
-
 class ArenaForbiddenError(ArenaError, PermissionError):
     """The arena belongs to another user, or is open to others without being made so on purpose."""
 
@@ -56,8 +56,8 @@ class ArenaForbiddenError(ArenaError, PermissionError):
 class ArenaBusyError(ArenaError):
     """Another process has what this one wanted alone.
 
-    That process creates or recovers the arena and does not finish, so it is probably stopped. Or it has begun a
-    transaction, of which an arena has one at a time.
+    That process is the arena's sender. Or it creates or recovers the arena and does not finish, so it is probably
+    stopped. Or it has begun a transaction, of which an arena has one at a time.
     """
 
 
@@ -66,7 +66,7 @@ class ArenaInUseError(ArenaError, BufferError):
 
 
 class ArenaClosedError(ArenaError):
-    """The arena was closed in this process: attach again."""
+    """This process is not attached: the arena was closed here, or was opened read-only. Attach to it."""
 
 
 class ArenaRemovedError(ArenaError):
@@ -76,16 +76,12 @@ class ArenaRemovedError(ArenaError):
     """
 
 
-class ArenaReadOnlyError(ArenaError):
-    """The arena was opened read-only: attach to it to change anything."""
-
-
 class ArenaPoisonedError(ArenaError):
     """An invariant of the arena broke. It takes no more work; look at it with ``shmaccum inspect``."""
 
 
 class CorruptArenaError(ArenaError):
-    """Bytes in the arena contradict each other."""
+    """Bytes in the arena contradict each other, or its file is shorter than its superblock says."""
 
 
 class OtherSinkError(ArenaError):
@@ -93,27 +89,15 @@ class OtherSinkError(ArenaError):
 
 
 class TableFullError(ArenaError):
-    """A table of the arena is full: create the arena with a larger one."""
+    """A table of the arena is full: create the arena with a larger one.
 
-
-class NoProcessEntryError(TableFullError):
-    """Every process entry is taken (``process_count``)."""
-
-
-class NoWaiterEntryError(TableFullError):
-    """Every waiter entry is taken (``waiter_count``)."""
-
-
-class NoPartitionEntryError(TableFullError):
-    """There is no room for another topic or partition (``topic_count``, ``partition_count``, ``name_heap_size``)."""
+    The message names the table: of processes (``process_count``), of waiters (``waiter_count``), or of topics and
+    partitions (``topic_count``, ``partition_count``, ``name_heap_size``).
+    """
 
 
 class BufferExhaustedError(ShmaccumError, TimeoutError):
     """No buffer became free within ``max_block_ms`` (Kafka: ``BufferExhaustedException``). Nothing was appended."""
-
-
-class SyncTimeoutError(ShmaccumError, TimeoutError):
-    """Records were appended and will be delivered, but it is not known in time that they are on disk."""
 
 
 class ProcessShareUsedError(BufferExhaustedError):
@@ -156,15 +140,11 @@ class PartitionCountUnknownError(ShmaccumError, TimeoutError):
 
 
 class FlushTimeoutError(ShmaccumError, TimeoutError):
-    """Not everything was delivered in time. The other records stay in the arena and will be sent."""
+    """Not everything was delivered, or known to be on disk, in time. The records stay in the arena and will be sent."""
 
 
 class UnknownTopicError(ShmaccumError, LookupError):
     """The sink has no topic of that name and will not make one (Kafka: ``UnknownTopicOrPartitionException``)."""
-
-
-class SenderBusyError(ShmaccumError):
-    """Another living process holds the sender role of this arena."""
 
 
 class SenderNotStartedError(ShmaccumError):
@@ -172,15 +152,14 @@ class SenderNotStartedError(ShmaccumError):
 
 
 class NotSenderError(ShmaccumError):
-    """Only the process with the sender role may do this: call ``become_sender`` first."""
+    """Only the process with the sender role may do this: call ``become_sender`` first.
+
+    A batch that was drained in that role can be used until it is ended.
+    """
 
 
 class BatchInUseError(ShmaccumError, BufferError):
     """Buffers of the batch are still exported: release the memoryviews before the batch is ended."""
-
-
-class BatchCompletedError(ShmaccumError):
-    """The batch was ended already; its bytes belong to somebody else now."""
 
 
 class LogError(ShmaccumError):
@@ -191,19 +170,11 @@ class NotALogError(LogError):
     """The directory holds something else than a segment log of ours: name a new or an empty one."""
 
 
-class GroupInUseError(LogError):
-    """A consumer group has living members, so nobody else changes its offsets: end them, and try again."""
-
-
-class ServerUnreachableError(LogError):
-    """The server that coordinates a group does not answer a command of this host."""
-
-
 class LogBusyError(LogError):
-    """Another living process writes this log directory; there is one writer at a time.
+    """Another living process uses what one process at a time may change: a log directory, or a consumer group.
 
     Attributes:
-        arena_name: of the arena whose sender writes it; empty where the writer is no sender, or did not say.
+        arena_name: of the arena whose sender writes the directory; empty where the writer is no sender, or did not say.
         pid: of the writer, as it said; empty where it did not.
     """
 
@@ -243,10 +214,13 @@ class LogLostError(LogError, OSError):
     """
 
     def __init__(self, sentence: str) -> None:
-        super().__init__(errno.ESTALE, sentence)
+        super().__init__(_ESTALE, sentence)
 
     def __str__(self) -> str:
         return str(self.args[1])
+
+    def __reduce__(self) -> tuple[type["LogLostError"], tuple[str]]:
+        return LogLostError, (str(self),)
 
 
 class LogPartitionNotFoundError(LogError, LookupError):
@@ -297,12 +271,8 @@ class TransactionOverError(LogError):
         self.is_aborted = is_aborted
 
 
-class StagingLostError(LogError):
-    """Records that an attempt staged for a transaction are missing: run the job or batch again."""
-
-
-class TransactionNotAppliedError(ShmaccumError):
-    """A decided transaction was not committed to Kafka; the message says whether the same commit again will do."""
+class TransactionNotAppliedError(LogError):
+    """Staged records of a transaction were not committed; the message says whether the same commit again will do."""
 
 
 class CodecMissingError(LogError):
@@ -313,24 +283,16 @@ class ConsumerError(ShmaccumError):
     """A consumer could not do what it was asked for."""
 
 
-class ConsumerClosedError(ConsumerError):
-    """The consumer was closed, or belongs to the process that forked this one: make a new one here."""
-
-
 class ConsumerStateError(ConsumerError):
-    """The call does not fit the consumer's state: a partition is not assigned, or it has no group."""
+    """The call does not fit the consumer's state.
 
-
-class CommitFailedError(ConsumerError):
-    """Offsets of a partition that is not this consumer's were not committed."""
+    It is closed or belongs to the process that forked this one, it has no group, a partition is not assigned to it, or
+    nothing says where to begin in a partition: seek there, or set ``auto_offset_reset``.
+    """
 
 
 class GroupBusyError(ConsumerError, TimeoutError):
     """Another member of the group has been writing its files for too long; the member is probably stopped."""
-
-
-class NoOffsetForPartitionError(ConsumerError):
-    """Nothing says where to begin in a partition: seek there, or set ``auto_offset_reset``."""
 
 
 class RecordDeserializationError(ConsumerError, ValueError):
@@ -376,7 +338,7 @@ class DeliveryTimeoutError(DeliveryError, TimeoutError):
 
 
 class DeliveryFailedError(DeliveryError):
-    """The sink refused the record, or a user gave it up with the overflow that it lay in.
+    """The sink refused the record, its batch was damaged in memory, or a user gave it up with the overflow it lay in.
 
     Attributes:
         error_code: the sink's own number (Kafka's error code); 0 none.
@@ -391,13 +353,27 @@ class DeliveryAbortedError(DeliveryError):
     """The sender was closed by force before the record was sent."""
 
 
-class RecordCorruptError(DeliveryError):
-    """The record's batch was damaged in memory; it was kept for inspection and not sent."""
-
-
 class ResultExpiredError(DeliveryError):
     """The result was overwritten in the completion ring before it was read: it is not known, and is not guessed."""
 
 
 class ResultPendingError(DeliveryError, TimeoutError):
     """The result is not known yet: the record is in the arena and will be sent."""
+
+
+# Names of classes that were merged. Programs and pickles that have such a name go on to work.
+BatchCompletedError = NotSenderError
+CommitFailedError = ConsumerStateError
+ConsumerClosedError = ConsumerStateError
+GroupInUseError = LogBusyError
+NoOffsetForPartitionError = ConsumerStateError
+NoPartitionEntryError = TableFullError
+NoProcessEntryError = TableFullError
+NoWaiterEntryError = TableFullError
+ArenaReadOnlyError = ArenaClosedError
+RecordCorruptError = DeliveryFailedError
+SenderBusyError = ArenaBusyError
+ServerUnreachableError = LogError
+StagingLostError = TransactionNotAppliedError
+SyncTimeoutError = FlushTimeoutError
+TruncatedArenaError = CorruptArenaError

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directive ``public-names``: the API reference of every public name of shmaccum, of one kind each.
 
-A name that is added to ``shmaccum.__all__`` therefore stands in the reference at the next build.
+A name that the package imports for type checkers, or an exception, therefore stands in the reference at the next build.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import nested_parse_with_titles
 
 import shmaccum
+from shmaccum import exceptions
 
 # A reader of the reference looks for these first.
 FIRST = ("Producer", "DeliveryFuture", "RecordMetadata", "Deliveries", "Arena", "Sender")
@@ -37,8 +38,10 @@ INNER = {
 
 
 def kind_of(name: str) -> str | None:
-    """The kind under which a public name is listed; None for a name that is no class and no function."""
+    """The kind under which a public name is listed; None for a former name, or one that is no class and no function."""
     value = getattr(shmaccum, name)
+    if name in former_names():
+        return None
     if inspect.isclass(value) and issubclass(value, BaseException):
         return "exceptions"
     if inspect.isclass(value):
@@ -62,6 +65,18 @@ def _in_order() -> list[str]:
     return sorted(shmaccum.__all__, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
+def former_names() -> dict[str, str]:
+    """Each public name that an exception had before it was merged into another one -> that one's name."""
+    classes = {name: value for name, value in vars(exceptions).items() if inspect.isclass(value)}
+    return {name: value.__name__ for name, value in classes.items() if value.__name__ != name}
+
+
+def _former_lines() -> list[str]:
+    """A list of the former names, for the reference."""
+    rows = [f"- ``{name}``: :class:`shmaccum.{today}`" for name, today in sorted(former_names().items())]
+    return ["Former names, which stay importable:", "", *rows, ""]
+
+
 def exception_tree(error: type[Exception], indent: str = "") -> list[str]:
     """A nested list: an exception, and below it the public ones that derive from it."""
     derived = [one for one in error.__subclasses__() if getattr(shmaccum, one.__name__, None) is one]
@@ -81,7 +96,7 @@ class PublicNames(SphinxDirective):
             raise self.error(f"public-names takes one of {', '.join(KINDS)}, got {kind!r}")
         lines = [line for name in _in_order() if kind_of(name) == kind for line in _lines(name)]
         if kind == "exceptions":
-            lines = [*exception_tree(shmaccum.ShmaccumError), *lines]
+            lines = [*exception_tree(shmaccum.ShmaccumError), *lines, *_former_lines()]
         container = nodes.container()
         nested_parse_with_titles(self.state, StringList(lines, self.get_source_info()[0]), container)
         return container.children

@@ -390,7 +390,6 @@ static int module_exec(PyObject *module)
     X(batch_in_use)           \
     X(not_sender)             \
     X(producer_closed)        \
-    X(sender_busy)            \
     X(unknown_partition)      \
     X(future_functions)       \
     X(produce_in_python)      \

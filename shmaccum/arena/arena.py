@@ -29,10 +29,10 @@ from shmaccum.exceptions import (
     ArenaExistsError,
     ArenaNotFoundError,
     CorruptArenaError,
+    FlushTimeoutError,
     InvalidArgumentError,
     NotAnArenaError,
     ShmaccumError,
-    SyncTimeoutError,
     UnfinishedArenaError,
 )
 
@@ -313,9 +313,9 @@ class Arena:
             ArenaForbiddenError: of another user, or open to more users than `mode` says, or of a user outside of the
                 groups of this process, who may have taken the name.
             InvalidArgumentError: this host has no such group, or the mode does not let it in.
-            NotAnArenaError, UnfinishedArenaError, LayoutMismatchError, TruncatedArenaError, CorruptArenaError: the file
-                is no arena that this build can use.
-            NoProcessEntryError: `process_count` processes are attached.
+            NotAnArenaError, UnfinishedArenaError, LayoutMismatchError, CorruptArenaError: the file is no arena that
+                this build can use.
+            TableFullError: `process_count` processes are attached.
 
         A living process that recovers the arena is waited for, however long that takes.
         """
@@ -466,8 +466,8 @@ class Arena:
 
         Raises:
             InvalidArgumentError: the name or the number is impossible, or the topic is known with another number.
-            NoPartitionEntryError: the arena has no room for another topic (``topic_count``).
-            ArenaReadOnlyError: the arena was opened read-only.
+            TableFullError: the arena has no room for another topic (``topic_count``).
+            ArenaClosedError: the arena was opened read-only.
         """
         count, room = operator.index(partitions), self.geometry["partition_count"]
         if not 1 <= count <= room:
@@ -519,12 +519,12 @@ class Arena:
             timeout: seconds.
 
         Raises:
-            SyncTimeoutError: not in time; probably the process that was about it is stopped.
+            FlushTimeoutError: not in time; probably the process that was about it is stopped.
             ArenaPoisonedError: the disk failed.
             InvalidArgumentError: the arena has durability=process.
         """
         if not cooperative.call(self.native.sync, int(timeout * 1e9)):
-            raise SyncTimeoutError(
+            raise FlushTimeoutError(
                 f"after {timeout} s it is not known that the appended records are on disk; they will be delivered. "
                 "Look with shmaccum stat whether the process that forces the disk is stopped, or the disk is too slow"
             )

@@ -22,7 +22,7 @@ from shmaccum.cli.group import (
     print_json,
 )
 from shmaccum.common.units import format_count
-from shmaccum.exceptions import SenderBusyError
+from shmaccum.exceptions import ArenaBusyError
 from shmaccum.observe.inspection import export
 from shmaccum.observe.observation import TransactionFacts
 from shmaccum.sender import giving_up
@@ -117,7 +117,7 @@ def _give_up_overflow(arena_name: str, mode: int, *, is_json: bool) -> int:
     with Arena.attach(arena_name, mode=mode) as arena:
         try:
             sentence = giving_up.give_up_overflow(arena)
-        except SenderBusyError:
+        except ArenaBusyError:
             raise Failure(f"a sender of {arena_name} lives and may have the records: stop it first") from None
     if is_json:
         print_json({"given_up": sentence or None})

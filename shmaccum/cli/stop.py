@@ -32,7 +32,7 @@ from shmaccum.cli.group import (
 from shmaccum.common import clock
 from shmaccum.common.units import format_count, format_duration_ns, parse_duration_ns
 from shmaccum.common.victim import NotToBeKilledError, is_stopped
-from shmaccum.exceptions import SenderBusyError
+from shmaccum.exceptions import ArenaBusyError
 from shmaccum.observe.observation import Observation, Observer
 from shmaccum.supervisor.start import elected_at_once
 
@@ -167,7 +167,7 @@ class Stopper:
             try:
                 half.become_sender()
                 half.resign()
-            except SenderBusyError:  # there is one again, which is asked
+            except ArenaBusyError:  # there is one again, which is asked
                 pass
             finally:
                 half.close()

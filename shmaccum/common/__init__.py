@@ -10,6 +10,7 @@
     descriptors     the limit of open files, and descriptors that belong to one object
     durability      the levels at which records outlive a process, the host and a power cut
     former_names    the names that modules had before
+    homes           the module that defines each public name which is imported when it is first used
     kafka_package   the import of kafka-python without its clients
     packages        the error that names a missing package and the command that installs it
     questions       calls from other threads that a loop answers

@@ -88,7 +88,7 @@ class BufferPool:
         Raises:
             BufferExhaustedError: the deadline passed; ProcessShareUsedError: with this process holding its share.
             RecordTooLargeError: that many can never be had.
-            NoWaiterEntryError: too many wait already.
+            TableFullError: too many wait already.
             ProducerClosedError: `refuse` was called.
             ArenaRemovedError: the arena was removed.
 

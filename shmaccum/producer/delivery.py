@@ -54,7 +54,6 @@ from shmaccum.exceptions import (
     DeliveryFailedError,
     DeliveryTimeoutError,
     InvalidArgumentError,
-    RecordCorruptError,
     ResultExpiredError,
 )
 
@@ -423,7 +422,7 @@ class DeliveryTracker:
                 f"the record for {where} is in an arena that was removed, and no sender is left that could deliver it"
             )
         if result == _native.RESULT_CORRUPT:
-            return RecordCorruptError(f"the batch of the record for {where} was damaged in memory and was not sent")
+            return DeliveryFailedError(f"the batch of the record for {where} was damaged in memory and was not sent")
         (given_up,) = self._explain(future, lambda reports: (reason_of_giving_up(reports, where, future.seq),))
         if given_up:
             return DeliveryFailedError(given_up)

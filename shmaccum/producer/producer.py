@@ -232,7 +232,7 @@ class Producer(_native.NativeProducer):
         at the end of the outermost. Leaving by an exception waits, too: records sent before it are acknowledged.
 
         Raises:
-            SyncTimeoutError, ArenaPoisonedError: it was sent, but is not known to be on disk.
+            FlushTimeoutError, ArenaPoisonedError: it was sent, but is not known to be on disk.
         """
         token = _synced_together.set((*_synced_together.get(), self))
         try:
@@ -278,7 +278,7 @@ class Producer(_native.NativeProducer):
                 RecordTooLargeError: the record is larger than the arena takes.
                 InvalidArgumentError, TypeError: the topic's name, the timestamp, the type of key, value or headers.
                 ProducerClosedError: after close.
-                SyncTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but is perhaps not on disk.
+                FlushTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but may not be on disk.
             """
 
     def send_many(

@@ -37,7 +37,6 @@ from shmaccum.common.closing import ClosedOnExit
 from shmaccum.common.durability import LOG_LEVELS
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import (
-    ConsumerClosedError,
     ConsumerStateError,
     InvalidArgumentError,
     ResultExpiredError,
@@ -183,8 +182,8 @@ class Relay(ClosedOnExit):
 
         Raises:
             InvalidArgumentError: the topic is none of the outputs.
-            ConsumerStateError: the record is none of this turn.
-            ConsumerClosedError: the turn belongs to the process that forked this one.
+            ConsumerStateError: the record is none of this turn, or the turn belongs to the process that forked this
+                one.
             Exception: as `Producer.send`.
         """
         if topic not in self._outputs:
@@ -200,9 +199,9 @@ class Relay(ClosedOnExit):
             self._sent.append((future, place, record.offset, number))
         self._counts[origin] = number + 1
 
-    def _out_of_turn(self, record: ConsumerRecord) -> ConsumerStateError | ConsumerClosedError:
+    def _out_of_turn(self, record: ConsumerRecord) -> ConsumerStateError:
         if self._pid != os.getpid():
-            return ConsumerClosedError(
+            return ConsumerStateError(
                 f"this relay belongs to process {self._pid}, which forked this one: make a relay of its own"
             )
         return ConsumerStateError(

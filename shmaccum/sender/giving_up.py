@@ -17,7 +17,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.common import clock
 from shmaccum.common.units import format_count
-from shmaccum.exceptions import SenderBusyError
+from shmaccum.exceptions import ArenaBusyError
 
 ROLE_TIMEOUT_S = 5.0
 """A sender that lives longer than that has not refused the arena."""
@@ -31,7 +31,7 @@ def give_up_overflow(arena: Arena) -> str:
         arena: attached, and without a sender.
 
     Raises:
-        SenderBusyError: a sender lives.
+        ArenaBusyError: a sender lives.
     """
     half = SenderHalf(arena.native)
     try:
@@ -56,7 +56,7 @@ def give_up_overflow(arena: Arena) -> str:
 def _become_sender(half: SenderHalf) -> None:
     deadline_s = clock.monotonic() + ROLE_TIMEOUT_S
     while clock.monotonic() < deadline_s:
-        with contextlib.suppress(SenderBusyError):
+        with contextlib.suppress(ArenaBusyError):
             half.become_sender()
             return
         time.sleep(LOOK_S)

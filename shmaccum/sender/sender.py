@@ -33,11 +33,11 @@ from shmaccum.common.questions import Questions
 from shmaccum.common.units import format_count, format_duration_ns
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.exceptions import (
+    ArenaBusyError,
     InvalidArgumentError,
     LogBusyError,
     LogError,
     NotSenderError,
-    SenderBusyError,
     ShmaccumError,
 )
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
@@ -82,7 +82,7 @@ class Sender:
     Args:
         arena: a name or path to attach to, or an attached Arena that stays open.
         sink: a sink that is not open, or a text as `open_sink` takes it.
-        standby: wait for the role instead of raising SenderBusyError; it is taken as soon as the sender is
+        standby: wait for the role instead of raising ArenaBusyError; it is taken as soon as the sender is
             gone. Only from one with the same sink.
         mode, group: as `Arena.attach` takes them, for an arena that is given by name.
         supervisor: is told when the sender works, and that it lives; None: nobody is.
@@ -146,7 +146,7 @@ class Sender:
         A lone sender that was stopped before opens all the same: it has to deliver what is there before it leaves.
 
         Raises:
-            SenderBusyError: another process is the sender, and this is no standby.
+            ArenaBusyError: another process is the sender, and this is no standby.
             OtherSinkError: this is a standby, and the sender it stands by delivers to another sink.
             ArenaRemovedError: the arena was removed, and nothing is left in it.
             OSError, ShmaccumError: the sink or the dead-letter log cannot be opened; the role is left again.
@@ -264,9 +264,9 @@ class Sender:
         while not (self._is_standby and self._stop_at_ns is not None):
             try:
                 self._half.become_sender()
-            except SenderBusyError:
+            except ArenaBusyError:
                 if not self._is_standby:
-                    raise SenderBusyError(self._busy_sentence()) from None
+                    raise ArenaBusyError(self._busy_sentence()) from None
             else:
                 return True
             self._stand_by()
@@ -328,7 +328,7 @@ class Sender:
         """Takes the role and works until it is stopped, or idle for `idle_exit_ms`; then leaves.
 
         Raises:
-            SenderBusyError, OSError, ShmaccumError: as `open`.
+            ArenaBusyError, OSError, ShmaccumError: as `open`.
             ArenaPoisonedError: the arena takes no more work.
             ArenaRemovedError: the arena lost its name. The sender has delivered or exported what was in it.
         """

@@ -73,7 +73,7 @@ class SenderService:
         """Comes back when it was stopped, or is not needed any more.
 
         Raises:
-            SenderBusyError, OSError, ShmaccumError: as `Sender.run`.
+            ArenaBusyError, OSError, ShmaccumError: as `Sender.run`.
         """
         while True:
             self._sender = self._new_sender()

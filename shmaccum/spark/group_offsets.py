@@ -50,7 +50,7 @@ def commit(reader: LogReader, group_id: str, positions: Positions) -> None:
     """Commits positions for a group. While a stopped process holds the files, a warning is logged instead.
 
     Raises:
-        CommitFailedError: the group has members.
+        ConsumerStateError: the group has members.
         GroupModeError, LogForbiddenError: as `read_committed`.
         OSError: the file cannot be written.
     """

@@ -63,8 +63,8 @@ def conclude(settings: SinkSettings, transaction: TransactionId, winners: Sequen
 
     Raises:
         TransactionOverError: it was aborted.
-        StagingLostError: the staging of a winner is missing.
-        TransactionNotAppliedError: Kafka did not commit it; the message says whether the same again will do.
+        TransactionNotAppliedError: the staging of a winner is missing, or Kafka did not commit it; the message says
+            whether the same again will do.
     """
     files = TransactionFiles(settings.directory)
     transactions.decide(files, transaction, Decision(tuple(winners)))
@@ -116,7 +116,7 @@ class _KafkaCommit:
         """Applies the decision, unless Kafka has it already.
 
         Raises:
-            StagingLostError, TransactionNotAppliedError: see `conclude`.
+            TransactionNotAppliedError: see `conclude`.
         """
         self._session.sink.take_part(self._protocol)
         self._protocol.initialize()
@@ -167,7 +167,7 @@ class _KafkaCommit:
         try:
             batches = {place: self._batches_of(staged, place) for place in places}
             self._session.deliver(batches, lambda: self._protocol.failure, self._timeout_s)
-        except (TransactionNotAppliedError, LogError, OSError) as error:  # a successor deletes the staging
+        except (LogError, OSError) as error:  # a successor deletes the staging
             self._give_up()
             raise TransactionNotAppliedError(
                 f"this commit of transaction {self._transaction} was aborted: {error}"

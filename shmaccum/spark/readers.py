@@ -216,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Tells the group how far the query is, if it has one; the query itself goes on from its checkpoint.
 
         Raises:
-            CommitFailedError: the group has members.
+            ConsumerStateError: the group has members.
             GroupModeError: a server coordinates the group.
         """
         if self._options.group_id is not None:

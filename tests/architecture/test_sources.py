@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from setup import ROOT, native_sources
+from shmaccum import exceptions
 from tests.architecture import rules
 from tests.architecture.rules import C_SUFFIXES, PYTHON_SUFFIXES, Rule
 
@@ -212,3 +213,11 @@ def test_the_extension_exports_its_init_function_alone() -> None:
         ["nm", "-D", "--defined-only", Path(spec.origin)], capture_output=True, text=True, check=True
     ).stdout
     assert rules.exported_symbols(output) == {"PyInit__native"}
+
+
+def test_code_and_pages_name_exceptions_of_today() -> None:
+    classes = {name: value for name, value in vars(exceptions).items() if isinstance(value, type)}
+    former = re.compile("|".join(rf"\b{name}\b" for name, value in classes.items() if value.__name__ != name))
+    known = {"shmaccum/exceptions.py", "tests/unit/test_exceptions.py", "tests/docs/test_site.py", "CHANGELOG.rst"}
+    paths = [path for path in SOURCES + PROSE if str(path) not in known]
+    assert [str(path) for path in paths if former.search((ROOT / path).read_text(encoding="utf-8"))] == []

@@ -21,7 +21,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from shmaccum.exceptions import BatchCompletedError, BatchInUseError
+from shmaccum.exceptions import BatchInUseError, NotSenderError
 from tests.contract.kafka_cases import (
     BATCH_OF_1024,
     FOREVER_NS,
@@ -332,9 +332,9 @@ def test_batch_ends_once(new_case: NewCase) -> None:
     (token,) = case.append()
     (batch,) = case.drain(0)
     case.succeed(batch, base_offset=500)
-    with pytest.raises(BatchCompletedError):
+    with pytest.raises(NotSenderError):
         case.accumulator.complete(batch, BatchResult.FAILED)
-    with pytest.raises(BatchCompletedError):
+    with pytest.raises(NotSenderError):
         batch.tobytes()
     assert case.accumulator.abort(is_in_flight_included=True) == 0
     found = case.accumulator.find(token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -45,8 +46,8 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 
 def test_every_public_name_is_described(described: set[str]) -> None:
-    missing = {f"shmaccum.{name}" for name in shmaccum.__all__ if name != "__version__"} - described
-    assert missing == set()
+    public = set(shmaccum.__all__) - {"__version__"} - reference().former_names().keys()
+    assert {f"shmaccum.{name}" for name in public} - described == set()
 
 
 def test_a_class_shows_the_methods_that_it_inherits(described: set[str]) -> None:
@@ -60,14 +61,24 @@ def test_a_class_hides_the_members_that_other_modules_use(described: set[str]) -
     assert "count" not in members(described, "RecordMetadata")
 
 
-def test_the_tree_has_every_public_exception_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "extensions"))
-    extension = importlib.import_module("public_names")
+def test_the_tree_has_every_public_exception_once() -> None:
     foreign = type("ProducerFencedError", (shmaccum.ProducerFencedError,), {})  # as shmaccum.compat makes them
     assert foreign in shmaccum.ProducerFencedError.__subclasses__()
-    entries = [line.strip() for line in extension.exception_tree(shmaccum.ShmaccumError) if line]
-    public = [name for name in shmaccum.__all__ if extension.kind_of(name) == "exceptions"]
+    entries = [line.strip() for line in reference().exception_tree(shmaccum.ShmaccumError) if line]
+    public = [name for name in shmaccum.__all__ if reference().kind_of(name) == "exceptions"]
     assert sorted(entries) == sorted(f"- :class:`shmaccum.{name}`" for name in public)
+
+
+def test_a_former_name_of_an_exception_is_listed_with_the_name_of_today() -> None:
+    assert reference().former_names()["SenderBusyError"] == "ArenaBusyError"
+    assert "ArenaBusyError" not in reference().former_names()
+
+
+def reference() -> ModuleType:
+    """The extension that writes the API page."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs" / "extensions"))
+        return importlib.import_module("public_names")
 
 
 def members(described: set[str], name: str) -> set[str]:

@@ -20,7 +20,7 @@ import pytest
 
 from shmaccum import Producer
 from shmaccum.arena import Arena
-from shmaccum.exceptions import InvalidArgumentError, SenderBusyError
+from shmaccum.exceptions import ArenaBusyError, InvalidArgumentError
 from shmaccum.log.files.log_watch import LogWatch
 from shmaccum.log.files.reader import LogReader
 from shmaccum.log.server.server import LogServer
@@ -204,7 +204,7 @@ def test_the_command_serves_and_a_second_sender_is_refused(arena: Arena, tmp_pat
             send(producer, b"x")
         with consumer(address) as readers:
             assert next_value(readers) == b"x"
-        with pytest.raises(SenderBusyError), Sender(arena, f"log:{tmp_path / 'log'}") as second:
+        with pytest.raises(ArenaBusyError), Sender(arena, f"log:{tmp_path / 'log'}") as second:
             second.open()
         process.terminate()
         assert process.wait(WATCHDOG_S) == 0

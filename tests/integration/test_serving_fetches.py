@@ -15,7 +15,7 @@ import confluent_kafka
 import pytest
 
 from shmaccum.common.format.batch_header import crc_problem, read_header
-from shmaccum.exceptions import ServerUnreachableError
+from shmaccum.exceptions import LogError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server.asking import ClientConnection
 from shmaccum.log.server.log_heads import LogHead
@@ -146,7 +146,7 @@ def test_a_file_that_is_cut_under_a_fetch_ends_its_connection_alone(
         with served(tmp_path, is_writable=False) as address:
             with monkeypatch.context() as patched, ClientConnection(address) as server:
                 patched.setattr(LogHead, "file_range", cut_behind)
-                with pytest.raises(ServerUnreachableError):
+                with pytest.raises(LogError):
                     fetch(server, 0)
             with ClientConnection(address) as server:
                 assert fetch(server, 7).error_code == BrokerError.OFFSET_OUT_OF_RANGE
@@ -191,7 +191,7 @@ def test_a_fetch_of_a_log_that_cannot_be_read_is_told_in_the_log_of_the_server(
         with ClientConnection(address) as server:
             assert fetch(server, 0).error_code == 0
             monkeypatch.setattr(LogHead, "refresh", cannot_read)
-            with pytest.raises(ServerUnreachableError):
+            with pytest.raises(LogError):
                 fetch(server, 3)
     assert "could not be answered: [Errno 5]" in caplog.text
 

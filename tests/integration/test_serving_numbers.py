@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shmaccum import Producer
 from shmaccum.arena import Arena
-from shmaccum.exceptions import ServerUnreachableError
+from shmaccum.exceptions import LogError
 from shmaccum.log.server import LogServer
 from shmaccum.observe.prometheus import ServerCollector
 from shmaccum.observe.server import MetricsServer
@@ -92,7 +92,7 @@ def test_a_server_that_does_not_run_leaves_its_numbers_out_of_a_scrape(
 ) -> None:
     monkeypatch.setattr("shmaccum.log.server.server.NUMBERS_TIMEOUT_S", 0.01)
     with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True) as server:
-        with pytest.raises(ServerUnreachableError):
+        with pytest.raises(LogError):
             server.families()
         assert list(ServerCollector(server.families).collect()) == []
 

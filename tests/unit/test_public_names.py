@@ -26,9 +26,18 @@ def test_a_public_name_is_what_its_module_defines(name: str) -> None:
         assert getattr(home, name) is value
 
 
-def test_every_exception_is_a_public_name() -> None:
+def test_every_exception_is_a_public_name_and_nothing_else_of_their_module() -> None:
     raised = {name for name, value in vars(exceptions).items() if inspect.isclass(value)}
-    assert raised - set(shmaccum.__all__) == set()
+    assert raised == {name for name in shmaccum.__all__ if name.endswith("Error")}
+    assert raised <= {*vars(shmaccum)}
+    assert not {"_ESTALE", "ESTALE", "errno"} & {*vars(shmaccum)}
+
+
+def test_a_star_import_brings_every_public_name() -> None:
+    found: dict[str, object] = {}
+    exec("from shmaccum import *", found)
+    assert set(shmaccum.__all__) - found.keys() == set()
+    assert len(set(shmaccum.__all__)) == len(shmaccum.__all__)
 
 
 def test_every_table_of_options_is_a_public_name() -> None:
@@ -54,6 +63,7 @@ def test_importing_the_package_loads_its_exceptions_alone() -> None:
         "shmaccum",
         "shmaccum.common",
         "shmaccum.common.former_names",
+        "shmaccum.common.homes",
         "shmaccum.exceptions",
     }
 

@@ -11,19 +11,19 @@ static const char *const class_names[STATUS_COUNT] = {
     [STATUS_NOT_AN_ARENA] = "NotAnArenaError",
     [STATUS_UNFINISHED] = "UnfinishedArenaError",
     [STATUS_OTHER_LAYOUT] = "LayoutMismatchError",
-    [STATUS_TRUNCATED] = "TruncatedArenaError",
+    [STATUS_TRUNCATED] = "CorruptArenaError",
     [STATUS_FORBIDDEN] = "ArenaForbiddenError",
-    [STATUS_NO_ENTRY] = "NoProcessEntryError",
-    [STATUS_NO_WAITER] = "NoWaiterEntryError",
-    [STATUS_NO_PARTITION] = "NoPartitionEntryError",
+    [STATUS_NO_ENTRY] = "TableFullError",
+    [STATUS_NO_WAITER] = "TableFullError",
+    [STATUS_NO_PARTITION] = "TableFullError",
     [STATUS_RECORD_TOO_LARGE] = "RecordTooLargeError",
     [STATUS_EXHAUSTED] = "BufferExhaustedError",
     [STATUS_CLOSED] = "ProducerClosedError",
-    [STATUS_DETACHED] = "ArenaReadOnlyError",
+    [STATUS_DETACHED] = "ArenaClosedError",
     [STATUS_POISONED] = "ArenaPoisonedError",
     [STATUS_CORRUPT] = "CorruptArenaError",
     [STATUS_BUSY] = "ArenaBusyError",
-    [STATUS_STALE] = "BatchCompletedError",
+    [STATUS_STALE] = "NotSenderError",
     [STATUS_RESULT_EXPIRED] = "ResultExpiredError",
     [STATUS_REMOVED] = "ArenaRemovedError",
     [STATUS_SHARE_USED] = "ProcessShareUsedError",
@@ -59,7 +59,6 @@ bool errors_load(struct module_state *state)
                      class_load(module, "BatchInUseError", &state->batch_in_use) &&
                      class_load(module, "NotSenderError", &state->not_sender) &&
                      class_load(module, "ProducerClosedError", &state->producer_closed) &&
-                     class_load(module, "SenderBusyError", &state->sender_busy) &&
                      class_load(module, "UnknownPartitionError", &state->unknown_partition);
     Py_DECREF(module);
     return is_loaded;

@@ -47,7 +47,6 @@ struct module_state {
     PyObject *batch_in_use;
     PyObject *not_sender;
     PyObject *producer_closed;
-    PyObject *sender_busy;
     PyObject *unknown_partition;
     PyObject *send_names[SEND_ARGUMENT_COUNT]; /* interned: keywords are found by identity */
     PyObject *produce_names[PRODUCE_ARGUMENT_COUNT];

@@ -229,7 +229,7 @@ bool buffer_wait_sleep(struct buffer_wait_object *self, int64_t timeout_ns)
 static bool wait_is_queued(const struct buffer_wait_object *self)
 {
     if (!wait_is_ours(self) || self->stage != WAIT_QUEUED) {
-        raise_format(self->arena->state, STATUS_STALE, "this wait for buffers is over");
+        raise_format(self->arena->state, STATUS_INVALID, "this wait for buffers is over");
         return false;
     }
     return true;

@@ -186,7 +186,7 @@ static PyMethodDef future_methods[] = {
      "A record that lingers is not hurried by it; Producer.flush does that.\n\n"
      "Raises:\n"
      "    ResultPendingError: a TimeoutError; the result is not known yet, and may be asked for again.\n"
-     "    DeliveryTimeoutError, DeliveryFailedError, DeliveryAbortedError, RecordCorruptError: it was not delivered.\n"
+     "    DeliveryTimeoutError, DeliveryFailedError, DeliveryAbortedError: it was not delivered.\n"
      "    ResultExpiredError: the result was overwritten before anybody asked."},
     {"succeeded", FAST(future_succeeded), METH_FASTCALL | METH_KEYWORDS,
      "succeeded($self)\n--\n\nTrue when the record was delivered."},

@@ -496,7 +496,7 @@ static const char send_text[] =
     "    RecordTooLargeError: the record is larger than the arena takes.\n"
     "    InvalidArgumentError, TypeError: the topic's name, the timestamp, the type of key, value or headers.\n"
     "    ProducerClosedError: after close.\n"
-    "    SyncTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but is perhaps not on disk.";
+    "    FlushTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but may not be on disk.";
 
 ALONE_FAST(producer_append_columns, arena_of_producer)
 ALONE_FAST(producer_append_rows, arena_of_producer)

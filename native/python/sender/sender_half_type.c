@@ -105,10 +105,6 @@ static PyObject *role_take(struct sender_half_object *self)
     struct error error;
     role_drop(self); /* a fork left a copy of the parent's queues */
     enum status status = sender_role_take(self->arena->core, &options, &self->core, &error);
-    if (status == STATUS_BUSY) {
-        PyErr_SetString(self->state->sender_busy, error.message);
-        return NULL;
-    }
     if (status != STATUS_OK) {
         return raise_error(self->state, &error);
     }
@@ -291,7 +287,7 @@ static PyMethodDef half_methods[] = {
     {"append_to_log", FAST(alone_half_append_to_log), METH_FASTCALL | METH_KEYWORDS,
      "Drains, and appends ordinary batches to their logs: (batches that were left, how many partitions were looked at, "
      "numbers of what was appended or None)."},
-    {"become_sender", alone_half_become_sender, METH_NOARGS, "Takes the sender role or raises SenderBusyError."},
+    {"become_sender", alone_half_become_sender, METH_NOARGS, "Takes the sender role or raises ArenaBusyError."},
     {"close", alone_half_close, METH_NOARGS, "Gives up the sender role, as a death does: resign() leaves it in order."},
     {"complete", FAST(alone_half_complete), METH_FASTCALL | METH_KEYWORDS, "Ends a drained batch."},
     {"complete_many", FAST(alone_half_complete_many), METH_FASTCALL | METH_KEYWORDS,

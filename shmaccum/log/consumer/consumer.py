@@ -107,9 +107,8 @@ class Consumer(Sharing):
             Partitions without records are not in it. It is empty when the time is over, or `wakeup` was called.
 
         Raises:
-            ConsumerClosedError: the consumer was closed, or belongs to the parent process.
-            ConsumerStateError: there is neither a subscription nor an assignment.
-            NoOffsetForPartitionError: nothing says where to begin, or the position is no longer in the log.
+            ConsumerStateError: the consumer was closed or belongs to the parent process, it has neither a subscription
+                nor an assignment, nothing says where to begin, or the position is no longer in the log.
             RecordDeserializationError: a deserializer refuses the record at the position.
             CorruptLogError: damage in the log; `seek` passes it.
         """
@@ -234,7 +233,7 @@ class Consumer(Sharing):
         """The next record. The iteration ends when none came for consumer_timeout_ms.
 
         Raises:
-            ConsumerClosedError, NoOffsetForPartitionError, CorruptLogError: as `poll`.
+            ConsumerStateError, CorruptLogError: as `poll`.
         """
         end_s = self._iteration_end_s()
         while (found := self._next_of_batch() or self._iterate(self.poll(_left_ms(end_s), 1))) is None:
@@ -274,7 +273,7 @@ class Consumer(Sharing):
 
         Raises:
             InvalidArgumentError: num_messages is no number of 1 or more.
-            ConsumerClosedError, NoOffsetForPartitionError, CorruptLogError: as `poll`.
+            ConsumerStateError, CorruptLogError: as `poll`.
         """
         if num_messages < 1:
             raise InvalidArgumentError(f"num_messages must be at least 1, got {num_messages}")
@@ -303,7 +302,7 @@ class Consumer(Sharing):
             timeout_ms: ends it when nothing came for so long; default: consumer_timeout_ms.
 
         Raises:
-            ConsumerClosedError, NoOffsetForPartitionError, CorruptLogError: as `poll`.
+            ConsumerStateError, CorruptLogError: as `poll`.
         """
         limit_s = self._silence_s(timeout_ms)
         while found := self._wait(self._take_batch, limit_s):
@@ -340,7 +339,7 @@ class Consumer(Sharing):
 
         Raises:
             CodecMissingError: pyarrow is not installed, or no package for a compression.
-            ConsumerClosedError, NoOffsetForPartitionError, CorruptLogError: as `poll`.
+            ConsumerStateError, CorruptLogError: as `poll`.
         """
         return self._wait(self._take_runs, parse_timeout_ms(timeout_ms)) or arrow.table([])
 
@@ -393,9 +392,9 @@ class Consumer(Sharing):
             timeout_ms, max_records: as for `poll`.
 
         Raises:
-            ConsumerClosedError: the consumer was closed, also while this call waited.
-            ConsumerStateError: as `poll`; or another task waits in a call of this consumer.
-            NoOffsetForPartitionError, RecordDeserializationError, CorruptLogError: as `poll`.
+            ConsumerStateError: as `poll`; or the consumer was closed while this call waited, or another task waits in a
+                call of this consumer.
+            RecordDeserializationError, CorruptLogError: as `poll`.
         """
         limit = self._limit(max_records)
         found = await self._wait_in_loop(lambda: self._take(limit), parse_timeout_ms(timeout_ms))
@@ -434,7 +433,7 @@ class Consumer(Sharing):
             timeout_ms: as for `batches`.
 
         Raises:
-            ConsumerClosedError, ConsumerStateError, NoOffsetForPartitionError, CorruptLogError: as `apoll`.
+            ConsumerStateError, CorruptLogError: as `apoll`.
         """
         limit_s = self._silence_s(timeout_ms)
         while found := await self._wait_in_loop(self._take_batch, limit_s):
@@ -448,7 +447,7 @@ class Consumer(Sharing):
 
         Raises:
             CodecMissingError: as `poll_arrow`.
-            ConsumerClosedError, ConsumerStateError, NoOffsetForPartitionError, CorruptLogError: as `apoll`.
+            ConsumerStateError, CorruptLogError: as `apoll`.
         """
         return await self._wait_in_loop(self._take_runs, parse_timeout_ms(timeout_ms)) or arrow.table([])
 
@@ -459,7 +458,7 @@ class Consumer(Sharing):
             offsets, timeout_ms: as for `commit`.
 
         Raises:
-            ConsumerStateError, CommitFailedError, GroupBusyError, OSError: as `commit`.
+            ConsumerStateError, GroupBusyError, OSError: as `commit`.
         """
         group = self._in_group()
         wanted = self._positions() if offsets is None else offsets
@@ -498,7 +497,7 @@ class Consumer(Sharing):
         """Lets go of everything. Doing it twice does nothing.
 
         In a signal handler that interrupts a `poll`, it asks that poll to close the consumer and to raise
-        ConsumerClosedError. If the poll has records in hand, it returns them, and the next call raises.
+        ConsumerStateError. If the poll has records in hand, it returns them, and the next call raises.
 
         Args:
             autocommit: with enable_auto_commit, commit the positions before.

@@ -121,7 +121,7 @@ class GroupMembership:
 
         Raises:
             InvalidArgumentError: one of them is no offset, or its metadata are too long.
-            CommitFailedError, GroupBusyError, OSError: as `Membership.commit`.
+            ConsumerStateError, GroupBusyError, OSError: as `Membership.commit`.
         """
         time_ms = time.time_ns() // 1_000_000
         rows = {place: _row(place, given, time_ms) for place, given in offsets.items()}

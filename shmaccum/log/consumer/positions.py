@@ -17,10 +17,8 @@ from typing import Any, cast
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config.consumer import MEMORYVIEW, ConsumerOptions
 from shmaccum.exceptions import (
-    ConsumerClosedError,
     ConsumerStateError,
     InvalidArgumentError,
-    NoOffsetForPartitionError,
 )
 from shmaccum.log.consumer.group import GroupMembership
 from shmaccum.log.consumer.news import News, end_forgotten, forget
@@ -79,17 +77,17 @@ class Positions:
         """The means to wait, of an open consumer of this process.
 
         Raises:
-            ConsumerClosedError: the consumer was closed, or is the parent's.
+            ConsumerStateError: the consumer was closed, or is the parent's.
         """
         end_forgotten()
         if self._news is not None:
             return self._news
         if self._pid != os.getpid():
-            raise ConsumerClosedError(
+            raise ConsumerStateError(
                 f"this consumer of {self._reader.path} belongs to process {self._pid}, which forked this one: make a "
                 "consumer of its own in each process"
             )
-        raise ConsumerClosedError(f"this consumer of {self._reader.path} was closed: make a new one")
+        raise ConsumerStateError(f"this consumer of {self._reader.path} was closed: make a new one")
 
     # --- topics and partitions
 
@@ -153,8 +151,7 @@ class Positions:
         """The offset of the next record that a poll returns.
 
         Raises:
-            ConsumerStateError: the partition is not assigned.
-            NoOffsetForPartitionError: nothing says where to begin.
+            ConsumerStateError: the partition is not assigned, or nothing says where to begin.
         """
         return self._placed(self._assigned(partition)).position
 
@@ -187,7 +184,7 @@ class Positions:
         """Goes where auto_offset_reset says, and warns of it.
 
         Raises:
-            NoOffsetForPartitionError: it says nothing.
+            ConsumerStateError: it says nothing.
         """
         flow.partition.forget_transactions()
         position = self._start(flow, reason)
@@ -231,7 +228,7 @@ class Positions:
         """Where auto_offset_reset says to begin."""
         reset = self.options.auto_offset_reset
         if reset == "none":
-            raise NoOffsetForPartitionError(
+            raise ConsumerStateError(
                 f"partition {flow.place} {reason}, and auto_offset_reset is none: seek, or set it to earliest or latest"
             )
         return flow.partition.log_start_offset if reset == "earliest" else flow.partition.log_end_offset
@@ -307,7 +304,7 @@ class Positions:
         """Ends a wait of `poll`, or of the next one, at once; from any thread.
 
         Raises:
-            ConsumerClosedError: the consumer was closed, or belongs to the parent process.
+            ConsumerStateError: the consumer was closed, or belongs to the parent process.
         """
         self._living().ring()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config.consumer import ConsumerOptions
-from shmaccum.exceptions import CommitFailedError, ConsumerError, ConsumerStateError, InvalidArgumentError
+from shmaccum.exceptions import ConsumerError, ConsumerStateError, InvalidArgumentError
 from shmaccum.log.consumer.group import REVOCATION_TIMEOUT_S, GroupMembership, OffsetAndMetadata
 from shmaccum.log.consumer.positions import Positions, place_of
 from shmaccum.log.groups.members import LocalMember
@@ -171,8 +171,7 @@ class Sharing(Positions):
             timeout_ms: the longest time to wait for another member that writes.
 
         Raises:
-            ConsumerStateError: the consumer has no group.
-            CommitFailedError: a partition is not assigned to this consumer, or its topic was deleted.
+            ConsumerStateError: the consumer has no group, a partition is not assigned to it, or its topic was deleted.
             GroupBusyError: another member has been writing all the time; it is probably stopped.
             OSError: the file cannot be written.
         """
@@ -180,7 +179,7 @@ class Sharing(Positions):
         wanted = self._positions() if offsets is None else {place_of(key): offsets[key] for key in offsets}
         for place in wanted:
             if place in self._flows and self._is_of_former_topic(self._flows[place]):
-                raise CommitFailedError(
+                raise ConsumerStateError(
                     f"the topic of {place} was deleted since its records were read: poll, and commit offsets of the "
                     "topic that is there then"
                 )

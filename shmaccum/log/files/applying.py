@@ -26,7 +26,7 @@ from shmaccum.common.format.batch_header import HEADER_SIZE, sealed_header
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.units import format_count
 from shmaccum.config import LogSinkOptions
-from shmaccum.exceptions import LogError, StagingLostError
+from shmaccum.exceptions import LogError, TransactionNotAppliedError
 from shmaccum.log.files.file_names import LOCK_FILE
 from shmaccum.log.files.lock_file import is_locked
 from shmaccum.log.files.log_batch import LogBatch
@@ -126,20 +126,20 @@ class Staged:
             is_read: read every batch; else only the last ones of each partition.
 
         Raises:
-            StagingLostError: it is not.
+            TransactionNotAppliedError: it is not.
         """
         totals: Counter[TopicPartition] = Counter()
         for path, winner in zip(self._paths, self._winners, strict=True):
             counts = _counts(path, winner, is_read=is_read)
             if counts.total() != winner.record_count:
-                raise StagingLostError(
+                raise TransactionNotAppliedError(
                     f"attempt {winner.attempt} staged {format_count(winner.record_count, 'record')}, and {path} has "
                     f"{counts.total():,}"
                 )
             totals += counts
         for place, total in totals.items():
             if total > SEQUENCE_MASK:
-                raise StagingLostError(
+                raise TransactionNotAppliedError(
                     f"a transaction can have {SEQUENCE_MASK} records of a partition, this one has {total} of {place}: "
                     "write them in several jobs"
                 )
@@ -155,7 +155,9 @@ def _counts(path: str, winner: Winner, *, is_read: bool) -> Counter[TopicPartiti
     try:
         return Counter({place: _count(each, is_read=is_read) for place, each in _partitions(path).items()})
     except (LogError, OSError) as error:
-        raise StagingLostError(f"the records that attempt {winner.attempt} staged cannot be read: {error}") from None
+        raise TransactionNotAppliedError(
+            f"the records that attempt {winner.attempt} staged cannot be read: {error}"
+        ) from None
 
 
 def _count(partition: PartitionReader, *, is_read: bool) -> int:
@@ -233,7 +235,7 @@ def _finish(directory: WrittenLog, files: TransactionFiles, transaction: Transac
     if decision.producer_id is None or not is_same_boot:
         try:
             staged.check(is_read=not is_same_boot)
-        except StagingLostError as error:
+        except TransactionNotAppliedError as error:
             _drop(directory, files, transaction, decision, error)
             return
     if decision.producer_id is None and decision.winners:
@@ -253,12 +255,12 @@ def _drop(
     files: TransactionFiles,
     transaction: TransactionId,
     decision: Decision,
-    error: StagingLostError,
+    error: TransactionNotAppliedError,
 ) -> None:
     """The staging went, in a crash of the host: as long as nothing was applied, the decision can be forgotten.
 
     Raises:
-        StagingLostError: a part of it is in the log.
+        TransactionNotAppliedError: a part of it is in the log.
     """
     if any(_applied_count(directory, place, decision.producer_id) for place in _places_of(directory)):
         raise error

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 
 from shmaccum.common import clock
 from shmaccum.config import LogSinkOptions
-from shmaccum.exceptions import LogBusyError, LogError, StagingLostError, TransactionOverError
+from shmaccum.exceptions import LogBusyError, LogError, TransactionNotAppliedError, TransactionOverError
 from shmaccum.log.files.applying import Staged, remove_tree, sweep
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.transaction_files import Decision, TransactionFiles, TransactionId, Winner
@@ -66,7 +66,7 @@ def conclude(
 
     Raises:
         TransactionOverError: it was aborted.
-        StagingLostError: the staging of a winner is missing; nothing was decided.
+        TransactionNotAppliedError: the staging of a winner is missing; nothing was decided.
         LogBusyError: another process writes the directory and has not applied it in time. The message says whether
             that was taken back, or will still happen.
         LogError, OSError: it is decided and could not be applied; the next writer of the directory goes on with it.
@@ -89,7 +89,7 @@ def conclude(
                 "; ".join(findings or ())
                 or f"transaction {transaction} was dropped by another writer: its staging is lost"
             )
-            raise StagingLostError(dropped)
+            raise TransactionNotAppliedError(dropped)
         if findings is not None:
             raise LogError("; ".join(findings) or f"transaction {transaction} was not applied: try again")
         if clock.monotonic() >= deadline_s:
@@ -132,13 +132,13 @@ def decide(files: TransactionFiles, transaction: TransactionId, decision: Decisi
     """Decides, if that is still to be done.
 
     Raises:
-        StagingLostError: a winner is not whole.
+        TransactionNotAppliedError: a winner is not whole.
     """
     if files.over_of(transaction) is not None or files.is_undone(transaction):
         return
     try:
         Staged(files, transaction, decision).check(is_read=False)
-    except StagingLostError:
+    except TransactionNotAppliedError:
         if files.over_of(transaction) is None and not files.is_undone(transaction):
             raise
         return  # somebody else has concluded it meanwhile

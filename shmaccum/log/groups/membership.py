@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, final
 
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.victim import is_stopped
-from shmaccum.exceptions import CommitFailedError, ConsumerStateError
+from shmaccum.exceptions import ConsumerStateError
 from shmaccum.log.groups.assignors import BY_NAME, Subscriptions
 from shmaccum.log.groups.joins import Joins
 from shmaccum.log.groups.member_locks import PEN_BYTE, MemberLocks
@@ -415,7 +415,7 @@ class Membership:
         """Writes offsets down, all of them or none.
 
         Raises:
-            CommitFailedError: a partition is not this member's; or it is no member, and the group has members.
+            ConsumerStateError: a partition is not this member's; or it is no member, and the group has members.
             GroupBusyError: another member has the pen, and is stopped.
             OSError: the file cannot be written.
         """
@@ -439,7 +439,7 @@ class Membership:
         """A member commits only its own partitions."""
         if not offsets.keys() <= self.locks.owned:
             foreign = sorted(set(offsets) - self.locks.owned)
-            raise CommitFailedError(
+            raise ConsumerStateError(
                 f"{', '.join(map(str, foreign))} of the group {self._group_id!r} is not assigned to this consumer: "
                 "commit partitions of assignment() only"
             )
@@ -448,7 +448,7 @@ class Membership:
         """A consumer that is no member commits only while the group has no member."""
         living = [row for row in read_plan(self._path).members.values() if self.locks.lives(row.slot)]
         if living:
-            raise CommitFailedError(
+            raise ConsumerStateError(
                 f"the group {self._group_id!r} has members, such as process {living[0].pid}, and this consumer is none "
                 "of them: subscribe, or use another group_id"
             )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.exceptions import GroupInUseError, GroupModeError, LogBusyError, LogPartitionNotFoundError
+from shmaccum.exceptions import GroupModeError, LogBusyError, LogPartitionNotFoundError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.reader import LogReader
 from shmaccum.log.groups.members import LocalMember, local_members
@@ -134,7 +134,7 @@ def move(
     """Commits offsets for a group that nobody uses.
 
     Raises:
-        GroupInUseError: it has living members.
+        LogBusyError: it has living members.
         OSError: nothing was committed.
     """
     try:
@@ -170,7 +170,7 @@ def delete(directory: str, group_id: str, settings: ClientSettings = PLAIN_CONNE
     """Deletes a group that nobody uses, with its offsets.
 
     Raises:
-        GroupInUseError: it has living members.
+        LogBusyError: it has living members.
         OSError: it is still there.
     """
     try:
@@ -192,7 +192,7 @@ def delete(directory: str, group_id: str, settings: ClientSettings = PLAIN_CONNE
 def _address(directory: str, group_id: str) -> str:
     address = coordinator_address(directory, group_id)
     if address is None:
-        raise GroupInUseError(
+        raise LogBusyError(
             f"the group {group_id} is used by another process that takes no requests: end it, and try again"
         )
     return address
@@ -203,6 +203,6 @@ def _refuse(group_id: str, error_code: int, done: str) -> None:
     if error_code == BrokerError.NONE:
         return
     if error_code in {BrokerError.NON_EMPTY_GROUP, BrokerError.UNKNOWN_MEMBER_ID, BrokerError.REBALANCE_IN_PROGRESS}:
-        raise GroupInUseError(f"the group {group_id} has living members and was not {done}: end them, and try again")
+        raise LogBusyError(f"the group {group_id} has living members and was not {done}: end them, and try again")
     name = BrokerError(error_code).name if error_code in set(BrokerError) else str(error_code)
-    raise GroupInUseError(f"the group {group_id} was not {done}: its server answers {name}")
+    raise LogBusyError(f"the group {group_id} was not {done}: its server answers {name}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, final
 
-from shmaccum.exceptions import ServerUnreachableError
+from shmaccum.exceptions import LogError
 from shmaccum.log.server.client_settings import PLAIN_CONNECTION, ClientSettings
 
 TIMEOUT_S = 10.0
@@ -26,7 +26,7 @@ class ClientConnection:
         settings: TLS and login.
 
     Raises:
-        ServerUnreachableError: nothing answers there, or the login failed.
+        LogError: nothing answers there, or the login failed.
     """
 
     def __init__(self, address: str, settings: ClientSettings = PLAIN_CONNECTION) -> None:
@@ -61,8 +61,8 @@ class ClientConnection:
                 raise self._failure(str(answer.error_message))
             exchange.receive(answer.auth_bytes)
 
-    def _failure(self, reason: str) -> ServerUnreachableError:
-        return ServerUnreachableError(
+    def _failure(self, reason: str) -> LogError:
+        return LogError(
             f"the server at {self._address} did not answer ({reason}). Where it demands TLS or a login, name a file of "
             "Kafka's client properties by --command-config"
         )
@@ -71,7 +71,7 @@ class ClientConnection:
         """The answer to a request, by the names of Kafka's schema.
 
         Raises:
-            ServerUnreachableError: none came.
+            LogError: none came.
         """
         from shmaccum.log.server.messages import decode_answer, encode_request
 

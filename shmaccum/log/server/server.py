@@ -32,7 +32,7 @@ from shmaccum.common import clock
 from shmaccum.common.closing import ClosedOnExit
 from shmaccum.common.questions import Questions
 from shmaccum.config import ServerOptions
-from shmaccum.exceptions import InvalidArgumentError, NotALogError, ServerUnreachableError
+from shmaccum.exceptions import InvalidArgumentError, LogError, NotALogError
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.file_names import META_FILE
 from shmaccum.log.files.reader import LogReader
@@ -330,12 +330,12 @@ class LogServer(ClosedOnExit):
         """The server's numbers by the names of Kafka's broker, for the thread of a scrape: the loop answers.
 
         Raises:
-            ServerUnreachableError: the server does not run.
+            LogError: the server does not run.
         """
         try:
             return self._questions.ask(NUMBERS_TIMEOUT_S)
         except TimeoutError:
-            raise ServerUnreachableError(f"the server of {self.directory} does not answer: it does not run") from None
+            raise LogError(f"the server of {self.directory} does not answer: it does not run") from None
 
     def _scrape(self) -> None:
         """Goes on with the numbers for a scrape. Scrapes that are under way get the same ones."""

@@ -16,7 +16,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.config import ArenaOptions
-from shmaccum.exceptions import ArenaInUseError, InvalidArgumentError, SyncTimeoutError
+from shmaccum.exceptions import ArenaInUseError, FlushTimeoutError, InvalidArgumentError
 from shmaccum.producer import Producer
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import boot_again, deliver_all
@@ -193,7 +193,7 @@ def test_a_sync_behind_a_stopped_process_ends_with_a_sentence(durable: Callable[
 
     child = Child(hold_the_lead)
     os.waitpid(child.pid, os.WUNTRACED)
-    with pytest.raises(SyncTimeoutError, match="will be delivered"):
+    with pytest.raises(FlushTimeoutError, match="will be delivered"):
         arena.sync(timeout=0.05)
     os.kill(child.pid, signal.SIGKILL)
     os.waitpid(child.pid, 0)

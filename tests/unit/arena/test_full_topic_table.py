@@ -9,7 +9,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.config import ArenaOptions
-from shmaccum.exceptions import InvalidArgumentError, NoPartitionEntryError, PartitionCountUnknownError
+from shmaccum.exceptions import InvalidArgumentError, PartitionCountUnknownError, TableFullError
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from tests.support.sender import ScriptedSink
@@ -40,7 +40,7 @@ def misspell(arena: Arena, count: int) -> None:
 def test_a_full_table_names_a_topic_that_no_sink_knows(small: Arena) -> None:
     small.declare_topic("known", 1)
     misspell(small, ROOM - 1)
-    no_room = pytest.raises(NoPartitionEntryError, match="has 8, and no sink knows 7 of them, as 'oops-0'")
+    no_room = pytest.raises(TableFullError, match="has 8, and no sink knows 7 of them, as 'oops-0'")
     with Producer(small, max_block_ms=0) as producer, no_room:
         producer.send("another", b"v")
     with Producer(small, linger_ms=0) as producer, Sender(small, KnowingSink(), linger_ms=0) as sender:
@@ -53,7 +53,7 @@ def test_a_full_table_names_a_topic_that_no_sink_knows(small: Arena) -> None:
 def test_a_table_full_of_known_topics_is_too_small(small: Arena) -> None:
     for number in range(ROOM):
         small.declare_topic(f"known-{number}", 1)
-    too_small = pytest.raises(NoPartitionEntryError, match="create it with a larger topic_count")
+    too_small = pytest.raises(TableFullError, match="create it with a larger topic_count")
     with Producer(small, max_block_ms=0) as producer, too_small:
         producer.send("another", b"v")
 

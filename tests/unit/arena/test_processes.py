@@ -16,7 +16,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from shmaccum.exceptions import ArenaRemovedError, BatchCompletedError, LayoutMismatchError, NotSenderError
+from shmaccum.exceptions import ArenaRemovedError, LayoutMismatchError, NotSenderError
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import SHARED_MEMORY, check_idle, deliver_all, drain
 from tests.support.processes import WATCHDOG_S, Child, run_in_child, run_in_process, wait_until
@@ -91,9 +91,9 @@ def test_the_child_of_a_sender_is_no_sender(arena: Arena, sender: Accumulator) -
         with pytest.raises(NotSenderError):
             sender.ready(0)
         arena.native.attach()
-        with pytest.raises(BatchCompletedError):
+        with pytest.raises(NotSenderError):
             sender.complete(batch, BatchResult.SUCCEEDED)
-        with pytest.raises(BatchCompletedError):
+        with pytest.raises(NotSenderError):
             batch.tobytes()
         sender.close()
         arena.close()

@@ -19,7 +19,7 @@ from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.semaphores import make_semaphore
-from shmaccum.exceptions import BatchCompletedError, BufferExhaustedError, NoWaiterEntryError, RecordTooLargeError
+from shmaccum.exceptions import BufferExhaustedError, InvalidArgumentError, RecordTooLargeError, TableFullError
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import check_idle, deliver_all, drain, each_semaphore
 from tests.support.processes import Child, wait_until
@@ -136,7 +136,7 @@ def test_nobody_barges_past_a_waiter(small: Arena, full: Accumulator) -> None:
 
 def test_when_too_many_wait(small: Arena, full: Accumulator) -> None:
     places = [_native.BufferWait.join(small.native, 1) for _ in range(3)]
-    with pytest.raises(NoWaiterEntryError, match="larger waiter_count"):
+    with pytest.raises(TableFullError, match="larger waiter_count"):
         full.append("t", 0, 1, None, b"v")
     assert [place.waiter_index for place in places] == [0, 1, 2]
     assert [place.ticket for place in places] == sorted(place.ticket for place in places)
@@ -312,7 +312,7 @@ def test_a_place_is_used_once(small: Arena) -> None:
     place.cancel()
     place.cancel()
     for use in (place.poll, place.take, place.help):
-        with pytest.raises(BatchCompletedError, match="wait for buffers is over"):
+        with pytest.raises(InvalidArgumentError, match="wait for buffers is over"):
             use()
 
 

@@ -20,10 +20,10 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
     ArenaInUseError,
     InvalidArgumentError,
-    NoPartitionEntryError,
     NotSenderError,
     ProducerClosedError,
     RecordTooLargeError,
+    TableFullError,
 )
 from shmaccum.producer.appender import Appender, flush_rest
 from tests.support.accumulator import Accumulator
@@ -197,8 +197,8 @@ def test_when_there_is_no_room_for_another_partition(arena_name: str) -> None:
     sizes: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "partition_count": 2, "topic_count": 2}
     with Arena.create(arena_name, **sizes) as arena, Accumulator(arena) as accumulator:
         assert [accumulator.append(topic, 0, 1, None, b"v").partition_index for topic in "ab"] == [0, 1]
-        refuse(accumulator, {"topic": "a", "partition": 1}, NoPartitionEntryError, "partition_count above 2")
-        refuse(accumulator, {"topic": "c"}, NoPartitionEntryError, "larger topic_count")
+        refuse(accumulator, {"topic": "a", "partition": 1}, TableFullError, "partition_count above 2")
+        refuse(accumulator, {"topic": "c"}, TableFullError, "larger topic_count")
 
 
 def test_use_after_close(arena: Arena) -> None:

@@ -19,12 +19,12 @@ from shmaccum.exceptions import (
     BufferExhaustedError,
     DeliveryFailedError,
     InvalidArgumentError,
-    NoPartitionEntryError,
     PartitionCountUnknownError,
     ProducerClosedError,
     RecordTooLargeError,
     ResultExpiredError,
     ResultPendingError,
+    TableFullError,
     UnknownPartitionError,
 )
 from shmaccum.producer import Producer
@@ -398,7 +398,7 @@ def test_no_room_for_another_partition(arena_name: str) -> None:
         sender.become_sender()
         arena.native.set_topic_partition_count("t", 5)
         producer = Producer(arena)
-        with pytest.raises(NoPartitionEntryError, match="partition_count above 2") as caught:
+        with pytest.raises(TableFullError, match="partition_count above 2") as caught:
             send(producer, "t", [b"v"] * 3, partition=[0, 1, 2])
         assert len(appended(caught.value)) == 2
         sender.abort()

@@ -23,13 +23,13 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.common.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import (
+    ArenaBusyError,
     DeliveryFailedError,
     FlushTimeoutError,
     InvalidArgumentError,
     LogError,
     NotALogError,
     ResultExpiredError,
-    SenderBusyError,
 )
 from shmaccum.log.files import LogDirectory
 from shmaccum.log.files.broker_error import BrokerError
@@ -709,7 +709,7 @@ def test_a_lost_overflow_is_given_up_by_a_user_alone(
 ) -> None:
     monkeypatch.setattr(giving_up, "ROLE_TIMEOUT_S", 0.0)
     sending, tokens = filled(open_sending)
-    with Arena.attach(sending.arena.name) as other, pytest.raises(SenderBusyError):
+    with Arena.attach(sending.arena.name) as other, pytest.raises(ArenaBusyError):
         give_up_overflow(other)
     die(sending)
     shutil.rmtree(tmp_path / "overflow")

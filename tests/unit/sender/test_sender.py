@@ -16,11 +16,11 @@ from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
+    ArenaBusyError,
     BufferExhaustedError,
     DeliveryFailedError,
     InvalidArgumentError,
     NotSenderError,
-    SenderBusyError,
     UnknownTopicError,
 )
 from shmaccum.sender import Sender
@@ -67,7 +67,7 @@ def running(arena: Arena) -> Iterator[Start]:
 
 def test_a_second_sender_is_refused(sending: Sending) -> None:
     told = rf"the arena {sending.arena.name} has a living sender \(process {os.getpid()}\), which delivers to Scripted"
-    with Sender(sending.arena.name, MemorySink()) as second, pytest.raises(SenderBusyError, match=told):
+    with Sender(sending.arena.name, MemorySink()) as second, pytest.raises(ArenaBusyError, match=told):
         second.run()
     sending.append()
     sending.run()

@@ -23,7 +23,6 @@ from shmaccum.exceptions import (
     CorruptArenaError,
     InvalidArgumentError,
     ShmaccumError,
-    TruncatedArenaError,
 )
 from shmaccum.spark.arena_batches import ArenaReader, WaitingBatch, _cut
 from shmaccum.spark.data_source import ShmaccumDataSource
@@ -199,7 +198,7 @@ def test_what_is_no_arena_is_refused_by_name(tmp_path: Path, path: Path) -> None
     with pytest.raises(ArenaNotFoundError, match=r"there is no arena .*missing\.arena"):
         rows(tmp_path / "missing.arena")
     path.write_bytes(path.read_bytes()[:20_000])
-    with pytest.raises(TruncatedArenaError):
+    with pytest.raises(CorruptArenaError):
         rows(path)
     path.write_text("a letter")
     with pytest.raises(ShmaccumError, match=r"events\.arena"):

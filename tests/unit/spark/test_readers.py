@@ -21,7 +21,7 @@ from pyspark.sql.datasource import InputPartition
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import (
-    CommitFailedError,
+    ConsumerStateError,
     CorruptLogError,
     GroupModeError,
     InvalidArgumentError,
@@ -478,7 +478,7 @@ def test_a_committed_offset_that_is_not_there_fails_the_query(log: Path) -> None
 
 
 def test_a_group_with_members_is_not_committed_for(log: Path) -> None:
-    with Consumer(log, "flights", group_id="g"), pytest.raises(CommitFailedError, match="has members"):
+    with Consumer(log, "flights", group_id="g"), pytest.raises(ConsumerStateError, match="has members"):
         stream(log, groupId="g").commit({"flights": {"0": 1, "1": 1}})
     with contextlib.closing(_Served(log)), pytest.raises(GroupModeError, match="coordinated by a server"):
         stream(log, groupId="g").initialOffset()

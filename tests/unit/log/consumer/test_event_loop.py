@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shmaccum import Consumer, ConsumerClosedError, ConsumerStateError, GroupBusyError, InvalidArgumentError
+from shmaccum import Consumer, ConsumerStateError, GroupBusyError, InvalidArgumentError
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.consumer import group
 from shmaccum.log.files.directory import LogDirectory
@@ -177,9 +177,9 @@ def test_a_wait_ends_by_its_time_by_wakeup_and_by_close(log: LogDirectory) -> No
         call = asyncio.create_task(consumer.apoll(FOREVER_MS))
         await turns(10)
         consumer.close()
-        with pytest.raises(ConsumerClosedError, match="was closed"):
+        with pytest.raises(ConsumerStateError, match="was closed"):
             await call
-        with pytest.raises(ConsumerClosedError):
+        with pytest.raises(ConsumerStateError):
             await consumer.apoll()
 
     run(read())
@@ -193,7 +193,7 @@ def test_the_descriptors_of_a_closed_consumer_are_free_for_the_loop(log: LogDire
             call = asyncio.create_task(consumer.apoll(FOREVER_MS))
             await turns(10)
             consumer.close()
-            with pytest.raises(ConsumerClosedError):
+            with pytest.raises(ConsumerStateError):
                 await call
         assert set(os.listdir("/proc/self/fd")) <= before
 

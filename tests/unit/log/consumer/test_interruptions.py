@@ -91,7 +91,7 @@ def interrupt():
 threading.Thread(target=interrupt).start()
 try:
     consumer.poll(50_000)
-except shmaccum.ConsumerClosedError as error:
+except shmaccum.ConsumerStateError as error:
     print(error)
 print(consumer._news)
 """

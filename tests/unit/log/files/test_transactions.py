@@ -27,7 +27,7 @@ from shmaccum.exceptions import (
     LogError,
     LogLostError,
     NotALogError,
-    StagingLostError,
+    TransactionNotAppliedError,
     TransactionOverError,
 )
 from shmaccum.log.files import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, check_log, transactions
@@ -201,7 +201,7 @@ def test_a_winner_that_is_not_whole_decides_nothing(tmp_path: Path, injury: str)
         shutil.rmtree(tmp_path / ".staging")
     else:
         os.truncate(log, 0 if injury == "empty" else log.stat().st_size // 2)
-    with pytest.raises(StagingLostError, match=winner.attempt):
+    with pytest.raises(TransactionNotAppliedError, match=winner.attempt):
         transactions.conclude(tmp_path, SEVENTH, [winner])
     again = stage(tmp_path, SEVENTH, "b")
     transactions.conclude(tmp_path, SEVENTH, [again])

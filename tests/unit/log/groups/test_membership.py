@@ -20,7 +20,6 @@ import pytest
 
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import (
-    CommitFailedError,
     ConsumerStateError,
     GroupBusyError,
     GroupModeError,
@@ -267,7 +266,7 @@ def test_a_partition_of_another_member_is_not_committed(join: Join) -> None:
     first, second = join(), join()
     settle(first, second)
     (foreign,) = list(second.locks.owned)[:1]
-    with pytest.raises(CommitFailedError, match=f"{foreign} of the group 'g' is not assigned"):
+    with pytest.raises(ConsumerStateError, match=f"{foreign} of the group 'g' is not assigned"):
         first.commit({foreign: offset(1)}, 0)
 
 
@@ -698,7 +697,7 @@ def test_a_member_commits_nothing_of_a_partition_that_it_lost_with_the_files(
     second = join()
     settle(second)
     second.commit({PLACES[0]: offset(7)}, 1)
-    with pytest.raises(CommitFailedError, match="not assigned to this consumer"):
+    with pytest.raises(ConsumerStateError, match="not assigned to this consumer"):
         first.commit({PLACES[0]: offset(3)}, 1)
     assert stored(tmp_path) == {PLACES[0]: 7}
 

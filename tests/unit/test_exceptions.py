@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions: each can be pickled, and a former name of one catches and opens what it did before."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+from shmaccum import exceptions
+from shmaccum.exceptions import ShmaccumError
+
+CLASSES: dict[str, type[ShmaccumError]] = {
+    name: value
+    for name, value in vars(exceptions).items()
+    if inspect.isclass(value) and issubclass(value, ShmaccumError) and value.__name__ == name
+}
+FORMER_BASES: dict[str, tuple[type[Exception], ...]] = {
+    "ArenaReadOnlyError": (exceptions.ArenaError,),
+    "BatchCompletedError": (ShmaccumError,),
+    "CommitFailedError": (exceptions.ConsumerError,),
+    "ConsumerClosedError": (exceptions.ConsumerError,),
+    "GroupInUseError": (exceptions.LogError,),
+    "NoOffsetForPartitionError": (exceptions.ConsumerError,),
+    "NoPartitionEntryError": (exceptions.TableFullError,),
+    "NoProcessEntryError": (exceptions.TableFullError,),
+    "NoWaiterEntryError": (exceptions.TableFullError,),
+    "RecordCorruptError": (exceptions.DeliveryError,),
+    "SenderBusyError": (ShmaccumError,),
+    "ServerUnreachableError": (exceptions.LogError,),
+    "StagingLostError": (exceptions.LogError,),
+    "SyncTimeoutError": (ShmaccumError, TimeoutError),
+    "TruncatedArenaError": (exceptions.ArenaError,),
+}
+"""Each former name, and the other classes by which an ``except`` clause caught such an error."""
+ARGUMENTS = {
+    "CorruptLogError": ("segment", 1, 2, "problem", 3),
+    "RecordDeserializationError": ("topic", 0, 1, "problem"),
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_an_exception_can_be_pickled_and_copied(name: str) -> None:
+    error = CLASSES[name](*ARGUMENTS.get(name, ("a sentence",)))
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is CLASSES[name]
+        assert str(other) == str(error)
+        assert vars(other) == vars(error)
+
+
+def test_the_former_names_are_known() -> None:
+    names = {name for name, value in vars(exceptions).items() if inspect.isclass(value)}
+    assert names - CLASSES.keys() == FORMER_BASES.keys()
+
+
+@pytest.mark.parametrize("name", FORMER_BASES)
+def test_a_former_name_is_an_exception_of_today_with_the_bases_of_then(name: str) -> None:
+    today = getattr(exceptions, name)
+    assert CLASSES[today.__name__] is today
+    assert issubclass(today, FORMER_BASES[name])
+
+
+@pytest.mark.parametrize("name", FORMER_BASES)
+def test_a_pickle_with_a_former_name_is_opened(name: str) -> None:
+    """The bytes that protocol 0 gave for such an error, whose arguments were its sentence."""
+    former = f"cshmaccum.exceptions\n{name}\np0\n(Va sentence\np1\ntp2\nRp3\n.".encode()
+    error = pickle.loads(former)
+    assert type(error) is getattr(exceptions, name)
+    assert str(error) == "a sentence"
