@@ -222,7 +222,8 @@ class ArenaHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Sends a record, or drops it; never raises. A record that cannot be formatted goes to `handleError`."""
         if str(record.name).startswith(OWN_LOGGER) and record.name.partition(".")[0] == OWN_LOGGER:
-            _tell_beside_the_arena(record)
+            if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+                logging.lastResort.handle(record)
             return
         try:
             self._send(record)
@@ -380,11 +381,6 @@ def _producer(
     with Arena.attach_or_create(arena, **arena_options):
         mode = ArenaOptions.parse(arena_options).mode
     return _LogProducer(arena, mode=mode, sink=recipe, **own)
-
-
-def _tell_beside_the_arena(record: logging.LogRecord) -> None:
-    if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
-        logging.lastResort.handle(record)
 
 
 def _bytes(given: object) -> bytes:

@@ -121,24 +121,6 @@ def _durability(options: ArenaOptions) -> dict[str, int]:
     }
 
 
-def _process_slot_count(percent: int, slot_count: int) -> int:
-    """How many slots one process may hold, at least one; 0: all of them."""
-    return 0 if percent == WHOLE else max(slot_count * percent // 100, 1)
-
-
-def _oversized_bytes_max(options: ArenaOptions, slot_count: int) -> int:
-    """The bytes that oversized records may hold together: half of the buffers unless the caller says otherwise."""
-    if options.oversized_max_bytes is None:
-        return slot_count // 2 * options.batch_size
-    return min(options.oversized_max_bytes, options.buffer_memory)
-
-
-def _completion_count(wanted: int | None, slot_count: int) -> int:
-    """A power of two."""
-    count = max(slot_count * 4, COMPLETION_COUNT_MIN) if wanted is None else wanted
-    return 1 << max(count - 1, 1).bit_length()
-
-
 def _slot_count(options: ArenaOptions) -> int:
     """How many batches fit into the memory.
 
@@ -156,7 +138,12 @@ def _slot_count(options: ArenaOptions) -> int:
 
 def _geometry(options: ArenaOptions) -> dict[str, int]:
     """The options as the native arena takes them."""
-    slot_count = _slot_count(options)
+    slot_count, share = _slot_count(options), options.max_process_share
+    completion_count, oversized_bytes_max = options.completion_count, options.oversized_max_bytes
+    if completion_count is None:
+        completion_count = max(slot_count * 4, COMPLETION_COUNT_MIN)
+    if oversized_bytes_max is None:
+        oversized_bytes_max = slot_count // 2 * options.batch_size
     return {
         "buffer_memory": options.buffer_memory,
         "batch_size": options.batch_size,
@@ -165,10 +152,10 @@ def _geometry(options: ArenaOptions) -> dict[str, int]:
         "topic_count": options.topic_count,
         "partition_count": options.partition_count,
         "name_heap_size": max(options.topic_count * TOPIC_NAME_SIZE_MEAN, TOPIC_NAME_SIZE_MAX),
-        "completion_count": _completion_count(options.completion_count, slot_count),
-        "oversized_bytes_max": _oversized_bytes_max(options, slot_count),
+        "completion_count": 1 << max(completion_count - 1, 1).bit_length(),  # a power of two
+        "oversized_bytes_max": min(oversized_bytes_max, options.buffer_memory),
         "record_size_max": options.max_request_size,
-        "process_slot_count_max": _process_slot_count(options.max_process_share, slot_count),
+        "process_slot_count_max": 0 if share == WHOLE else max(slot_count * share // 100, 1),  # 0: all of them
         "is_transactional": int(options.transactional_id is not None),
         **_durability(options),
     }
@@ -430,16 +417,13 @@ class Arena:
         with contextlib.ExitStack() as stack:
             arena: Arena | None = None
             with contextlib.suppress(ShmaccumError, OSError):
-                if cls._is_in_use(file):
+                with cls.open_read_only(file.text, mode=ANY_MODE) as seen:
+                    is_in_use = any(process["alive"] for process in seen.native.processes())
+                if is_in_use:
                     arena = stack.enter_context(_attached_to_close(file))
             yield
             if arena is not None:
                 arena.native.begin_closing()
-
-    @classmethod
-    def _is_in_use(cls, file: ArenaFile) -> bool:
-        with cls.open_read_only(file.text, mode=ANY_MODE) as arena:
-            return any(process["alive"] for process in arena.native.processes())
 
     @classmethod
     def _identity(cls, file: ArenaFile) -> tuple[bytes | None, int]:

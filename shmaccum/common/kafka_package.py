@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -32,7 +31,11 @@ class _WithoutClients(ModuleType):
     def __getattr__(self, name: str) -> Any:
         """A message made alone, or a module of the package; for any other name the package's code runs first."""
         if name in MADE_ALONE.get(self.__name__, ()):
-            self.__dict__.update(_made_alone(MADE_ALONE[self.__name__]))
+            from kafka.protocol.api_message import ApiMessage
+
+            # As a module of kafka-python makes them: the library finds the schema by the name.
+            for message in MADE_ALONE[self.__name__]:
+                self.__dict__[message] = type(ApiMessage)(message, (ApiMessage,), {})
             return self.__dict__[name]
         if not name.startswith("__") and importlib.util.find_spec(f"{self.__name__}.{name}") is not None:
             return importlib.import_module(f"{self.__name__}.{name}")
@@ -41,13 +44,6 @@ class _WithoutClients(ModuleType):
         assert self.__spec__.loader is not None
         self.__spec__.loader.exec_module(self)
         return getattr(self, name)
-
-
-def _made_alone(names: Iterable[str]) -> dict[str, type]:
-    """Messages as a module of kafka-python makes them: the library finds the schema by the name."""
-    from kafka.protocol.api_message import ApiMessage
-
-    return {name: type(ApiMessage)(name, (ApiMessage,), {}) for name in names}
 
 
 def import_without_clients(name: str) -> None:

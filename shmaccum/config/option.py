@@ -145,17 +145,12 @@ def _parse_choice(choices: tuple[str, ...]) -> Callable[[Any], str]:
     return parse
 
 
-def _is_function(given: Any, names: tuple[str, ...], method: str) -> bool:
-    if isinstance(given, (str, bytes)):  # both have a method called partition
-        return given in names
-    return callable(given) or hasattr(given, method)
-
-
 def _parse_function(names: tuple[str, ...], method: str) -> Callable[[Any], Any]:
     """One of our names, a function, or an object with the method that Kafka's interface of this purpose has."""
 
     def parse(given: Any) -> Any:
-        if _is_function(given, names, method):
+        is_text = isinstance(given, (str, bytes))  # both have a method called partition
+        if given in names if is_text else callable(given) or hasattr(given, method):
             return given
         raise TypeError(f"{given!r} is neither one of {', '.join(names)} nor a function")
 

@@ -70,13 +70,9 @@ def kafka_name(name: str, option: Option) -> str | None:
     return option.kafka if option.kafka and option.kafka.replace(".", "_") != name else None
 
 
-def _name_cell(name: str, option: Option) -> str:
-    other = kafka_name(name, option)
-    return f"``{name}`` ``{other}``" if other else f"``{name}``"
-
-
 def _row(name: str, option: Option) -> Iterator[str]:
-    yield f"   * - {_name_cell(name, option)}\n"
+    other = kafka_name(name, option)
+    yield f"   * - ``{name}`` ``{other}``\n" if other else f"   * - ``{name}``\n"
     for cell in (option.kind, f"``{spell(option, option.default)}``", bounds(option), option.sentence):
         yield f"     - {cell}".rstrip() + "\n"
 

@@ -524,13 +524,11 @@ class DeliveryTracker:
                 cooperative.sleep(LOOK_S)
         else:
             with contextlib.suppress(Empty):
-                self._put_back(self._added.get(timeout=TRACKER_IDLE_S))
+                waiter = self._added.get(timeout=TRACKER_IDLE_S)
+                if waiter is not None:
+                    self._waiters.add([waiter])
+                    self._waiters.look_at([waiter])
         return bool(self._waiters) or not self._added.empty()
-
-    def _put_back(self, waiter: Waiter | None) -> None:
-        if waiter is not None:
-            self._waiters.add([waiter])
-            self._waiters.look_at([waiter])
 
     def _look(self, watch: RemovalWatch) -> None:
         added = self._take_added()
@@ -588,7 +586,9 @@ class DeliveryTracker:
         else:
             self._wait_for_thread(timeout_s)
         self._is_abandoned = True
-        untold = self._give_up()
+        with contextlib.suppress(ArenaError):
+            self._take_added()
+        untold = sum(waiter.take() is not None for waiter in self._waiters)
         for results in listed(self.loops.values()):
             results.give_up()
         self.loops.clear()
@@ -606,12 +606,6 @@ class DeliveryTracker:
         """In the thread that closes, which is the tracker's own, or there is none."""
         with contextlib.suppress(ArenaError):  # closed: there is nothing to be known any more
             self._look_last()
-
-    def _give_up(self) -> int:
-        """Takes all observers that are left; their number."""
-        with contextlib.suppress(ArenaError):
-            self._take_added()
-        return sum(waiter.take() is not None for waiter in self._waiters)
 
 
 class TaskWaiter:

@@ -77,10 +77,6 @@ class RoundRobinPartitioner:
         return partitions[turn % len(partitions)]
 
 
-def _of_function(function: Callable[..., int]) -> ChoosePartition:
-    return lambda choice: function(choice.serialized_key, choice.partitions, choice.available)
-
-
 def _of_object(partition: Callable[..., int]) -> ChoosePartition:
     return lambda choice: partition(
         choice.topic, choice.key, choice.serialized_key, choice.value, choice.serialized_value, TopicView(choice)
@@ -100,7 +96,7 @@ def resolve(partitioner: Any) -> ChoosePartition | None:
     if not isinstance(partitioner, str) and callable(getattr(partitioner, "partition", None)):
         return _of_object(partitioner.partition)
     if callable(partitioner):
-        return _of_function(partitioner)
+        return lambda choice: partitioner(choice.serialized_key, choice.partitions, choice.available)
     raise InvalidArgumentError(
         f"{partitioner!r} is no partitioner: give a function (key, all_partitions, available), an object with "
         "kafka-python's partition(), or one of builtin, round_robin"

@@ -58,8 +58,9 @@ class TopicRecords(NamedTuple):
             ValueError: a column is not as long as the values.
         """
         values, keys, headers, timestamps_ms, partition = self.listed()
-        columns = (values, keys, headers, partition, timestamps_ms)
-        return map(ProducerRecord, itertools.repeat(topic), *(_cells(column) for column in columns))
+        columns = (topic, values, keys, headers, partition, timestamps_ms)
+        cells = (column if isinstance(column, list) else itertools.repeat(column) for column in columns)
+        return map(ProducerRecord, *cells)
 
     def listed(self) -> TopicRecords:
         """The same with lists, which can be read more than once.
@@ -74,10 +75,6 @@ class TopicRecords(NamedTuple):
     def pick(self, rows: Sequence[int]) -> TopicRecords:
         """Those rows of listed columns."""
         return TopicRecords(*(_picked(column, rows) for column in self))
-
-
-def _cells(column: Any) -> Iterable[Any]:
-    return column if isinstance(column, list) else itertools.repeat(column)
 
 
 def _listed(name: str, column: Any, count: int) -> Any:

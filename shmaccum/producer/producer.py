@@ -196,13 +196,11 @@ class Producer(_native.NativeProducer):
 
     def _native_hooks(self) -> tuple[Callable[..., tuple[Any, ...]] | None, Callable[..., None] | None]:
         """The two functions that a native `send` calls, before its append and behind it; None: nothing."""
-        prepare = None if self._pipeline is None else functools.partial(self._pipeline.prepare, self)
-        return prepare, self._conclude if self._is_concluded else None
-
-    @property
-    def _is_concluded(self) -> bool:
-        """True when a `send` has something left to do behind its append."""
-        return self._is_synchronous or (self._pipeline is not None and self._pipeline.hears_of_results)
+        conclude = self._conclude if self._is_synchronous else None
+        if self._pipeline is None:
+            return None, conclude
+        prepare = functools.partial(self._pipeline.prepare, self)
+        return prepare, self._conclude if self._pipeline.hears_of_results else conclude
 
     def _conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
         """Ends a `send` behind its append, which answered a future or raised: tells the pipeline, and syncs."""
@@ -728,7 +726,8 @@ class Producer(_native.NativeProducer):
         if self._transaction is not None:
             self._transaction.let_go()
         try:
-            left = self._flush(_left_s(deadline_s))
+            timeout_s = None if deadline_s == float("inf") else max(deadline_s - clock.monotonic(), 0.0)
+            left = self._flush(timeout_s)
             warning = self._left_over(left) if left else ""
         except ArenaRemovedError as error:
             logger.error("%s: %s", self.client_id, error)  # the end of a process calls close, and raises nothing
@@ -928,11 +927,6 @@ def _producer_from(arena: Arena, options: Mapping[str, Any]) -> Producer:
 def close_timeout_s(options: ProducerOptions, default_s: float) -> float:
     """Seconds that an end without a timeout of its own waits for deliveries."""
     return default_s if options.close_timeout_ms is None else options.close_timeout_ms / 1000
-
-
-def _left_s(deadline_s: float) -> float | None:
-    """The time until a deadline as a timeout; None when it is infinite."""
-    return None if deadline_s == float("inf") else max(deadline_s - clock.monotonic(), 0.0)
 
 
 def _close_at_exit() -> None:

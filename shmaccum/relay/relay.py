@@ -289,7 +289,8 @@ class Relay(ClosedOnExit):
         if fresh:
             self._log = wait_for_deliveries(self._producer.arena, TIMEOUT_S)
             self._check_levels()
-            self._recover({place: self._first(place, polled) for place in fresh})
+            position = self.consumer.position
+            self._recover({place: polled[place][0].offset if place in polled else position(place) for place in fresh})
         for place, records in polled.items():
             one = self._inputs[place]
             if records[0].offset < one.position:
@@ -308,10 +309,6 @@ class Relay(ClosedOnExit):
                 f"sync={inputs}, so a power cut could lose outputs of committed records: send through an arena with "
                 f"durability=sync, or give its sender the option sync={inputs}"
             )
-
-    def _first(self, place: TopicPartition, polled: Polled) -> int:
-        """The offset of the first record that this turn may have of a partition."""
-        return polled[place][0].offset if place in polled else self.consumer.position(place)
 
     def _recover(self, firsts: Mapping[TopicPartition, int]) -> None:
         """Reads which outputs of new partitions are in the log, and commits where that began.

@@ -146,10 +146,12 @@ class _KafkaCommit:
 
     def _begin(self, next_number: int | None, place: TopicPartition) -> None:
         """Sees to it that a successor can tell whether this transaction is applied."""
-        if next_number is None and self._files.has_begun(self._transaction):
-            raise TransactionNotAppliedError(self._forgotten(place))
         if next_number is None:
-            self._commit(place, NOTHING)
+            if self._files.has_begun(self._transaction):
+                raise TransactionNotAppliedError(self._forgotten(place))
+            self._protocol.begin()  # a transaction of an offset alone
+            self._end(place, NOTHING)
+            self._wait(lambda: self._protocol.is_ready, "the producer's epoch")
         self._files.take(self._transaction)
 
     def _forgotten(self, place: TopicPartition) -> str:
@@ -191,12 +193,6 @@ class _KafkaCommit:
                     sequence += batch.record_count
 
         return batches
-
-    def _commit(self, place: TopicPartition, next_number: int) -> None:
-        """A transaction of an offset alone."""
-        self._protocol.begin()
-        self._end(place, next_number)
-        self._wait(lambda: self._protocol.is_ready, "the producer's epoch")
 
     def _end(self, place: TopicPartition, next_number: int) -> None:
         """Ends the open transaction, with the offset."""

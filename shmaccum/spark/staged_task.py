@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -142,7 +143,7 @@ def stage(
         return None
     with StagedAttempt(settings.directory, transaction, prefix, is_for_kafka=settings.is_for_kafka) as attempt:
         with _appender(settings, columns, attempt) as appender:
-            for batch in _chained(first, rest):
+            for batch in itertools.chain([first], rest):
                 _append(appender, batch)
             record_count = appender.finish().record_count
         attempt.keep(is_synced=settings.is_for_kafka or sink_options(settings).sync != "none")
@@ -159,11 +160,6 @@ def _append(appender: RowAppender, batch: Any) -> None:
             f"{facts}; send a smaller one, or give the write larger limits: .option('maxRequestSize', '8MiB'), "
             ".option('bufferMemory', '32MiB')"
         ) from error
-
-
-def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
 
 
 @contextlib.contextmanager

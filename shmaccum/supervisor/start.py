@@ -170,7 +170,8 @@ def ensure(arena: Arena, recipe: Recipe, deadline_s: float) -> bool:
     """As `ensure_sender`, which has the errors; the deadline is on the clock of time.monotonic()."""
     if has_lost_its_name(arena):
         raise tell_removal(arena)  # a sender that is started by that name would serve another arena
-    with _elected(arena, deadline_s) as is_elected:
+    with _election(arena) as descriptor:
+        is_elected = _wait_for_election(arena, descriptor, deadline_s)
         if is_elected:
             _refuse_external(arena)
             start(arena, recipe, deadline_s)
@@ -200,13 +201,6 @@ def _attached(arena: Arena | str | os.PathLike[str], mode: int) -> Iterator[Aren
 
 _elections: set[int] = set()
 """Descriptors with which this process takes part."""
-
-
-@contextlib.contextmanager
-def _elected(arena: Arena, deadline_s: float) -> Iterator[bool]:
-    """True for the one process that is to start a sender; False when there is one."""
-    with _election(arena) as descriptor:
-        yield _wait_for_election(arena, descriptor, deadline_s)
 
 
 @contextlib.contextmanager

@@ -66,7 +66,8 @@ def unpack_offsets(value: bytes | None) -> tuple[GroupMember, dict[TopicPartitio
     """
     try:
         group, member_id, generation, instance_id, rows = json.loads(value or b"")
-        member = GroupMember(_text(group), _text(member_id), _number(generation), _text_or_none(instance_id))
+        instance = None if instance_id is None else _text(instance_id)
+        member = GroupMember(_text(group), _text(member_id), _number(generation), instance)
         return member, dict(map(unpack_row, rows))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"a record of {OFFSETS_TOPIC} is not one of send_offsets_to_transaction(): {error}") from None
@@ -90,10 +91,6 @@ def _text(given: Any) -> str:
     if size > TEXT_SIZE_MAX:
         raise ValueError(f"a text of {size} bytes is too long, {TEXT_SIZE_MAX} are allowed")
     return given
-
-
-def _text_or_none(given: Any) -> str | None:
-    return None if given is None else _text(given)
 
 
 def _number(given: Any, least: int = -1, most: int = NUMBER_MAX) -> int:
