@@ -250,6 +250,8 @@ class Backlog:
         """The next batch of the log below the end."""
         if self._next_batch is None:
             offset = self.window.next_offset(self.position.offset)
+            if not self.window.is_open:
+                self._row_index = self.file.find(offset)
             self._next_batch = self.window.read_verified(offset)
             for damage in self.window.take_damages():
                 self._report(damage_sentence(f"the overflow of {self.place}", damage, "delivered"))

@@ -158,6 +158,11 @@ class SendWindow(Generic[AnyShipment]):
         return any(shipment.is_in_flight for shipment in self.shipments)
 
     @property
+    def is_open(self) -> bool:
+        """True while the files of the log are open."""
+        return self._cursor is not None
+
+    @property
     def unread_place(self) -> tuple[LogFile, int] | None:
         """The file and the byte of the next header; None if only a read tells where it is."""
         return None if self._cursor is None else self._cursor.unread_place()

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A partition of an overflow, and the rows of its batches."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files import LogReader
+from shmaccum.sender.backlog import Backlog
+from shmaccum.sender.backoff import Backoff
+from shmaccum.sender.spill_file import OverflowBatch, OverflowPosition, SpillFile
+from tests.support.segment_log import TOPIC, make_batches, open_log
+
+PLACE = TopicPartition(TOPIC, 0)
+BATCH_COUNT, DELIVERED_COUNT, RECORD_COUNT, WINDOW = 400, 350, 3, 5
+ARENA = 7
+
+
+def test_a_sender_finds_the_rows_behind_the_position_without_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_log(tmp_path / "log") as directory:
+        directory.create_topic(TOPIC, 1)
+        directory.partition(*PLACE).append(make_batches(BATCH_COUNT))
+    with contextlib.closing(SpillFile(str(tmp_path / "rows"), is_synced=False)) as file:
+        file.append([OverflowBatch(n * RECORD_COUNT, n, n, RECORD_COUNT, ARENA) for n in range(BATCH_COUNT)])
+        file.write_position(OverflowPosition(DELIVERED_COUNT * RECORD_COUNT))
+        reader = LogReader(tmp_path / "log").partition(*PLACE)
+        backoff = Backoff(100, 1000)
+        backlog = Backlog(0, PLACE, reader, file, ARENA, in_flight_max=WINDOW, backoff=backoff, report=print)
+        backlog.take_up(BATCH_COUNT * RECORD_COUNT)
+        read: list[int] = []
+        row = SpillFile.row
+
+        def note(self: SpillFile, index: int) -> OverflowBatch | None:
+            read.append(index)
+            return row(self, index)
+
+        monkeypatch.setattr(SpillFile, "row", note)
+        backlog.read(0)
+        backlog.rest()
+    assert [spilled.seq for spilled in backlog.window.shipments] == list(
+        range(DELIVERED_COUNT, DELIVERED_COUNT + WINDOW)
+    )
+    assert len(read) < DELIVERED_COUNT // 10
