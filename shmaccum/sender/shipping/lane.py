@@ -66,7 +66,7 @@ class ShippedBatch(Shipment):
     @property
     def is_proved(self) -> bool:
         """True when the bytes were verified, by the lane or by the sink."""
-        return self.is_settled or not isinstance(self.batch, UnreadBatch)
+        return self.is_settled or self.wire.records is None
 
     def is_damaged(self) -> bool:
         """True when an unread batch is not what was appended, or cannot be read."""
