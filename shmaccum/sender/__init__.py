@@ -6,16 +6,13 @@
     service          a process with a sender: its signals, its report to the starter
     daemon           the program that a keeper starts                        ─ __main__          its arguments
     sender           takes the role, works, leaves
-    rounds           one round: due work, ready batches, results             ─ naps              the depth of its sleep
-    lending          batches that the sink has
-    settling         the meaning of an Ack: complete, send again, split      ─ backoff, blame, splitting
-    expiry           batches that are too old                                ─ delivery_clock    the clock of their age
+    rounds           one round: duties, rest, acks                           ─ duties            what it does, in order
+    resting          the rest between two rounds                             ─ naps              its depth
+    lending          batches that the sink has                               ─ backoff, blame, splitting
+    delivery_clock   the clock of the age of batches
     pumping          ordinary rounds to brokers, in one native call
     host             the sender as its sink sees it
-    topics           tells producers how many partitions a topic has
     identity         the producer id of the arena
-    ending           the end of a transaction
-    dead_letters     batches that failed, written to a log
     overflow         a log that takes batches while the sink does not work
                      ─ backlog   one partition of it, sent
                      ─ spill_file  the batches in it         ─ giving_up   an overflow that is lost

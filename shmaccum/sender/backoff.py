@@ -4,8 +4,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import TypeVar
+
+from shmaccum import _native
+
+Answer = TypeVar("Answer")
 
 NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
 NEVER_NS = 2**63 - 1
 MULTIPLIER = 2
 JITTER = 0.2
@@ -36,12 +43,28 @@ class Backoff:
 
 
 class SinkBackoff:
-    """A sink that raises: for how long it is left alone. One good call ends it."""
+    """A sink that raises: for how long it is left alone. One good round ends it.
 
-    def __init__(self, backoff: Backoff) -> None:
+    Args:
+        native: the arena, for its clock.
+        report: where sentences for people go.
+    """
+
+    def __init__(self, backoff: Backoff, native: _native.Arena, report: Callable[[str], None]) -> None:
         self._backoff = backoff
+        self._native = native
+        self._report = report
         self.failure_count = 0
         self._until_ns = 0
+
+    def ask(self, question: Callable[[], Answer], otherwise: Answer) -> Answer:
+        """The sink's answer; when it raises, `otherwise`, and it is left alone for a while."""
+        try:
+            return question()
+        except Exception as error:  # noqa: BLE001 - whatever a sink raises, no batch may be lost over it
+            self._report(f"the sink has a problem: {sentence_of(error)}")
+            self.begin(self._native.now_ns())
+            return otherwise
 
     def begin(self, now_ns: int) -> None:
         """Notes that the call has raised."""
@@ -56,3 +79,8 @@ class SinkBackoff:
     def rest_ns(self, now_ns: int) -> int:
         """How much longer to leave it alone; 0: not at all."""
         return max(self._until_ns - now_ns, 0) if self.failure_count else 0
+
+
+def sentence_of(error: Exception) -> str:
+    """The words of an exception, for people."""
+    return str(error) or type(error).__name__

@@ -17,14 +17,11 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
-from shmaccum import _native
-from shmaccum._native import SenderHalf
 from shmaccum.common.units import format_duration_ns
-from shmaccum.config import SenderOptions
 from shmaccum.sender.backoff import NS_PER_MS
-from shmaccum.sender.sinks.sink import Sink
+from shmaccum.sender.duties.duty import Shared
+from shmaccum.sender.duties.overflow import NoOverflow
 
 logger = logging.getLogger("shmaccum.sender")
 
@@ -37,35 +34,23 @@ class DeliveryClock:
     """Runs the delivery clock of an arena.
 
     Args:
-        half: holds the sender role.
-        native: the arena.
-        sink: the sink whose state decides whether the clock runs.
-        options: the timeout and what counts for it; everybody who reads the arena is told.
-        now_ns: the arena's clock.
-        is_held: asked while the sink works; True says that records of the arena wait for others all the same.
+        overflow: while it gets emptier, records of the arena wait for those in it.
     """
 
-    def __init__(
-        self,
-        half: SenderHalf,
-        native: _native.Arena,
-        sink: Sink,
-        options: SenderOptions,
-        now_ns: int,
-        is_held: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._is_held = is_held
-        self._half = half
-        self._native = native
-        self._sink = sink
+    def __init__(self, shared: Shared, overflow: NoOverflow) -> None:
+        self._overflow = overflow
+        self._half = shared.half
+        self._native = shared.native
+        self._sink = shared.sink
+        options = shared.options
         self._counts_always = options.delivery_timeout_counts == "always"
-        self._looked_ns = now_ns
+        self._looked_ns = shared.native.now_ns()
         self._unproved_ns = 0
         self._outage_since_ns = 0
-        self._answer_count = sink.peer.answer_count
+        self._answer_count = shared.sink.peer.answer_count
         self.outage: str | None = None
         """Why the sink did not work at the last look; None: it worked."""
-        half.tell_delivery_timeout(options.delivery_timeout_ms * NS_PER_MS, self._counts_always)
+        shared.half.tell_delivery_timeout(options.delivery_timeout_ms * NS_PER_MS, self._counts_always)
 
     @property
     def stands_still(self) -> bool:
@@ -85,7 +70,7 @@ class DeliveryClock:
             self._turn(outage, now_ns)
             step_ns = 0
         if outage is None:
-            self._unproved_ns += 0 if self._is_held() else step_ns
+            self._unproved_ns += 0 if self._overflow.is_getting_emptier else step_ns
             self._prove()
 
     def _prove(self) -> None:

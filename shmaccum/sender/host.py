@@ -109,6 +109,8 @@ class Host:
         """Called with the index of a partition that has no reason for a pause any more."""
         self.last_trouble = ("", 0)
         """The last report and its time, in nanoseconds of the arena's clock."""
+        self.last_failures: dict[int, str] = {}
+        """Why a batch of the partition with this index was tried again or failed the last time."""
         has_transactions = arena.transactional_id is not None
         self.transactions = ArenaTransactions(half, arena, self.report) if has_transactions else None
 

@@ -17,9 +17,9 @@ epoch will ever be taken. So the partition waits until nothing of it is out, and
 
 from __future__ import annotations
 
-from shmaccum import _native
 from shmaccum._native import SenderHalf
 from shmaccum.common.format.batch_header import PRODUCER_EPOCH_MAX
+from shmaccum.sender.host import Host
 from shmaccum.sender.lending import Lending
 from shmaccum.sender.sinks.sink import NO_PRODUCER_ID, Sink
 
@@ -27,22 +27,13 @@ from shmaccum.sender.sinks.sink import NO_PRODUCER_ID, Sink
 class ProducerIdentity:
     """Gives the arena a producer id, and partitions new epochs."""
 
-    def __init__(
-        self,
-        half: SenderHalf,
-        native: _native.Arena,
-        sink: Sink,
-        lending: Lending,
-        *,
-        enable_idempotence: bool,
-        is_transactional: bool,
-    ) -> None:
+    def __init__(self, half: SenderHalf, host: Host, sink: Sink, lending: Lending) -> None:
         self._half = half
-        self._native = native
+        self._native = host.arena.native
         self._sink = sink
         self._lending = lending
-        self._ids = sink.producer_ids if enable_idempotence else None
-        self._is_transactional = is_transactional
+        self._ids = sink.producer_ids if host.options.enable_idempotence else None
+        self._is_transactional = host.transactions is not None
         self._is_known = False
         self._waiting: set[int] = set()
 

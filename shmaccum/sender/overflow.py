@@ -68,7 +68,7 @@ from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, SpilledBatch
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff
 from shmaccum.sender.batch_loop import BatchLoop
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
-from shmaccum.sender.dead_letters import DeadLetters
+from shmaccum.sender.duties.dead_letters import DeadLetters
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go

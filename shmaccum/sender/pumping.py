@@ -15,19 +15,14 @@ something is not ordinary, and the sink reads the answer that was not. So errors
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from shmaccum import _native
-from shmaccum._native import Batch, SenderHalf
-from shmaccum.arena.places import Places
-from shmaccum.sender.backoff import NS_PER_MS
-from shmaccum.sender.lending import Lending
-from shmaccum.sender.metrics import SenderMetrics
-from shmaccum.sender.naps import Naps
-from shmaccum.sender.sinks.sink import Delivered, DeliveredRow, Limits, Loan, SocketEnd, Sockets, Unanswered, WireBatch
+from shmaccum._native import Batch
+from shmaccum.sender.backoff import NS_PER_MS, NS_PER_S
+from shmaccum.sender.duties.duty import Shared
+from shmaccum.sender.sinks.sink import Delivered, DeliveredRow, Loan, SocketEnd, Sockets, Unanswered, WireBatch
 
-NS_PER_S = 1_000_000_000
 RUN_NS = 1000 * NS_PER_MS
 """The longest call: a stop and a question for metrics end it, and nothing else that is due comes more often."""
 FOREIGN_NS = NS_PER_MS
@@ -48,44 +43,21 @@ class Carried(NamedTuple):
 
 
 class Pumping:
-    """Runs the pump on sockets of the sink.
+    """Runs the pump on sockets of the sink."""
 
-    Args:
-        half: holds the role.
-        bell: the descriptor of the doorbell.
-        on_results: called after results were recorded.
-        linger_ns: of batches whose producer set none.
-        request_timeout_ms: the time that a broker may take for a request.
-    """
-
-    def __init__(
-        self,
-        half: SenderHalf,
-        native: _native.Arena,
-        sockets: Sockets,
-        limits: Limits,
-        lending: Lending,
-        places: Places,
-        metrics: SenderMetrics,
-        naps: Naps,
-        bell: int,
-        on_results: Callable[[], None],
-        *,
-        linger_ns: int,
-        request_timeout_ms: int,
-    ) -> None:
-        self._half = half
-        self._native = native
+    def __init__(self, shared: Shared, sockets: Sockets) -> None:
+        self._half = shared.half
+        self._native = shared.native
         self._sockets = sockets
-        self._limits = limits
-        self._lending = lending
-        self._places = places
-        self._metrics = metrics
-        self._naps = naps
-        self.bell = bell
-        self._on_results = on_results
-        self._linger_ns = linger_ns
-        self._request_timeout_ms = request_timeout_ms
+        self._limits = shared.sink.limits
+        self._lending = shared.lending
+        self._places = shared.places
+        self._metrics = shared.metrics
+        self._naps = shared.naps
+        self._doorbell = shared.doorbell
+        self._on_results = shared.results_bell.ring_if_awaited
+        self._linger_ns = shared.linger_ns
+        self._request_timeout_ms = shared.options.request_timeout_ms
         self._recent: dict[int, None] = {}
         """Partitions of this turn and of the one before."""
         self._of_turn: dict[int, None] = {}
@@ -153,7 +125,7 @@ class Pumping:
             self._linger_ns,
             self._limits.request_size_max,
             self._limits.in_flight_max,
-            self.bell,
+            self._doorbell.fileno(),
             self._on_results,
         )
 

@@ -23,7 +23,6 @@ from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
 from shmaccum.arena.presence import Presence, SenderWatch
-from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.arena.semaphores import remove_orphans
 from shmaccum.arena.sender_state import readable_name
@@ -38,15 +37,16 @@ from shmaccum.exceptions import (
     LogBusyError,
     LogError,
     NotSenderError,
-    ShmaccumError,
 )
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
-from shmaccum.sender.backoff import NS_PER_MS
+from shmaccum.sender.backoff import NS_PER_MS, NS_PER_S
 from shmaccum.sender.closing import Closing
-from shmaccum.sender.ending import ENDING_STATES, check_transactions
+from shmaccum.sender.duties.checks import Checks
+from shmaccum.sender.duties.duty import Duty, Shared
+from shmaccum.sender.duties.ending import ENDING_STATES, check_transactions
 from shmaccum.sender.host import Host, logger
 from shmaccum.sender.log_server import serve_log
-from shmaccum.sender.rounds import NS_PER_S, Rounds
+from shmaccum.sender.rounds import Rounds
 from shmaccum.sender.sinks import open_sink
 from shmaccum.sender.sinks.names import expect_sink, living_sender, name_in_arena
 from shmaccum.sender.sinks.sink import Sink
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from shmaccum.config.dicts import SenderOptionsDict
     from shmaccum.log.server.server_thread import ServerThread
     from shmaccum.observe.server import MetricsServer
-    from shmaccum.sender.dead_letters import DeadLetters
+    from shmaccum.sender.duties.dead_letters import DeadLetters
     from shmaccum.sender.overflow import Overflow
 
 IDLE_LOOKS = 10
@@ -118,6 +118,7 @@ class Sender:
         self._results_bell = ResultsBell(self.arena)
         self._host: Host | None = None
         self._rounds: Rounds | None = None
+        self._checks = Duty()
         self._letters: DeadLetters | None = None
         self._overflow: Overflow | None = None
         self._stop_at_ns: int | None = None
@@ -127,7 +128,6 @@ class Sender:
         self._closing = Closing(self.arena)
         self._idle_since_ns: int | None = None
         self._idle_look_at_ns = 0
-        self._bell_at_ns = 0
         self._log_server: ServerThread | None = None
         self._metrics_server: MetricsServer | None = None
         self._presence: Presence | None = None
@@ -157,27 +157,20 @@ class Sender:
             return False
         try:
             self._closing.check_something_is_left(self._half)
-            self._presence = Presence(self.arena)
-            self._doorbell = Doorbell(self.arena)
+            self._presence = presence = Presence(self.arena)
+            self._doorbell = doorbell = Doorbell(self.arena)
             places = Places(self.arena.native)
-            self._host = host = Host(self._half, self.arena, places, self._doorbell, self.options, self._supervisor)
+            self._host = host = Host(self._half, self.arena, places, doorbell, self.options, self._supervisor)
             self._outwait_former_sender(host, lambda: self._open_letters(places, host))
             self._outwait_former_sender(host, lambda: self.sink.open(host))
             check_transactions(host, self.sink)
             self._outwait_former_sender(host, lambda: self._open_overflow(host))
-            self._rounds = Rounds(
-                self._half,
-                self.sink,
-                self._doorbell,
-                host,
-                self.options,
-                self._results_bell,
-                self._letters,
-                self._overflow,
-            )
+            shared = Shared(self._half, host, self.sink, doorbell, self._results_bell)
+            self._rounds = Rounds(shared, self._letters, self._overflow)
             self._results_bell.ring()  # for results that the former sender died with
             if self.options.listen is not None:
                 self._log_server = serve_log(self.sink, self.options.listen)
+            self._checks = Checks(host, doorbell, presence, self._log_server)
             self._serve_metrics()
         except BaseException:
             self._close(is_in_order=False)
@@ -210,10 +203,10 @@ class Sender:
     def _open_letters(self, places: Places, host: Host) -> None:
         if self.options.dead_letter is None:
             return
-        from shmaccum.sender.dead_letters import DeadLetters  # which brings the segment log, and numpy
+        from shmaccum.sender.duties.dead_letters import DeadLetters  # which brings the segment log, and numpy
 
         directory = self.options.dead_letter.removeprefix(DEAD_LETTER_KIND)
-        self._letters = DeadLetters(self._half, self.arena, places, directory, host.report)
+        self._letters = DeadLetters(self._half, host, places, directory)
 
     def _open_overflow(self, host: Host) -> None:
         if self.options.overflow is None:
@@ -363,53 +356,9 @@ class Sender:
             self.close()
         return sent
 
-    def _look_at_bell(self) -> None:
-        """Once a second: without its doorbell a sender comes awake by its ticks alone, which is many times slower."""
-        now_ns = self.arena.native.now_ns()
-        if now_ns < self._bell_at_ns or self._doorbell is None or self._rounds is None or self._host is None:
-            return
-        self._bell_at_ns = now_ns + NS_PER_S
-        self._look_at_presence()
-        self._look_at_server(self._host)
-        try:
-            if not self._doorbell.look():
-                return
-            self._host.report(
-                f"{self._doorbell.path} was removed or replaced, and is made anew: producers wake the sender by it"
-            )
-        except (OSError, ShmaccumError) as error:
-            sentence = (
-                f"{self._doorbell.path} was removed or replaced, and cannot be made anew ({error}): the sender is slow "
-                "until it is there, so let its user write into that folder, or restart it"
-            )
-            self._host.report(Report(Kind.IMPAIRED, sentence))
-        self._rounds.renew_bell()
-
-    def _look_at_server(self, host: Host) -> None:
-        problem = None if self._log_server is None else self._log_server.problem
-        if problem is not None:
-            sentence = (
-                f"the server of the log does not work ({problem}): look at the sender's log, or restart the sender"
-            )
-            host.report(Report(Kind.IMPAIRED, sentence))
-
-    def _look_at_presence(self) -> None:
-        """Without its socket nobody finds the process of a sender: to replace it when it is stopped, or to stop it."""
-        try:
-            if self._presence is None or not self._presence.look():
-                return
-            sentence = "the sender's socket was removed or replaced, and is made anew: keepers find the sender by it"
-        except (OSError, ShmaccumError) as error:
-            sentence = (
-                f"the sender's socket was removed or replaced, and cannot be made anew ({error}): a stopped sender is "
-                "not replaced, so let its user write into that folder, and restart it"
-            )
-        logger.warning("%s", sentence)
-        self.arena.native.record_error(sentence)
-
     def _is_over(self) -> bool:
         self._closing.look()
-        self._look_at_bell()
+        self._checks.run(self.arena.native.now_ns())
         if self._closing.has_begun and self._stop_at_ns is None:
             self.stop()
         if self._is_aborted and self._rounds is not None:

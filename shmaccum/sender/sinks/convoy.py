@@ -25,7 +25,7 @@ class LaneState(enum.IntEnum):
 
 
 class LaneEnd(NamedTuple):
-    """How a convoy left a lane: a place in the lane's log, from which it goes on, and what it delivered behind it."""
+    """The place in its log where a convoy left a lane, which goes on from there, and the sums over its batches."""
 
     state: int
     offset: int

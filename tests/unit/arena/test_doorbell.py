@@ -27,6 +27,7 @@ from shmaccum.sender import Sender
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import deliver_all, drain
 from tests.support.processes import run_in_child
+from tests.support.sender import check_names
 
 
 def has_rung(doorbell: Doorbell) -> bool:
@@ -275,12 +276,12 @@ def test_a_living_sender_makes_its_doorbell_anew(arena: Arena, accumulator: Accu
         path.rename(path.with_name(path.name + ".away"))
     if way == "replaced":
         os.mkfifo(path, 0o600)
-    sender._look_at_bell()
+    check_names(sender)
     doorbell.clear()
     button.ring()
     assert has_rung(doorbell)
     assert any(doorbell.path in report.sentence for report in read_reports(arena.native))
-    sender._look_at_bell()
+    check_names(sender)
     assert doorbell.look() is False
     button.close()
     sender.close()
@@ -294,7 +295,7 @@ def test_health_tells_of_a_doorbell_that_cannot_be_made_anew(arena: Arena, accum
     path = Path(sender._doorbell.path)
     path.unlink()
     path.mkdir()
-    sender._look_at_bell()
+    check_names(sender)
     (trouble,) = troubles(Observer(arena).observe())
     path.rmdir()
     assert trouble.kind == "impaired"

@@ -27,8 +27,9 @@ from shmaccum.log.files.producer_state import Refusal
 from shmaccum.log.files.reader import LogReader
 from shmaccum.observe.health import troubles
 from shmaccum.observe.observation import Observer
-from shmaccum.sender import Sender, dead_letters
-from shmaccum.sender.dead_letters import PREFIX
+from shmaccum.sender import Sender
+from shmaccum.sender.duties import dead_letters
+from shmaccum.sender.duties.dead_letters import PREFIX
 from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.sender import TOPIC, Sending, refuse, retry, too_large
 
@@ -331,7 +332,8 @@ def test_a_failed_sync_writes_no_letter_twice(
 
 DYING = """
 import os, signal, sys
-from shmaccum.sender import Sender, dead_letters
+from shmaccum.sender import Sender
+from shmaccum.sender.duties import dead_letters
 from shmaccum.sender.sinks.sink import Ack, Verdict
 from tests.support.sender import ScriptedSink, refuse
 

@@ -27,8 +27,9 @@ def test_no_backoff_is_no_pause() -> None:
     assert Backoff(0, 0).pause_ns(5) == 0
 
 
-def test_trouble_ends_with_a_good_call() -> None:
-    trouble = SinkBackoff(Backoff(100, 1000))
+def test_trouble_ends_with_a_good_round(arena: Arena) -> None:
+    told: list[str] = []
+    trouble = SinkBackoff(Backoff(100, 1000), arena.native, told.append)
     assert trouble.rest_ns(0) == 0
     trouble.begin(0)
     first = trouble.rest_ns(0)

@@ -22,6 +22,7 @@ from shmaccum.sender import Sender
 from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.other_users import needs_root
 from tests.support.processes import WATCHDOG_S, Child, wait_until
+from tests.support.sender import check_names
 
 USER, GROUP = 23471, 23472
 
@@ -291,13 +292,12 @@ def test_a_socket_that_somebody_takes_away_is_made_anew_and_reported(
     former.unlink()
     if is_replaced:
         former.touch()
-    sender._look_at_bell()
+    check_names(sender)
     assert socket_of(arena) != former
     assert can_connect(socket_of(arena))
     assert "socket was removed or replaced, and is made anew" in arena.native.errors()[0]["text"]
     now = socket_of(arena)
-    sender._bell_at_ns = 0
-    sender._look_at_bell()
+    check_names(sender)
     assert socket_of(arena) == now
     sender.close()
     assert waiting.ends()  # the watch of the former socket hears of the end, too
@@ -319,8 +319,7 @@ def test_a_socket_whose_queue_is_full_of_watchers_that_have_ended_is_made_anew(
             wait_until(lambda: not can_connect(socket_of(arena)), "the queue is full")
             assert not connect_until(watch)
             assert arena.native.presence == 0
-            sender._bell_at_ns = 0
-            sender._look_at_bell()
+            check_names(sender)
             assert sockets_of(arena) == [str(socket_of(arena))]
             assert connect_until(watch)
         assert arena.native.errors() == []

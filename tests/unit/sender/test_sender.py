@@ -761,14 +761,14 @@ def test_who_slept_through_sleeps_on_until_there_is_news(sending: Sending, monke
     asleep(sending)
     rounds = sending.sender._rounds
     assert rounds is not None
-    expire = rounds._expire
+    expire = rounds._expiry.run
     whole_rounds = []
 
-    def counting_expire(now_ns: int) -> None:
+    def counting_expire(now_ns: int) -> int:
         whole_rounds.append(now_ns)
-        expire(now_ns)
+        return expire(now_ns)
 
-    monkeypatch.setattr(rounds, "_expire", counting_expire)
+    monkeypatch.setattr(rounds._expiry, "run", counting_expire)
     assert [sending.sender.run_once() for _ in range(2)] == [0, 0]
     assert whole_rounds == []
     sending.append(0)

@@ -21,21 +21,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from shmaccum._native import SenderHalf
 from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
-from shmaccum.sender.backoff import NS_PER_MS, Backoff
+from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
-from shmaccum.sender.identity import ProducerIdentity
-from shmaccum.sender.lending import Lending, let_go
-from shmaccum.sender.metrics import SenderMetrics
-from shmaccum.sender.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
-from shmaccum.sender.splitting import Splitting, is_part
+from shmaccum.sender.duties.duty import Shared
+from shmaccum.sender.duties.overflow import NoOverflow
+from shmaccum.sender.lending import let_go
+from shmaccum.sender.sinks.sink import Ack, Acks, Verdict, each_ack
+from shmaccum.sender.splitting import is_part
 
 if TYPE_CHECKING:
-    from shmaccum.sender.dead_letters import DeadLetters
-    from shmaccum.sender.overflow import Overflow
+    from shmaccum.sender.duties.dead_letters import DeadLetters
 
 SUCCEEDED = int(BatchResult.SUCCEEDED)
 FAILED = int(BatchResult.FAILED)
@@ -45,39 +43,23 @@ class Settling:
     """Handles acks; the thread is the sender's.
 
     Args:
-        report: where sentences for people go.
-        retries: how often a batch is delivered again.
-        backoff: how long it waits in between.
         letters: where the records of failed batches are kept; None: nowhere.
-        overflow: takes the acks of its batches; None: there is none.
+        overflow: takes the acks of its batches.
     """
 
-    def __init__(
-        self,
-        half: SenderHalf,
-        lending: Lending,
-        splitting: Splitting,
-        identity: ProducerIdentity,
-        metrics: SenderMetrics,
-        report: Callable[[Report | str], None],
-        *,
-        retries: int,
-        backoff: Backoff,
-        letters: DeadLetters | None = None,
-        overflow: Overflow | None = None,
-    ) -> None:
-        self._half = half
-        self._lending = lending
-        self._splitting = splitting
-        self._identity = identity
-        self._metrics = metrics
-        self._report = report
-        self._retries = retries
-        self._backoff = backoff
+    def __init__(self, shared: Shared, letters: DeadLetters | None, overflow: NoOverflow) -> None:
+        self._half = shared.half
+        self._lending = shared.lending
+        self._splitting = shared.splitting
+        self._identity = shared.identity
+        self._metrics = shared.metrics
+        self._host = shared.host
+        self._report = shared.host.report
+        self._retries = shared.options.retries
+        self._backoff = shared.backoff
         self._letters = letters
         self._overflow = overflow
         self._kept: list[Ack] = []
-        self._last_failures: dict[int, str] = {}
         self._handlers: dict[Verdict, Callable[[Ack, int], None]] = {
             Verdict.DELIVERED: self._deliver,
             Verdict.RETRY: self._retry,
@@ -91,10 +73,6 @@ class Settling:
         """Acks of batches whose bytes are still in somebody's hands, or whose dead letter could not be written."""
         return len(self._kept)
 
-    def last_failure(self, partition_index: int) -> str:
-        """Why a batch of the partition was tried again or failed the last time; empty: none was."""
-        return self._last_failures.get(partition_index, "")
-
     def settle(self, acks: Iterable[Ack | Acks], now_ns: int) -> None:
         """Ends what the acks end, in their order."""
         latencies_ns: list[int] = []
@@ -102,7 +80,7 @@ class Settling:
             wires = ack.wires if isinstance(ack, Acks) else (ack.wire,)
             lent_ns = self._lending.take_back(wires)
             latencies_ns += [now_ns - lent for lent in lent_ns if lent is not None]
-            if isinstance(ack, Acks) and None not in lent_ns and not self._is_of_overflow(ack.wires[0]):
+            if isinstance(ack, Acks) and None not in lent_ns and not self._overflow.lends(ack.wires[0]):
                 self._deliver_all(ack, now_ns)
                 continue
             for one, lent in zip(each_ack([ack]), lent_ns, strict=True):
@@ -112,10 +90,6 @@ class Settling:
                 self._report(f"the sink acknowledged a batch of {one.wire.topic} that it does not have: ignored")
         if latencies_ns:
             self._metrics.acked(latencies_ns, now_ns)
-
-    def _is_of_overflow(self, wire: WireBatch) -> bool:
-        """True for a batch of the overflow; one delivery has batches of the overflow alone, or none of it."""
-        return self._overflow is not None and self._overflow.lends(wire)
 
     def _deliver_all(self, acks: Acks, now_ns: int) -> None:
         """Completes batches in one call, and unusual ones by single acks."""
@@ -135,8 +109,8 @@ class Settling:
             self._handle(ack, now_ns)
 
     def _handle(self, ack: Ack, now_ns: int) -> None:
-        if self._overflow is not None and self._overflow.lends(ack.wire):
-            self._overflow.settle(ack, self._metrics, self._letters, now_ns)
+        if self._overflow.lends(ack.wire):
+            self._overflow.settle(ack, now_ns)
             return
         try:
             if ack.wire.batch.is_ended:
@@ -163,7 +137,7 @@ class Settling:
             self._fail(ack, f"given up after {batch.attempt_count} attempts: {ack.message}", now_ns)
             return
         if ack.message:
-            self._last_failures[ack.wire.partition_index] = ack.message
+            self._host.last_failures[ack.wire.partition_index] = ack.message
             self._report(Report(Kind.RETRIED, ack.message, self._name(ack)))
         self._send_again(ack, now_ns + self._pause_ns(ack), now_ns)
 
@@ -221,7 +195,7 @@ class Settling:
         """Writes the dead letter. False when the batch cannot be completed now."""
         assert self._letters is not None
         wire = ack.wire
-        self._last_failures[wire.partition_index] = sentence
+        self._host.last_failures[wire.partition_index] = sentence
         try:
             if not is_part(wire):  # of a batch in parts others may still be delivered
                 self._half.decide(wire.batch, FAILED, ack.error_code)

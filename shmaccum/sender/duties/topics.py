@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 
-from shmaccum import _native
 from shmaccum.exceptions import UnknownTopicError
-from shmaccum.sender.sinks.sink import Sink
+from shmaccum.sender.duties.duty import Duty, Shared
 
 REFRESH_NS = 5_000_000_000
 ASK_AGAIN_NS = 5_000_000
@@ -19,7 +18,7 @@ WANTED_FOR_NS = 1_000_000_000
 """How long more partitions are expected after a producer has asked."""
 
 
-class TopicPublisher:
+class TopicPublisher(Duty):
     """Asks the sink for the partitions of topics, and publishes them in the arena.
 
     A new topic is looked at in the round after it was named; one that the sink is still finding out about, every few
@@ -27,22 +26,26 @@ class TopicPublisher:
     partition that a topic did not have, the sink is asked again, and looked at every few milliseconds for a while.
     """
 
-    def __init__(self, native: _native.Arena, sink: Sink, report: Callable[[str], None]) -> None:
-        self._native = native
-        self._sink = sink
-        self._report = report
+    due_ns = 0
+
+    def __init__(self, shared: Shared) -> None:
+        self._native = shared.native
+        self._sink = shared.sink
+        self._report = shared.host.report
+        self._trouble = shared.trouble
         self._seen_count = 0
         self._wanted_at_ns = 0
         self._is_wanted_until_ns = 0
-        self.look_at_ns = 0
-        """When it wants to look again."""
 
-    def publish(self, now_ns: int) -> None:
-        """Looks if it is time to."""
+    def run(self, now_ns: int) -> int:
+        self._trouble.ask(functools.partial(self._publish, now_ns), None)
+        return 0
+
+    def _publish(self, now_ns: int) -> None:
         if now_ns >= self._wanted_at_ns:
             self._wanted_at_ns = now_ns + WANTED_NS
             self._ask_again(now_ns)
-        if now_ns >= self.look_at_ns or self.is_news:
+        if now_ns >= self.due_ns or self.is_news:
             self._look(now_ns)
 
     @property
@@ -54,7 +57,7 @@ class TopicPublisher:
         for topic in self._native.take_wanted_topics():
             self._sink.peer.ask_again(topic)
             self._is_wanted_until_ns = now_ns + WANTED_FOR_NS
-            self.look_at_ns = now_ns
+            self.due_ns = now_ns
 
     def _look(self, now_ns: int) -> None:
         topics = self._native.topics()
@@ -62,7 +65,7 @@ class TopicPublisher:
         self._warn_of_unknown(topics)
         self._seen_count = len(topics)
         is_changing = unknown_count or now_ns < self._is_wanted_until_ns
-        self.look_at_ns = now_ns + (ASK_AGAIN_NS if is_changing else REFRESH_NS)
+        self.due_ns = now_ns + (ASK_AGAIN_NS if is_changing else REFRESH_NS)
 
     def _warn_of_unknown(self, topics: list[str]) -> None:
         """A topic keeps its place in the arena, also a misspelt one: a program that sends to many fills the table."""

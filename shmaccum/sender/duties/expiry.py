@@ -7,55 +7,59 @@ batch can be old enough, a round asks the arena for the next expiry alone.
 
 from __future__ import annotations
 
-from shmaccum._native import SenderHalf
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
 from shmaccum.sender.delivery_clock import DeliveryClock
-from shmaccum.sender.host import Host
-from shmaccum.sender.metrics import SenderMetrics
+from shmaccum.sender.duties.duty import Duty, Shared
 
 FAR_NS = 2**62
 """A span in which nothing expires."""
 
 
-class Expiry:
-    """Ends what is too old.
+class Expiry(Duty):
+    """Runs the delivery clock, and ends what is too old on it.
 
     Args:
-        half: holds the role.
-        clock: the delivery clock, which its owner has run in each round before `expire`.
-        timeout_ms: delivery_timeout_ms.
+        letters: takes batches that have expired.
     """
 
-    def __init__(
-        self, half: SenderHalf, host: Host, clock: DeliveryClock, metrics: SenderMetrics, timeout_ms: int
-    ) -> None:
-        self._half = half
-        self._host = host
+    due_ns = NEVER_NS
+    """When the next batch expires if the clock runs on."""
+
+    def __init__(self, shared: Shared, clock: DeliveryClock, letters: Duty) -> None:
+        self._half = shared.half
+        self._host = shared.host
         self._clock = clock
-        self._metrics = metrics
-        self._timeout_ms = timeout_ms
+        self._metrics = shared.metrics
+        self._results_bell = shared.results_bell
+        self._letters = letters
+        self._timeout_ms = shared.options.delivery_timeout_ms
         self._is_told = False
         self._stood_still = True
         """The delivery clock stood still in the last round, or there was none: batches of any age may be there."""
-        self.at_ns = NEVER_NS
-        """When the next batch expires if the clock runs on."""
 
-    def expire(self, now_ns: int) -> int:
-        """Ends what is due. Answers how many batches expired; then `count` is to follow."""
+    def run(self, now_ns: int) -> int:
+        self._clock.look(now_ns)
+        if self._expire(now_ns):
+            self._results_bell.ring_if_awaited()
+            self._count(now_ns)
+            self._letters.expect()
+        return 0
+
+    def _expire(self, now_ns: int) -> int:
         timeout_ns = self._timeout_ms * NS_PER_MS
-        # As far as the last round knew, no batch is old enough before `at_ns`.
-        self._is_told = (self._stood_still or now_ns >= self.at_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
+        # As far as the last round knew, no batch is old enough before `due_ns`.
+        self._is_told = (self._stood_still or now_ns >= self.due_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
         if self._is_told:
             self._tell(now_ns)
         expired_count, next_ns = self._half.expire(timeout_ns, now_ns)
         self._stood_still = self._clock.stands_still
-        self.at_ns = NEVER_NS if next_ns is None or self._stood_still else now_ns + next_ns
+        self.due_ns = NEVER_NS if next_ns is None or self._stood_still else now_ns + next_ns
         return expired_count
 
-    def count(self, now_ns: int) -> None:
-        """Notes the records that expired in the metrics, and tells the reason if `expire` did not foresee it."""
+    def _count(self, now_ns: int) -> None:
+        """Notes the records that expired in the metrics, and tells the reason if `_expire` did not foresee it."""
         for partition_index, record_count in self._half.take_expired().items():
             try:
                 topic, _ = self._host.topic_partition(partition_index)

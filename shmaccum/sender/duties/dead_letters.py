@@ -25,11 +25,10 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shmaccum._native import Batch, SenderHalf
-from shmaccum.arena import Arena
 from shmaccum.arena.places import Places
 from shmaccum.arena.reports import Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
@@ -41,12 +40,17 @@ from shmaccum.log.files.permissions import make_folder_of_arena
 from shmaccum.log.files.producer_state import Refusal
 from shmaccum.log.files.reader import LogReader
 from shmaccum.log.files.record_writer import MadeBatch, NewRecord, make_batch
+from shmaccum.sender.backoff import NEVER_NS
+from shmaccum.sender.duties.duty import Duty
+from shmaccum.sender.host import Host
 from shmaccum.sender.lending import Quarantine, damage_of, let_go
 
 PREFIX = "__shmaccum.errors."
 BATCH_HEADER = PREFIX + "batch"
 MESSAGE_SIZE_MAX = 250
 PAUSE_NS = 1_000_000_000
+END_NS = 5_000_000_000
+"""The time for what waits when the sender leaves."""
 LETTERS_PER_ROUND = 8
 """A letter takes about a millisecond: delivering what is well must not wait for many of them."""
 
@@ -56,15 +60,14 @@ class _Waiting(NamedTuple):
     reason: Reason
 
 
-class DeadLetters:
+class DeadLetters(Duty):
     """The dead letters of an arena, and the log they are written to.
 
     Args:
         half: with the sender role, which it took after `want_dead_letters`.
-        arena: of the batches.
+        host: of the sender.
         places: topics and partitions.
         directory: of the log; made when it is missing.
-        report: where sentences for people go.
 
     Raises:
         LogBusyError, NotALogError, LogForbiddenError, OSError: as `LogDirectory`.
@@ -73,14 +76,15 @@ class DeadLetters:
     def __init__(
         self,
         half: SenderHalf,
-        arena: Arena,
+        host: Host,
         places: Places,
         directory: str,
-        report: Callable[[Report | str], None],
     ) -> None:
+        arena = host.arena
         self._half = half
+        self._host = host
         self._places = places
-        self._report = report
+        self._report = host.report
         self._quarantine = Quarantine(half, arena.native, places)
         self._uuid = arena.native.uuid.hex()
         # As durable as the arena that the letter leaves.
@@ -96,35 +100,39 @@ class DeadLetters:
         self.batch_count = 0
         self.record_count = 0
 
-    def __len__(self) -> int:
-        """Letters that have their result and are not written yet."""
-        return len(self._waiting)
+    @property
+    def due_ns(self) -> int:
+        return self._not_before_ns if self._waiting else NEVER_NS
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting
+
+    def run(self, now_ns: int) -> int:
+        self._collect()
+        self._work(now_ns)
+        return 0
 
     # --- expired batches
 
     def expect(self) -> None:
-        """Batches have expired, or were given back after that."""
         self._has_news = True
 
-    def collect(self, message: Callable[[int], str]) -> None:
-        """Takes over what the arena has since `expect`, oldest first.
-
-        Args:
-            message: the sentence for a batch of the partition with this index.
-        """
+    def _collect(self) -> None:
+        """Takes over what the arena has since `expect`, oldest first."""
         if not self._has_news:
             return
         self._has_news = False
         letters = self._half.dead_letters()
         for batch, result, error_code in sorted(letters, key=lambda letter: (letter[0].partition_index, letter[0].seq)):
-            reason = Reason(BatchResult(result), error_code, message(batch.partition_index))
+            reason = Reason(BatchResult(result), error_code, self._why(batch.partition_index))
             self._waiting.append(_Waiting(batch, reason))
 
-    def due_ns(self) -> int | None:
-        """When to `work` again; None: there is nothing to do."""
-        return self._not_before_ns if self._waiting else None
+    def _why(self, partition_index: int) -> str:
+        trouble = self._host.last_failures.get(partition_index) or self._host.last_trouble[0]
+        return trouble or f"not delivered within {self._host.options.delivery_timeout_ms} ms"
 
-    def work(self, now_ns: int, count_max: int = LETTERS_PER_ROUND) -> bool:
+    def _work(self, now_ns: int, count_max: int = LETTERS_PER_ROUND) -> bool:
         """Writes and frees some of what waits. False when that failed, or failed lately."""
         self._look()
         for _ in range(min(count_max, len(self._waiting))):
@@ -231,9 +239,12 @@ class DeadLetters:
 
     # --- the end
 
-    def finish(self, now_ns: int, deadline_ns: int) -> None:
+    def finish(self, now_ns: int) -> None:
         """Writes what waits, until that fails or the time is over; the next sender goes on with the rest."""
-        while self._waiting and clock.monotonic_ns() < deadline_ns and self.work(now_ns):
+        deadline_ns = clock.monotonic_ns() + END_NS
+        self.expect()
+        self._collect()
+        while self._waiting and clock.monotonic_ns() < deadline_ns and self._work(now_ns):
             pass
 
     def close(self) -> None:
@@ -246,7 +257,6 @@ class DeadLetters:
         self._directory.close()
 
     def metrics(self) -> dict[str, float]:
-        """Counts since the sender's start."""
         return {
             "dead-letter-batch-total": self.batch_count,
             "dead-letter-record-total": self.record_count,

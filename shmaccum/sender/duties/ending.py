@@ -21,18 +21,14 @@ is still open there, and an epoch that is raised twice does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import functools
 
-from shmaccum._native import SenderHalf
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
+from shmaccum.sender.duties.duty import Duty, Shared
 from shmaccum.sender.host import Host
-from shmaccum.sender.identity import ProducerIdentity
+from shmaccum.sender.metrics import transaction_times
 from shmaccum.sender.sinks.sink import Sink, check_is_same_sink
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 OPEN_LOOK_NS = 500 * NS_PER_MS
 """The time between two looks at an open transaction: its coordinator may have died."""
@@ -47,58 +43,47 @@ ENDING_STATES = ("committing", "decided", "aborting")
 """The states of a transaction that is being committed or aborted."""
 
 
-class Ending:
-    """Looks at the arena's transaction in each round, and ends it together with the sink.
+class Ending(Duty):
+    """Looks at the transaction of an arena that has some in each round, and ends it together with the sink."""
 
-    Args:
-        half: holds the role.
-        host: of the arena, which has transactions.
-        sink: open; it takes transactions.
-        identity: of the arena's producer.
-        on_end: called when a transaction has its outcome.
-    """
+    due_ns = 0
+    """When the transaction is to be looked at again."""
 
-    def __init__(
-        self, half: SenderHalf, host: Host, sink: Sink, identity: ProducerIdentity, on_end: Callable[[], object]
-    ) -> None:
-        self._half = half
-        self._native = host.arena.native
-        self._sink = sink
-        self._identity = identity
-        self._arena = host.arena
-        self._is_durable = host.arena.durability != "process"
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._half = shared.half
+        self._native = shared.native
+        self._sink = shared.sink
+        self._identity = shared.identity
+        self._arena = shared.host.arena
+        self._is_durable = self._arena.durability != "process"
         self._forced_number = 0
         self._has_ended = True  # a former sender may have ended a transaction, and died
-        self._timeout_ns = host.arena.transaction_timeout_ms * NS_PER_MS
-        self._on_end = on_end
-        self.is_under_way = False
-        """True while the sink commits or aborts: it hears of its end by its own I/O."""
+        self._timeout_ns = self._arena.transaction_timeout_ms * NS_PER_MS
+        self._is_under_way = False
         self._seen: tuple[int, str, str] | None = None
-        self.due_ns = 0
-        """When the transaction is to be looked at again."""
-
-    @classmethod
-    def of(
-        cls, half: SenderHalf, host: Host, sink: Sink, identity: ProducerIdentity, on_end: Callable[[], object]
-    ) -> Self | None:
-        """None: the arena has no transactions."""
-        return None if host.transactions is None else cls(half, host, sink, identity, on_end)
-
-    @property
-    def state(self) -> str:
-        """How far the transaction has come, as the core names it."""
-        return self._native.transaction[1]
 
     @property
     def is_news(self) -> bool:
         """True when a process has changed the transaction since the last look, or `expect` was called."""
         return self._native.transaction != self._seen
 
+    @property
+    def is_idle(self) -> bool:
+        """False while the sink commits or aborts: it hears of its end by its own I/O."""
+        return not self._is_under_way
+
     def expect(self) -> None:
-        """Batches have got their results since the last look, so the end of the transaction may go on."""
         self._seen = None
 
-    def look(self, now_ns: int) -> None:
+    def metrics(self) -> dict[str, float]:
+        return transaction_times(self._native.counters())
+
+    def run(self, now_ns: int) -> int:
+        self._shared.trouble.ask(functools.partial(self._look, now_ns), None)
+        return 0
+
+    def _look(self, now_ns: int) -> None:
         """Goes on with the end of a transaction, as far as the sink lets it.
 
         An open transaction of an arena that was removed is aborted, because no process could end it later.
@@ -108,7 +93,7 @@ class Ending:
         task = self._half.look_at_transaction(0 if is_removed else self._timeout_ns)
         state = self._native.transaction[1]
         self.due_ns = min(now_ns + LOOKS_NS.get(state, ENDING_LOOK_NS), NEVER_NS)
-        self.is_under_way = task is not None and not self._end(*task)
+        self._is_under_way = task is not None and not self._end(*task)
         if self._has_ended and self._is_durable:
             self._arena.sync()
         self._has_ended = False
@@ -126,7 +111,7 @@ class Ending:
         self._identity.renew(ended.producer_id, ended.producer_epoch)
         self._half.end_transaction(number, ended.why)
         self._has_ended = True
-        self._on_end()
+        self._shared.results_bell.ring()
         return True
 
 

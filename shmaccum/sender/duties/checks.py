@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Once a second: the doorbell, the socket and the server of a sender are where others look for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.presence import Presence
+from shmaccum.arena.reports import Kind, Report
+from shmaccum.exceptions import ShmaccumError
+from shmaccum.sender.backoff import NS_PER_S
+from shmaccum.sender.duties.duty import Duty
+from shmaccum.sender.host import Host, logger
+
+if TYPE_CHECKING:
+    from shmaccum.log.server.server_thread import ServerThread
+
+
+class Checks(Duty):
+    """Looks at them, and makes names anew that were removed.
+
+    Args:
+        server: of the sink's log; None: there is none.
+    """
+
+    due_ns = 0
+
+    def __init__(self, host: Host, doorbell: Doorbell, presence: Presence, server: ServerThread | None) -> None:
+        self._host = host
+        self._doorbell = doorbell
+        self._presence = presence
+        self._server = server
+
+    def run(self, now_ns: int) -> int:
+        if now_ns >= self.due_ns:
+            self.due_ns = now_ns + NS_PER_S
+            self._look_at_presence()
+            self._look_at_server()
+            self._look_at_doorbell()
+        return 0
+
+    def _look_at_doorbell(self) -> None:
+        """Without its doorbell a sender comes awake by its ticks alone, which is many times slower."""
+        path = self._doorbell.path
+        try:
+            if self._doorbell.look():
+                self._host.report(f"{path} was removed or replaced, and is made anew: producers wake the sender by it")
+        except (OSError, ShmaccumError) as error:
+            sentence = (
+                f"{path} was removed or replaced, and cannot be made anew ({error}): the sender is slow until it is "
+                "there, so let its user write into that folder, or restart it"
+            )
+            self._host.report(Report(Kind.IMPAIRED, sentence))
+
+    def _look_at_server(self) -> None:
+        problem = None if self._server is None else self._server.problem
+        if problem is not None:
+            sentence = (
+                f"the server of the log does not work ({problem}): look at the sender's log, or restart the sender"
+            )
+            self._host.report(Report(Kind.IMPAIRED, sentence))
+
+    def _look_at_presence(self) -> None:
+        """Without its socket nobody finds the process of a sender: to replace it when it is stopped, or to stop it."""
+        try:
+            if not self._presence.look():
+                return
+            sentence = "the sender's socket was removed or replaced, and is made anew: keepers find the sender by it"
+        except (OSError, ShmaccumError) as error:
+            sentence = (
+                f"the sender's socket was removed or replaced, and cannot be made anew ({error}): a stopped sender is "
+                "not replaced, so let its user write into that folder, and restart it"
+            )
+        logger.warning("%s", sentence)
+        self._host.arena.native.record_error(sentence)

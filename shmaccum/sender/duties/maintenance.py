@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Maintenance, every 100 ms: clears up after dead processes, and shows observers and producers how the sender is."""
+
+from __future__ import annotations
+
+from shmaccum._native import SenderHalf
+from shmaccum.sender.backoff import NEVER_NS
+from shmaccum.sender.duties.duty import TICK_NS, Duty
+from shmaccum.sender.duties.settling import Settling
+
+
+class Maintenance(Duty):
+    """Does it, as often as rounds let it.
+
+    Args:
+        has_logs: there is an overflow or a dead-letter log, which wants rounds of its own.
+    """
+
+    due_ns = 0
+
+    def __init__(self, half: SenderHalf, settling: Settling, *, has_logs: bool) -> None:
+        self._has_logs = has_logs
+        self._half = half
+        self._settling = settling
+
+    def run(self, now_ns: int) -> int:
+        if now_ns >= self.due_ns:
+            self.due_ns = now_ns + TICK_NS
+            self._half.maintain()
+            self._half.publish_queues()
+            self._settling.settle_kept(now_ns)
+        return 0
+
+    @property
+    def ends_pump_ns(self) -> int:
+        """When it has more to do than the pump does itself."""
+        return self.due_ns if self._has_logs or self._settling.kept_count else NEVER_NS

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends the batches of the arena (Kafka's sendProducerData): ready → plan → drain → check → deliver.
+
+Where the core sends ordinary batches, Python does not send them once more. `SocketSending` gives the sockets of the
+sink to the pump, and `LogSending` the ends of its logs to the append. `Sending` is the way of what they leave: batches
+for another sink, a batch that is larger than a buffer, one that has to be split or is damaged, the first batch of a
+partition, and everything after an error. Batches of the overflow go before any of the arena.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+from shmaccum._native import Batch
+from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, sentence_of
+from shmaccum.sender.duties.duty import Duty, Shared
+from shmaccum.sender.duties.maintenance import Maintenance
+from shmaccum.sender.duties.overflow import NoOverflow
+from shmaccum.sender.duties.settling import Settling
+from shmaccum.sender.lending import let_go
+from shmaccum.sender.pumping import Pumping
+from shmaccum.sender.sinks.sink import Ack, Delivered, LogEnds, Verdict, WireBatch
+
+
+class Ready:
+    """The partitions that have something to send."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.partitions: list[int] = []
+        """As of the last look; empty after a delivery, because every ready partition is news then."""
+        self.check_at_ns = shared.native.now_ns()
+        """When another one gets ready; NEVER_NS: no batch is filling."""
+        self.is_closing = False
+        """True when nothing lingers any more."""
+
+    def look(self, now_ns: int) -> list[int]:
+        """Asks the arena."""
+        self.partitions, next_check_ns = self._shared.half.ready(
+            self._shared.linger_ns, self.is_closing, now_ns, self._shared.sink.limits.in_flight_max, True
+        )
+        self.check_at_ns = NEVER_NS if next_check_ns is None else now_ns + next_check_ns
+        return self.partitions
+
+
+@dataclasses.dataclass(eq=False)
+class Sending(Duty):
+    """Drains ready partitions, and delivers the batches to the sink."""
+
+    shared: Shared
+    ready: Ready
+    settling: Settling
+    overflow: NoOverflow
+    _left_over: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
+
+    def run(self, now_ns: int) -> int:
+        is_settled = self.shared.identity.is_known or self.overflow.is_settled
+        if not is_settled or not self.shared.trouble.ask(self.shared.identity.acquire, False):
+            self.ready.look(now_ns)  # the rest ends where news is left: the batches that are ready now are none
+            return 0
+        sent = self.overflow.send(self._deliver, now_ns)
+        if ready := self._ready(now_ns):
+            sent += self._send(ready, now_ns)
+        if sent:
+            self.ready.partitions = []
+        return sent
+
+    def _ready(self, now_ns: int) -> list[int]:
+        """Partitions that have something, those first that the last deliveries had no room for."""
+        ready = self.ready.look(now_ns) + self.shared.splitting.partitions_due()
+        if not self.overflow.is_idle:
+            ready = [index for index in ready if not self.overflow.holds(index)]
+        if self._left_over:
+            left_over = self._left_over
+            ready.sort(key=lambda partition_index: left_over.get(partition_index, len(left_over)))
+        return ready
+
+    def _send(self, ready: Sequence[int], now_ns: int) -> int:
+        plan: Sequence[Sequence[int]] = self.shared.trouble.ask(lambda: self.shared.sink.plan(ready), [])
+        return sum(self._send_request(request, now_ns) for request in plan)
+
+    def _send_request(self, request: Sequence[int], now_ns: int) -> int:
+        batches, seen_count, sent = self._drain(request, now_ns)
+        if self._left_over or seen_count < len(request):
+            self._leave_over(request, seen_count)
+        wires = self._wires(batches)
+        splitting = self.shared.splitting
+        if due := splitting.partitions_due():
+            wires += [part for index in due if index in request and (part := splitting.take_due(index))]
+        return sent + self._deliver(wires, now_ns)
+
+    def _drain(self, request: Sequence[int], now_ns: int) -> tuple[list[Batch], int, int]:
+        """Batches to be delivered, how many partitions were looked at, and how many batches have results already."""
+        limits = self.shared.sink.limits
+        return *self.shared.half.drain(request, limits.request_size_max, limits.in_flight_max, now_ns), 0
+
+    def _leave_over(self, request: Sequence[int], seen_count: int) -> None:
+        """Those behind the ones that were seen had no room, and come first until they have."""
+        left_over = self._left_over
+        for partition_index in request[:seen_count]:
+            left_over.pop(partition_index, None)
+        left = [*left_over, *(index for index in request[seen_count:] if index not in left_over)]
+        self._left_over = {partition_index: place for place, partition_index in enumerate(left)}
+
+    def _wires(self, batches: Iterable[Batch]) -> list[WireBatch]:
+        """The batches as the sink gets them; of one whose first parts have their results, the next part is due."""
+        wires = []
+        for batch in batches:
+            wire = self.shared.lending.whole(batch)
+            if wire is None:
+                continue
+            if batch.acked_record_count:
+                let_go(wire.buffers)
+                self.shared.splitting.go_on(batch)
+            else:
+                wires.append(wire)
+        return wires
+
+    def _deliver(self, wires: list[WireBatch], now_ns: int) -> int:
+        """Lends batches to the sink; answers how many."""
+        if not wires:
+            return 0
+        self.shared.naps.sent(wires, now_ns)
+        self.shared.lending.lend(wires, now_ns)
+        self.shared.metrics.sent(wires, now_ns)
+        try:
+            self.shared.sink.deliver(wires)
+        except Exception as error:  # noqa: BLE001 - whatever a sink raises, no batch may be lost over it
+            sentence = f"the sink could not begin a delivery: {sentence_of(error)}"
+            self.settling.settle([Ack(wire, Verdict.RETRY, message=sentence) for wire in wires], now_ns)
+        return len(wires)
+
+
+@dataclasses.dataclass(eq=False)
+class LogSending(Sending):
+    """The core drains, appends ordinary batches to the logs of the sink, and gives them their results."""
+
+    logs: LogEnds
+
+    def _drain(self, request: Sequence[int], now_ns: int) -> tuple[list[Batch], int, int]:
+        if not self.logs.log_ends:
+            return super()._drain(request, now_ns)
+        shared, limits = self.shared, self.shared.sink.limits
+        batches, seen_count, numbers = shared.half.append_to_log(
+            self.logs.log_ends,
+            request,
+            limits.request_size_max,
+            limits.in_flight_max,
+            now_ns,
+            shared.metrics.largest_record(now_ns),
+        )
+        if numbers is None:
+            return batches, seen_count, 0
+        delivered = Delivered(*numbers)
+        shared.results_bell.ring_if_awaited()
+        shared.naps.went(delivered.largest_size, delivered.linger_ns, now_ns)
+        shared.metrics.delivered(delivered, now_ns)
+        shared.trouble.ask(lambda: self.logs.appended(delivered.rows), None)
+        return batches, seen_count, delivered.batch_count
+
+
+@dataclasses.dataclass(eq=False)
+class SocketSending(Sending):
+    """The core sends ready partitions by sockets of the sink. The others follow, as to any sink."""
+
+    pumping: Pumping
+    ending: Duty
+    maintenance: Maintenance
+    next_ns: Callable[[], int]
+    """When another duty is due."""
+    _is_stuck: bool = dataclasses.field(default=False, init=False)
+
+    def _send(self, ready: Sequence[int], now_ns: int) -> int:
+        if not self._may_pump():
+            return super()._send(ready, now_ns)
+        newest_expiry_ns = now_ns + self.shared.options.delivery_timeout_ms * NS_PER_MS  # of a batch that begins now
+        due_ns = min(self.next_ns(), newest_expiry_ns, self.maintenance.ends_pump_ns)
+        carried = self.shared.trouble.ask(lambda: self.pumping.run(ready, due_ns, is_stuck=self._is_stuck), None)
+        if carried is None:
+            return super()._send(ready, now_ns)
+        if carried.batch_count:
+            self.ending.expect()
+        now_ns = self.shared.native.now_ns()
+        sent = carried.batch_count + self._deliver(self._wires(carried.left), now_ns)
+        foreign = [index for index in self._ready(now_ns) if not self.pumping.carries(index)]
+        foreign_sent = super()._send(foreign, now_ns) if foreign else 0
+        self._is_stuck = bool(foreign) and not foreign_sent
+        return sent + foreign_sent
+
+    def _may_pump(self) -> bool:
+        """False while there is something that the pump does not know, and that goes first.
+
+        By a clock that stands still no time of the pump is ever over.
+        """
+        is_alone = self.overflow.is_idle and not self.shared.splitting.partitions_due()
+        is_timed = not self.shared.native.has_manual_clock
+        return self.pumping.may_run and is_alone and is_timed and not self.ready.is_closing
