@@ -221,7 +221,7 @@ static void call_end(struct carrier *carrier)
     for (uint32_t i = 0; i < carrier->pump.left_count; i++) {
         batch_send_alone(carrier, &carrier->pump.left[i]);
     }
-    ledger->pumped_count += carrier->pump.tally.batch_count;
+    ledger->pumped_count += carrier->pump.delivered.batch_count;
     pump_free(&carrier->pump);
 }
 

@@ -691,7 +691,7 @@ static enum status operate_pump(struct world *world)
         }
     }
     bool is_over = pump.is_over || !world->is_transactional;
-    return pump.tally.batch_count >= 2 && is_over ? STATUS_OK : STATUS_STALE;
+    return pump.delivered.batch_count >= 2 && is_over ? STATUS_OK : STATUS_STALE;
 }
 
 static enum status operate_append_one_to_log(struct world *world)

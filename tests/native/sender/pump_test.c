@@ -209,7 +209,7 @@ TEST(a_batch_is_free_when_its_answer_was_well)
         round_and_exchange(&pumping);
     }
     EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
-    EXPECT_EQ_U64(pumping.pump.tally.record_count, 1);
+    EXPECT_EQ_U64(pumping.pump.delivered.record_count, 1);
     EXPECT_EQ_U64(pumping.places[0].batch_count, 1);
     pumping_end(&pumping);
 }
@@ -356,7 +356,7 @@ TEST(waiters_are_woken_when_enough_buffers_are_free)
     pump_exchange(&pumping.pump);
     append_large(&pumping, 0);
     EXPECT(holds_after(&pumping, 1)); /* a request has begun */
-    EXPECT_EQ_U64(pumping.pump.tally.batch_count, HELD_BATCHES);
+    EXPECT_EQ_U64(pumping.pump.delivered.batch_count, HELD_BATCHES);
     pumping.link.broker.requests_max = 1;
     EXPECT(!holds_after(&pumping, 1));
     pumping_end(&pumping);
