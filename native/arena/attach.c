@@ -13,6 +13,7 @@
 #include "arena/byte_lock.h"
 #include "arena/closing.h"
 #include "arena/counters.h"
+#include "arena/fork.h"
 #include "arena/process.h"
 #include "arena/process_share.h"
 #include "arena/recovery.h"

@@ -14,6 +14,10 @@
  *     take      word is GOT: pool lock: GRANT -> OWNED(me) for each slot → word = IDLE → unlock
  *     cancel    max_block_ms is over: pool lock: GOT: keep it after all; else word = IDLE → fix → unlock
  *
+ *   Files: the steps are in buffer_pool.c, the sleep is waiter_sleep (waiter_semaphores.c). slots_wait_briefly
+ *   (native/python/producer/append.c) takes them up to the first slice of the sleep, and BufferWaiter
+ *   (shmaccum/producer/buffer_wait.py) from there on.
+ *
  *   The queue is the order of the tickets: there is no list to corrupt. New arrivals queue behind waiters.
  *
  * FIX (under the pool lock; run as often as one likes): while there is a free slot and an eligible waiter, the one
@@ -25,7 +29,9 @@
  *
  * REPAIR (under the pool lock, from the words alone): GRANT of a dead, cancelled or older ticket -> FREE; OWNED by the
  *     dead -> scrubbed, FREE; CONT whose head is gone -> scrubbed, FREE; waiter words of the dead -> IDLE; then
- *     recount what is cached (hints, grants, oversized bytes).
+ *     recount what is cached (hints, grants, oversized bytes). The slots of the dead are freed by
+ *     locked_free_abandoned (buffer_pool.c). A waiter repairs (help), and so do an attach that finds the entry of a
+ *     dead process (attach.c) and the sender in its rounds (sender_maintain, native/sender/sender_role.c).
  *
  * SHARES: a process holds at most its share of the slots (process_share.h). One that has used it up is not in the
  *     queue, so it is in nobody's way there.

@@ -70,10 +70,4 @@ bool process_sink_name(const struct arena *arena, char sink_name[SINK_NAME_SIZE]
  */
 bool process_anyone_writes(const struct arena *arena, uint32_t slot_index);
 
-/* ---- fork ---- */
-
-/* Adds to or removes from the list that the fork handler of this process walks. */
-void fork_list_add(struct arena *arena);
-void fork_list_remove(struct arena *arena);
-
 #endif

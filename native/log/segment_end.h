@@ -23,7 +23,7 @@
  * behind the write. A batch that was changed in between is not appended: it is cut off with those behind it, before any
  * number moves, and no reader takes a batch whose crc does not fit.
  *
- * The numbers are fields of Python's Segment, Indexer and IndexFile (python/log/segment_end_type.h). The writer in
+ * The numbers are fields of Python's Segment, Indexer and IndexFile (python/log/log_end_type.h). The writer in
  * Python moves the same numbers, so an append by either one continues that of the other.
  */
 #ifndef LOG_SEGMENT_END_H

@@ -156,7 +156,7 @@ uint32_t sender_expire(struct sender_half *half, uint64_t now_ns, uint64_t deliv
 /* How many records of a partition expired since it was asked last. */
 uint64_t sender_take_expired(struct sender_half *half, uint32_t partition_index);
 
-/* Failed batches whose bytes are still to be written somewhere (dead_letter.h), with what was decided about them. Each
+/* Failed batches whose bytes are still to be written somewhere (complete.h), with what was decided about them. Each
  * is answered once; free it with sender_complete, or requeue it to have it answered again. */
 uint32_t sender_dead_letters(struct sender_half *half, struct drained_batch *batches, struct batch_outcome *outcomes,
                              uint32_t batches_max);

@@ -20,7 +20,7 @@ from shmaccum.arena.removal import RemovalWatch, check_takes_records
 from shmaccum.common import clock
 from shmaccum.common.units import parse_timeout_s
 from shmaccum.exceptions import ArenaRemovedError, BufferExhaustedError, FlushTimeoutError, ProcessShareUsedError
-from shmaccum.producer.buffer_pool import BufferPool
+from shmaccum.producer.buffer_wait import BufferWaiter
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.producer.loop_results import LoopResults, Rings
@@ -51,7 +51,7 @@ class WouldWaitError(Exception):
 
 
 @final
-class LoopBufferPool(BufferPool):
+class LoopBufferWaiter(BufferWaiter):
     """Waits for buffers as a task, in the same queue as the threads of all processes."""
 
     sleeps_in_append = False
@@ -77,7 +77,7 @@ class LoopBufferPool(BufferPool):
         """Waits until the next `wait` in this thread answers `need` buffers. A task that is cancelled leaves the queue.
 
         Raises:
-            Exception: as `BufferPool.wait`.
+            Exception: as `BufferWaiter.wait`.
         """
         started_ns = clock.monotonic_ns()
         is_granted = False
@@ -125,17 +125,17 @@ class LoopProducer(kept_producer.Producer):
 
     __slots__ = ()
 
-    _pool_type = LoopBufferPool
+    _waiter_type = LoopBufferWaiter
 
     def bind(self) -> None:
         """From now on a wait in this thread raises `WouldWaitError`."""
-        self._pool.loop_thread = threading.get_ident()
+        self._waiter.loop_thread = threading.get_ident()
 
     @property
-    def _pool(self) -> LoopBufferPool:
-        pool = self._appender.buffer_pool
-        assert isinstance(pool, LoopBufferPool)
-        return pool
+    def _waiter(self) -> LoopBufferWaiter:
+        waiter = self._appender.buffer_waiter
+        assert isinstance(waiter, LoopBufferWaiter)
+        return waiter
 
     def _native_hooks(self) -> tuple[Callable[..., tuple[Any, ...]] | None, Callable[..., None] | None]:
         """Nothing: a record that is sent again must not be prepared twice."""
@@ -195,7 +195,7 @@ class LoopProducer(kept_producer.Producer):
         return clock.monotonic_ns() + self.options.max_block_ms * 10**6
 
     def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int, least: int = 1) -> int:
-        if threading.get_ident() != self._pool.loop_thread:
+        if threading.get_ident() != self._waiter.loop_thread:
             return super()._wait_for_partitions(topic, max_block_ms, deadline_ns, least)
         count = self.arena.native.topic_partition_count(topic)
         if count < least:
@@ -220,7 +220,7 @@ class LoopProducer(kept_producer.Producer):
     async def wait_for_buffers(self, need: int, deadline_ns: int) -> None:
         """Waits until the next send in this task finds `need` buffers."""
         results = LoopResults.of(self._tracker)
-        await self._pool.wait_in_loop(results, need, self.options.max_block_ms, deadline_ns)
+        await self._waiter.wait_in_loop(results, need, self.options.max_block_ms, deadline_ns)
 
     async def flush_in_loop(self, timeout: float | None) -> None:
         """Waits as `flush`, as a task.

@@ -4,7 +4,7 @@
 A waiter makes its semaphore when it is the first one in its entry. The core opens, posts and sleeps on them
 (native/arena/waiter_semaphores.h). A semaphore is a hint, the waiter word in the arena is the truth. So a semaphore
 that is missing, was posted too often, or whose poster was killed costs its waiter at most one slice of its sleep
-(producer/buffer_pool.py).
+(producer/buffer_wait.py).
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from shmaccum.exceptions import (
     PartitionCountUnknownError,
     ShmaccumError,
 )
-from shmaccum.producer.buffer_pool import BufferPool
+from shmaccum.producer.buffer_wait import BufferWaiter
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.supervisor import kept_producer
@@ -80,7 +80,7 @@ SLICE_OF_TOLD_S = 0.005
 
 
 @final
-class _PatientPool(BufferPool):
+class _PatientWaiter(BufferWaiter):
     """Waits for buffers where a thread says for how long, and nowhere else."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -107,7 +107,7 @@ class _ConfluentProducer(kept_producer.Producer):
 
     __slots__ = ("patience_ms",)
 
-    _pool_type = _PatientPool
+    _waiter_type = _PatientWaiter
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.patience_ms = PROPAGATION_DEFAULT_MS
@@ -135,9 +135,9 @@ class _ConfluentProducer(kept_producer.Producer):
             BufferExhaustedError: the arena stayed full.
             Exception: as `send_offsets_to_transaction`.
         """
-        pool = self._appender.buffer_pool
-        assert isinstance(pool, _PatientPool)
-        with pool.patient(timeout_s):
+        waiter = self._appender.buffer_waiter
+        assert isinstance(waiter, _PatientWaiter)
+        with waiter.patient(timeout_s):
             self.send_offsets_to_transaction(offsets, group_metadata)
 
     def deliveries(self) -> DeliveryTracker:

@@ -5,7 +5,7 @@
 
     producer        send, send_many, flush, close; a plain record goes from `send` to C at once
     pipeline        serializers, interceptors and partitioners of one's own   ─ serializers, partitioners
-    appender        appends and flushes                                       ─ buffer_pool   rare parts of a wait
+    appender        appends and flushes                                       ─ buffer_wait   rare parts of a wait
     delivery        looks results up for futures, and calls callbacks         ─ future        its methods
     deliveries      the results of many records of one call
     loop_results    waits for results in an event loop

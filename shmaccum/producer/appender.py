@@ -16,7 +16,7 @@ from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import RemovalWatch, tell_removal
 from shmaccum.common import clock, cooperative
 from shmaccum.common.units import parse_timeout_s
-from shmaccum.producer.buffer_pool import BufferPool
+from shmaccum.producer.buffer_wait import BufferWaiter
 
 DEFAULT_MAX_BLOCK_MS = 60_000
 FLUSH_SLICE_NS = 5_000_000
@@ -50,7 +50,7 @@ class Appender:
         linger_ms: how long the batches it opens wait for more records (Kafka's linger.ms); None: the sender's linger.
         ring: called when there is something to send, and the sender sleeps or shows no life; None: rings the doorbell.
         on_wait: called again and again while an append waits for a buffer.
-        pool_type: how an append waits for a buffer.
+        waiter_type: how an append waits for a buffer.
     """
 
     def __init__(
@@ -62,20 +62,20 @@ class Appender:
         linger_ms: int | None = None,
         ring: Callable[[], object] | None = None,
         on_wait: Callable[[], object] = lambda: None,
-        pool_type: type[BufferPool] = BufferPool,
+        waiter_type: type[BufferWaiter] = BufferWaiter,
     ) -> None:
         if not isinstance(arena, Arena):
             raise TypeError(f"arena must be an Arena, not {type(arena).__name__}: attach to it first")
         self.arena = arena
         self._doorbell = doorbell
-        self.buffer_pool = pool_type(arena, doorbell, on_wait)
+        self.buffer_waiter = waiter_type(arena, doorbell, on_wait)
         self.native = _native.Appender(
             arena.native,
-            self.buffer_pool.wait,
+            self.buffer_waiter.wait,
             ring or doorbell.ring,
             max_block_ms,
             None if linger_ms is None else linger_ms * 10**6,
-            sleeps=pool_type.sleeps_in_append and cooperative.patched_by() is None,
+            sleeps=waiter_type.sleeps_in_append and cooperative.patched_by() is None,
         )
         self.flush_begin = self.native.flush_begin
 
@@ -128,4 +128,4 @@ class Appender:
         """
         if not self.closed:
             self.native.close()
-            self.buffer_pool.close()
+            self.buffer_waiter.close()

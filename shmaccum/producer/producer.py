@@ -45,7 +45,7 @@ from shmaccum.exceptions import (
     UnknownPartitionError,
 )
 from shmaccum.producer.appender import Appender
-from shmaccum.producer.buffer_pool import BufferPool
+from shmaccum.producer.buffer_wait import BufferWaiter
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.group_offsets import GroupOffsets, parse_group, parse_offsets
@@ -130,7 +130,7 @@ class Producer(_native.NativeProducer):
         "arena",
     )
 
-    _pool_type: ClassVar[type[BufferPool]] = BufferPool
+    _waiter_type: ClassVar[type[BufferWaiter]] = BufferWaiter
     """How a `send` waits for a buffer."""
     _callbacks_patience_s: ClassVar[float] = float("inf")
     """The longest time that `close` gives to callbacks, of its own timeout."""
@@ -162,7 +162,7 @@ class Producer(_native.NativeProducer):
             linger_ms=self._options.linger_ms,
             ring=self._ring,
             on_wait=self._look,
-            pool_type=self._pool_type,
+            waiter_type=self._waiter_type,
         )
         self._metrics = _Times(self.arena)
         self._transaction: Transaction | None = None
@@ -382,7 +382,7 @@ class Producer(_native.NativeProducer):
         native = self.arena.native
         started_ns = clock.monotonic_ns()
         try:
-            with self._until_closed(), self._appender.buffer_pool.waiting_here():
+            with self._until_closed(), self._appender.buffer_waiter.waiting_here():
                 while (count := native.topic_partition_count(topic)) < least:
                     self._ask_for_partitions(topic, least)
                     self._check_may_wait(topic, max_block_ms, deadline_ns, least)
@@ -717,7 +717,7 @@ class Producer(_native.NativeProducer):
     def _refuse(self) -> None:
         """No more sends, and no more waits for memory or for a partition count."""
         self.refuse_sends()
-        self._appender.buffer_pool.refuse()
+        self._appender.buffer_waiter.refuse()
         _producers.discard(self)
 
     def _finish(self, deadline_s: float) -> None:
@@ -765,7 +765,7 @@ class Producer(_native.NativeProducer):
         it is the call that a signal handler in this thread interrupted."""
         deadline_s = clock.monotonic() + CALLS_END_S
         while not self._has_closed_appender():
-            if self._appender.buffer_pool.is_waiting_here() or clock.monotonic() >= deadline_s:
+            if self._appender.buffer_waiter.is_waiting_here() or clock.monotonic() >= deadline_s:
                 return False
             time.sleep(CLOSE_SLICE_S)
         return True

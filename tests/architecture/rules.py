@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 Rule = Callable[[PurePosixPath, str], Iterator[str]]
 
@@ -448,3 +451,68 @@ def modules_without_a_line(overview: str, modules: Iterable[str]) -> list[str]:
     """The modules that the overview of their package does not name."""
     words = set(re.findall(r"\w+", overview))
     return sorted(name for name in modules if name not in words)
+
+
+NAMED_FILE = re.compile(r"(?<![\w/.<>{}*-])\w[\w./-]*\.(?:c|h|py)\b(?!\.?\w|\()")
+NAMED_MEMBER = re.compile(r"`(_?[A-Z]\w*)\.(\w+)(?:\(\))?`")
+FOREIGN_CLASSES = {"DataFrame"}
+
+
+def prose_of(path: PurePosixPath, text: str) -> Iterator[str]:
+    """The comments and docstrings of a source."""
+    if path.suffix in C_SUFFIXES:
+        yield from (found for found in C_COMMENT_OR_STRING.findall(text) if not found.startswith('"'))
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+def endings(path: PurePosixPath) -> Iterator[str]:
+    """A path and all by which a sentence may name it: ``a/b.c`` and ``b.c``."""
+    return ("/".join(path.parts[start:]) for start in range(len(path.parts)))
+
+
+def missing_files(path: PurePosixPath, text: str, known: set[str]) -> list[str]:
+    """The files that comments and docstrings name and that are not there."""
+    return [name for prose in prose_of(path, text) for name in NAMED_FILE.findall(prose) if name not in known]
+
+
+class ClassNames(NamedTuple):
+    """The names that a class defines or sets, and its bases."""
+
+    members: set[str]
+    bases: set[str]
+
+
+def classes_of(texts: Iterable[str]) -> dict[str, ClassNames]:
+    """The classes of sources, by name; classes of one name count as one."""
+    classes: dict[str, ClassNames] = {}
+    for node in (node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)):
+        found = classes.setdefault(node.name, ClassNames(set(), set()))
+        found.bases.update(word for base in node.bases for word in re.findall(r"\w+", ast.unparse(base)))
+        for part in ast.walk(node):
+            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.members.add(part.name)
+            elif isinstance(part, ast.Name | ast.Attribute) and isinstance(part.ctx, ast.Store):
+                found.members.add(part.id if isinstance(part, ast.Name) else part.attr)
+    return classes
+
+
+def has_member(classes: dict[str, ClassNames], name: str, member: str) -> bool:
+    """True when a class or one of its bases defines or sets the name."""
+    found = classes.get(name, ClassNames(set(), set()))
+    return member in found.members or any(has_member(classes, base, member) for base in found.bases - {name})
+
+
+def missing_members(path: PurePosixPath, text: str, classes: dict[str, ClassNames]) -> list[str]:
+    """The methods and attributes that comments and docstrings name as `Class.name` and that no such class has."""
+    return [
+        f"{name}.{member}"
+        for prose in prose_of(path, text)
+        for name, member in NAMED_MEMBER.findall(prose)
+        if name not in FOREIGN_CLASSES and not has_member(classes, name, member)
+    ]

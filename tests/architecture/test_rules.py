@@ -214,3 +214,22 @@ def test_checks_are_counted_per_function() -> None:
 
 def test_a_module_without_a_line_in_the_overview_is_found() -> None:
     assert rules.modules_without_a_line("`first` and second_one", ["first", "second", "second_one"]) == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("native/base/a.c", "/* See base/a.h, b.c and gone.h. */\nconst char *path = \"x.h\";\n"),
+        ("shmaccum/a.py", '"""See base/a.h and gone.h."""\npath = "x.h"  # b.c\n'),
+    ],
+)
+def test_a_file_that_is_named_and_gone_is_found(path: str, text: str) -> None:
+    known = {name for file in ("native/base/a.h", "native/b.c") for name in rules.endings(PurePosixPath(file))}
+    assert rules.missing_files(PurePosixPath(path), text, known) == ["gone.h"]
+
+
+def test_a_member_that_is_named_and_gone_is_found() -> None:
+    base = "class A:\n    x: int\n    def f(self):\n        self.y = 1\n"
+    text = base + 'class B(A):\n    """`A.f`, `B.f()`, `B.x`, `A.y`, `A.gone` and `Gone.f`."""\n'
+    classes = rules.classes_of([text])
+    assert rules.missing_members(PurePosixPath("shmaccum/a.py"), text, classes) == ["A.gone", "Gone.f"]

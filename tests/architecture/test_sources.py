@@ -130,6 +130,17 @@ def test_every_header_is_included() -> None:
     assert rules.unused_headers({str(path): read(path) for path in NATIVE}) == set()
 
 
+def test_comments_and_docstrings_name_files_and_members_that_are_there() -> None:
+    known = {name for path in SOURCES + PROSE for name in rules.endings(path)}
+    classes = rules.classes_of(map(read, PACKAGE))
+    texts = {path: read(path) for path in NATIVE + PACKAGE}
+    gone = {
+        path: [*rules.missing_files(path, text, known), *rules.missing_members(path, text, classes)]
+        for path, text in texts.items()
+    }
+    assert {str(path): names for path, names in gone.items() if names} == {}
+
+
 def test_every_ordering_edge_is_labelled_at_both_ends() -> None:
     documented = rules.edge_ends(read(PurePosixPath("docs/explanation/memory-ordering.rst")))
     coded = sum((rules.labels_of_code(read(path)) for path in NATIVE), Counter[str]())

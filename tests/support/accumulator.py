@@ -73,7 +73,7 @@ class Accumulator:
         self.arena = arena
         self._doorbell = DoorbellButton(arena)
         self._appender = Appender(arena, self._doorbell, max_block_ms=max_block_ms, linger_ms=linger_ms)
-        self.buffer_pool = self._appender.buffer_pool
+        self.buffer_waiter = self._appender.buffer_waiter
         self._ring = ring or self._doorbell.ring
         self._max_block_ms = max_block_ms
         self._linger_ns = None if linger_ms is None else linger_ms * 10**6
@@ -117,8 +117,8 @@ class Accumulator:
         """A native appender has one max_block_ms: each that a test names gets its own."""
         wanted = self._max_block_ms if max_block_ms is None else max_block_ms
         if wanted not in self._natives:
-            pool = self.buffer_pool
-            appender = _native.Appender(self.arena.native, pool.wait, self._ring, wanted, self._linger_ns)
+            waiter = self.buffer_waiter
+            appender = _native.Appender(self.arena.native, waiter.wait, self._ring, wanted, self._linger_ns)
             tracker: Any = None
             producer = _native.NativeProducer(appender, tracker, lambda *_: PARTITION_COUNT)
             self._natives[wanted] = (appender, producer)

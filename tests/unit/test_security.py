@@ -24,7 +24,7 @@ from shmaccum.arena.semaphores import make_semaphore
 from shmaccum.config import KafkaSinkOptions, command_line_value
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import ArenaForbiddenError, InvalidArgumentError, NotAnArenaError
-from shmaccum.producer.buffer_pool import BufferPool
+from shmaccum.producer.buffer_wait import BufferWaiter
 from shmaccum.supervisor import ensure_sender
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import SHARED_MEMORY, drain
@@ -68,7 +68,7 @@ def mode_of(path: Path) -> int:
 def test_everything_an_arena_makes_is_its_users_alone(arena_name: str) -> None:
     with Arena.create(arena_name, **SMALL) as arena:
         doorbell = Doorbell(arena)
-        pool = BufferPool(arena, DoorbellButton(arena))
+        waiter = BufferWaiter(arena, DoorbellButton(arena))
         with pytest.raises(InvalidArgumentError):
             _native.BufferWait.join(arena.native, 0)
         make_semaphore(arena, 0)
@@ -76,7 +76,7 @@ def test_everything_an_arena_makes_is_its_users_alone(arena_name: str) -> None:
         made.append(SHARED_MEMORY / f"sem.{semaphore_name(arena.uuid, 0)[1:]}")
         assert [mode_of(each) for each in made] == [0o600] * 3
         assert {each.lstat().st_uid for each in made} == {os.geteuid()}
-        pool.close()
+        waiter.close()
         doorbell.close()
 
 

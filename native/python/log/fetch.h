@@ -93,7 +93,7 @@ struct serving {
     PyObject *heads;
     PyObject *goes_on;
     int64_t size_max; /* of a request */
-    PyObject *types;  /* FetchRequest, Wanted, Found, FileRange, Served */
+    PyObject *types;  /* FetchRequest, Wanted, PartitionRecords, FileRange, Served */
 };
 
 /* False when the objects are of other types. */

@@ -115,7 +115,9 @@ static struct found *all_found_read(PyObject *tuple, Py_ssize_t count, size_t *s
     for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
         if (!found_read(PyTuple_GET_ITEM(tuple, i), &found[i])) {
             PyMem_Free(found);
-            return PyErr_Occurred() ? NULL : (void *)PyErr_Format(PyExc_TypeError, "item %zd is no Found", i);
+            return PyErr_Occurred()
+                       ? NULL
+                       : (void *)PyErr_Format(PyExc_TypeError, "item %zd is no PartitionRecords", i);
         }
         size_t aborted_count = (size_t)PyTuple_GET_SIZE(found[i].aborted);
         *size_max += PARTITION_SIZE_MAX + (size_t)found[i].name_size + aborted_count * ABORTED_SIZE_MAX;

@@ -46,19 +46,20 @@ transactions of Kafka clients, or the protection of the network. A module uses t
     coordinator               the groups of the log, and their files       groups across hosts
     group                     the classic protocol (KIP-345, 394)          clients up to Kafka 4
     consumer_group            KIP-848, as a state machine                  clients with group.protocol=consumer
-    assignors                 uniform and range                            the same
+    consumer_assignors        uniform and range                            the same
     topic_patterns            subscriptions by regular expressions         the same
     local_groups              groups of processes of this host             one view of all groups
     transactional_id          the state of one id                          exactly-once programs of other languages
     transactions_file         the ids on disk                              the same
     login                     SASL PLAIN and SCRAM                         logins
     users                     the users file, with rights                  logins and rights
-    secret_files              keys and users are read again                changes without a restart
+    file_stamp                keys and users are read again                changes without a restart
 
     call, steps, worker       a request, long ones in steps or a thread    answers to others meanwhile
     fetch_frames              the frames of Fetch, by C                    reading
     connection                one client's frames                          the server itself
     transport                 plain TCP, or TLS                            TLS
+    tls_files                 certificate and key of the server            TLS
     messages                  frames <-> requests, by kafka-python         the server itself
     addresses                 where the server listens                     the server itself
     throttle                  warnings that clients cause are counted      a disk that clients cannot fill

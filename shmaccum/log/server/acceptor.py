@@ -17,7 +17,8 @@ from shmaccum.log.server.dispatch import Dispatcher
 from shmaccum.log.server.login import Login
 from shmaccum.log.server.requests import FETCH
 from shmaccum.log.server.throttle import throttled_logger
-from shmaccum.log.server.transport import PlainTransport, TlsFiles, TlsTransport
+from shmaccum.log.server.tls_files import TlsFiles
+from shmaccum.log.server.transport import PlainTransport, TlsTransport
 from shmaccum.log.server.users import UsersFile
 
 logger = throttled_logger(__name__)

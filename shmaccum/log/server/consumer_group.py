@@ -48,7 +48,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.server.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Place, Places
+from shmaccum.log.server.consumer_assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Place, Places
 from shmaccum.log.server.group import leaving_member
 
 JOINS, LEAVES, IS_AWAY = 0, -1, -2

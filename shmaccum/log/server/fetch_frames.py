@@ -101,7 +101,7 @@ class Ordinary(NamedTuple):
     """The tables by which C answers an ordinary fetch."""
 
     heads: dict[Any, LogHead]
-    """The partitions by topic and number, as `Topics.heads` has them."""
+    """The partitions by topic and number, as `LogTopics.heads` has them."""
     goes_on: Callable[[FetchRequest], list[Wanted] | None]
     """The partitions of a session with which a request goes on, as `Sessions.goes_on` finds them."""
 

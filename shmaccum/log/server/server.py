@@ -57,7 +57,7 @@ from shmaccum.log.server.steps import Steps, Stepwise
 from shmaccum.log.server.topic_requests import TopicRequests
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transaction_coordinator import TransactionCoordinator
-from shmaccum.log.server.transport import TlsFiles
+from shmaccum.log.server.tls_files import TlsFiles
 from shmaccum.log.server.users import NOBODY, UsersFile
 
 logger = logging.getLogger(__name__)

@@ -100,7 +100,7 @@ def test_closing_ends_a_wait_for_the_share(shared: Arena) -> None:
     with Accumulator(shared) as accumulator:
         for _ in range(SHARE):
             accumulator.append("t", 0, 1, None, VALUE)
-        accumulator.buffer_pool.refuse()
+        accumulator.buffer_waiter.refuse()
         with pytest.raises(ProducerClosedError, match="nothing was appended"):
             accumulator.append("t", 0, 1, None, VALUE, None, LONG_MS)
         accumulator.become_sender()

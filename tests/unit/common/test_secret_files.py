@@ -17,7 +17,7 @@ from shmaccum.config import ServerOptions
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.server.client_settings import read_client_settings
-from shmaccum.log.server.transport import TlsFiles
+from shmaccum.log.server.tls_files import TlsFiles
 from shmaccum.log.server.users import UsersFile, Verifier
 from shmaccum.sender.sinks.kafka.library.login import tls_context
 from tests.support.processes import Child

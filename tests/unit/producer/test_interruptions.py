@@ -344,7 +344,7 @@ WAITS_FOR_MEMORY = "producer.arena.statistics().waiting_count == 1"
         ("", "while True: producer.send('t', bytes(10_000))", WAITS_FOR_MEMORY),
         ("", "while True: producer.send_many('t', [bytes(10_000)] * 10)", WAITS_FOR_MEMORY),
         ("", "producer.send('unknown', b'1')", "producer.arena.native.topics() == ['t', 'unknown']"),
-        ("", "producer.partitions_for('unknown')", "producer._appender.buffer_pool._waiting_threads"),
+        ("", "producer.partitions_for('unknown')", "producer._appender.buffer_waiter._waiting_threads"),
         (
             FLUSHING,
             "producer.flush()",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.server.assignors import ASSIGNORS, Places
+from shmaccum.log.server.consumer_assignors import ASSIGNORS, Places
 from shmaccum.log.server.consumer_group import (
     IS_AWAY,
     LEAVES,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a server reads again when they change: keys and users (shmaccum/common/secret_files.py opens them)."""
+"""The stamp of a file: a server reads its keys and users again when theirs changes."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum.log.server.assignors import ASSIGNORS, Places, assign_ranges, assign_uniformly
+from shmaccum.log.server.consumer_assignors import ASSIGNORS, Places, assign_ranges, assign_uniformly
 
 TOPICS = tuple(uuid.UUID(int=number) for number in range(1, 6))
 NAMES = tuple("abcdefgh")

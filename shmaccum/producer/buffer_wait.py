@@ -2,7 +2,7 @@
 """The rare parts of a wait for a buffer (native/python/producer/append.c has an ordinary wait).
 
 An append that finds no buffer joins the queue in C, rings for a sender that sleeps, and sleeps for the first slice. A
-buffer that comes meanwhile ends the wait there. `BufferPool.wait` goes on where none came, where a signal came, where
+buffer that comes meanwhile ends the wait there. `BufferWaiter.wait` goes on where none came, where a signal came, where
 the waiter's semaphore has to be made, and where the queue cannot be joined.
 
 A process that holds its share of the arena (max_process_share) waits for a result, which is what gives it a buffer
@@ -38,7 +38,7 @@ SHARE_SLICE_NS = 5_000_000
 """A buffer is free shortly after its result was recorded, so the wake-up may come just too early."""
 
 
-class BufferPool:
+class BufferWaiter:
     """The waiting side of an arena's pool; a native Appender calls its `wait` for what is rare.
 
     Args:
