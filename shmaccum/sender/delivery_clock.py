@@ -8,9 +8,9 @@ Rules:
 
 * A step is the time between two looks. A step of more than `STEP_MAX_NS` counts as that: the sender was stopped, the
   host slept, or a write blocked, and nobody delivered meanwhile.
-* A sink with a peer (`Sink.answer_count`) proves its steps by the next answer. Until then they are kept apart.
+* A sink with a peer (`Peer.answer_count`) proves its steps by the next answer. Until then they are kept apart.
 * While the overflow gets emptier no step counts: records of the arena wait for it.
-* An outage (`Sink.outage`) throws the steps away that are not proved yet. The outage is told in the arena's error log
+* An outage (`Peer.outage`) throws the steps away that are not proved yet. The outage is told in the arena's error log
   and published for everybody who reads the arena. The first step after it began in it, and does not count either.
 """
 
