@@ -80,6 +80,10 @@ class Rounds:
     def run(self, *, is_closing: bool = False) -> int:
         """One round. Answers how many batches it delivered to the sink.
 
+        The order is written out here, and no loop over `_duties` makes it: the overflow has two steps, a sink that is
+        left alone ends the round between them, and only some of the counts decide how the round rests. `Rest` asks
+        `_duties` when they are due, and runs none of them.
+
         Args:
             is_closing: nothing lingers any more.
         """
@@ -93,20 +97,20 @@ class Rounds:
         self._expiry.run(now_ns)
         self._letters.run(now_ns)
         self._ending.run(now_ns)
-        spilled = self._overflow.run(now_ns)
+        spilled = self._overflow.spill(now_ns)
         if rest_ns := self._trouble.rest_ns(now_ns):
             self._wait_for_stop(rest_ns)
             return 0
-        drained = self._overflow.drain(now_ns)
-        now_ns = self._native.now_ns() if drained else now_ns
+        shipped = self._overflow.ship(now_ns)
+        now_ns = self._native.now_ns() if shipped else now_ns
         self._topics.run(now_ns)
         sent = self._sending.run(now_ns)
-        if spilled or drained or sent:
+        if spilled or shipped or sent:
             self._rest.has_slept_long = False
-        self._settle(self._rest.poll(0) if spilled or drained else self._rest.until_due())
+        self._settle(self._rest.poll(0) if spilled or shipped else self._rest.until_due())
         if failure_count == self._trouble.failure_count:
             self._trouble.end()
-        return drained + sent
+        return shipped + sent
 
     def _wait_for_stop(self, rest_ns: int) -> None:
         """Leaves the sink alone. Producers ring while the sender's sleep flag is set, and it is clear here."""

@@ -219,7 +219,7 @@ def test_a_module_without_a_line_in_the_overview_is_found() -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("native/base/a.c", "/* See base/a.h, b.c and gone.h. */\nconst char *path = \"x.h\";\n"),
+        ("native/base/a.c", '/* See base/a.h, b.c and gone.h. */\nconst char *path = "x.h";\n'),
         ("shmaccum/a.py", '"""See base/a.h and gone.h."""\npath = "x.h"  # b.c\n'),
     ],
 )

@@ -12,8 +12,8 @@ from typing import final
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server import local_groups
-from shmaccum.log.server.consumer_assignors import Places
 from shmaccum.log.server.call import Call, Values
+from shmaccum.log.server.consumer_assignors import Places
 from shmaccum.log.server.consumer_group import (
     JOINS,
     ConsumerGroup,

@@ -54,10 +54,10 @@ from shmaccum.log.server.produce import ProduceHandler
 from shmaccum.log.server.requests import Writing, request_table
 from shmaccum.log.server.settings import ServerSettings
 from shmaccum.log.server.steps import Steps, Stepwise
+from shmaccum.log.server.tls_files import TlsFiles
 from shmaccum.log.server.topic_requests import TopicRequests
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transaction_coordinator import TransactionCoordinator
-from shmaccum.log.server.tls_files import TlsFiles
 from shmaccum.log.server.users import NOBODY, UsersFile
 
 logger = logging.getLogger(__name__)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The overflow in the rounds of a sender: when it takes batches, and when they go from there to the sink.
 
-`shmaccum.sender.overflow` has the log, the results and the reasons. A round calls these methods::
+`shmaccum.sender.overflow` has the log, the results and the reasons. A round calls these methods, whose verbs are
+its own::
 
-    run      batches of a full arena go to the overflow while the sink does not work
-    drain    ordinary batches of the overflow go to a sink that lends its sockets, in one native call
-    send     the others go by `Sink.deliver`, before any batch of the arena
-    keep     after the acks: positions and results are written down
+    spill         batches of a full arena go to the overflow while the sink does not work
+    ship          ordinary batches of the overflow go to a sink that lends its sockets, in one native call
+    ship_others   the others go by `Sink.deliver`, before any batch of the arena
+    keep          after the acks: positions and results are written down
 """
 
 from __future__ import annotations
@@ -41,12 +42,17 @@ class NoOverflow(Duty):
         del partition_index
         return False
 
-    def drain(self, now_ns: int) -> int:
+    def spill(self, now_ns: int) -> int:
+        """Moves batches of a full arena here; answers how many."""
+        del now_ns
+        return 0
+
+    def ship(self, now_ns: int) -> int:
         """Sends ordinary batches natively; answers how many the sink has taken."""
         del now_ns
         return 0
 
-    def send(self, deliver: Callable[[list[WireBatch], int], object], now_ns: int) -> int:
+    def ship_others(self, deliver: Callable[[list[WireBatch], int], object], now_ns: int) -> int:
         """Delivers the others that are ready; answers how many."""
         del deliver, now_ns
         return 0
@@ -95,7 +101,7 @@ class Overflowing(NoOverflow):
     def metrics(self) -> dict[str, float]:
         return self._overflow.metrics()
 
-    def run(self, now_ns: int) -> int:
+    def spill(self, now_ns: int) -> int:
         if now_ns >= self._tick_at_ns:
             self._tick_at_ns = now_ns + TICK_NS
             self._overflow.tick()
@@ -104,16 +110,16 @@ class Overflowing(NoOverflow):
             self._shared.naps.spilled(now_ns)
         return count
 
-    def drain(self, now_ns: int) -> int:
+    def ship(self, now_ns: int) -> int:
         if not self._overflow:
             return 0
-        drain = functools.partial(self._overflow.ship, self._shared.doorbell.fileno(), now_ns)
-        delivered = self._shared.trouble.ask(drain, Delivered())
+        ship = functools.partial(self._overflow.ship, self._shared.doorbell.fileno(), now_ns)
+        delivered = self._shared.trouble.ask(ship, Delivered())
         if delivered.batch_count:
             self._shared.metrics.delivered(delivered, self._shared.native.now_ns())
         return delivered.batch_count
 
-    def send(self, deliver: Callable[[list[WireBatch], int], object], now_ns: int) -> int:
+    def ship_others(self, deliver: Callable[[list[WireBatch], int], object], now_ns: int) -> int:
         sent = 0
         while ready := self._overflow.ready(self._shared.identity, now_ns):
             plan: Sequence[Sequence[int]] = self._shared.trouble.ask(

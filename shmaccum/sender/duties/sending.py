@@ -59,7 +59,7 @@ class Sending(Duty):
         if not is_settled or not self.shared.trouble.ask(self.shared.identity.acquire, False):
             self.ready.look(now_ns)  # the rest ends where news is left: the batches that are ready now are none
             return 0
-        sent = self.overflow.send(self._deliver, now_ns)
+        sent = self.overflow.ship_others(self._deliver, now_ns)
         if ready := self._ready(now_ns):
             sent += self._send(ready, now_ns)
         if sent:
@@ -81,7 +81,7 @@ class Sending(Duty):
         return sum(self._send_request(request, now_ns) for request in plan)
 
     def _send_request(self, request: Sequence[int], now_ns: int) -> int:
-        batches, seen_count, sent = self._drain(request, now_ns)
+        batches, seen_count, sent = self._drain_or_append(request, now_ns)
         if self._left_over or seen_count < len(request):
             self._leave_over(request, seen_count)
         wires = self._wires(batches)
@@ -90,7 +90,7 @@ class Sending(Duty):
             wires += [part for index in due if index in request and (part := splitting.take_due(index))]
         return sent + self._deliver(wires, now_ns)
 
-    def _drain(self, request: Sequence[int], now_ns: int) -> tuple[list[Batch], int, int]:
+    def _drain_or_append(self, request: Sequence[int], now_ns: int) -> tuple[list[Batch], int, int]:
         """Batches to be delivered, how many partitions were looked at, and how many batches have results already."""
         limits = self.shared.sink.limits
         return *self.shared.half.drain(request, limits.request_size_max, limits.in_flight_max, now_ns), 0
@@ -138,9 +138,9 @@ class LogSending(Sending):
 
     logs: LogEnds
 
-    def _drain(self, request: Sequence[int], now_ns: int) -> tuple[list[Batch], int, int]:
+    def _drain_or_append(self, request: Sequence[int], now_ns: int) -> tuple[list[Batch], int, int]:
         if not self.logs.log_ends:
-            return super()._drain(request, now_ns)
+            return super()._drain_or_append(request, now_ns)
         shared, limits = self.shared, self.shared.sink.limits
         batches, seen_count, numbers = shared.half.append_to_log(
             self.logs.log_ends,
