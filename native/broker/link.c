@@ -86,26 +86,8 @@ struct broker_request *broker_link_next_request(struct broker_link *link)
     struct broker_request *request = broker_link_request(link, link->end);
     request->produce.topic_count = request->produce.batch_count = 0;
     request->pieces.count = request->pieces.next = 0;
+    request->pieces.has_ranges = false;
     return request;
-}
-
-static bool is_same_topic(const struct produce_topic *one, const struct produce_topic *other)
-{
-    return one->name_size == other->name_size &&
-           (one->name == other->name || memcmp(one->name, other->name, one->name_size) == 0);
-}
-
-void broker_request_add(struct broker_request *request, const struct produce_topic *topic, int32_t partition,
-                        uint32_t size)
-{
-    struct produce_request *produce = &request->produce;
-    if (produce->topic_count == 0 || !is_same_topic(&request->topics[produce->topic_count - 1], topic)) {
-        request->topics[produce->topic_count] = *topic;
-        request->topics[produce->topic_count++].batch_count = 0;
-    }
-    request->topics[produce->topic_count - 1].batch_count++;
-    request->batches[produce->batch_count++] = (struct produce_batch){.partition = partition, .size = size};
-    pieces_add_gap(&request->pieces);
 }
 
 static bool own_reserve(struct broker_request *request)

@@ -31,6 +31,8 @@
 #include "broker/pieces.h"
 #include "format/produce.h"
 
+#include <string.h>
+
 enum { BROKER_REQUESTS_MAX = 16 };
 
 struct broker_request {
@@ -121,9 +123,25 @@ static inline bool broker_link_has_room(const struct broker_link *link)
 /* Returns the next request, without batches. */
 struct broker_request *broker_link_next_request(struct broker_link *link);
 
+static inline bool produce_topic_is_same(const struct produce_topic *one, const struct produce_topic *other)
+{
+    return one->name_size == other->name_size &&
+           (one->name == other->name || memcmp(one->name, other->name, one->name_size) == 0);
+}
+
 /* Adds a batch of this topic to the request. Its caller adds its pieces next. */
-void broker_request_add(struct broker_request *request, const struct produce_topic *topic, int32_t partition,
-                        uint32_t size);
+static inline void broker_request_add(struct broker_request *request, const struct produce_topic *topic,
+                                      int32_t partition, uint32_t size)
+{
+    struct produce_request *produce = &request->produce;
+    if (produce->topic_count == 0 || !produce_topic_is_same(&request->topics[produce->topic_count - 1], topic)) {
+        request->topics[produce->topic_count] = *topic;
+        request->topics[produce->topic_count++].batch_count = 0;
+    }
+    request->topics[produce->topic_count - 1].batch_count++;
+    request->batches[produce->batch_count++] = (struct produce_batch){.partition = partition, .size = size};
+    pieces_add_gap(&request->pieces);
+}
 
 /* Makes the next request the youngest one. If memory is short, returns false, and nothing was begun. */
 bool broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_ns);

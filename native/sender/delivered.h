@@ -5,6 +5,7 @@
 #ifndef SENDER_DELIVERED_H
 #define SENDER_DELIVERED_H
 
+#include "base/check.h"
 #include "sender/sender.h"
 
 /* Sums over batches that were delivered. */
@@ -22,6 +23,19 @@ struct delivered {
 };
 
 /* Adds a batch that went at `begun_ns`; its latency is the caller's. */
-void delivered_add(struct delivered *delivered, const struct drained_batch *batch, uint64_t begun_ns);
+static inline void delivered_add(struct delivered *delivered, const struct drained_batch *batch, uint64_t begun_ns)
+{
+    uint64_t age_ns = begun_ns > batch->created_ns ? begun_ns - batch->created_ns : 0;
+    CHECK(batch->record_count > 0);
+    delivered->batch_count++;
+    delivered->record_count += batch->record_count;
+    delivered->size += batch->size;
+    delivered->size_largest = batch->size > delivered->size_largest ? batch->size : delivered->size_largest;
+    delivered->age_sum_ns += age_ns;
+    delivered->age_max_ns = age_ns > delivered->age_max_ns ? age_ns : delivered->age_max_ns;
+    if (batch->linger_ns >= 0 && (delivered->linger_min_ns < 0 || batch->linger_ns < delivered->linger_min_ns)) {
+        delivered->linger_min_ns = batch->linger_ns;
+    }
+}
 
 #endif
