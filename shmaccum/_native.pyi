@@ -113,9 +113,9 @@ def serve_ready(
     size_max: int,
     types: tuple[type[tuple[Any, ...]], ...],
 ) -> list[tuple[Any, int, Any]]: ...
-def ship_convoy(
+def run_batch_loop(
     links: tuple[tuple[int, int, str, int, int, int, int], ...],
-    lanes: tuple[tuple[Any, ...], ...],
+    streams: tuple[tuple[Any, ...], ...],
     found: list[tuple[Any, ...]],
     positions: int,
     positions_size: int,
@@ -729,10 +729,10 @@ class SenderHalf:
     def set_producer_id(self, producer_id: int, producer_epoch: int, sink_identity: bytes | None = None) -> None: ...
     def set_sink_name(self, name: bytes, /) -> None: ...
     def set_spilled(self, partition_index: int, first_seq: int, end_seq: int) -> None: ...
-    def ship_overflow(
+    def run_batch_loop(
         self,
         links: tuple[tuple[int, int, str, int, int, int, int], ...],
-        lanes: tuple[tuple[Any, ...], ...],
+        streams: tuple[tuple[Any, ...], ...],
         spills: tuple[tuple[int, int, int, int, bytes], ...],
         found: list[tuple[Any, ...]],
         bell: int,

@@ -77,14 +77,14 @@ def _ship(batch_size: int) -> Measurement:
     ):
         shipper.open()
         shipper.end_here()
-        while not all(lane.byte_count for lane in shipper.lanes):
+        while not all(stream.byte_count for stream in shipper.streams):
             shipper.run_once()
-        begun = sum(lane.byte_count for lane in shipper.lanes)
+        begun = sum(stream.byte_count for stream in shipper.streams)
         stopwatch = Stopwatch()
         while not shipper.is_done:
             shipper.run_once()
         elapsed = stopwatch.elapsed()
-        return _measurement(elapsed, sum(lane.byte_count for lane in shipper.lanes) - begun)
+        return _measurement(elapsed, sum(stream.byte_count for stream in shipper.streams) - begun)
 
 
 # --- the peer

@@ -5,6 +5,21 @@
  * It is reached through two opens of one file: `map_descriptor` is mapped, `lock_descriptor` carries the byte locks and
  * is never mapped, because a mapping would keep the open file description, and with it the locks, alive in a forked
  * child.
+ *
+ * This folder has:
+ *   layout             the whole map of the file                  slot_word          the words that hold the truth
+ *   superblock         the facts that never change                attach             create, attach, detach
+ *   process            process entries, and who lives             fork               a child is attached to nothing
+ *   byte_lock          locks on bytes of the file                 lock               locks in the file
+ *   registry           topics and partitions                      buffer_pool        slots out and back, the wait
+ *   waiter_semaphores  the sleep of a wait                        process_share      the share of one process
+ *   news               what the sender has not seen               batch_seal         a batch gets no more records
+ *   completion         the results of batches                     spilled            batches that lie in an overflow
+ *   producer_id        the producer id and sequences              transaction        the transaction of all processes
+ *   delivery_clock     the age of records                         durability         an arena on disk
+ *   counters           rare events and errors                     census             a count of all slots
+ *   recovery           the work of the first opener               verify             the checker of the invariants
+ *   closing            the end of an arena without a name         arena              the mapping (here)
  */
 #ifndef ARENA_ARENA_H
 #define ARENA_ARENA_H

@@ -7,7 +7,7 @@
  *   request    | own | batch | own | batch | own |      pieces (pieces.h): memory, ranges of files
  *
  * The owner of a link composes its requests, and completes those that are answered. There are two owners: the pump
- * sends batches of the arena (sender/pump.h), and the convoy sends batches of a log (sender/convoy.h).
+ * sends batches of the arena (sender/pump.h), and the batch loop sends batches of a log (sender/batch_loop.h).
  *
  * Rules
  *   Nothing is in flight in the beginning.

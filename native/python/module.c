@@ -26,6 +26,7 @@
 #include "python/producer/flush_ticket_type.h"
 #include "python/producer/future_type.h"
 #include "python/producer/producer_many.h"
+#include "python/sender/batch_loop_parts.h"
 #include "python/sender/batch_type.h"
 #include "python/sender/produce_request_type.h"
 
@@ -490,8 +491,8 @@ static PyMethodDef module_methods[] = {
      "How many bytes of the pieces a socket took that does not block."},
     {"serve_ready", FAST(log_serve_ready), METH_FASTCALL | METH_KEYWORDS,
      "Waits for files, and answers ordinary fetches: (client, events, outcome) or (descriptor, events, None) of each."},
-    {"ship_convoy", FAST(log_ship_convoy), METH_FASTCALL | METH_KEYWORDS,
-     "Ships the ordinary batches of lanes to the brokers behind their links; `found` gets how far it came."},
+    {"run_batch_loop", FAST(shipper_run_batch_loop), METH_FASTCALL | METH_KEYWORDS,
+     "Ships the ordinary batches of streams to the brokers behind their links; `found` gets how far it came."},
     {"crc32c", FAST(module_crc32c), METH_FASTCALL | METH_KEYWORDS,
      "The CRC-32C of bytes, unsigned 32 bits; goes on from the checksum of what stands before them."},
     {"crc32c_combine", FAST(module_crc32c_combine), METH_FASTCALL | METH_KEYWORDS,

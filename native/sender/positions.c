@@ -28,36 +28,36 @@ static bool room_make(struct ship_positions *positions, size_t size, size_t more
     return true;
 }
 
-/* Writes the lane's element; false when memory is short. */
-static bool element_write(struct ship_positions *positions, const struct ship_lane *lane,
+/* Writes the stream's element; false when memory is short. */
+static bool element_write(struct ship_positions *positions, const struct partition_stream *stream,
                           const struct ship_place *place, size_t *size)
 {
     bool is_first = *size == CRC_SIZE;
-    if (!room_make(positions, *size, lane->name.size + lane->topic_id.size + NUMBERS_SIZE_MAX)) {
+    if (!room_make(positions, *size, stream->name.size + stream->topic_id.size + NUMBERS_SIZE_MAX)) {
         return false;
     }
     char *target = positions->line + *size;
     memcpy(target, is_first ? "{" : ", ", is_first ? 1 : 2);
     target += is_first ? 1 : 2;
-    memcpy(target, lane->name.bytes, lane->name.size);
-    target += lane->name.size;
+    memcpy(target, stream->name.bytes, stream->name.size);
+    target += stream->name.size;
     target += sprintf(target, ": [%" PRId64 ", %d, %" PRId64 ", %" PRId32 ", ", place->offset,
-                      (int)lane->producer.epoch, lane->origin, place->leader_epoch);
-    memcpy(target, lane->topic_id.bytes, lane->topic_id.size);
-    target += lane->topic_id.size;
+                      (int)stream->producer.epoch, stream->origin, place->leader_epoch);
+    memcpy(target, stream->topic_id.bytes, stream->topic_id.size);
+    target += stream->topic_id.size;
     *target++ = ']';
     *size = (size_t)(target - positions->line);
     return true;
 }
 
 /* The line of what is due; its size, 0 when nothing is. */
-static bool line_write(struct ship_positions *positions, const struct ship_lane *lanes, uint32_t lane_count,
+static bool line_write(struct ship_positions *positions, const struct partition_stream *streams, uint32_t stream_count,
                        size_t *size)
 {
     struct ship_place place;
     *size = CRC_SIZE;
-    for (uint32_t i = 0; i < lane_count; i++) {
-        if (lane_due(&lanes[i], &place) && !element_write(positions, &lanes[i], &place, size)) {
+    for (uint32_t i = 0; i < stream_count; i++) {
+        if (stream_due(&streams[i], &place) && !element_write(positions, &streams[i], &place, size)) {
             return false;
         }
     }
@@ -87,11 +87,11 @@ static bool line_append(const struct ship_positions *positions, size_t size)
     return fdatasync(positions->file) == 0;
 }
 
-bool positions_keep(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_t lane_count)
+bool positions_keep(struct ship_keeper *keeper, struct partition_stream *streams, uint32_t stream_count)
 {
     struct ship_positions *positions = (struct ship_positions *)keeper; /* its first field */
     size_t size;
-    if (positions->has_failed || !line_write(positions, lanes, lane_count, &size)) {
+    if (positions->has_failed || !line_write(positions, streams, stream_count, &size)) {
         return false;
     }
     if (size == 0) {
@@ -104,8 +104,8 @@ bool positions_keep(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_
     }
     positions->size += (off_t)size;
     keeper->is_over |= positions->size >= positions->size_max;
-    for (uint32_t i = 0; i < lane_count; i++) {
-        lane_keep(&lanes[i]);
+    for (uint32_t i = 0; i < stream_count; i++) {
+        stream_keep(&streams[i]);
     }
     return true;
 }

@@ -15,6 +15,23 @@
  * header.
  *
  * One thread of the process uses the half at a time, and the caller holds no lock of the arena.
+ *
+ * This folder has:
+ *   sender_role        taking and leaving the role, maintenance
+ *   sender_half        the private lists, rebuilt from the slot words
+ *   drain              ready, drain
+ *   drained_batch      the facts and the header of a batch that is drained
+ *   complete           results, requeue, expire, abort, dead letters
+ *   ending             the end of a transaction
+ *   resequence         batches get other sequences
+ *   log_run            drained batches go to a log on disk
+ *   pump               drained batches go to brokers
+ *   batch_loop         batches of logs go to brokers: of a shipper, or of an overflow
+ *   partition_stream   one partition in the batch loop
+ *   positions          how far a shipper is, on disk
+ *   spill_keeper       how far an overflow is: results, positions
+ *   spill_row          the rows of a spill file
+ *   delivered          sums for the sender's metrics
  */
 #ifndef SENDER_SENDER_H
 #define SENDER_SENDER_H

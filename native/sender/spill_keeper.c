@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { POSITION_ROOM = 64, POSITION_OFFSET = 8 };
-enum { ROWS_PASSED_MAX = 4096 /* in front of one batch, so that no file of nonsense holds a convoy */ };
+enum { ROWS_PASSED_MAX = 4096 /* in front of one batch, so that no file of nonsense holds a batch loop */ };
 
 /* ---- results ---- */
 
@@ -20,13 +20,13 @@ static int64_t first_offset(const struct ship_batch *batch)
     return batch->end.offset - batch->record_count;
 }
 
-static bool row_read(const struct spill_lane *spill, struct spill_row *row)
+static bool row_read(const struct spill_stream *spill, struct spill_row *row)
 {
     return pread(spill->file, row, SPILL_ROW_SIZE, spill_row_place(spill->row_index)) == SPILL_ROW_SIZE;
 }
 
 /* The row of a batch, if there is one; passes over those before it. */
-static bool row_find(struct spill_lane *spill, int64_t base_offset, struct spill_row *row)
+static bool row_find(struct spill_stream *spill, int64_t base_offset, struct spill_row *row)
 {
     for (int passed = 0; passed < ROWS_PASSED_MAX && row_read(spill, row); passed++) {
         if (row->base_offset >= base_offset) {
@@ -37,7 +37,7 @@ static bool row_find(struct spill_lane *spill, int64_t base_offset, struct spill
     return false;
 }
 
-static void result_record(const struct spill_keeper *keeper, struct spill_lane *spill, const struct ship_batch *batch)
+static void result_record(const struct spill_keeper *keeper, struct spill_stream *spill, const struct ship_batch *batch)
 {
     struct spill_row row;
     if (!row_find(spill, first_offset(batch), &row) || row.arena != keeper->arena ||
@@ -56,7 +56,7 @@ static void result_record(const struct spill_keeper *keeper, struct spill_lane *
 
 /* ---- the position ---- */
 
-static bool position_write(const struct spill_keeper *keeper, struct spill_lane *spill, int64_t offset)
+static bool position_write(const struct spill_keeper *keeper, struct spill_stream *spill, int64_t offset)
 {
     uint8_t bytes[SPILL_POSITION_SIZE + sizeof(uint32_t)];
     uint64_t number = spill->number + 1;
@@ -75,31 +75,32 @@ static bool position_write(const struct spill_keeper *keeper, struct spill_lane 
 
 /* ---- the whole ---- */
 
-static bool lane_is_kept(const struct spill_keeper *keeper, struct spill_lane *spill, struct ship_lane *lane)
+static bool stream_is_kept(const struct spill_keeper *keeper, struct spill_stream *spill,
+                           struct partition_stream *stream)
 {
     struct ship_place place;
-    if (!lane_due(lane, &place)) {
+    if (!stream_due(stream, &place)) {
         return true;
     }
-    uint64_t number = lane->first;
+    uint64_t number = stream->first;
     const struct ship_batch *batch;
     do {
-        batch = &lane->window[number++ % SHIP_WINDOW];
+        batch = &stream->window[number++ % SHIP_WINDOW];
         result_record(keeper, spill, batch);
     } while (batch->end.offset < place.offset);
     if (!position_write(keeper, spill, place.offset)) {
         return false;
     }
-    lane_keep(lane);
+    stream_keep(stream);
     return true;
 }
 
-bool spill_keep(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_t lane_count)
+bool spill_keep(struct ship_keeper *keeper, struct partition_stream *streams, uint32_t stream_count)
 {
     struct spill_keeper *self = (struct spill_keeper *)keeper; /* its first field */
     sender_show_life(self->half);
-    for (uint32_t i = 0; i < lane_count; i++) {
-        if (!lane_is_kept(self, &self->lanes[i], &lanes[i])) {
+    for (uint32_t i = 0; i < stream_count; i++) {
+        if (!stream_is_kept(self, &self->streams[i], &streams[i])) {
             keeper->is_over = true;
             return false;
         }

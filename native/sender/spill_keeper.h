@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keeper of a convoy that ships a sender's overflow (sender/convoy.h, shmaccum/sender/overflow.py).
+ * The keeper of a batch loop that ships a sender's overflow (sender/batch_loop.h, shmaccum/sender/overflow.py).
  *
  *   acked ── row ──> result in the arena ──> position on disk ──> the window moves
  *
  *   spill file   | position 64 | position 64 | zeros to 4096 | row 32 | row 32 | ...        one for each partition
- *   position     number u64 · offset i64 · what the convoy leaves as it is · CRC-32C of these u32
+ *   position     number u64 · offset i64 · what the batch loop leaves as it is · CRC-32C of these u32
  *   row          base offset i64 · seq u64 · slot index u32 · record count u32 · arena u64
  *
  * Rules, per field
@@ -17,7 +17,7 @@
  *   The results of batches stand in the arena before their position is written. A sender that dies in between leaves
  *   batches that the next one sends again; the broker drops them, and the results are recorded once more.
  *   The one who writes the file holds the lock of the log. The ranges in the arena (arena/spilled.h) follow behind the
- *   convoy: a batch in a range may have its result.
+ *   batch loop: a batch in a range may have its result.
  *   Hostile bytes: a row names a slot, which the arena checks. A row that fits no batch is passed over, and
  *   a batch waits for no more than a few thousand of them.
  */
@@ -25,12 +25,12 @@
 #define SENDER_SPILL_KEEPER_H
 
 #include "sender/sender.h"
-#include "sender/lane.h"
+#include "sender/partition_stream.h"
 
 enum { SPILL_POSITION_SIZE = 52 /* without its CRC */ };
 
-/* The spill file of a lane. */
-struct spill_lane {
+/* The spill file of a stream. */
+struct spill_stream {
     int file;
     uint32_t partition_index;
     uint64_t row_index; /* no row before it belongs to a batch that is not kept */
@@ -41,12 +41,12 @@ struct spill_lane {
 struct spill_keeper {
     struct ship_keeper keeper;
     struct sender_half *half;
-    struct spill_lane *lanes; /* in the order of the convoy's */
+    struct spill_stream *streams; /* in the order of the batch loop's */
     uint64_t arena;           /* as it stands in the rows */
     bool is_synced;           /* positions are forced to disk */
 };
 
 /* The keeper's function. */
-bool spill_keep(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_t lane_count);
+bool spill_keep(struct ship_keeper *keeper, struct partition_stream *streams, uint32_t stream_count);
 
 #endif

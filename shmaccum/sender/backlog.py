@@ -31,8 +31,8 @@ from shmaccum.log.files.producer_state import SEQUENCE_MASK
 from shmaccum.log.files.record_writer import NewRecord, make_batch
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
 from shmaccum.sender.send_window import SendWindow, Shipment, damage_sentence
-from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneEnd
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
+from shmaccum.sender.sinks.stream_end import NOT_SYNCED, StreamEnd
 from shmaccum.sender.spill_file import OverflowBatch, OverflowPosition, SpillFile
 from shmaccum.sender.splitting import node_end
 
@@ -305,7 +305,7 @@ class Backlog:
     # --- the native batch loop
 
     def row(self, topic_id: bytes | None) -> tuple[Any, ...]:
-        """The partition, as the native batch loop takes it (native/python/sender/convoy_parts.h)."""
+        """The partition, as the native batch loop takes it (native/python/sender/batch_loop_parts.h)."""
         assert self.window.unread_place is not None
         assert self.window.confirmed is not None
         file, byte = self.window.unread_place
@@ -320,7 +320,7 @@ class Backlog:
         descriptor, number, content = self.file.position_for_native_call()
         return self.index, descriptor, self._row_index, number, content
 
-    def take(self, end: LaneEnd) -> None:
+    def take(self, end: StreamEnd) -> None:
         """Takes over how far the native batch loop came. `take_spill` follows."""
         self.window.take(end)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ordinary batches of many partitions on their way to brokers, in one native call (native/sender/convoy.h).
+"""The ordinary batches of many partitions on their way to brokers, in one native call (native/sender/batch_loop.h).
 
 ::
 
@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, final
 
 from shmaccum.sender.send_window import PartitionStream
-from shmaccum.sender.sinks.convoy import LaneEnd, delivered_by
 from shmaccum.sender.sinks.sink import Loan, SocketEnd, Sockets
+from shmaccum.sender.sinks.stream_end import StreamEnd, delivered_by
 
 AnyStream = TypeVar("AnyStream", bound=PartitionStream)
 
@@ -51,7 +51,7 @@ class BatchLoop(Generic[AnyStream]):
         sockets: Sockets,
         loans: Sequence[Loan],
         streams: Mapping[int, AnyStream],
-        take_positions: Callable[[Mapping[AnyStream, LaneEnd], Any], bool],
+        take_positions: Callable[[Mapping[AnyStream, StreamEnd], Any], bool],
     ) -> None:
         self._sockets = sockets
         self._take_positions = take_positions
@@ -60,7 +60,7 @@ class BatchLoop(Generic[AnyStream]):
             for loan in loans
         ]
         self.streams = [stream for _, of_loan in self._by_loan for stream in of_loan]
-        self.ends: dict[AnyStream, LaneEnd] = {}
+        self.ends: dict[AnyStream, StreamEnd] = {}
         self.has_failed = False
         self.is_broken = False
 
@@ -68,19 +68,19 @@ class BatchLoop(Generic[AnyStream]):
         """Sends until the time is over, the bell rings, or something is not ordinary.
 
         Args:
-            native_call: takes links, lanes and found (native/python/sender/convoy_parts.h).
+            native_call: takes links, streams and found (native/python/sender/batch_loop_parts.h).
             request_size_max: bytes of the batches of a request.
         """
         links = tuple(
             (loan.socket, loan.version, loan.client_id, loan.acks, loan.requests_max, request_size_max, len(of_loan))
             for loan, of_loan in self._by_loan
         )
-        lanes = tuple(
+        streams = tuple(
             stream.row(loan.topic_ids.get(stream.target.topic)) for loan, of_loan in self._by_loan for stream in of_loan
         )
         found: list[tuple[Any, ...]] = []
         try:
-            native_call(links=links, lanes=lanes, found=found)
+            native_call(links=links, streams=streams, found=found)
         finally:
             if found:
                 self._take(*found)
@@ -90,7 +90,7 @@ class BatchLoop(Generic[AnyStream]):
     ) -> None:
         """Takes over what the native call did."""
         self.ends = {
-            stream: LaneEnd.of(stream.index, report) for stream, report in zip(self.streams, reports, strict=True)
+            stream: StreamEnd.of(stream.index, report) for stream, report in zip(self.streams, reports, strict=True)
         }
         for stream, end in self.ends.items():
             stream.take(end)

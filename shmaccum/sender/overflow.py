@@ -34,8 +34,8 @@ partitions are held, and it is taken up again when it is back and passes the sam
 A disk that is full: the batches stay in the arena, and are tried again every second.
 
 C takes ordinary batches through all of these steps, in one call for many: `append_to_log` through 1 to 5
-(native/sender/log_run.h), and `ship_overflow` through 6 to 10 (native/sender/convoy.h). Python takes the others: the
-first batch of a partition, batches that a dead sender left, and those that `send_window` sends.
+(native/sender/log_run.h), and `run_batch_loop` through 6 to 10 (native/sender/batch_loop.h). Python takes the others:
+the first batch of a partition, batches that a dead sender left, and those that `send_window` sends.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.send_window import take_delivery
-from shmaccum.sender.sinks.convoy import LaneEnd, LaneState, delivered_by
 from shmaccum.sender.sinks.sink import Ack, Delivered, Sink, Verdict, WireBatch, sockets_of
+from shmaccum.sender.sinks.stream_end import StreamEnd, StreamState, delivered_by
 from shmaccum.sender.spill_file import OverflowBatch, SpillFile
 
 SPILL_SIZE_MAX = 16 << 20
@@ -557,7 +557,7 @@ class Overflow:
         streams = {one.index: one for one in self._backlogs.values() if self._may_loop(one, now_ns)}
         ends = self._run_batch_loop(streams, bell, now_ns) if streams else {}
         moved = {backlog: end for backlog, end in ends.items() if end.delivered.batch_count}
-        self._looping = {backlog.index for backlog, end in moved.items() if end.state == LaneState.GOES}
+        self._looping = {backlog.index for backlog, end in moved.items() if end.state == StreamState.GOES}
         for backlog in moved:
             self._progress_ns = self._native.now_ns()
             self._guard(backlog, functools.partial(self._go_on_behind, backlog))
@@ -572,14 +572,14 @@ class Overflow:
         may_run = self._sockets is not None and now_ns >= self._no_loop_before_ns
         return may_run and backlog.position.identity == self._sink.identity and backlog.is_ordinary(now_ns)
 
-    def _run_batch_loop(self, streams: Mapping[int, Backlog], bell: int, now_ns: int) -> dict[Backlog, LaneEnd]:
+    def _run_batch_loop(self, streams: Mapping[int, Backlog], bell: int, now_ns: int) -> dict[Backlog, StreamEnd]:
         """Ships until the time is over, the bell rings, or something is not ordinary: how far each backlog came."""
         assert self._sockets is not None
         if not (loans := self._sockets.lend(list(streams))):
             return {}
         loop = BatchLoop(self._sockets, loans, streams, self._take_spills)
         native_call = functools.partial(
-            self._half.ship_overflow,
+            self._half.run_batch_loop,
             spills=tuple(backlog.spill() for backlog in loop.streams),
             bell=bell,
             time_ms=LOOP_MS,
@@ -595,7 +595,7 @@ class Overflow:
         return loop.ends
 
     @staticmethod
-    def _take_spills(ends: Mapping[Backlog, LaneEnd], spills: Sequence[tuple[int, int]]) -> bool:
+    def _take_spills(ends: Mapping[Backlog, StreamEnd], spills: Sequence[tuple[int, int]]) -> bool:
         for (backlog, end), (row_index, number) in zip(ends.items(), spills, strict=True):
             backlog.take_spill(end.offset, row_index, number)
         return True

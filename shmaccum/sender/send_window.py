@@ -23,7 +23,7 @@ The native batch loop (batch_loop.py) sends ordinary batches. The window sends t
 id or epoch, the first one after damage or at the start of a segment, and a batch that the sink did not take.
 
 The owner of the window reads batches into it, gives them their headers, records results and writes the position down:
-`shipping/lane.py` for a log that is shipped, `backlog.py` for an overflow.
+`shipping/log_stream.py` for a log that is shipped, `backlog.py` for an overflow.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from shmaccum.log.files.log_batch import UnreadBatch
 from shmaccum.log.files.log_file import LogFile
 from shmaccum.log.files.reader import Cursor
 from shmaccum.sender.backoff import Backoff
-from shmaccum.sender.sinks.convoy import LaneEnd, LaneState
 from shmaccum.sender.sinks.sink import WireBatch
+from shmaccum.sender.sinks.stream_end import StreamEnd, StreamState
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -202,10 +202,10 @@ class SendWindow(Generic[AnyShipment]):
         self._reader.skipped.clear()
         return found
 
-    def take(self, end: LaneEnd) -> None:
+    def take(self, end: StreamEnd) -> None:
         """Goes to the place that the native batch loop came to. Requires an empty window."""
-        self.must_look = end.state != LaneState.GOES
-        if end.state == LaneState.BROKEN:
+        self.must_look = end.state != StreamState.GOES
+        if end.state == StreamState.BROKEN:
             self.rest()
         elif self._cursor is not None:
             self._cursor.skip_to(end.byte, end.offset)
@@ -307,9 +307,9 @@ class PartitionStream(Protocol):
         """The batch that may be sent now; None if none may."""
 
     def row(self, topic_id: bytes | None) -> tuple[Any, ...]:
-        """The partition as the native batch loop takes it (native/python/sender/convoy_parts.h)."""
+        """The partition as the native batch loop takes it (native/python/sender/batch_loop_parts.h)."""
 
-    def take(self, end: LaneEnd) -> object:
+    def take(self, end: StreamEnd) -> object:
         """Takes over how far the native batch loop came."""
 
 

@@ -116,6 +116,13 @@ def test_the_overview_of_a_package_names_its_modules(folder: PurePosixPath) -> N
     assert missing == [], f"{folder}/__init__.py says of each module what it is for"
 
 
+@pytest.mark.parametrize("overview", ["native/arena/arena.h", "native/sender/sender.h"])
+def test_the_overview_of_a_core_folder_names_its_files(overview: str) -> None:
+    text, _, _ = read(PurePosixPath(overview)).partition("*/")
+    files = {path.stem for path in NATIVE if path.parent == PurePosixPath(overview).parent}
+    assert rules.modules_without_a_line(text.partition("This folder has:")[2], files - {"sender"}) == []
+
+
 def test_every_c_file_is_compiled() -> None:
     assert rules.uncompiled({str(path) for path in files_under("native")}, set(native_sources())) == set()
 

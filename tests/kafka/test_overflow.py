@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The overflow on its way to brokers: ordinary batches in convoys, deaths, cuts and damage."""
+"""The overflow on its way to brokers: ordinary batches in batch loops, deaths, cuts and damage."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from shmaccum.common.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.sender import Sender
 from shmaccum.sender.backlog import Backlog
 from shmaccum.sender.overflow import Overflow
-from shmaccum.sender.sinks.convoy import LaneEnd
 from shmaccum.sender.sinks.kafka.sink import KafkaSink
+from shmaccum.sender.sinks.stream_end import StreamEnd
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply
 from tests.kafka.test_shipping import CORRUPT_MESSAGE, SINK_OPTIONS, Broker
@@ -134,12 +134,12 @@ def outage(arena_name: str, open_fake: OpenFake, tmp_path: Path) -> Iterator[Out
 
 
 @pytest.fixture
-def ends(monkeypatch: pytest.MonkeyPatch) -> list[LaneEnd]:
+def ends(monkeypatch: pytest.MonkeyPatch) -> list[StreamEnd]:
     """How the native batch loops left each partition."""
-    told: list[LaneEnd] = []
+    told: list[StreamEnd] = []
     take = Backlog.take
 
-    def note(backlog: Backlog, end: LaneEnd) -> None:
+    def note(backlog: Backlog, end: StreamEnd) -> None:
         told.append(end)
         take(backlog, end)
 
@@ -147,7 +147,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[LaneEnd]:
     return told
 
 
-def test_ordinary_batches_go_in_a_convoy_and_have_their_results(outage: Outage, ends: list[LaneEnd]) -> None:
+def test_ordinary_batches_go_in_a_batch_loop_and_have_their_results(outage: Outage, ends: list[StreamEnd]) -> None:
     with outage.spilled(SLOT_COUNT - 2) as sender:
         outage.deliver(sender)
         outage.append(4)
@@ -162,7 +162,7 @@ def test_ordinary_batches_go_in_a_convoy_and_have_their_results(outage: Outage, 
     assert outage.arena.native.spilled()["partitions"] == []
 
 
-def test_the_arena_goes_on_with_its_own_sequences_behind_a_convoy(outage: Outage) -> None:
+def test_the_arena_goes_on_with_its_own_sequences_behind_a_batch_loop(outage: Outage) -> None:
     with outage.spilled(SLOT_COUNT - 2) as sender:
         outage.append(6)
         outage.deliver(sender)
@@ -206,7 +206,7 @@ def test_damage_that_the_broker_finds_costs_one_batch(outage: Outage) -> None:
 
 
 def test_a_position_that_cannot_be_written_sends_nothing_twice(
-    outage: Outage, monkeypatch: pytest.MonkeyPatch, ends: list[LaneEnd]
+    outage: Outage, monkeypatch: pytest.MonkeyPatch, ends: list[StreamEnd]
 ) -> None:
     with outage.spilled(SLOT_COUNT - 2) as sender, contextlib.ExitStack() as opened:
         for backlog in overflow_of(sender)._backlogs.values():

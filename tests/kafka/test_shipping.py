@@ -27,10 +27,10 @@ from shmaccum.log.files import LogDirectory, LogReader
 from shmaccum.log.files.shipped import read_shipped
 from shmaccum.sender.send_window import SendWindow
 from shmaccum.sender.shipping import Shipper
-from shmaccum.sender.shipping.lane import Lane, ShippedBatch
-from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneEnd
+from shmaccum.sender.shipping.log_stream import LogStream, ShippedBatch
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import Verdict
+from shmaccum.sender.sinks.stream_end import NOT_SYNCED, StreamEnd
 from tests.kafka.broker import Cluster
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import LOOPBACK, Arrived, Cut, FakeCluster, Reply
@@ -198,7 +198,7 @@ def test_damage_that_the_broker_finds_is_told_and_the_rest_is_shipped(
     assert (position.producer_epoch, position.origin) == (1, 24)
 
 
-def test_over_a_plain_connection_a_segment_goes_unread_and_in_a_convoy_from_its_second_window_on(
+def test_over_a_plain_connection_a_segment_goes_unread_and_in_a_batch_loop_from_its_second_window_on(
     tmp_path: Path, open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log"
@@ -218,21 +218,21 @@ def test_over_a_plain_connection_a_segment_goes_unread_and_in_a_convoy_from_its_
 
 
 @pytest.mark.parametrize("sync", ["none", "batch"])
-def test_a_convoy_forces_a_durable_log_to_disk(
+def test_a_batch_loop_forces_a_durable_log_to_disk(
     tmp_path: Path, open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch, sync: str
 ) -> None:
     log = tmp_path / "log"
     made = make_log(log, TOPIC, 1, BATCH_COUNT, sync=sync)
     cluster = open_fake(topics={TOPIC: 1})
     broker = Broker(cluster)
-    ends: list[LaneEnd] = []
-    take = Lane.take
+    ends: list[StreamEnd] = []
+    take = LogStream.take
 
-    def note(lane: Lane, end: LaneEnd) -> None:
+    def note(stream: LogStream, end: StreamEnd) -> None:
         ends.append(end)
-        take(lane, end)
+        take(stream, end)
 
-    monkeypatch.setattr(Lane, "take", note)
+    monkeypatch.setattr(LogStream, "take", note)
     ship(log, cluster.bootstrap)
     assert broker.values() == made
     assert {end.synced_size for end in ends} == {NOT_SYNCED if sync == "none" else size_of(log)}

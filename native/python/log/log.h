@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading, serving and shipping logs, and the commits of their groups: the functions of the module.
+ * Reading and serving logs, and the commits of their groups: the functions of the module.
  */
 #ifndef PYTHON_LOG_LOG_H
 #define PYTHON_LOG_LOG_H
@@ -41,9 +41,6 @@ PyObject *log_send_pieces(PyObject *module, PyObject *const *args, Py_ssize_t co
 
 /* serve_ready(epoll, timeout_ns, clients, ...): the files that are ready; ordinary fetches are answered by then. */
 PyObject *log_serve_ready(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
-
-/* ship_convoy(links, lanes, found, ...): the ordinary rounds of a shipper. */
-PyObject *log_ship_convoy(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* append_frame(lock, byte, file, size, body): the size of a file behind a frame that was written under a lock. */
 PyObject *log_append_frame(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tuples by which Python and a call of the sender understand each other: those in which Python gives the parts of a
- * pump or of a convoy (links, lanes, topics, places), and the one of what a call delivered.
+ * pump or of a batch loop (links, streams, topics, places), and the one of what a call delivered.
  */
 #ifndef PYTHON_SENDER_PART_H
 #define PYTHON_SENDER_PART_H

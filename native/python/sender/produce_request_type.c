@@ -4,8 +4,8 @@
  *
  *   pieces   own │ buffer │ own │ buffer file │ own ...      (broker/pieces.h)
  *
- * The pump and the convoy send the ordinary batches by links (broker/link.h). This type has what they leave: a batch of
- * many buffers, a connection with TLS, and a response with an error.
+ * The pump and the batch loop send the ordinary batches by links (broker/link.h). This type has what they leave: a
+ * batch of many buffers, a connection with TLS, and a response with an error.
  *
  * It holds its buffers from its making until its last byte was written or `release` is called; then only what an answer
  * is compared with is left. One thread sends it: while that one is in the kernel, without the GIL, others are refused.

@@ -269,7 +269,7 @@ ALONE_FAST(half_set_available, arena_of_half)
 ALONE_FAST(half_set_producer_id, arena_of_half)
 ALONE(half_set_sink_name, arena_of_half)
 ALONE_FAST(half_set_spilled, arena_of_half)
-ALONE_FAST(half_ship_overflow, arena_of_half)
+ALONE_FAST(half_run_batch_loop, arena_of_half)
 ALONE(half_show_life, arena_of_half)
 ALONE(half_spill, arena_of_half)
 ALONE(half_statistics, arena_of_half)
@@ -335,7 +335,7 @@ static PyMethodDef half_methods[] = {
      "The name of this sender's sink for the arena, as bytes; said before the role is taken."},
     {"set_spilled", FAST(alone_half_set_spilled), METH_FASTCALL | METH_KEYWORDS,
      "Which batches of a partition lie in the overflow: from a number on, below another one."},
-    {"ship_overflow", FAST(alone_half_ship_overflow), METH_FASTCALL | METH_KEYWORDS,
+    {"run_batch_loop", FAST(alone_half_run_batch_loop), METH_FASTCALL | METH_KEYWORDS,
      "The ordinary rounds of an overflow on its way to brokers."},
     {"show_life", alone_half_show_life, METH_NOARGS, "Shows the sender's sign of life, as each drain does."},
     {"spill", alone_half_spill, METH_O, "Frees a drained batch that lies in the overflow now; its result is to come."},

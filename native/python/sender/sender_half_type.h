@@ -86,9 +86,9 @@ PyObject *half_take_expired(PyObject *self, PyObject *unused);
 
 PyObject *half_append_to_log(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
-/* ---- the methods: sender_half_convoy.c ---- */
+/* ---- the methods: sender_half_batch_loop.c ---- */
 
-PyObject *half_ship_overflow(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_run_batch_loop(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* ---- the methods: sender_half_pump.c ---- */
 

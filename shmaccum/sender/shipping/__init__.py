@@ -3,14 +3,14 @@
 
 ::
 
-    log directory ── read (lane) ── new header ── sink ── Kafka
-         ^                                         │ ack
-         └── .shipping/positions <── forced to disk┘
+    log directory ── read (log_stream) ── new header ── sink ── Kafka
+         ^                                             │ ack
+         └── .shipping/positions <── forced to disk ───┘
 
-    shipper    the loop, and the positions
-    lane       one partition on its way
-    starts     where a log begins that was never shipped
-    host       the shipper as its sink sees it, and the limit of its rate
+    shipper      the loop, and the positions
+    log_stream   one partition on its way
+    starts       where a log begins that was never shipped
+    host         the shipper as its sink sees it, and the limit of its rate
 
 Retention reads the positions (`log/files/shipped.py`).
 """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from shmaccum.common import clock
 from shmaccum.config import SenderOptions
 from shmaccum.sender.host import Repeats
-from shmaccum.sender.shipping.lane import Lane
+from shmaccum.sender.shipping.log_stream import LogStream
 
 logger = logging.getLogger("shmaccum.shipper")
 
@@ -28,9 +28,9 @@ class ShipperHost:
     sync_interval_ms = None
 
     def __init__(
-        self, lanes: Sequence[Lane], wake: Callable[[], object], directory: str, options: SenderOptions
+        self, streams: Sequence[LogStream], wake: Callable[[], object], directory: str, options: SenderOptions
     ) -> None:
-        self._lanes = lanes
+        self._streams = streams
         self._wake = wake
         self._repeats = Repeats()
         self.arena_name = f"ship-{os.path.basename(directory)}"
@@ -45,11 +45,11 @@ class ShipperHost:
         return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
 
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
-        lane = self._lanes[partition_index]
-        return lane.route.topic, lane.place.partition
+        stream = self._streams[partition_index]
+        return stream.route.topic, stream.place.partition
 
     def partition_count(self, topic: str) -> int:
-        return max((lane.place.partition + 1 for lane in self._lanes if lane.route.topic == topic), default=0)
+        return max((stream.place.partition + 1 for stream in self._streams if stream.route.topic == topic), default=0)
 
     def report(self, sentence: str) -> None:
         if count := self._repeats.count_to_tell(sentence, clock.monotonic_ns()):
@@ -59,7 +59,7 @@ class ShipperHost:
         """Nobody replaces a shipper that shows no life."""
 
     def end_backoff(self, partition_index: int) -> None:
-        self._lanes[partition_index].end_pause()
+        self._streams[partition_index].end_pause()
 
     def set_available(self, partition_index: int, is_available: bool) -> None:
         """A record of a log has its partition already, so nobody chooses another one."""

@@ -24,7 +24,7 @@ import selectors
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-from shmaccum._native import ship_convoy
+from shmaccum._native import run_batch_loop
 from shmaccum.common import clock
 from shmaccum.common.closing import ClosedOnExit
 from shmaccum.common.durability import sync_folder
@@ -59,11 +59,11 @@ from shmaccum.sender.backoff import Backoff
 from shmaccum.sender.batch_loop import BatchLoop
 from shmaccum.sender.send_window import take_delivery
 from shmaccum.sender.shipping.host import NS_PER_S, RateLimit, ShipperHost, logger
-from shmaccum.sender.shipping.lane import Lane, Route, resumed, topic_id_of
+from shmaccum.sender.shipping.log_stream import LogStream, Route, resumed, topic_id_of
 from shmaccum.sender.shipping.starts import Starts
 from shmaccum.sender.sinks import open_sink
-from shmaccum.sender.sinks.convoy import LaneEnd
 from shmaccum.sender.sinks.sink import IDENTITY_SIZE, Ack, Sink, Verdict, WireBatch, sockets_of
+from shmaccum.sender.sinks.stream_end import StreamEnd
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -72,13 +72,13 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 """The shipper looks for new partitions, and for appends that the kernel did not tell of, once in this time."""
-OPEN_LANES_MAX = 64
+OPEN_STREAMS_MAX = 64
 """Beyond so many partitions, one that is read to its end lets go of its files."""
 CLOSE_TIMEOUT_S = 5.0
 LOOP_MS = 800
-"""The native batch loop runs for so long; an eighth of it once a lane has ended. Then others have their turn."""
+"""The native batch loop runs for so long; an eighth of it once a stream has ended. Then others have their turn."""
 LOOP_MS_MIN = 100
-"""While other lanes have batches in flight."""
+"""While other streams have batches in flight."""
 
 
 class ShippingProgress(NamedTuple):
@@ -156,12 +156,12 @@ class Shipper(ClosedOnExit):
             raise NotALogError(
                 f"{self.directory} is not the log of a sender of shmaccum: name the directory behind --sink log:"
             )
-        self.lanes: list[Lane] = []
-        self._by_place: dict[TopicPartition, Lane] = {}
+        self.streams: list[LogStream] = []
+        self._by_place: dict[TopicPartition, LogStream] = {}
         self._unidentified: dict[TopicPartition, str] = {}
         self._sources: dict[str, str] = {}
-        self._answered: set[Lane] = set()  # the sink has these partitions, as of the last look
-        self._host = ShipperHost(self.lanes, self.wake, self.directory, self._sender_options())
+        self._answered: set[LogStream] = set()  # the sink has these partitions, as of the last look
+        self._host = ShipperHost(self.streams, self.wake, self.directory, self._sender_options())
         self._backoff = Backoff(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms)
         self._rate = RateLimit(self.options.rate_limit)
         self._lock: LockFile | None = None
@@ -307,14 +307,16 @@ class Shipper(ClosedOnExit):
         return ShippedPosition(offset, origin=offset, topic_id=topic_id_of(partition.folder))
 
     def _take_up(self) -> None:
-        """Makes a lane for each partition that has none, or whose folder is another one by now."""
+        """Makes a stream for each partition that has none, or whose folder is another one by now."""
         assert self._file is not None
         self._look_ns = clock.monotonic_ns()
         known = self._file.shipped.positions
         taken: dict[TopicPartition, ShippedPosition] = {}
         for place in self._identified():
-            lane = self._by_place.get(place)
-            if lane is not None and (lane.window.is_in_flight or not lane.is_gone or not topic_id_of(lane.folder)):
+            stream = self._by_place.get(place)
+            if stream is not None and (
+                stream.window.is_in_flight or not stream.is_gone or not topic_id_of(stream.folder)
+            ):
                 continue
             with contextlib.suppress(LogPartitionNotFoundError):
                 partition = self._reader.partition(*place)
@@ -335,7 +337,7 @@ class Shipper(ClosedOnExit):
         assert self._file.shipped.shipped_to is not None
         assert self._watch is not None
         former = self._by_place.get(place)
-        index = len(self.lanes) if former is None else former.route.index
+        index = len(self.streams) if former is None else former.route.index
         route = Route(
             index,
             self._names.get(place.topic, place.topic),
@@ -343,17 +345,17 @@ class Shipper(ClosedOnExit):
             self.sink.limits.in_flight_max,
             self.sink.limits.takes_files,
         )
-        lane = Lane(self._reader, place, route, position, self._backoff, self._host.report, self._level)
+        stream = LogStream(self._reader, place, route, position, self._backoff, self._host.report, self._level)
         if former is None:
-            self.lanes.append(lane)
+            self.streams.append(stream)
         else:
             former.window.rest()
-            self.lanes[index] = lane
+            self.streams[index] = stream
             self._watch.remove(former.folder)
-        self._by_place[place] = lane
-        self._watch.add(lane.folder)
+        self._by_place[place] = stream
+        self._watch.add(stream.folder)
         if self._is_ending:
-            lane.end_offset = lane.log_end_offset()
+            stream.end_offset = stream.log_end_offset()
 
     # --- work
 
@@ -386,9 +388,9 @@ class Shipper(ClosedOnExit):
     def end_here(self) -> None:
         """Ships the records that the log has by now, and no later ones."""
         self._is_ending = True
-        for lane in self.lanes:
-            lane.end_offset = lane.log_end_offset()
-            lane.is_hungry = True
+        for stream in self.streams:
+            stream.end_offset = stream.log_end_offset()
+            stream.is_hungry = True
 
     @property
     def _is_over(self) -> bool:
@@ -398,8 +400,9 @@ class Shipper(ClosedOnExit):
     def is_done(self) -> bool:
         """True when every partition is shipped as far as it was read to its end, or is refused by the sink."""
         return all(
-            (lane.is_empty and not lane.is_hungry) or (lane.refusal is not None and not lane.window.is_in_flight)
-            for lane in self.lanes
+            (stream.is_empty and not stream.is_hungry)
+            or (stream.refusal is not None and not stream.window.is_in_flight)
+            for stream in self.streams
         )
 
     def run_once(self, timeout_s: float = LOOK_S) -> None:
@@ -429,8 +432,8 @@ class Shipper(ClosedOnExit):
         if is_due or self.directory in changed:
             self._guard(self._take_up)
             self._look_ns = clock.monotonic_ns()
-        for lane in self.lanes:
-            lane.is_hungry |= is_due or lane.folder in changed
+        for stream in self.streams:
+            stream.is_hungry |= is_due or stream.folder in changed
 
     def _keep_names(self) -> None:
         """Takes the lock again, and writes the positions again, when somebody has removed or replaced their files.
@@ -456,19 +459,19 @@ class Shipper(ClosedOnExit):
             self._file.appended(self._file.shipped.size, {})
 
     def _ship_ordinary(self) -> None:
-        """Ships the batches of lanes that are ordinary, without a look at each."""
+        """Ships the batches of streams that are ordinary, without a look at each."""
         assert self._file is not None
         now_ns = clock.monotonic_ns()
         sockets = self._sockets
         if sockets is None or self._is_over or now_ns < self._no_loop_before_ns:
             return
-        ready = {lane.index: lane for lane in self.lanes if self._may_loop(lane, now_ns)}
+        ready = {stream.index: stream for stream in self.streams if self._may_loop(stream, now_ns)}
         if not (ready and (loans := self._guard(lambda: sockets.lend(list(ready))))):
             return
-        is_alone = all(lane.is_empty or lane.index in ready for lane in self.lanes)
+        is_alone = all(stream.is_empty or stream.index in ready for stream in self.streams)
         loop = BatchLoop(sockets, loans, ready, self._take_positions)
         native_call = functools.partial(
-            ship_convoy,
+            run_batch_loop,
             positions=self._file.descriptor,
             positions_size=self._file.shipped.size,
             positions_size_max=self._file.size_max,
@@ -481,50 +484,50 @@ class Shipper(ClosedOnExit):
             self._host.report(f"the positions of {self.directory} cannot be written: look for room on its disk")
             self._no_loop_before_ns = clock.monotonic_ns() + int(LOOK_S * NS_PER_S)
 
-    def _may_loop(self, lane: Lane, now_ns: int) -> bool:
-        return lane.is_hungry and lane.is_empty and lane.is_ordinary(now_ns)
+    def _may_loop(self, stream: LogStream, now_ns: int) -> bool:
+        return stream.is_hungry and stream.is_empty and stream.is_ordinary(now_ns)
 
-    def _take_positions(self, ends: Mapping[Lane, LaneEnd], size: int) -> bool:
+    def _take_positions(self, ends: Mapping[LogStream, StreamEnd], size: int) -> bool:
         """The native batch loop has written positions. Their file has this size; False if it is not in its place."""
         assert self._file is not None
-        moved = {lane.place: lane.position for lane, end in ends.items() if end.delivered.record_count}
+        moved = {stream.place: stream.position for stream, end in ends.items() if end.delivered.record_count}
         return self._file.appended(size, moved)
 
     def _read(self) -> None:
         now_ns = clock.monotonic_ns()
-        left = self.options.read_ahead_bytes - sum(lane.lent_size for lane in self.lanes)
-        for lane in self.lanes:
-            if not lane.is_hungry or (lane.refusal is not None and not lane.is_empty):
+        left = self.options.read_ahead_bytes - sum(stream.lent_size for stream in self.streams)
+        for stream in self.streams:
+            if not stream.is_hungry or (stream.refusal is not None and not stream.is_empty):
                 continue
-            if self._sockets is not None and not lane.is_empty and lane.is_ordinary(now_ns):
+            if self._sockets is not None and not stream.is_empty and stream.is_ordinary(now_ns):
                 continue  # when its window is empty the native batch loop sends it
-            former = lane.lent_size
+            former = stream.lent_size
 
             def has_room(size: int, most: int = left + former) -> bool:
                 return size < most
 
             try:
-                lane.read(has_room)
+                stream.read(has_room)
             except (OSError, ShmaccumError) as error:
-                self._host.report(f"{lane.place} cannot be read now: {_words(error)}")
-                lane.is_hungry = False  # the next look tries again
-                lane.window.rest()
-            if not lane.is_hungry and len(self.lanes) > OPEN_LANES_MAX:
-                lane.window.rest()
-            left -= lane.lent_size - former
+                self._host.report(f"{stream.place} cannot be read now: {_words(error)}")
+                stream.is_hungry = False  # the next look tries again
+                stream.window.rest()
+            if not stream.is_hungry and len(self.streams) > OPEN_STREAMS_MAX:
+                stream.window.rest()
+            left -= stream.lent_size - former
 
     def _write_positions(self) -> None:
-        """Writes down what is due, and lets the lanes go on behind it."""
+        """Writes down what is due, and lets the streams go on behind it."""
         assert self._file is not None
-        due = [(lane, position) for lane in self.lanes if (position := lane.due_position()) is not None]
+        due = [(stream, position) for stream in self.streams if (position := stream.due_position()) is not None]
         try:
-            self._file.write({lane.place: position for lane, position in due})
+            self._file.write({stream.place: position for stream, position in due})
         except OSError as error:
             self._host.report(f"the positions of {self.directory} cannot be written: {_words(error)}")
             return
-        for lane, position in due:
-            lane.advance(position)
-            lane.is_hungry = True
+        for stream, position in due:
+            stream.advance(position)
+            stream.is_hungry = True
 
     def _guard(self, action: Any) -> Any:
         """Calls something whose failure is told and tried again in a later round."""
@@ -548,38 +551,40 @@ class Shipper(ClosedOnExit):
         now_ns = clock.monotonic_ns()
         if self._rate.wait_ns(now_ns):
             return []
-        waiting = [lane for lane in self.lanes if lane.next_to_send(now_ns) is not None]
-        return [lane.index for lane in waiting if lane in self._answered or self._can_go(lane)]
+        waiting = [stream for stream in self.streams if stream.next_to_send(now_ns) is not None]
+        return [stream.index for stream in waiting if stream in self._answered or self._can_go(stream)]
 
-    def _can_go(self, lane: Lane) -> bool:
+    def _can_go(self, stream: LogStream) -> bool:
         """True when the sink has this partition; asked until it answers, and again now and then."""
         try:
-            count = self.sink.partition_count(lane.route.topic)
+            count = self.sink.partition_count(stream.route.topic)
         except UnknownTopicError as error:
-            lane.refuse(str(error))
+            stream.refuse(str(error))
             return False
         except (OSError, ShmaccumError) as error:
             self._host.report(_words(error))
             return False
-        if count is not None and lane.place.partition >= count:
-            lane.refuse(
-                f"the topic {lane.route.topic} has {count} partitions there, so none with the number "
-                f"{lane.place.partition}: give it more"
+        if count is not None and stream.place.partition >= count:
+            stream.refuse(
+                f"the topic {stream.route.topic} has {count} partitions there, so none with the number "
+                f"{stream.place.partition}: give it more"
             )
             return False
-        source = self._sources.setdefault(lane.route.topic, lane.place.topic)
-        if source != lane.place.topic:
-            lane.refuse(f"the topic {source} of the log goes to {lane.route.topic}, too: give one another name there")
+        source = self._sources.setdefault(stream.route.topic, stream.place.topic)
+        if source != stream.place.topic:
+            stream.refuse(
+                f"the topic {source} of the log goes to {stream.route.topic}, too: give one another name there"
+            )
             return False
         if count is None:
             return False
-        self._answered.add(lane)
+        self._answered.add(stream)
         return True
 
     def _wires(self, planned: Sequence[int]) -> list[WireBatch]:
         """The batches of one delivery, which are in flight then."""
         now_ns = clock.monotonic_ns()
-        wires = take_delivery([self.lanes[index] for index in planned], self.sink.limits.request_size_max, now_ns)
+        wires = take_delivery([self.streams[index] for index in planned], self.sink.limits.request_size_max, now_ns)
         self._rate.spend(sum(wire.size for wire in wires), now_ns)
         return wires
 
@@ -590,7 +595,7 @@ class Shipper(ClosedOnExit):
             self.sink.deliver(wires)
         except (OSError, ShmaccumError) as error:
             for wire in wires:
-                self.lanes[wire.partition_index].settle(Ack(wire, Verdict.RETRY, message=_words(error)))
+                self.streams[wire.partition_index].settle(Ack(wire, Verdict.RETRY, message=_words(error)))
             return 0
         return len(wires)
 
@@ -598,10 +603,10 @@ class Shipper(ClosedOnExit):
 
     def _rest_s(self) -> float:
         """How long the round may rest."""
-        if self._is_over or any(lane.wants_reading for lane in self.lanes):
+        if self._is_over or any(stream.wants_reading for stream in self.streams):
             return 0.0
         now_ns = clock.monotonic_ns()
-        pauses = [lane.window.resume_ns - now_ns for lane in self.lanes if lane.window.resume_ns > now_ns]
+        pauses = [stream.window.resume_ns - now_ns for stream in self.streams if stream.window.resume_ns > now_ns]
         if wait_ns := self._rate.wait_ns(now_ns):
             pauses.append(wait_ns)
         return min([LOOK_S, *(pause / NS_PER_S for pause in pauses)])
@@ -613,10 +618,10 @@ class Shipper(ClosedOnExit):
         acks = self._guard(lambda: self.sink.poll(timeout_s, doorbell)) or ()
         for ack in acks:
             if isinstance(ack, Ack):
-                self.lanes[ack.wire.partition_index].settle(ack)
+                self.streams[ack.wire.partition_index].settle(ack)
             else:
                 for wire in ack.wires:
-                    self.lanes[wire.partition_index].settle_delivered(wire)
+                    self.streams[wire.partition_index].settle_delivered(wire)
         if self._bell >= 0:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._bell, 4096)
@@ -637,7 +642,7 @@ class Shipper(ClosedOnExit):
         deadline_s = clock.monotonic() + CLOSE_TIMEOUT_S
         if self._is_stopped:
             in_flight = format_count(
-                sum(lane.window.is_in_flight for lane in self.lanes), "partition has", "partitions have"
+                sum(stream.window.is_in_flight for stream in self.streams), "partition has", "partitions have"
             )
             logger.info(
                 "the shipper was asked to stop, and %s batches in flight: it waits for them for at most %g s, and the "
@@ -645,7 +650,7 @@ class Shipper(ClosedOnExit):
                 in_flight,
                 CLOSE_TIMEOUT_S,
             )
-        while any(lane.window.is_in_flight for lane in self.lanes) and clock.monotonic() < deadline_s:
+        while any(stream.window.is_in_flight for stream in self.streams) and clock.monotonic() < deadline_s:
             self._poll(deadline_s - clock.monotonic())
             self._write_positions()
         self._write_positions()
@@ -654,14 +659,17 @@ class Shipper(ClosedOnExit):
 
     def progress(self) -> ShippingProgress:
         """How far it is. It looks into the log, so ask once in a second rather than in each round."""
-        left = {lane.place: max(lane.log_end_offset() - lane.position.offset, 0) for lane in self.lanes}
+        left = {stream.place: max(stream.log_end_offset() - stream.position.offset, 0) for stream in self.streams}
         return ShippingProgress(
-            sum(lane.record_count for lane in self.lanes),
-            sum(lane.byte_count for lane in self.lanes),
+            sum(stream.record_count for stream in self.streams),
+            sum(stream.byte_count for stream in self.streams),
             sum(left.values()),
-            sum(lane.left_size() for lane in self.lanes if left[lane.place]),
-            sum(lane.damage_count for lane in self.lanes),
-            {**self._unidentified, **{lane.place: lane.refusal for lane in self.lanes if lane.refusal is not None}},
+            sum(stream.left_size() for stream in self.streams if left[stream.place]),
+            sum(stream.damage_count for stream in self.streams),
+            {
+                **self._unidentified,
+                **{stream.place: stream.refusal for stream in self.streams if stream.refusal is not None},
+            },
             self.sink.peer.outage if self._is_sink_open else None,
         )
 
@@ -675,8 +683,8 @@ class Shipper(ClosedOnExit):
                 self._file = None
             if self._selector is not None:
                 all_of_them.callback(self._close_bell)
-            for lane in self.lanes:
-                all_of_them.callback(lane.window.rest)
+            for stream in self.streams:
+                all_of_them.callback(stream.window.rest)
             if self._is_sink_open:
                 self._is_sink_open = False
                 all_of_them.callback(self.sink.close, 0.0)

@@ -9,7 +9,7 @@
     log                 ``log:DIR``   ─ log_transactions   the transactions of an arena in it
     memory, null        ``memory:`` and ``null:``   ─ placeless   the part that they share
     compression         the codecs, in threads
-    convoy              how the native batch loop left partitions
+    stream_end          how the native batch loop left partitions
     sensors             averages and rates as Kafka has them, of sinks and the sender
 """
 

@@ -237,7 +237,7 @@ DeliveredRow = tuple[int, int, int, int, int]
 
 
 class Delivered(NamedTuple):
-    """Sums over the batches that a native call delivered, or over those of one loan or lane of it; times in ns.
+    """Sums over the batches that a native call delivered, or over those of one loan or stream of it; times in ns.
 
     A number that the call does not measure is 0, or None where 0 would be a measurement.
     """
@@ -247,7 +247,7 @@ class Delivered(NamedTuple):
     size: int = 0
     """Bytes of all batches."""
     largest_size: float = 0
-    """Bytes of the largest batch; of a lane, the average."""
+    """Bytes of the largest batch; of a stream, the average."""
     age_sum_ns: int | None = None
     """The times from the opening of a batch to its request, or to its append, added."""
     age_max_ns: int = 0

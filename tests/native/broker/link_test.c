@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Pieces on their way to a socket that takes few bytes at once, and the two ways to take an error. The tests of the
- * pump and of the convoy have the rest of a link.
+ * pump and of the batch loop have the rest of a link.
  */
 #include "broker/link.h"
 

@@ -20,13 +20,13 @@ struct row {
     uint64_t arena;
 };
 
-/* A sender, and a lane whose batches 0 and 1 are acked and whose batch 2 is not. */
+/* A sender, and a stream whose batches 0 and 1 are acked and whose batch 2 is not. */
 struct keeping {
     struct arena *arena;
     struct accumulator *sender;
     int file;
-    struct ship_lane lane;
-    struct spill_lane spill;
+    struct partition_stream stream;
+    struct spill_stream spill;
     struct spill_keeper keeper;
 };
 
@@ -49,18 +49,18 @@ static void keeping_begin(struct keeping *keeping)
     int file = arena_file_new();
     *keeping = (struct keeping){.arena = arena_created(file, geometry_of(8, 512)), .file = file};
     keeping->sender = sender_opened(keeping->arena);
-    keeping->spill = (struct spill_lane){
+    keeping->spill = (struct spill_stream){
         .file = memfd_create("spill", 0), .partition_index = PARTITION, .number = 6, .position = {[16] = 0xab}};
     keeping->keeper = (struct spill_keeper){.keeper.keep = spill_keep,
                                             .half = keeping->sender->sender,
-                                            .lanes = &keeping->spill,
+                                            .streams = &keeping->spill,
                                             .arena = ARENA};
     for (int i = 0; i < 3; i++) {
-        keeping->lane.window[i] = batch_of(i);
+        keeping->stream.window[i] = batch_of(i);
         const struct row row = {i * RECORDS, 40 + (uint64_t)i, (uint32_t)i, RECORDS, ARENA};
         row_write(keeping->spill.file, i, &row);
     }
-    keeping->lane.end = 3;
+    keeping->stream.end = 3;
 }
 
 static void keeping_end(struct keeping *keeping)
@@ -72,7 +72,7 @@ static void keeping_end(struct keeping *keeping)
 
 static bool keep(struct keeping *keeping)
 {
-    return keeping->keeper.keeper.keep(&keeping->keeper.keeper, &keeping->lane, 1);
+    return keeping->keeper.keeper.keep(&keeping->keeper.keeper, &keeping->stream, 1);
 }
 
 /* The sink's offset of a batch; -1: it has no result. */
@@ -95,7 +95,7 @@ TEST(acked_batches_get_their_results_and_the_position_moves)
     EXPECT_EQ_U64((uint64_t)result_of(&keeping, 0), SINK_OFFSET);
     EXPECT_EQ_U64((uint64_t)result_of(&keeping, 1), SINK_OFFSET + RECORDS);
     EXPECT(result_of(&keeping, 2) == -1);
-    EXPECT_EQ_U64((uint64_t)keeping.lane.kept.offset, 2 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)keeping.stream.kept.offset, 2 * RECORDS);
     EXPECT_EQ_U64(keeping.spill.number, 7);
     EXPECT(pread(keeping.spill.file, position, sizeof position, 64) == (ssize_t)sizeof position);
     memcpy(words, position, sizeof words);
@@ -111,7 +111,7 @@ TEST(nothing_acked_is_nothing_to_write)
 {
     struct keeping keeping;
     keeping_begin(&keeping);
-    keeping.lane.window[0].is_acked = false;
+    keeping.stream.window[0].is_acked = false;
     EXPECT(keep(&keeping));
     EXPECT_EQ_U64(keeping.spill.number, 6);
     EXPECT(result_of(&keeping, 1) == -1);
@@ -127,7 +127,7 @@ TEST(rows_of_nonsense_give_no_result_and_hold_nothing_up)
     row_write(keeping.spill.file, 1, &strange[1]);
     EXPECT(keep(&keeping));
     EXPECT(result_of(&keeping, 0) == -1 && result_of(&keeping, 1) == -1);
-    EXPECT_EQ_U64((uint64_t)keeping.lane.kept.offset, 2 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)keeping.stream.kept.offset, 2 * RECORDS);
     keeping_end(&keeping);
 }
 
@@ -136,15 +136,15 @@ TEST(a_file_of_endless_rows_holds_nothing_up)
     struct keeping keeping;
     keeping_begin(&keeping);
     for (int i = 0; i < 3; i++) {
-        keeping.lane.window[i].end.offset += 1000;
+        keeping.stream.window[i].end.offset += 1000;
     }
     EXPECT(ftruncate(keeping.spill.file, (off_t)1 << 40) == 0);
     EXPECT(keep(&keeping));
-    EXPECT_EQ_U64((uint64_t)keeping.lane.kept.offset, 1000 + 2 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)keeping.stream.kept.offset, 1000 + 2 * RECORDS);
     keeping_end(&keeping);
 }
 
-TEST(a_position_that_cannot_be_written_leaves_the_lane_where_it_was)
+TEST(a_position_that_cannot_be_written_leaves_the_stream_where_it_was)
 {
     struct keeping keeping;
     char path[64];
@@ -154,12 +154,12 @@ TEST(a_position_that_cannot_be_written_leaves_the_lane_where_it_was)
     keeping.spill.file = open(path, O_RDONLY | O_CLOEXEC);
     EXPECT(!keep(&keeping));
     EXPECT(keeping.keeper.keeper.is_over);
-    EXPECT_EQ_U64((uint64_t)keeping.lane.kept.offset, 0);
+    EXPECT_EQ_U64((uint64_t)keeping.stream.kept.offset, 0);
     EXPECT_EQ_U64(keeping.spill.number, 6);
     close(keeping.spill.file);
     keeping.spill.file = writable;
     EXPECT(keep(&keeping));
-    EXPECT_EQ_U64((uint64_t)keeping.lane.kept.offset, 2 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)keeping.stream.kept.offset, 2 * RECORDS);
     keeping_end(&keeping);
 }
 

@@ -137,13 +137,13 @@ SHIPPED_TO = ShippedTo("memory:", "00", 7, None)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("is_convoy", [False, True])
-def test_positions_are_in_the_file_that_the_next_shipper_reads(tmp_path: Path, loss: Loss, is_convoy: bool) -> None:
+@pytest.mark.parametrize("is_batch_loop", [False, True])
+def test_positions_are_in_the_file_that_the_next_shipper_reads(tmp_path: Path, loss: Loss, is_batch_loop: bool) -> None:
     shipping_lock(str(tmp_path)).release()
     file = PositionsFile(str(tmp_path), Shipped(), SHIPPED_TO)
     file.write({PLACES[0]: ShippedPosition(1)})
     loss(tmp_path / SHIPPING_FOLDER / "positions")
-    if is_convoy:
+    if is_batch_loop:
         assert file.appended(file.shipped.size, {PLACES[1]: ShippedPosition(2)})
     else:
         file.write({PLACES[1]: ShippedPosition(2)})

@@ -29,7 +29,7 @@ from shmaccum.log.files import LogDirectory, LogReader, log_watch
 from shmaccum.log.files.shipped import DEAD_SIZE_MIN, PositionsFile, ShippedPosition, ShippedTo, read_shipped
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.shipping.host import RateLimit
-from shmaccum.sender.shipping.lane import resumed
+from shmaccum.sender.shipping.log_stream import resumed
 from shmaccum.sender.shipping.shipper import forget
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch

@@ -5,11 +5,11 @@ Rules, besides those of the window (send_window.py)
     A batch keeps every byte but its first 61. Its new header has the shipper's producer id, the epoch of the position,
     and the sequence that follows from its offset. Base offset and leader epoch are those of a batch from a producer.
 
-    A sink that takes files gets the records unread, and the lane reads headers alone. The checksum of such a batch
-    fits its records if the former one did, so the sink refuses a damaged batch, and its ack proves a header. A lane
+    A sink that takes files gets the records unread, and the stream reads headers alone. The checksum of such a batch
+    fits its records if the former one did, so the sink refuses a damaged batch, and its ack proves a header. A stream
     looks at the bytes of an unread batch that failed. If they are damaged, it takes back all that is not acked and
     reads on at its position with every byte verified, which finds the damage and tells it. Where headers do not go
-    on (the end of a segment, damage) the lane reads on in the same way, but when all unread batches are acked.
+    on (the end of a segment, damage) the stream reads on in the same way, but when all unread batches are acked.
 
     All batches of a window follow each other without a gap. Where the log has one (damage, deleted records), the
     partition starts over behind it: all batches before it are acked, the next epoch is on disk, then the first batch
@@ -46,8 +46,8 @@ from shmaccum.log.files.small_files import read_topic_id, uuid_text
 from shmaccum.log.files.writer_level import WriterLevel
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
 from shmaccum.sender.send_window import SendWindow, Shipment, damage_sentence
-from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneEnd, LaneState
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
+from shmaccum.sender.sinks.stream_end import NOT_SYNCED, StreamEnd, StreamState
 
 REFUSED_PAUSE_NS = 10_000 * NS_PER_MS
 """A partition that the sink refuses is tried again after this time: somebody may have granted a right meanwhile."""
@@ -65,7 +65,7 @@ class ShippedBatch(Shipment):
 
     @property
     def is_proved(self) -> bool:
-        """True when the bytes were verified, by the lane or by the sink."""
+        """True when the bytes were verified, by the stream or by the sink."""
         return self.is_settled or self.wire.records is None
 
     def is_damaged(self) -> bool:
@@ -89,7 +89,7 @@ class Route:
     takes_files: bool
 
 
-class Lane:
+class LogStream:
     """One partition of the log.
 
     Attributes:
@@ -102,7 +102,7 @@ class Lane:
         is_hungry: there may be batches that were not read yet.
         refusal: why the sink does not take the next batch; None: it does, as far as is known.
         end_offset: batches from here on are not shipped; None: all are.
-        record_count, byte_count: of the batches that this lane has shipped.
+        record_count, byte_count: of the batches that this stream has shipped.
         lent_size: bytes in memory of the batches in the window.
     """
 
@@ -302,7 +302,7 @@ class Lane:
     # --- the native batch loop
 
     def row(self, topic_id: bytes | None) -> tuple[Any, ...]:
-        """The partition, as the native batch loop takes it (native/python/sender/convoy_parts.h)."""
+        """The partition, as the native batch loop takes it (native/python/sender/batch_loop_parts.h)."""
         assert self.window.unread_place is not None
         file, byte = self.window.unread_place
         position = self.position
@@ -323,12 +323,12 @@ class Lane:
             json.dumps(position.topic_id).encode(),
         )
 
-    def take(self, end: LaneEnd) -> None:
+    def take(self, end: StreamEnd) -> None:
         """Takes over how far the native batch loop came."""
         self.position = self.position._replace(offset=end.offset, leader_epoch=end.leader_epoch)
         self.record_count += end.delivered.record_count
         self.byte_count += end.delivered.size
-        if end.state != LaneState.BROKEN and (place := self.window.unread_place) is not None:
+        if end.state != StreamState.BROKEN and (place := self.window.unread_place) is not None:
             file, _ = place
             file.synced_size = max(file.synced_size, end.synced_size)
         self.window.take(end)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shmaccum._native import ship_convoy
+from shmaccum._native import run_batch_loop
 from shmaccum.common.format.batch_header import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
@@ -30,7 +30,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files import LogReader
 from shmaccum.log.files.log_file import LogFile
 from shmaccum.log.files.shipped import PositionsFile, Shipped, ShippedPosition, ShippedTo, read_shipped
-from shmaccum.sender.sinks.convoy import NOT_SYNCED, LaneEnd, LaneState
+from shmaccum.sender.sinks.stream_end import NOT_SYNCED, StreamEnd, StreamState
 from tests.support.processes import WATCHDOG_S
 from tests.support.segment_log import TOPIC, log_files, make_batches, open_log
 
@@ -117,9 +117,9 @@ def all_well(correlation: int, batches: list[Arrived]) -> bytes:
 
 
 class Outcome(NamedTuple):
-    """The outcome of a convoy."""
+    """The outcome of a loop."""
 
-    lanes: list[LaneEnd]
+    streams: list[StreamEnd]
     is_broken: bool
     throttle_ms: int
     has_failed: bool
@@ -160,7 +160,7 @@ class Track:
         peer = Peer(theirs, answer)
         peer.start()
         files = [LogFile(str(self.path / str(place) / f"{0:020}.log")) for place in self.places]
-        lanes = tuple(
+        streams = tuple(
             (
                 TOPIC,
                 None,
@@ -179,17 +179,17 @@ class Track:
             )
             for place, file in zip(self.places, files, strict=True)
         )
-        links = ((ours.fileno(), VERSION, "convoy", -1, 5, request_size_max, len(lanes)),)
+        links = ((ours.fileno(), VERSION, "batch loop", -1, 5, request_size_max, len(streams)),)
         kept = self.positions.descriptor if descriptor is None else descriptor
         told: list[Any] = [] if found is None else found
         size = self.positions.shipped.size
         with ours:
-            ship_convoy(links, lanes, told, kept, size, 1 << 30, self.bell, time_ms, 60_000)
+            run_batch_loop(links, streams, told, kept, size, 1 << 30, self.bell, time_ms, 60_000)
         peer.join(WATCHDOG_S)
         assert not peer.is_alive()
         reports, ((is_broken, throttle_ms, *_),), (_, has_failed) = told
         return Outcome(
-            [LaneEnd.of(index, each) for index, each in enumerate(reports)], is_broken, throttle_ms, has_failed
+            [StreamEnd.of(index, each) for index, each in enumerate(reports)], is_broken, throttle_ms, has_failed
         ), peer.arrived
 
     def on_disk(self) -> dict[TopicPartition, ShippedPosition]:
@@ -206,7 +206,7 @@ def test_every_batch_arrives_with_the_shippers_producer_and_its_position_is_on_d
     with contextlib.closing(Track(tmp_path / "log", 3)) as track:
         outcome, arrived = track.ship(request_size_max=1000)
         positions = track.on_disk()
-    assert [lane.state for lane in outcome.lanes] == [LaneState.ENDS] * 3
+    assert [stream.state for stream in outcome.streams] == [StreamState.ENDS] * 3
     assert not outcome.is_broken
     for place in track.places:
         made = list(LogReader(track.path).partition(*place).batches())
@@ -218,19 +218,19 @@ def test_every_batch_arrives_with_the_shippers_producer_and_its_position_is_on_d
         assert positions[place] == ShippedPosition(
             BATCH_COUNT * RECORD_COUNT, EPOCH, ORIGIN, made[-1].header.leader_epoch
         )
-    lane = outcome.lanes[0]
-    assert (lane.delivered.record_count, lane.delivered.size) == (BATCH_COUNT * RECORD_COUNT, lane.byte)
+    stream = outcome.streams[0]
+    assert (stream.delivered.record_count, stream.delivered.size) == (BATCH_COUNT * RECORD_COUNT, stream.byte)
 
 
-def test_a_lane_stops_in_front_of_its_limit(track: Track) -> None:
+def test_a_stream_stops_in_front_of_its_limit(track: Track) -> None:
     outcome, arrived = track.ship(limit=7 * RECORD_COUNT)
-    assert outcome.lanes[0][:2] == (LaneState.ENDS, 7 * RECORD_COUNT)
+    assert outcome.streams[0][:2] == (StreamState.ENDS, 7 * RECORD_COUNT)
     assert len(arrived) == 7
 
 
 def test_the_window_fills_before_any_answer_and_never_grows_beyond_it(track: Track) -> None:
     outcome, arrived = track.ship(in_fives(5))
-    assert outcome.lanes[0].offset == BATCH_COUNT * RECORD_COUNT
+    assert outcome.streams[0].offset == BATCH_COUNT * RECORD_COUNT
     assert len(arrived) == BATCH_COUNT
 
 
@@ -250,12 +250,12 @@ def in_fives(window: int) -> Callable[[int, list[Arrived]], bytes]:
 
 
 @pytest.mark.parametrize("code", [UNKNOWN_TOPIC, NOT_LEADER, CORRUPT_MESSAGE])
-def test_an_error_breaks_the_lane_at_what_was_acked_before_it(track: Track, code: int) -> None:
+def test_an_error_breaks_the_stream_at_what_was_acked_before_it(track: Track, code: int) -> None:
     def answer(correlation: int, batches: list[Arrived]) -> bytes:
         return answer_of(correlation, [(batch.partition, code if correlation >= 7 else 0) for batch in batches])
 
     outcome, _ = track.ship(answer)
-    assert outcome.lanes[0][:2] == (LaneState.BROKEN, 7 * RECORD_COUNT)
+    assert outcome.streams[0][:2] == (StreamState.BROKEN, 7 * RECORD_COUNT)
     assert not outcome.is_broken
     assert track.on_disk()[track.places[0]].offset == 7 * RECORD_COUNT
 
@@ -263,8 +263,8 @@ def test_an_error_breaks_the_lane_at_what_was_acked_before_it(track: Track, code
 def test_a_connection_that_ends_breaks_the_link(track: Track) -> None:
     outcome, _ = track.ship(lambda correlation, batches: all_well(correlation, batches) if correlation < 3 else None)
     assert outcome.is_broken
-    assert outcome.lanes[0].state == LaneState.BROKEN
-    assert outcome.lanes[0].offset in range(0, 3 * RECORD_COUNT + 1, RECORD_COUNT)  # a reset may outrun answers
+    assert outcome.streams[0].state == StreamState.BROKEN
+    assert outcome.streams[0].offset in range(0, 3 * RECORD_COUNT + 1, RECORD_COUNT)  # a reset may outrun answers
 
 
 def test_a_broker_that_wants_a_pause_gets_no_further_request(track: Track) -> None:
@@ -273,18 +273,18 @@ def test_a_broker_that_wants_a_pause_gets_no_further_request(track: Track) -> No
 
     outcome, arrived = track.ship(answer)
     assert outcome.throttle_ms == 250
-    assert outcome.lanes[0].state == LaneState.GOES
+    assert outcome.streams[0].state == StreamState.GOES
     assert len(arrived) <= 6
 
 
-def test_the_bell_ends_a_convoy_with_nothing_in_flight(track: Track) -> None:
+def test_the_bell_ends_a_batch_loop_with_nothing_in_flight(track: Track) -> None:
     def answer(correlation: int, batches: list[Arrived]) -> bytes:
         if correlation == 2:
             os.write(track.rope, b"x")
         return all_well(correlation, batches)
 
     outcome, arrived = track.ship(answer)
-    assert outcome.lanes[0].offset == len(arrived) * RECORD_COUNT
+    assert outcome.streams[0].offset == len(arrived) * RECORD_COUNT
     assert not outcome.is_broken
 
 
@@ -314,14 +314,14 @@ def test_a_signal_handler_that_raises_loses_no_position(track: Track) -> None:
     assert found[0][0][1] == track.on_disk()[track.places[0]].offset
 
 
-def test_positions_that_cannot_be_written_hold_the_lane(track: Track) -> None:
+def test_positions_that_cannot_be_written_hold_the_stream(track: Track) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     try:
         outcome, arrived = track.ship(descriptor=full)
     finally:
         os.close(full)
     assert outcome.has_failed
-    assert outcome.lanes[0].offset == 0
+    assert outcome.streams[0].offset == 0
     assert len(arrived) == 5
 
 
@@ -340,7 +340,7 @@ def test_a_batch_with_the_time_of_its_append_goes_as_one_from_a_producer(track: 
 # --- hostile bytes
 
 
-def test_no_hostile_answer_crashes_a_convoy_or_acks_what_was_not_sent(track: Track) -> None:
+def test_no_hostile_answer_crashes_a_batch_loop_or_acks_what_was_not_sent(track: Track) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     luck = random.Random(seed)
@@ -360,12 +360,12 @@ def test_no_hostile_answer_crashes_a_convoy_or_acks_what_was_not_sent(track: Tra
     for _ in range(60):
         closing.clear()
         outcome, arrived = track.ship(answer)
-        lane = outcome.lanes[0]
-        assert 0 <= lane.offset <= len(arrived) * RECORD_COUNT
-        assert lane.state in set(LaneState)
+        stream = outcome.streams[0]
+        assert 0 <= stream.offset <= len(arrived) * RECORD_COUNT
+        assert stream.state in set(StreamState)
 
 
-def test_no_hostile_segment_crashes_a_convoy_or_passes_for_sound(track: Track, tmp_path: Path) -> None:
+def test_no_hostile_segment_crashes_a_batch_loop_or_passes_for_sound(track: Track, tmp_path: Path) -> None:
     """The peer verifies each batch, as a broker does; a batch that it takes is one that was appended."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -386,14 +386,14 @@ def test_no_hostile_segment_crashes_a_convoy_or_passes_for_sound(track: Track, t
             content[place] = luck.choice((0, 1, 0x7F, 0x80, 0xFF, luck.randrange(256)))
         segment.write_bytes(content[: luck.choice((len(content), luck.randrange(1, len(content))))])
         outcome, arrived = track.ship(answer)
-        kept = outcome.lanes[0].offset // RECORD_COUNT
+        kept = outcome.streams[0].offset // RECORD_COUNT
         assert [batch.content[HEADER_SIZE:] for batch in arrived[:kept]] == made[:kept]
 
 
 @pytest.mark.parametrize(
-    ("links", "lanes"),
+    ("links", "streams"),
     [((1,), ()), ((), ((1,),)), (((0, 7, "x", -1, 0, 1, 1),), ()), (((0, 7, "x", -1, 1, 1, 2),), ()), ([], ())],
 )
-def test_parts_that_make_no_convoy_are_refused(track: Track, links: Any, lanes: Any) -> None:
+def test_parts_that_make_no_batch_loop_are_refused(track: Track, links: Any, streams: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
-        ship_convoy(links, lanes, [], 0, 0, 1, track.bell, 1, 1)
+        run_batch_loop(links, streams, [], 0, 0, 1, track.bell, 1, 1)

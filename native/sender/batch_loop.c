@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sender/convoy.h"
+#include "sender/batch_loop.h"
 
 #include "base/clock.h"
 
@@ -9,12 +9,12 @@
 
 /* So long the last answers may take after the bell: a caller that is to stop does not wait for a dead broker. */
 #define STOP_TIME_NS (5 * NS_PER_S)
-/* A lane that ended waits for the others for this part of the time. */
+/* A stream that ended waits for the others for this part of the time. */
 enum { ENDED_PART = 8 };
 enum { BATCHES_MAX = 4096 /* of a request */ };
 
 struct run {
-    struct ship_convoy *convoy;
+    struct batch_loop *loop;
     struct pollfd *polled; /* the bell, then the links */
     uint64_t now_ns;
     uint64_t begun_ns;
@@ -33,11 +33,11 @@ static uint64_t now(void)
 
 static bool link_make(struct ship_link *link)
 {
-    CHECK(link->lane_count > 0);
+    CHECK(link->stream_count > 0);
     struct broker_link_limits limits = {
-        .batch_count = link->lane_count < BATCHES_MAX ? link->lane_count : BATCHES_MAX, .pieces_per_batch = 2};
-    for (uint32_t i = 0; i < link->lane_count; i++) {
-        limits.names_size += link->lanes[i].topic.name_size;
+        .batch_count = link->stream_count < BATCHES_MAX ? link->stream_count : BATCHES_MAX, .pieces_per_batch = 2};
+    for (uint32_t i = 0; i < link->stream_count; i++) {
+        limits.names_size += link->streams[i].topic.name_size;
     }
     link->broker.takes_errors = true;
     bool is_made = broker_link_make(&link->broker, &limits);
@@ -56,47 +56,47 @@ static void link_free(struct ship_link *link)
     }
 }
 
-static void batch_put(struct broker_request *request, struct ship_piece *piece, struct ship_lane *lane)
+static void batch_put(struct broker_request *request, struct ship_piece *piece, struct partition_stream *stream)
 {
-    uint32_t size = lane_batch_size(lane);
-    off_t position = lane->next.position + RECORD_BATCH_HEADER_SIZE;
-    *piece = (struct ship_piece){.lane = lane};
-    piece->number = lane_take(lane, piece->header);
-    broker_request_add(request, &lane->topic, lane->partition, size);
+    uint32_t size = stream_batch_size(stream);
+    off_t position = stream->next.position + RECORD_BATCH_HEADER_SIZE;
+    *piece = (struct ship_piece){.stream = stream};
+    piece->number = stream_take(stream, piece->header);
+    broker_request_add(request, &stream->topic, stream->partition, size);
     pieces_add_memory(&request->pieces, piece->header, RECORD_BATCH_HEADER_SIZE);
-    pieces_add_range(&request->pieces, lane->file, position, size - RECORD_BATCH_HEADER_SIZE);
+    pieces_add_range(&request->pieces, stream->file, position, size - RECORD_BATCH_HEADER_SIZE);
 }
 
-/* Puts batches in until the request is full, or the last lane had its turn. */
+/* Puts batches in until the request is full, or the last stream had its turn. */
 static void batches_gather(struct ship_link *link, struct broker_request *request)
 {
     struct ship_piece *pieces = link->pieces[link->broker.end % BROKER_REQUESTS_MAX];
     uint64_t size = 0;
-    for (; link->lane_next < link->lane_count; link->lane_next++) {
-        struct ship_lane *lane = &link->lanes[link->lane_next];
-        if (!lane_looks_ahead(lane)) {
+    for (; link->stream_next < link->stream_count; link->stream_next++) {
+        struct partition_stream *stream = &link->streams[link->stream_next];
+        if (!stream_looks_ahead(stream)) {
             continue;
         }
-        bool is_full = size + lane_batch_size(lane) > link->request_size_max;
+        bool is_full = size + stream_batch_size(stream) > link->request_size_max;
         if (request->produce.batch_count == link->broker.batches_max || (is_full && size > 0)) {
             return;
         }
-        size += lane_batch_size(lane);
-        batch_put(request, &pieces[request->produce.batch_count], lane);
+        size += stream_batch_size(stream);
+        batch_put(request, &pieces[request->produce.batch_count], stream);
     }
-    link->lane_next = 0;
+    link->stream_next = 0;
 }
 
-/* The batches of a request have no response that acks them: their lanes break. */
+/* The batches of a request have no response that acks them: their streams break. */
 static void request_fail(struct ship_link *link, uint32_t number)
 {
     uint32_t place = number % BROKER_REQUESTS_MAX;
     for (uint32_t i = 0; i < link->broker.requests[place].produce.batch_count; i++) {
-        link->pieces[place][i].lane->state = SHIP_LANE_BROKEN;
+        link->pieces[place][i].stream->state = STREAM_BROKEN;
     }
 }
 
-/* Nothing more arrives by this socket: the lanes whose batches are not acked break. */
+/* Nothing more arrives by this socket: the streams whose batches are not acked break. */
 static void link_break(struct ship_link *link)
 {
     struct broker_link *broker = &link->broker;
@@ -108,11 +108,11 @@ static void link_break(struct ship_link *link)
     broker->answered = broker->end;
 }
 
-/* Returns false if no lane has a batch whose turn it is. */
+/* Returns false if no stream has a batch whose turn it is. */
 static bool request_begin(struct ship_link *link, uint64_t now_ns)
 {
     struct broker_request *request = broker_link_next_request(&link->broker);
-    bool is_from_first = link->lane_next == 0;
+    bool is_from_first = link->stream_next == 0;
     batches_gather(link, request);
     if (request->produce.batch_count == 0 && !is_from_first) {
         batches_gather(link, request);
@@ -121,7 +121,7 @@ static bool request_begin(struct ship_link *link, uint64_t now_ns)
         return false;
     }
     if (!broker_link_begin(&link->broker, true, now_ns)) {
-        request_fail(link, link->broker.end); /* its batches are in the windows of their lanes */
+        request_fail(link, link->broker.end); /* its batches are in the windows of their streams */
         link_break(link);
         return false;
     }
@@ -148,7 +148,7 @@ static void request_complete(struct ship_link *link, uint32_t number)
         return;
     }
     for (uint32_t i = 0; i < request->produce.batch_count; i++) {
-        lane_ack(pieces[i].lane, pieces[i].number, &request->results[i]);
+        stream_ack(pieces[i].stream, pieces[i].number, &request->results[i]);
     }
 }
 
@@ -166,20 +166,20 @@ static void link_receive(struct ship_link *link, uint64_t now_ns)
 
 /* ---- the end ---- */
 
-static bool has_ended_lane(const struct ship_convoy *convoy)
+static bool has_ended_stream(const struct batch_loop *loop)
 {
-    for (uint32_t i = 0; i < convoy->lane_count; i++) {
-        if (convoy->lanes[i].state != SHIP_LANE_GOES) {
+    for (uint32_t i = 0; i < loop->stream_count; i++) {
+        if (loop->streams[i].state != STREAM_GOES) {
             return true;
         }
     }
     return false;
 }
 
-static bool has_strange_link(const struct ship_convoy *convoy)
+static bool has_strange_link(const struct batch_loop *loop)
 {
-    for (uint32_t i = 0; i < convoy->link_count; i++) {
-        if (!broker_link_is_well(&convoy->links[i].broker)) {
+    for (uint32_t i = 0; i < loop->link_count; i++) {
+        if (!broker_link_is_well(&loop->links[i].broker)) {
             return true;
         }
     }
@@ -188,28 +188,28 @@ static bool has_strange_link(const struct ship_convoy *convoy)
 
 static void run_judge(struct run *run)
 {
-    const struct ship_convoy *convoy = run->convoy;
-    uint64_t early_ns = run->begun_ns + convoy->time_ns / ENDED_PART;
-    if (run->end_ns > early_ns && has_ended_lane(convoy)) {
+    const struct batch_loop *loop = run->loop;
+    uint64_t early_ns = run->begun_ns + loop->time_ns / ENDED_PART;
+    if (run->end_ns > early_ns && has_ended_stream(loop)) {
         run->end_ns = early_ns;
     }
-    run->is_over |= run->now_ns >= run->end_ns || has_strange_link(convoy) || convoy->keeper->is_over;
+    run->is_over |= run->now_ns >= run->end_ns || has_strange_link(loop) || loop->keeper->is_over;
 }
 
 /* ---- 1 and 2 ---- */
 
 static void links_send(struct run *run)
 {
-    for (uint32_t i = 0; i < run->convoy->link_count; i++) {
-        link_send(&run->convoy->links[i], !run->is_over, run->now_ns);
+    for (uint32_t i = 0; i < run->loop->link_count; i++) {
+        link_send(&run->loop->links[i], !run->is_over, run->now_ns);
     }
 }
 
-/* True when a link could take another request, and no lane has a batch for it. */
-static bool has_room(const struct ship_convoy *convoy)
+/* True when a link could take another request, and no stream has a batch for it. */
+static bool has_room(const struct batch_loop *loop)
 {
-    for (uint32_t i = 0; i < convoy->link_count; i++) {
-        const struct broker_link *link = &convoy->links[i].broker;
+    for (uint32_t i = 0; i < loop->link_count; i++) {
+        const struct broker_link *link = &loop->links[i].broker;
         if (!link->is_broken && !link->is_sending && broker_link_in_flight(link) < link->requests_max) {
             return true;
         }
@@ -217,27 +217,27 @@ static bool has_room(const struct ship_convoy *convoy)
     return false;
 }
 
-static bool lanes_keep(struct ship_convoy *convoy)
+static bool streams_keep(struct batch_loop *loop)
 {
-    return convoy->keeper->keep(convoy->keeper, convoy->lanes, convoy->lane_count);
+    return loop->keeper->keep(loop->keeper, loop->streams, loop->stream_count);
 }
 
 static void run_send(struct run *run)
 {
-    struct ship_convoy *convoy = run->convoy;
+    struct batch_loop *loop = run->loop;
     links_send(run);
-    if (!run->is_over && has_room(convoy) && lanes_keep(convoy)) {
+    if (!run->is_over && has_room(loop) && streams_keep(loop)) {
         links_send(run);
     }
 }
 
 /* ---- 3 ---- */
 
-static uint32_t in_flight_count(const struct ship_convoy *convoy)
+static uint32_t in_flight_count(const struct batch_loop *loop)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < convoy->link_count; i++) {
-        count += broker_link_in_flight(&convoy->links[i].broker);
+    for (uint32_t i = 0; i < loop->link_count; i++) {
+        count += broker_link_in_flight(&loop->links[i].broker);
     }
     return count;
 }
@@ -245,7 +245,7 @@ static uint32_t in_flight_count(const struct ship_convoy *convoy)
 /* The time at which an answer is late that may come by this link. */
 static uint64_t late_ns(const struct run *run, const struct broker_link *link)
 {
-    uint64_t due_ns = link->requests[link->first % BROKER_REQUESTS_MAX].begun_ns + run->convoy->answer_time_ns;
+    uint64_t due_ns = link->requests[link->first % BROKER_REQUESTS_MAX].begun_ns + run->loop->answer_time_ns;
     return due_ns < run->stop_ns ? due_ns : run->stop_ns;
 }
 
@@ -253,8 +253,8 @@ static uint64_t late_ns(const struct run *run, const struct broker_link *link)
 static int wait_ms(const struct run *run)
 {
     uint64_t due_ns = UINT64_MAX;
-    for (uint32_t i = 0; i < run->convoy->link_count; i++) {
-        const struct broker_link *link = &run->convoy->links[i].broker;
+    for (uint32_t i = 0; i < run->loop->link_count; i++) {
+        const struct broker_link *link = &run->loop->links[i].broker;
         if (broker_link_in_flight(link) > 0 && late_ns(run, link) < due_ns) {
             due_ns = late_ns(run, link);
         }
@@ -272,19 +272,19 @@ static void run_stop(struct run *run)
 
 static void run_wait(struct run *run)
 {
-    struct ship_convoy *convoy = run->convoy;
-    for (uint32_t i = 0; i < convoy->link_count; i++) {
-        const struct broker_link *link = &convoy->links[i].broker;
+    struct batch_loop *loop = run->loop;
+    for (uint32_t i = 0; i < loop->link_count; i++) {
+        const struct broker_link *link = &loop->links[i].broker;
         run->polled[i + 1] = (struct pollfd){.fd = broker_link_in_flight(link) > 0 ? link->socket : -1,
                                              .events = (short)(POLLIN | (link->is_sending ? POLLOUT : 0))};
     }
-    int ready = poll(run->polled, convoy->link_count + 1, wait_ms(run));
+    int ready = poll(run->polled, loop->link_count + 1, wait_ms(run));
     run->now_ns = now();
     if ((ready < 0 && errno == EINTR) || (ready > 0 && run->polled[0].fd >= 0 && run->polled[0].revents != 0)) {
         run_stop(run);
     }
-    for (uint32_t i = 0; i < convoy->link_count; i++) {
-        struct ship_link *link = &convoy->links[i];
+    for (uint32_t i = 0; i < loop->link_count; i++) {
+        struct ship_link *link = &loop->links[i];
         if (ready > 0 && (run->polled[i + 1].revents & ~POLLOUT) != 0) {
             link_receive(link, run->now_ns);
         }
@@ -296,45 +296,45 @@ static void run_wait(struct run *run)
 
 /* ---- the whole ---- */
 
-static bool convoy_make(struct ship_convoy *convoy)
+static bool batch_loop_make(struct batch_loop *loop)
 {
     bool is_made = true;
-    for (uint32_t i = 0; i < convoy->link_count && is_made; i++) {
-        is_made = link_make(&convoy->links[i]);
+    for (uint32_t i = 0; i < loop->link_count && is_made; i++) {
+        is_made = link_make(&loop->links[i]);
     }
     return is_made;
 }
 
 static void rounds_run(struct run *run)
 {
-    struct ship_convoy *convoy = run->convoy;
+    struct batch_loop *loop = run->loop;
     while (true) {
         run_judge(run);
         run_send(run);
-        if (in_flight_count(convoy) == 0) {
+        if (in_flight_count(loop) == 0) {
             break;
         }
         run_wait(run);
     }
-    (void)lanes_keep(convoy);
+    (void)streams_keep(loop);
 }
 
-bool convoy_run(struct ship_convoy *convoy)
+bool batch_loop_run(struct batch_loop *loop)
 {
     uint64_t begun_ns = now();
-    struct run run = {.convoy = convoy,
-                      .polled = calloc((size_t)convoy->link_count + 1, sizeof *run.polled),
+    struct run run = {.loop = loop,
+                      .polled = calloc((size_t)loop->link_count + 1, sizeof *run.polled),
                       .now_ns = begun_ns,
                       .begun_ns = begun_ns,
-                      .end_ns = begun_ns + convoy->time_ns,
+                      .end_ns = begun_ns + loop->time_ns,
                       .stop_ns = UINT64_MAX};
-    bool is_made = run.polled != NULL && convoy_make(convoy);
+    bool is_made = run.polled != NULL && batch_loop_make(loop);
     if (is_made) {
-        run.polled[0] = (struct pollfd){.fd = convoy->bell, .events = POLLIN};
+        run.polled[0] = (struct pollfd){.fd = loop->bell, .events = POLLIN};
         rounds_run(&run);
     }
-    for (uint32_t i = 0; i < convoy->link_count; i++) {
-        link_free(&convoy->links[i]);
+    for (uint32_t i = 0; i < loop->link_count; i++) {
+        link_free(&loop->links[i]);
     }
     free(run.polled);
     return is_made;

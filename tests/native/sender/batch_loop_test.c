@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A convoy to a broker in another thread, with answers and segments of anybody's making.
+ * A batch loop to a broker in another thread, with answers and segments of anybody's making.
  */
-#include "sender/convoy.h"
+#include "sender/batch_loop.h"
 
 #include "base/clock.h"
 #include "format/answers.h"
@@ -21,9 +21,9 @@ enum { BATCHES = 40, RECORDS = 3, BATCH_SIZE = 100, VERSION = 7, ANSWER_ROOM = 5
 
 static const char name[] = "\"flights-0\"";
 
-/* The disk of the lane that syncs: this program's `fdatasync` takes the place of the C library's. */
+/* The disk of the stream that syncs: this program's `fdatasync` takes the place of the C library's. */
 static struct {
-    int segment; /* 0: no lane syncs */
+    int segment; /* 0: no stream syncs */
     off_t size;  /* of the segment, when it was synced last */
     uint32_t sync_count;
     bool is_failing;
@@ -44,10 +44,10 @@ struct trip {
     int positions_file;
     int bell[2];
     int sockets[2];
-    struct ship_lane lane;
+    struct partition_stream stream;
     struct ship_link link;
     struct ship_positions positions;
-    struct ship_convoy convoy;
+    struct batch_loop loop;
     struct broker broker;
 };
 
@@ -168,27 +168,27 @@ static void trip_begin(struct trip *trip, struct randomness *randomness)
     EXPECT(pipe(trip->bell) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, trip->sockets) == 0);
     segment_write(trip->segment);
     trip->broker = (struct broker){.socket = trip->sockets[1], .randomness = randomness, .honest_count = UINT32_MAX};
-    trip->lane = (struct ship_lane){.topic = {.name = "flights", .name_size = 7},
+    trip->stream = (struct partition_stream){.topic = {.name = "flights", .name_size = 7},
                                     .file = trip->segment,
                                     .limit_offset = INT64_MAX,
                                     .producer = {.id = 4711, .epoch = 3},
                                     .name = {.bytes = name, .size = sizeof name - 1},
                                     .topic_id = {.bytes = "\"\"", .size = 2}};
     trip->link = (struct ship_link){.broker = {.socket = trip->sockets[0],
-                                               .form = {.client = "convoy",
+                                               .form = {.client = "batch loop",
                                                         .client_size = 6,
                                                         .version = VERSION,
                                                         .acks = -1},
                                                .requests_max = 5},
                                     .request_size_max = 1 << 20,
-                                    .lanes = &trip->lane,
-                                    .lane_count = 1};
+                                    .streams = &trip->stream,
+                                    .stream_count = 1};
     trip->positions =
         (struct ship_positions){.keeper.keep = positions_keep, .file = trip->positions_file, .size_max = 1 << 30};
-    trip->convoy = (struct ship_convoy){.links = &trip->link,
+    trip->loop = (struct batch_loop){.links = &trip->link,
                                         .link_count = 1,
-                                        .lanes = &trip->lane,
-                                        .lane_count = 1,
+                                        .streams = &trip->stream,
+                                        .stream_count = 1,
                                         .keeper = &trip->positions.keeper,
                                         .bell = trip->bell[0],
                                         .time_ns = 600 * NS_PER_S,
@@ -199,7 +199,7 @@ static void trip_run(struct trip *trip)
 {
     pthread_t thread;
     pthread_create(&thread, NULL, broker_run, &trip->broker);
-    EXPECT(convoy_run(&trip->convoy));
+    EXPECT(batch_loop_run(&trip->loop));
     shutdown(trip->sockets[0], SHUT_WR);
     pthread_join(thread, NULL);
 }
@@ -216,41 +216,41 @@ static void trip_end(struct trip *trip)
 
 /* ---- ordinary trips ---- */
 
-TEST(a_convoy_ships_a_segment_to_its_end)
+TEST(a_batch_loop_ships_a_segment_to_its_end)
 {
     struct trip trip;
     trip_begin(&trip, NULL);
     trip_run(&trip);
     EXPECT_EQ_U64(trip.broker.batch_count, BATCHES);
-    EXPECT_EQ_U64((uint64_t)trip.lane.kept.offset, BATCHES * RECORDS);
-    EXPECT_EQ_U64((uint64_t)trip.lane.batch_count, BATCHES);
-    EXPECT_EQ_U64((uint64_t)trip.lane.kept.position, BATCHES * BATCH_SIZE);
-    EXPECT_EQ_U64((uint64_t)trip.lane.state, SHIP_LANE_ENDS);
+    EXPECT_EQ_U64((uint64_t)trip.stream.kept.offset, BATCHES * RECORDS);
+    EXPECT_EQ_U64((uint64_t)trip.stream.batch_count, BATCHES);
+    EXPECT_EQ_U64((uint64_t)trip.stream.kept.position, BATCHES * BATCH_SIZE);
+    EXPECT_EQ_U64((uint64_t)trip.stream.state, STREAM_ENDS);
     EXPECT(!trip.link.broker.is_broken);
     trip_end(&trip);
 }
 
-TEST(a_lane_that_keeps_its_producer_ends_in_front_of_another_one)
+TEST(a_stream_that_keeps_its_producer_ends_in_front_of_another_one)
 {
     struct trip trip;
     uint8_t other[2] = {0, 9};
     trip_begin(&trip, NULL);
-    trip.lane.keeps_producer = true;
-    trip.lane.producer = (struct record_batch_producer){.id = 7};
+    trip.stream.keeps_producer = true;
+    trip.stream.producer = (struct record_batch_producer){.id = 7};
     (void)!pwrite(trip.segment, other, sizeof other, 11 * BATCH_SIZE + RECORD_BATCH_PRODUCER_EPOCH);
     trip_run(&trip);
     EXPECT_EQ_U64(trip.broker.batch_count, 11);
-    EXPECT_EQ_U64((uint64_t)trip.lane.kept.offset, 11 * RECORDS);
-    EXPECT_EQ_U64((uint64_t)trip.lane.state, SHIP_LANE_ENDS);
+    EXPECT_EQ_U64((uint64_t)trip.stream.kept.offset, 11 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)trip.stream.state, STREAM_ENDS);
     trip_end(&trip);
 }
 
-/* ---- a lane that syncs ---- */
+/* ---- a stream that syncs ---- */
 
 static void trip_begin_synced(struct trip *trip, off_t (*change)(int segment))
 {
     trip_begin(trip, NULL);
-    trip->lane.syncs = true;
+    trip->stream.syncs = true;
     memset(&disk, 0, sizeof disk);
     disk.segment = trip->segment;
     disk.change = change;
@@ -264,15 +264,15 @@ TEST(a_batch_is_on_disk_before_it_is_sent_and_one_sync_is_for_many)
     EXPECT_EQ_U64(trip.broker.batch_count, BATCHES);
     EXPECT_EQ_U64(trip.broker.early_count, 0);
     EXPECT_EQ_U64(disk.sync_count, 1);
-    EXPECT_EQ_U64((uint64_t)trip.lane.synced, BATCHES * BATCH_SIZE);
+    EXPECT_EQ_U64((uint64_t)trip.stream.synced, BATCHES * BATCH_SIZE);
     trip_end(&trip);
 }
 
-TEST(a_lane_does_not_sync_what_is_on_disk)
+TEST(a_stream_does_not_sync_what_is_on_disk)
 {
     struct trip trip;
     trip_begin_synced(&trip, NULL);
-    disk.size = trip.lane.synced = BATCHES * BATCH_SIZE;
+    disk.size = trip.stream.synced = BATCHES * BATCH_SIZE;
     trip_run(&trip);
     EXPECT_EQ_U64(trip.broker.batch_count, BATCHES);
     EXPECT_EQ_U64(disk.sync_count, 0);
@@ -309,7 +309,7 @@ TEST(nothing_is_sent_that_cannot_be_synced)
     disk.is_failing = true;
     trip_run(&trip);
     EXPECT_EQ_U64(trip.broker.batch_count, 0);
-    EXPECT_EQ_U64((uint64_t)trip.lane.state, SHIP_LANE_ENDS);
+    EXPECT_EQ_U64((uint64_t)trip.stream.state, STREAM_ENDS);
     trip_end(&trip);
 }
 
@@ -323,9 +323,9 @@ TEST(no_answer_acks_what_was_not_sent)
         trip_begin(&trip, &randomness);
         trip.broker.honest_count = (uint32_t)random_below(&randomness, BATCHES);
         trip_run(&trip);
-        EXPECT(trip.lane.kept.offset >= (int64_t)trip.broker.honest_count * RECORDS || trip.link.broker.is_broken);
-        EXPECT(trip.lane.kept.offset <= (int64_t)trip.broker.batch_count * RECORDS);
-        EXPECT_EQ_U64((uint64_t)trip.lane.kept.position, (uint64_t)trip.lane.batch_count * BATCH_SIZE);
+        EXPECT(trip.stream.kept.offset >= (int64_t)trip.broker.honest_count * RECORDS || trip.link.broker.is_broken);
+        EXPECT(trip.stream.kept.offset <= (int64_t)trip.broker.batch_count * RECORDS);
+        EXPECT_EQ_U64((uint64_t)trip.stream.kept.position, (uint64_t)trip.stream.batch_count * BATCH_SIZE);
         trip_end(&trip);
     }
 }
@@ -343,20 +343,20 @@ static void segment_spoil(int segment, struct randomness *randomness)
     }
 }
 
-TEST(no_segment_leads_a_convoy_out_of_its_file)
+TEST(no_segment_leads_a_batch_loop_out_of_its_file)
 {
     struct randomness randomness = randomness_seeded(__func__);
     for (int i = 0; i < TRIPS; i++) {
         struct trip trip;
         trip_begin(&trip, &randomness);
         segment_spoil(trip.segment, &randomness);
-        trip.lane.keeps_producer = random_below(&randomness, 2) == 0;
-        trip.lane.producer.id = 7;
-        trip.lane.producer.epoch = 0;
+        trip.stream.keeps_producer = random_below(&randomness, 2) == 0;
+        trip.stream.producer.id = 7;
+        trip.stream.producer.epoch = 0;
         trip_run(&trip);
-        EXPECT(trip.lane.kept.position <= lseek(trip.segment, 0, SEEK_END));
-        EXPECT(trip.lane.batch_count <= trip.broker.batch_count);
-        EXPECT(trip.lane.kept.offset >= 0 && trip.lane.state != SHIP_LANE_GOES);
+        EXPECT(trip.stream.kept.position <= lseek(trip.segment, 0, SEEK_END));
+        EXPECT(trip.stream.batch_count <= trip.broker.batch_count);
+        EXPECT(trip.stream.kept.offset >= 0 && trip.stream.state != STREAM_GOES);
         trip_end(&trip);
     }
 }

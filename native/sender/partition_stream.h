@@ -10,19 +10,19 @@
  *   The window begins at the position on disk, and a broker remembers the last five batches of a producer. So a broker
  *   recognises each batch that a death leaves unknown.
  *   A header is read with 61 bytes, and nothing proves it before the broker has acked its batch. It counts when it
- *   begins at the offset that follows, and its whole batch lies in the file. Anything else ends the lane here, and the
- *   caller looks at it.
- *   The batches of a lane that `syncs` are on disk before they are sent. A torn batch may be cut off, and another one
+ *   begins at the offset that follows, and its whole batch lies in the file. Anything else ends the stream here, and
+ *   the caller looks at it.
+ *   The batches of a stream that `syncs` are on disk before they are sent. A torn batch may be cut off, and another one
  *   written there. So a sync counts for the batches that were whole before it.
- *   A batch keeps its records. Its header gets the producer, and the sequence that follows from its offset. A lane that
- *   `keeps_producer` takes batches of this one producer and epoch alone, and leaves them their sequences.
+ *   A batch keeps its records. Its header gets the producer, and the sequence that follows from its offset. A stream
+ *   that `keeps_producer` takes batches of this one producer and epoch alone, and leaves them their sequences.
  *
  * Python sends the batches that are not ordinary (shmaccum/sender/send_window.py has the same window).
  *
  * The file is input: no number of it is believed before it is bounded.
  */
-#ifndef SHIPPING_LANE_H
-#define SHIPPING_LANE_H
+#ifndef SENDER_PARTITION_STREAM_H
+#define SENDER_PARTITION_STREAM_H
 
 #include "format/produce.h"
 #include "format/record_batch.h"
@@ -36,10 +36,10 @@ enum {
     SHIP_BATCH_SIZE_MAX = 64 << 20,   /* a larger batch is read before anybody believes its header */
 };
 
-enum ship_lane_state {
-    SHIP_LANE_GOES,   /* the next batch may be ordinary */
-    SHIP_LANE_ENDS,   /* no ordinary batch follows: the caller looks why */
-    SHIP_LANE_BROKEN, /* a batch was not acked, or its fate is unknown: all behind the kept position go again */
+enum partition_stream_state {
+    STREAM_GOES,   /* the next batch may be ordinary */
+    STREAM_ENDS,   /* no ordinary batch follows: the caller looks why */
+    STREAM_BROKEN, /* a batch was not acked, or its fate is unknown: all behind the kept position go again */
 };
 
 /* Bytes that stay with the caller. */
@@ -63,7 +63,7 @@ struct ship_batch {
     struct produce_result result; /* once it is acked */
 };
 
-struct ship_lane {
+struct partition_stream {
     struct produce_topic topic; /* its batch count is unused */
     int32_t partition;
     int file;
@@ -75,14 +75,14 @@ struct ship_lane {
     int64_t origin; /* the offset whose record has sequence 0, unless it keeps the producer */
     struct ship_text name; /* as it stands in the positions file, with quotes */
     struct ship_text topic_id;
-    enum ship_lane_state state;
+    enum partition_stream_state state;
     struct ship_place kept; /* on disk */
     struct ship_place next;
     off_t file_size;
     bool has_header; /* of the batch at `next` */
     uint8_t header[RECORD_BATCH_HEADER_SIZE];
     struct record_batch_header fields;
-    struct ship_batch window[SHIP_WINDOW]; /* batch n of the lane in place n % SHIP_WINDOW */
+    struct ship_batch window[SHIP_WINDOW]; /* batch n of the stream in place n % SHIP_WINDOW */
     uint64_t first; /* of the window */
     uint64_t end;
     int64_t batch_count; /* kept by now, as the next two */
@@ -90,30 +90,30 @@ struct ship_lane {
     int64_t byte_count;
 };
 
-/* The party of a convoy that writes down how far lanes are. */
+/* The party of a batch loop that writes down how far streams are. */
 struct ship_keeper {
-    /* Writes down what is due of these lanes (lane_due), and moves their windows (lane_keep). False when that failed,
-     * and a lane is where it was then. */
-    bool (*keep)(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_t lane_count);
-    bool is_over; /* the convoy ends: nothing more can be written down */
+    /* Writes down what is due of these streams (stream_due), and moves their windows (stream_keep). False when that
+     * failed, and a stream is where it was then. */
+    bool (*keep)(struct ship_keeper *keeper, struct partition_stream *streams, uint32_t stream_count);
+    bool is_over; /* the batch loop ends: nothing more can be written down */
 };
 
-/* True when the lane has another batch whose turn it may be; `lane_batch_size` and `lane_take` are about that batch.
- * It reads the header, and ends the lane where none is ordinary. */
-bool lane_looks_ahead(struct ship_lane *lane);
+/* True when the stream has another batch whose turn it may be; `stream_batch_size` and `stream_take` are about that
+ * batch. It reads the header, and ends the stream where none is ordinary. */
+bool stream_looks_ahead(struct partition_stream *stream);
 
 /* Bytes of the batch ahead, header included. */
-uint32_t lane_batch_size(const struct ship_lane *lane);
+uint32_t stream_batch_size(const struct partition_stream *stream);
 
 /* Puts the batch ahead into the window. Writes its header for the sink, and answers its number. */
-uint64_t lane_take(struct ship_lane *lane, uint8_t header[RECORD_BATCH_HEADER_SIZE]);
+uint64_t stream_take(struct partition_stream *stream, uint8_t header[RECORD_BATCH_HEADER_SIZE]);
 
-void lane_ack(struct ship_lane *lane, uint64_t number, const struct produce_result *result);
+void stream_ack(struct partition_stream *stream, uint64_t number, const struct produce_result *result);
 
 /* True when batches are acked that the position on disk does not tell of; `place` is the one that does then. */
-bool lane_due(const struct ship_lane *lane, struct ship_place *place);
+bool stream_due(const struct partition_stream *stream, struct ship_place *place);
 
-/* The place of `lane_due` is on disk. */
-void lane_keep(struct ship_lane *lane);
+/* The place of `stream_due` is on disk. */
+void stream_keep(struct partition_stream *stream);
 
 #endif

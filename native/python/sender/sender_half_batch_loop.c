@@ -1,45 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf.ship_overflow: the ordinary rounds of an overflow on its way to brokers, in one call without the GIL.
+ * SenderHalf.run_batch_loop: the ordinary rounds of an overflow on its way to brokers, in one call without the GIL.
  *
- *   python/sender/convoy_parts.h has links, lanes and found. The keeper tells (row index, number) of each spill file.
- *   spill  (partition index, file, row index, number, position)      one for each lane, in their order
+ *   python/sender/batch_loop_parts.h has links, streams and found. The keeper tells (row index, number) of each spill
+ *   file.
+ *   spill  (partition index, file, row index, number, position)      one for each stream, in their order
  *
  * The keeper works with the GIL, because producers of the process may use the same handle of the arena.
  */
 #include <string.h>
 
-#include "python/sender/convoy_parts.h"
+#include "python/sender/batch_loop_parts.h"
 #include "python/sender/sender_half_type.h"
 #include "sender/spill_keeper.h"
 
 enum { SPILL_FIELDS = 5 };
 
 struct call {
-    struct convoy_arguments convoy;
+    struct batch_loop_arguments loop;
     PyObject *spills;
     PyObject *arena;
     int64_t is_synced;
 };
 
-/* A keeper that lets go of the GIL while the convoy is on its way. */
+/* A keeper that lets go of the GIL while the batch loop is on its way. */
 struct keeper_with_gil {
-    struct spill_keeper spills; /* first: the convoy knows no more */
+    struct spill_keeper spills; /* first: the batch loop knows no more */
     PyThreadState *thread;
 };
 
-static bool keep_with_gil(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_t lane_count)
+static bool keep_with_gil(struct ship_keeper *keeper, struct partition_stream *streams, uint32_t stream_count)
 {
     struct keeper_with_gil *self = (struct keeper_with_gil *)keeper;
     PyEval_RestoreThread(self->thread);
-    bool is_kept = spill_keep(keeper, lanes, lane_count);
+    bool is_kept = spill_keep(keeper, streams, stream_count);
     self->thread = PyEval_SaveThread();
     return is_kept;
 }
 
 /* ---- the spill files ---- */
 
-static bool spill_fill(const struct sender_half_object *half, PyObject *tuple, struct spill_lane *spill)
+static bool spill_fill(const struct sender_half_object *half, PyObject *tuple, struct spill_stream *spill)
 {
     unsigned int partition_index;
     unsigned long long row_index;
@@ -66,10 +67,10 @@ static bool spill_fill(const struct sender_half_object *half, PyObject *tuple, s
 }
 
 /* NULL with an exception set. */
-static struct spill_lane *spills_make(const struct sender_half_object *half, PyObject *tuple)
+static struct spill_stream *spills_make(const struct sender_half_object *half, PyObject *tuple)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(tuple);
-    struct spill_lane *spills = PyMem_Calloc((size_t)count + 1, sizeof *spills);
+    struct spill_stream *spills = PyMem_Calloc((size_t)count + 1, sizeof *spills);
     if (spills == NULL) {
         PyErr_NoMemory();
     }
@@ -84,7 +85,7 @@ static struct spill_lane *spills_make(const struct sender_half_object *half, PyO
 
 static PyObject *spill_report(const void *spills, uint32_t index)
 {
-    const struct spill_lane *spill = (const struct spill_lane *)spills + index;
+    const struct spill_stream *spill = (const struct spill_stream *)spills + index;
     return Py_BuildValue("(KK)", (unsigned long long)spill->row_index, (unsigned long long)spill->number);
 }
 
@@ -92,36 +93,37 @@ static PyObject *spill_report(const void *spills, uint32_t index)
 
 static PyObject *ship(struct sender_half_object *self, const struct call *call)
 {
-    if (!PyTuple_CheckExact(call->convoy.lanes) || !PyTuple_CheckExact(call->spills) ||
-        PyTuple_GET_SIZE(call->convoy.lanes) != PyTuple_GET_SIZE(call->spills)) {
-        return PyErr_Format(PyExc_TypeError, "lanes and spills are tuples of one length");
+    if (!PyTuple_CheckExact(call->loop.streams) || !PyTuple_CheckExact(call->spills) ||
+        PyTuple_GET_SIZE(call->loop.streams) != PyTuple_GET_SIZE(call->spills)) {
+        return PyErr_Format(PyExc_TypeError, "streams and spills are tuples of one length");
     }
     struct keeper_with_gil keeper = {.spills = {.keeper = {.keep = keep_with_gil},
                                                 .half = self->core,
-                                                .lanes = spills_make(self, call->spills),
+                                                .streams = spills_make(self, call->spills),
                                                 .arena = PyLong_AsUnsignedLongLong(call->arena),
                                                 .is_synced = call->is_synced != 0}};
     uint32_t count = (uint32_t)PyTuple_GET_SIZE(call->spills);
-    bool has_run = PyErr_Occurred() == NULL && convoy_ship(&call->convoy, &keeper.spills.keeper, &keeper.thread) &&
-                   convoy_tell_kept(&call->convoy, convoy_tuple(count, spill_report, keeper.spills.lanes),
+    bool has_run = PyErr_Occurred() == NULL &&
+                   batch_loop_run_unlocked(&call->loop, &keeper.spills.keeper, &keeper.thread) &&
+                   batch_loop_tell_kept(&call->loop, batch_loop_tuple(count, spill_report, keeper.spills.streams),
                                     keeper.spills.keeper.is_over);
-    PyMem_Free(keeper.spills.lanes);
+    PyMem_Free(keeper.spills.streams);
     return has_run ? Py_NewRef(Py_None) : NULL;
 }
 
-PyObject *half_ship_overflow(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *half_run_batch_loop(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     static const struct argument_table table = {
-        .signature = {.function = "ship_overflow",
-                      .names = {"links", "lanes", "spills", "found", "bell", "time_ms", "answer_time_ms", "arena",
+        .signature = {.function = "run_batch_loop",
+                      .names = {"links", "streams", "spills", "found", "bell", "time_ms", "answer_time_ms", "arena",
                                 "is_synced"},
                       .required_count = 9,
                       .count = 9},
-        .arguments = {OBJECT_ARGUMENT(struct call, convoy.links), OBJECT_ARGUMENT(struct call, convoy.lanes),
-                      OBJECT_ARGUMENT(struct call, spills), OBJECT_ARGUMENT(struct call, convoy.found),
-                      INTEGER_ARGUMENT(struct call, convoy.bell, 0, INT32_MAX),
-                      INTEGER_ARGUMENT(struct call, convoy.time_ms, 0, INT32_MAX),
-                      INTEGER_ARGUMENT(struct call, convoy.answer_time_ms, 1, INT32_MAX),
+        .arguments = {OBJECT_ARGUMENT(struct call, loop.links), OBJECT_ARGUMENT(struct call, loop.streams),
+                      OBJECT_ARGUMENT(struct call, spills), OBJECT_ARGUMENT(struct call, loop.found),
+                      INTEGER_ARGUMENT(struct call, loop.bell, 0, INT32_MAX),
+                      INTEGER_ARGUMENT(struct call, loop.time_ms, 0, INT32_MAX),
+                      INTEGER_ARGUMENT(struct call, loop.answer_time_ms, 1, INT32_MAX),
                       OBJECT_ARGUMENT(struct call, arena),
                       INTEGER_ARGUMENT(struct call, is_synced, 0, 1)}};
     struct sender_half_object *self = (struct sender_half_object *)object;

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of a batch loop (sender/batch_loop.h) as Python gives them, and how far they came.
+ *
+ *   link    (socket, version, client, acks, requests_max, request_size_max, stream count)
+ *   stream  (topic, topic id or None, partition, file, position, offset, limit offset, producer id, epoch, origin,
+ *            leader epoch, name, topic id as text)      those of a link in a row; origin -1: it keeps the producer
+ *   found   a list that gets (stream ...), (link ...) and (what the keeper has to tell, has failed) before the call
+ *           returns. A signal handler that raises would lose an answer of the call, and with it how far the files are.
+ *
+ * shipper_batch_loop.c has the call of a shipper, and sender_half_batch_loop.c that of an overflow.
+ */
+#ifndef PYTHON_SENDER_BATCH_LOOP_PARTS_H
+#define PYTHON_SENDER_BATCH_LOOP_PARTS_H
+
+#include "python/common/arguments.h"
+#include "sender/batch_loop.h"
+
+/* The arguments that each call has. */
+struct batch_loop_arguments {
+    PyObject *links;
+    PyObject *streams;
+    PyObject *found;
+    int64_t bell;
+    int64_t time_ms;
+    int64_t answer_time_ms;
+};
+
+/* Runs a batch loop without the GIL, and tells of streams and links. `thread` is the state that a keeper restores where
+ * it needs the GIL. False with an exception set. */
+bool batch_loop_run_unlocked(const struct batch_loop_arguments *given, struct ship_keeper *keeper,
+                             PyThreadState **thread);
+
+/* Tells what the keeper has to tell, which may be NULL, and takes it over. False with an exception set. */
+bool batch_loop_tell_kept(const struct batch_loop_arguments *given, PyObject *kept, bool has_failed);
+
+/* A tuple of what `make` returns for each index; NULL with an exception set. */
+PyObject *batch_loop_tuple(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
+
+/* run_batch_loop(links, streams, found, ...): the ordinary rounds of a shipper. */
+PyObject *shipper_run_batch_loop(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+#endif
