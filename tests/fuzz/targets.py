@@ -67,7 +67,7 @@ def parts_of(name: str) -> Parts:
     if name in MODULE_SOURCES and library is not None:
         sources = [MODULE_FOLDER / source for source in MODULE_SOURCES[name]]
         flags = (*python_header_flags(), f"-Wl,-rpath,{library.parent}")
-        return Parts("python", flags, sources, ("format", "base"), [library])
+        return Parts("python", flags, sources, ("broker", "format", "base"), [library])
     core = [source for layer in LAYERS for source in c_build.layer_sources(layer)]
     return Parts("in-memory", ("-include", str(HERE / "in_memory.h")), [HERE / "in_memory.c", *core], (), [])
 
