@@ -75,10 +75,10 @@ static void stream_step(struct partition_stream *stream)
 /* Forces the batch ahead to disk, and those behind it that are whole by now. False when that failed. */
 static bool batches_sync(struct partition_stream *stream)
 {
-    struct partition_stream scout = *stream;
     if (!stream->syncs || stream->next.position + (off_t)stream_batch_size(stream) <= stream->synced) {
         return true;
     }
+    struct partition_stream scout = *stream;
     stream_step(&scout);
     for (int i = 1; i < SYNC_BATCHES_MAX && header_read(&scout); i++) {
         stream_step(&scout);
