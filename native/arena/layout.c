@@ -3,100 +3,54 @@
 
 #include <inttypes.h>
 
+#include "arena/layout_fields.h"
 #include "base/bytes.h"
+
+/* ---- the fields ---- */
+
+#define CHECK_STRUCT(type, bytes) STATIC_CHECK(sizeof(struct type) == (bytes));
+#define CHECK_FIELD(type, name, start, bytes)            \
+    STATIC_CHECK(offsetof(struct type, name) == (start)); \
+    STATIC_CHECK(sizeof(((struct type *)NULL)->name) == (bytes));
+LAYOUT_FIELDS(CHECK_STRUCT, CHECK_FIELD)
+
+#define LIST_STRUCT(type, bytes) {#type, "", 0, bytes},
+#define LIST_FIELD(type, name, start, bytes) {#type, #name, start, bytes},
+
+static const struct layout_field fields[] = {LAYOUT_FIELDS(LIST_STRUCT, LIST_FIELD)};
+
+const struct layout_field *layout_fields(size_t *count)
+{
+    *count = sizeof fields / sizeof fields[0];
+    return fields;
+}
+
+/* ---- the fingerprint ---- */
 
 static uint64_t fingerprint_mix(uint64_t fingerprint, uint64_t number)
 {
     return (fingerprint ^ number) * UINT64_C(0x100000001b3); /* FNV-1a over whole numbers */
 }
 
-#define MIX_SIZE(type) fingerprint = fingerprint_mix(fingerprint, sizeof(struct type))
-#define MIX_FIELD(type, field) fingerprint = fingerprint_mix(fingerprint, offsetof(struct type, field))
-#define MIX_NUMBER(number) fingerprint = fingerprint_mix(fingerprint, (uint64_t)(number))
-
-static uint64_t fingerprint_words(uint64_t fingerprint)
+uint64_t layout_fingerprint(void)
 {
-    MIX_NUMBER(SLOT_GENERATION_BITS);
-    MIX_NUMBER(SLOT_COUNT_BITS);
-    MIX_NUMBER(SLOT_SIZE_BITS);
-    MIX_NUMBER(SLOT_INDEX_BITS);
-    MIX_NUMBER(OWNER_GENERATION_BITS);
-    MIX_NUMBER(OWNER_INDEX_BITS);
-    MIX_NUMBER(WAITER_INDEX_BITS);
-    MIX_NUMBER(WAITER_NEED_BITS);
-    MIX_NUMBER(SLOT_BAD);
-    return fingerprint;
-}
-
-static uint64_t fingerprint_globals(uint64_t fingerprint)
-{
-    MIX_SIZE(superblock);
-    MIX_SIZE(geometry);
-    MIX_SIZE(globals);
-    MIX_FIELD(globals, registry_lock);
-    MIX_FIELD(globals, waiting_count);
-    MIX_FIELD(globals, next_ticket);
-    MIX_FIELD(globals, topic_count);
-    MIX_FIELD(globals, sender_epoch);
-    MIX_FIELD(globals, sink_identity);
-    MIX_FIELD(globals, sender_left_epoch);
-    MIX_FIELD(globals, completion_tail);
-    MIX_FIELD(globals, completion_wait);
-    MIX_FIELD(globals, arena_epoch);
-    MIX_FIELD(globals, closing);
-    MIX_FIELD(globals, sync_done);
-    MIX_FIELD(globals, sink_name);
-    MIX_FIELD(globals, delivery_clock_ns);
-    MIX_FIELD(globals, outage);
-    return fingerprint;
-}
-
-static uint64_t fingerprint_tables(uint64_t fingerprint)
-{
-    MIX_SIZE(process_entry);
-    MIX_FIELD(process_entry, writing);
-    MIX_FIELD(process_entry, record_count_before);
-    MIX_SIZE(waiter_entry);
-    MIX_SIZE(topic_entry);
-    MIX_FIELD(topic_entry, queued_batch_count_max);
-    MIX_FIELD(topic_entry, sticky);
-    MIX_SIZE(partition_entry);
-    MIX_SIZE(producer_lock);
-    MIX_FIELD(partition_entry, next_seq);
-    MIX_FIELD(partition_entry, next_base_sequence);
-    MIX_FIELD(partition_entry, queued_batch_count);
-    MIX_SIZE(slot_header);
-    MIX_FIELD(slot_header, meta);
-    MIX_FIELD(slot_header, chain_next);
-    MIX_FIELD(slot_header, last_completion);
-    MIX_FIELD(slot_header, linger);
-    MIX_FIELD(slot_header, opener);
-    MIX_FIELD(slot_header, delivery_stamp_ms);
-    MIX_SIZE(completion_entry);
-    MIX_FIELD(completion_entry, result);
-    MIX_SIZE(counter_entry);
-    MIX_SIZE(error_entry);
-    MIX_SIZE(sync_record);
-    MIX_FIELD(sync_record, end);
-    return fingerprint;
-}
-
-uint64_t layout_fingerprint(bool is_transactional)
-{
+    static const uint64_t numbers[] = {
+        LAYOUT_VERSION,       CACHE_LINE,          PROCESS_LOCK_START,     COUNTER_COUNT,         ERROR_LOG_COUNT,
+        NEWS_GROUP_WORDS,     SLOT_GENERATION_BITS, SLOT_COUNT_BITS,       SLOT_SIZE_BITS,        SLOT_INDEX_BITS,
+        OWNER_GENERATION_BITS, OWNER_INDEX_BITS,    WAITER_INDEX_BITS,      WAITER_NEED_BITS,      SLOT_BAD,
+        WAITER_PARKED,        TRANSACTION_WHY_BITS, TRANSACTION_STATE_BITS, TRANSACTION_ABORT_ONLY,
+    };
     uint64_t fingerprint = UINT64_C(0xcbf29ce484222325);
-    MIX_NUMBER(LAYOUT_VERSION);
-    MIX_NUMBER(CACHE_LINE);
-    MIX_NUMBER(PROCESS_LOCK_START);
-    MIX_NUMBER(COUNTER_COUNT);
-    MIX_NUMBER(ERROR_LOG_COUNT);
-    MIX_NUMBER(NEWS_GROUP_WORDS);
-    if (is_transactional) {
-        MIX_FIELD(globals, transaction);
-        MIX_NUMBER(TRANSACTION_ABORT_ONLY);
-        MIX_NUMBER(TRANSACTION_STATE_BITS);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        fingerprint = fingerprint_mix(fingerprint, numbers[i]);
     }
-    return fingerprint_tables(fingerprint_globals(fingerprint_words(fingerprint)));
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        fingerprint = fingerprint_mix(fingerprint_mix(fingerprint, fields[i].offset), fields[i].size);
+    }
+    return fingerprint;
 }
+
+/* ---- the geometry ---- */
 
 struct bound {
     const char *name;
@@ -135,6 +89,10 @@ enum status geometry_validate(const struct geometry *geometry, struct error *err
         {"is_transactional", geometry->is_transactional, 0, 1},
     };
     RETURN_IF_FAILED(bounds_check(bounds, sizeof bounds / sizeof bounds[0], error));
+    if (geometry->topic_share_factor != 0 && (geometry->topic_share_factor < TOPIC_SHARE_ONE / 2 ||
+                                              geometry->topic_share_factor > 64 * TOPIC_SHARE_ONE)) {
+        return error_set(error, STATUS_INVALID, "topic_share_factor must be 0 or lie between 1/2 and 64");
+    }
     if (geometry->slot_stride != round_up(geometry->batch_size, PAGE_SIZE_BYTES) ||
         geometry->buffer_memory / geometry->batch_size != geometry->slot_count ||
         (geometry->completion_count & (geometry->completion_count - 1)) != 0) {
@@ -142,6 +100,8 @@ enum status geometry_validate(const struct geometry *geometry, struct error *err
     }
     return STATUS_OK;
 }
+
+/* ---- the regions ---- */
 
 static uint64_t region_take(uint64_t *end, uint64_t size)
 {

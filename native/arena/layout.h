@@ -10,7 +10,7 @@
  *   | globals          4096   locks, tickets, counts, the sender's line, clean flag, sink's name     |
  *   | processes        128 x process_count      identity | hazard + what this process appended       |
  *   | waiters           64 x waiter_count       FIFO queue of the exhausted buffer pool               |
- *   | topics            64 x topic_count        name, partition count told by the sink               |
+ *   | topics           128 x topic_count        name, partition count told by the sink | buffers held  |
  *   | partitions       128 x partition_count    producer's line | sender's line                      |
  *   | names                 name_heap_size      append-only bytes of topic names                     |
  *   | free hints         8 x bitmap_word_count  bit set: this slot was FREE a moment ago  (cache)    |
@@ -24,6 +24,7 @@
  *   | (padding to a page)                                                                            |
  *   | slot data  slot_stride x slot_count       page-aligned; byte 0..60 of a batch is its header,   |
  *   |                                           records start at 61: the sealed bytes are wire bytes |
+ *   | extension regions                         those that the superblock lists (extension.h)        |
  *   +----------------------------------------------------------------------------------------------+
  *
  * Sums that always hold:
@@ -43,6 +44,13 @@
  * arena is checked against that copy when it is used.
  *
  * A cache line is 64 bytes. Fields that different parties write often never share one.
+ *
+ * FROZEN. Processes of different builds use one arena at a time, so no field of a released layout ever moves, changes
+ * its size or gets another meaning, and strides are constants (layout_fields.h asserts each offset). A reserved word is
+ * 0, and no build writes to it. A later build gives it a meaning only under a feature of the superblock (extension.h):
+ *   0 means what builds do that do not know the word    a compatible feature, or none at all
+ *   each process that appends or sends has to keep it   an incompatible feature
+ * A slot header is full: further words of a slot lie in an extension region that is parallel to the slots.
  */
 #ifndef ARENA_LAYOUT_H
 #define ARENA_LAYOUT_H
@@ -57,7 +65,7 @@
 #include "base/status.h"
 
 enum {
-    LAYOUT_VERSION = 2,
+    LAYOUT_VERSION = 3,
     PAGE_SIZE_BYTES = 4096,
     CACHE_LINE = 64,
     NEWS_GROUP_WORDS = 64, /* words of news hints that have a bit in one word of news groups */
@@ -65,13 +73,16 @@ enum {
     OPTIONS_SIZE_MAX = 2048,
     RECORDS_START = 61, /* RECORD_BATCH_HEADER_SIZE: records follow the header */
     TOPIC_NAME_SIZE_MAX = 249,
-    COUNTER_COUNT = 32,
+    COUNTER_COUNT = 64,
     COUNTER_LABEL_SIZE = 56,
     ERROR_LOG_COUNT = 64,
     ERROR_LOG_TEXT_SIZE = 208,
     PROCESS_NAME_SIZE = 16,
     SINK_NAME_SIZE = 256, /* with the NUL at its end */
     OUTAGE_SIZE = 256,    /* likewise */
+    BUILD_SIZE = 64,      /* likewise */
+    EXTENSION_COUNT_MAX = 16,
+    TOPIC_SHARE_ONE = 256, /* a topic_share_factor of 1 */
 };
 
 #define PARTITION_UNAVAILABLE UINT32_MAX /* as queued_batch_count: nothing can be delivered there now */
@@ -132,7 +143,18 @@ struct geometry {
     uint16_t durability;       /* enum durability */
     uint16_t is_transactional; /* 1: records are appended inside transactions alone (transaction.h) */
     uint32_t sync_interval_ms; /* of DURABILITY_INTERVAL */
-    uint32_t reserved;         /* 0 */
+    uint32_t topic_share_factor; /* how much of the free buffers one topic may hold, in 1 / TOPIC_SHARE_ONE; 0: all */
+    uint64_t reserved[7];
+};
+
+/* An array with an element for each slot, partition or process, which some builds know and others do not. */
+struct extension {
+    uint32_t kind; /* enum extension_kind; 0: none */
+    uint32_t reserved;
+    uint64_t ref;    /* a multiple of CACHE_LINE, behind the slot data */
+    uint32_t stride; /* bytes of an element, a multiple of 8 */
+    uint32_t count;
+    uint64_t reserved_2;
 };
 
 struct superblock {
@@ -143,9 +165,15 @@ struct superblock {
     uint64_t arena_size;   /* bytes of the file */
     uint8_t uuid[16];
     int64_t created_ms;    /* wall clock */
+    char build[BUILD_SIZE]; /* the creator's build, as text with a NUL behind it. Every layout has it here */
+    uint64_t features_compatible;   /* extension.h has the rules of these, */
+    uint64_t features_read_only;
+    uint64_t features_incompatible;
     struct geometry geometry;
     uint32_t options_size; /* bytes used of options[] */
-    uint32_t reserved;
+    uint32_t extension_count;
+    struct extension extensions[EXTENSION_COUNT_MAX]; /* and of these: in the order of their refs */
+    uint64_t reserved[29];
     uint8_t options[OPTIONS_SIZE_MAX]; /* msgpack, written and read by Python */
 };
 
@@ -153,22 +181,35 @@ struct superblock {
 
 struct globals {
     ALIGNED atomic_u64 pool_lock; /* lock word; guards waiters, grants and oversized accounting */
+    uint64_t reserved_pool[7];
 
     ALIGNED atomic_u64 registry_lock; /* lock word; guards creation of topics and partitions */
+    uint64_t reserved_registry[7];
 
+    /* Read by each process that opens a batch. */
     ALIGNED atomic_u32 waiting_count; /* holder of pool_lock; raised before a word says WAIT; 0 opens the fast path */
+    atomic_u32 parked_count;          /* holder of pool_lock; raised before a word says PARKED. Cache, recounted by
+                                         repair */
+    atomic_u32 congested_topic_count; /* sender: topics that want more buffers than they may hold; 0 counts as 1 */
+    uint32_t reserved_waiting;
+    uint64_t reserved_waiting_2[6];
 
     ALIGNED atomic_u64 next_ticket;     /* holder of pool_lock; grows for ever */
     atomic_u64 oversized_bytes;         /* holder of pool_lock; bytes charged to records larger than a slot: batch_size
                                            for each of their slots. Cache, recounted by repair */
     atomic_u32 waiter_count_used;       /* holder of pool_lock, only grows: entries at or above it never waited */
+    uint32_t reserved_ticket;
+    uint64_t reserved_ticket_2[5];
 
     ALIGNED atomic_u32 free_scan_hint; /* anyone: bitmap word where free slots are likely */
+    uint32_t reserved_scan;
+    uint64_t reserved_scan_2[7];
 
     ALIGNED atomic_u32 topic_count; /* holder of registry_lock, release after the entry is complete */
     atomic_u32 partition_count;     /* likewise */
     atomic_u32 name_heap_used;      /* likewise */
     atomic_u32 process_count_used;  /* anyone, only grows: entries at or above it were never taken */
+    uint64_t reserved_counts[6];
 
     ALIGNED atomic_u64 sender_epoch;   /* sender: raised at every take-over */
     atomic_u64 sender_heartbeat_ns;    /* sender: its sign of life, whenever a round gets on. Its age lets no process
@@ -179,26 +220,41 @@ struct globals {
     atomic_u64 producer_id;            /* sender: Kafka's idempotence pair of this arena, as int64; -1 none */
     atomic_u32 producer_epoch;         /* sender */
     uint8_t sink_identity[16];         /* sender, while producer_id is -1: the sink that gave the producer id */
+    uint32_t reserved_sender;
     atomic_u64 sender_left_epoch;      /* sender, before it leaves in order: its epoch. A free role whose sender_epoch
                                           is another one was left by a death */
 
+    /* The next sender goes on with these. */
+    ALIGNED atomic_u64 acked_ns;   /* sender: when a batch was acknowledged last; CLOCK_BOOTTIME. 0: none was on this
+                                      boot */
+    atomic_u64 usual_delivery_ns;  /* sender: how long batches take to be acknowledged, smoothed; 0: not known */
+    atomic_u64 stuck_epoch;        /* sender: its epoch, as soon as it has set the stuck word of each partition anew */
+    uint64_t reserved_delivery[5];
+
     ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded */
     atomic_u32 completion_wait;         /* a futex: completion.h has it. waiters and loops: raise flags; sender */
+    uint32_t reserved_completion;
+    uint64_t reserved_completion_2[6];
 
     ALIGNED atomic_u64 sync_wanted; /* anyone, add: tickets of those who want their appends on disk */
+    uint64_t reserved_sync_wanted[7];
+
     ALIGNED atomic_u64 sync_done;   /* sync leader, release: tickets up to here are on disk; its low half is a futex */
     atomic_u64 sync_done_ns;        /* sync leader: when; CLOCK_BOOTTIME */
     atomic_u64 presence;            /* sender: the random number in the name of its presence socket; 0: there is none
-                                       (shmaccum/arena/presence.py). A former build of this layout has left 0 here */
+                                       (shmaccum/arena/presence.py) */
+    uint64_t reserved_sync_done[5];
 
     ALIGNED atomic_u64 arena_epoch; /* cold recovery: how often the arena was recovered */
     uint8_t boot_id[16];            /* creator, cold recovery: the boot whose page cache holds the arena */
     atomic_u32 is_clean;            /* 1 from the last orderly detach until the next attach */
     atomic_u32 poisoned_status;     /* anyone, 0 -> enum status by cas */
     atomic_u32 closing;             /* anyone, enum closing by cas from the value read, upwards; cold recovery: 0 */
+    uint32_t reserved_epoch;
     atomic_u64 transaction;         /* transaction word; anyone, by cas from the value read (transaction.h) */
     atomic_u64 transaction_begun_ns; /* coordinator, before OPEN: CLOCK_BOOTTIME */
     atomic_u32 transaction_coordinator; /* anyone, owner by cas from 0 or from a dead owner; the coordinator: 0 */
+    uint32_t reserved_transaction;
 
     /* sender: where it delivers, as text (sender/sinks/sink.py: Sink.name), a NUL behind it and to the end. Written
      * when the role is taken, before sender_epoch is raised and sender_owner published. Readers take what they read
@@ -208,6 +264,7 @@ struct globals {
 
     /* delivery_clock.h has the rules of these. */
     ALIGNED atomic_u64 delivery_clock_ns; /* sender, only grows: how long somebody could deliver */
+    uint64_t reserved_clock[7];
 
     ALIGNED atomic_u64 delivery_timeout_ns; /* sender: its delivery_timeout_ms; 0: no sender has told it yet */
     atomic_u32 delivery_counts_always;      /* sender: 1: the age of a record is the time since it was appended */
@@ -216,14 +273,18 @@ struct globals {
     atomic_u64 outage[OUTAGE_SIZE / 8];     /* sender: why its sink does not work, as text with a NUL behind it. Any
                                              * bytes may be found in it */
 
-    /* spilled.h has the rules. A former build of this layout has left zeros here: nothing was spilled. */
+    /* spilled.h has the rules. */
     atomic_u64 spilled_batch_count;  /* sender: batches that lie in its overflow, */
     atomic_u64 spilled_record_count; /* their records */
     atomic_u64 spilled_size;         /* and the bytes of the overflow on disk */
     atomic_u64 spilled_since_ns;     /* sender: CLOCK_BOOTTIME since when something lies there; 0: nothing does */
 
     atomic_u64 transaction_standing; /* sender; anyone, by cas from a fenced one to 0; cold recovery. transaction.h has
-                                      * the rules. A former build has left 0 here: nothing is kept */
+                                      * the rules. 0: nothing is kept */
+
+    ALIGNED atomic_u64 extension_epoch[EXTENSION_COUNT_MAX]; /* users of an extension region, by its place in the
+                                                              * superblock: extension.h has the rules */
+    uint64_t reserved_end[320];
 };
 
 /* Entry i is alive while the byte lock PROCESS_LOCK_START + i is held and generation matches (process.h). */
@@ -231,10 +292,11 @@ struct process_entry {
     ALIGNED atomic_u32 generation; /* owner: raised right after the byte lock was obtained */
     atomic_u32 role;               /* owner: enum process_role, display only */
     atomic_u32 pid;                /* owner: in its own pid namespace, display only */
-    atomic_u32 reserved;
+    atomic_u32 fallback;           /* owner: 1 while its records go elsewhere; display only */
     atomic_u64 attached_ns;        /* owner, CLOCK_BOOTTIME */
     atomic_u64 start_time_ticks;   /* owner: field 22 of /proc/self/stat, so that display can tell reused pids */
     char name[PROCESS_NAME_SIZE];  /* owner: comm */
+    uint64_t reserved[2];          /* of a line that its owner seldom writes */
 
     ALIGNED atomic_u32 writing; /* owner: the hazard. slot index + 1 that it may be writing into; 0 none */
     atomic_u32 is_forcing;      /* owner: 1 while it forces the arena to disk for all; display only */
@@ -244,6 +306,7 @@ struct process_entry {
     atomic_u64 record_count_before; /* owner, before `role`: record_count when it attached, */
     atomic_u64 record_bytes_before; /* likewise record_bytes, */
     atomic_u64 passed_count_before; /* and passed_count: the fields above them are its own */
+    uint64_t reserved_2;
 };
 
 struct waiter_entry {
@@ -251,8 +314,17 @@ struct waiter_entry {
     atomic_u32 owner;        /* holder of pool_lock: the process that waits */
     uint32_t granted_count;  /* holder of pool_lock: slots granted so far; cache, recounted by repair */
     uint32_t granted_first;  /* likewise: first of them, slot index + 1, linked by chain_next */
+    atomic_u32 partition;    /* holder of pool_lock, before WAIT: index + 1 of the partition that it opens a batch of; 0:
+                                of none */
+    atomic_u64 granted_ns;   /* holder of pool_lock: when the last of its slots was granted; CLOCK_BOOTTIME. 0: none
+                                was */
+    atomic_u64 waiting_ns;   /* holder of pool_lock, before WAIT: since when it waits; CLOCK_BOOTTIME */
+    uint64_t reserved[3];
 };
 
+/* The second line is of those that open batches and of the sender: the former need both of its numbers, and need them
+ * once per batch. A partition's entry names its topic, so they are one shift and one addition away from it; a slot's
+ * header names its partition. */
 struct topic_entry {
     ALIGNED uint32_t name_index; /* holder of registry_lock, before topic_count: first byte in the name heap */
     uint32_t name_size;          /* likewise */
@@ -260,6 +332,14 @@ struct topic_entry {
     atomic_u32 queued_batch_count_max; /* sender, a hint: largest queued_batch_count of its partitions; 0 no load */
     atomic_u64 sticky;           /* sticky word; anyone, by cas from the value read (partitioner.h) */
     atomic_u32 wanted_partition_count; /* a hint: raised by producers that wait for more, taken by the sender; 0 none */
+    uint32_t reserved;
+    uint64_t reserved_2[4];
+
+    ALIGNED atomic_u64 opened; /* opener, add, right behind OPEN or READY: slots that its batches ever took */
+    atomic_u64 released;       /* sender: slots that they gave back. opened - released, at least 0, is what it holds */
+    atomic_u32 is_parked_for;  /* a parked waiter raises it, the sender takes it: it ends the linger of this topic */
+    uint32_t reserved_3;
+    uint64_t reserved_4[5];
 };
 
 /* Held by whom `word` names, until that word is in `released` too (producer_lock.h). */
@@ -274,13 +354,18 @@ struct partition_entry {
     atomic_u64 next_seq;        /* appender, by cas from the value read: number of the next batch of this partition */
     uint32_t topic_index;       /* holder of registry_lock, before partition_count */
     int32_t partition;          /* likewise: Kafka's partition number */
+    atomic_u64 stuck;           /* stuck word; sender, when it changes. Here, for it is read by a process that opens a
+                                   batch, and that has this line anyway */
+    uint64_t reserved[2];
 
     ALIGNED atomic_u64 producer_id;        /* sender: producer id that next_base_sequence belongs to, and */
     atomic_u32 producer_epoch;             /* sender: its epoch; 0: none was ever assigned */
     atomic_u32 next_base_sequence;         /* sender: int32 */
     atomic_u32 queued_batch_count;         /* sender, a hint: batches not in flight, or PARTITION_UNAVAILABLE */
+    uint32_t reserved_2;
     atomic_u64 spilled_first_seq;          /* sender: the batches of the partition that lie in the overflow have */
     atomic_u64 spilled_end_seq;            /* numbers from the first one on, below the end (spilled.h) */
+    uint64_t reserved_3[3];
 };
 
 /* Running facts about the first n records of a batch. meta[n & 1] belongs to count n, so storing n + 1 never damages
@@ -343,6 +428,7 @@ struct error_entry {
     atomic_u32 is_readable; /* release, after text */
     uint32_t code;          /* enum status, and the note of the reporter (counters.h) */
     char text[ERROR_LOG_TEXT_SIZE];
+    uint64_t reserved;
 };
 
 /* The first `count` records of an open batch, as they were forced to disk (durability.h). Sync leader writes it. */
@@ -358,6 +444,8 @@ struct sync_record {
     int64_t max_timestamp_ms;
     int64_t base_timestamp_ms;
     uint32_t end; /* nothing */
+    uint32_t reserved;
+    uint64_t reserved_2[56];
 };
 
 /* Where each region starts; computed from the geometry alone. */
@@ -393,30 +481,25 @@ enum {
     PROCESS_LOCK_START = 64, /* + entry index, exclusive for the life of the entry */
 };
 
-STATIC_CHECK(sizeof(struct geometry) == 72);
-STATIC_CHECK(offsetof(struct superblock, options) + OPTIONS_SIZE_MAX <= PAGE_SIZE_BYTES);
-STATIC_CHECK(sizeof(struct globals) <= PAGE_SIZE_BYTES);
-STATIC_CHECK(offsetof(struct globals, sink_name) - offsetof(struct globals, arena_epoch) == CACHE_LINE);
-STATIC_CHECK(sizeof(struct process_entry) == 128);
-STATIC_CHECK(offsetof(struct process_entry, writing) == 64);
-STATIC_CHECK(sizeof(struct waiter_entry) == 64);
-STATIC_CHECK(sizeof(struct topic_entry) == 64);
-STATIC_CHECK(sizeof(struct partition_entry) == 128);
-STATIC_CHECK(sizeof(struct slot_header) == 128);
-STATIC_CHECK(offsetof(struct slot_header, created_ns) == 64);
-STATIC_CHECK(offsetof(struct slot_header, delivery_stamp_ms) == 124);
-STATIC_CHECK(sizeof(struct completion_entry) == 64);
-STATIC_CHECK(sizeof(struct counter_entry) == 64);
-STATIC_CHECK(sizeof(struct error_entry) == 256);
-STATIC_CHECK(sizeof(struct sync_record) == SECTOR_SIZE);
 STATIC_CHECK(SLOT_GENERATION_BITS + SLOT_COUNT_BITS + SLOT_SIZE_BITS == 61);
 STATIC_CHECK(SLOT_INDEX_BITS + SLOT_GENERATION_BITS <= 43);
 STATIC_CHECK(WAITER_INDEX_BITS + GRANT_TICKET_BITS == 43);
 STATIC_CHECK(OWNER_INDEX_BITS + OWNER_GENERATION_BITS == 31);
 
-/* A number that differs whenever a struct, an offset or a constant above differs. Transactional arenas have another one
- * than plain arenas, because a build without transactions would deliver their records outside of any. */
-uint64_t layout_fingerprint(bool is_transactional);
+/* A number that differs whenever a struct, an offset or a constant above differs. Extension regions are no part of it.
+ */
+uint64_t layout_fingerprint(void);
+
+/* One field of a struct above, or the struct itself: then `field` is empty, and its offset 0. */
+struct layout_field {
+    const char *type;
+    const char *field;
+    uint32_t offset;
+    uint32_t size;
+};
+
+/* All of them, struct by struct and in the order of their offsets. */
+const struct layout_field *layout_fields(size_t *count);
 
 /* Checks every number of a geometry against what the words can hold; `error` gets a sentence. */
 enum status geometry_validate(const struct geometry *geometry, struct error *error) MUST_USE;

@@ -363,11 +363,15 @@ static void holders_clear(struct arena *arena)
     for (uint32_t i = 0; i < arena->geometry.process_count; i++) {
         store_relaxed_u32(&arena->processes[i].writing, 0);
         store_relaxed_u32(&arena->processes[i].role, 0);
+        store_relaxed_u32(&arena->processes[i].fallback, 0);
     }
     for (uint32_t i = 0; i < arena->geometry.waiter_count; i++) {
         store_relaxed_u64(&arena->waiters[i].word, 0);
     }
     store_relaxed_u32(&arena->globals->waiting_count, 0);
+    store_relaxed_u32(&arena->globals->parked_count, 0);
+    store_relaxed_u32(&arena->globals->congested_topic_count, 0);
+    store_relaxed_u64(&arena->globals->stuck_epoch, 0);
 }
 
 static void partitions_clear(struct arena *arena)
@@ -377,15 +381,45 @@ static void partitions_clear(struct arena *arena)
         const uint64_t last = load_relaxed_u64(&partition->lock.word);
         store_relaxed_u64(&partition->lock.released, last);
         store_relaxed_u64(&partition->open, open_word(lock_word_acquisition(last), NO_SLOT));
+        store_relaxed_u64(&partition->stuck, 0);
     }
 }
 
 /* ---- caches ---- */
 
+static void topics_clear(struct arena *arena)
+{
+    CHECK(!arena->is_sender);
+    for (uint32_t i = 0; i < arena->geometry.topic_count; i++) {
+        store_relaxed_u64(&arena->topics[i].opened, 0);
+        store_relaxed_u64(&arena->topics[i].released, 0);
+        store_relaxed_u32(&arena->topics[i].is_parked_for, 0);
+    }
+}
+
+/* A batch that is left, or its piece: its topic holds the slot. */
+static void topic_count_slot(struct arena *arena, uint32_t slot_index, uint64_t word)
+{
+    CHECK(slot_index < arena->geometry.slot_count);
+    enum slot_state state = slot_word_state(word);
+    uint32_t head_index = state == SLOT_CONT ? slot_word_head_index(word) : slot_index;
+    if ((state != SLOT_READY && state != SLOT_CONT && state != SLOT_BAD) || head_index >= arena->geometry.slot_count) {
+        return;
+    }
+    uint32_t partition_index = load_relaxed_u32(&arena->slots[head_index].partition_index);
+    if (partition_index < arena->geometry.partition_count) {
+        uint32_t topic_index = arena->partitions[partition_index].topic_index;
+        if (topic_index < arena->geometry.topic_count) {
+            add_u64(&arena->topics[topic_index].opened, 1);
+        }
+    }
+}
+
 static void caches_rebuild(struct arena *arena)
 {
     CHECK(!arena->is_read_only);
     uint64_t oversized_count = 0;
+    topics_clear(arena);
     for (uint32_t i = 0; i < arena->layout.bitmap_word_count; i++) {
         store_relaxed_u64(&arena->free_hints[i], 0);
         store_relaxed_u64(&arena->news_hints[i], 0);
@@ -405,6 +439,7 @@ static void caches_rebuild(struct arena *arena)
         }
         bool is_head = (state == SLOT_READY || state == SLOT_BAD) && arena->slots[i].chain_next != 0;
         oversized_count += state == SLOT_CONT || is_head;
+        topic_count_slot(arena, i, word);
     }
     store_relaxed_u64(&arena->globals->oversized_bytes, oversized_count * arena->geometry.batch_size);
     store_relaxed_u32(&arena->globals->free_scan_hint, 0);
@@ -449,6 +484,7 @@ enum status recovery_run(struct arena *arena, struct recovery_report *report, st
     if (!report->is_same_boot) {
         durability_recover(arena);
         sequences_doubt(arena);
+        store_relaxed_u64(&arena->globals->acked_ns, 0); /* a time of the former boot */
     }
     transaction_recover(arena, report->is_same_boot);
     POINT(recovery_rebuilt);

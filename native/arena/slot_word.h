@@ -34,6 +34,13 @@
  *   Of a producer lock: waiters 0, for nobody sleeps for it.
  *
  * WAITER WORD: state 2 | need 22 | ticket 40.
+ *   IDLE    not in use
+ *   WAIT    in the queue
+ *   GOT     it was granted all the slots that it needs
+ *   PARKED  it keeps its ticket, and is granted nothing: its topic or its partition may hold no more slots now
+ *
+ * STUCK WORD of a partition: reason 8 (0: it is not stuck) | the broker's error code, int16 16 | since when, in ms of
+ *   CLOCK_BOOTTIME 40.
  *
  * OPEN WORD of a partition: acquisition number that stored it 32 | slot index + 1 (0: none) 32.
  *
@@ -69,6 +76,8 @@ enum {
     GRANT_TICKET_BITS = 31,
     WAITER_NEED_BITS = 22,
     WAITER_TICKET_BITS = 40,
+    STUCK_ERROR_BITS = 16,
+    STUCK_SINCE_BITS = 40,
 };
 
 #define LOW_BITS(count) ((UINT64_C(1) << (count)) - 1)
@@ -217,11 +226,11 @@ static inline uint32_t lock_word_owner(uint64_t word)
 
 /* ---- waiter word ---- */
 
-enum waiter_state { WAITER_IDLE = 0, WAITER_WAIT = 1, WAITER_GOT = 2 };
+enum waiter_state { WAITER_IDLE = 0, WAITER_WAIT = 1, WAITER_GOT = 2, WAITER_PARKED = 3 };
 
 static inline uint64_t waiter_word(enum waiter_state state, uint32_t need, uint64_t ticket)
 {
-    CHECK(state <= WAITER_GOT);
+    CHECK(state <= WAITER_PARKED);
     CHECK(need <= LOW_BITS(WAITER_NEED_BITS));
     return (uint64_t)state << 62 | (uint64_t)need << WAITER_TICKET_BITS | (ticket & LOW_BITS(WAITER_TICKET_BITS));
 }
@@ -239,6 +248,38 @@ static inline uint32_t waiter_word_need(uint64_t word)
 static inline uint64_t waiter_word_ticket(uint64_t word)
 {
     return word & LOW_BITS(WAITER_TICKET_BITS);
+}
+
+/* ---- stuck word ---- */
+
+enum stuck_reason {
+    STUCK_NOT = 0,
+    STUCK_NO_LEADER = 1, /* the partition has no leader */
+    STUCK_REFUSED = 2,   /* its broker answers with the error code, and the batch is sent again */
+    STUCK_SILENT = 3,    /* its broker does not answer, while brokers of other partitions do */
+};
+
+static inline uint64_t stuck_word(enum stuck_reason reason, int16_t error_code, uint64_t since_ms)
+{
+    CHECK(reason <= STUCK_SILENT);
+    return (uint64_t)reason << (STUCK_ERROR_BITS + STUCK_SINCE_BITS) |
+           (uint64_t)(uint16_t)error_code << STUCK_SINCE_BITS | (since_ms & LOW_BITS(STUCK_SINCE_BITS));
+}
+
+/* Input: it may be a reason that this build does not know. */
+static inline uint32_t stuck_word_reason(uint64_t word)
+{
+    return (uint32_t)(word >> (STUCK_ERROR_BITS + STUCK_SINCE_BITS));
+}
+
+static inline int16_t stuck_word_error_code(uint64_t word)
+{
+    return (int16_t)(uint16_t)(word >> STUCK_SINCE_BITS);
+}
+
+static inline uint64_t stuck_word_since_ms(uint64_t word)
+{
+    return word & LOW_BITS(STUCK_SINCE_BITS);
 }
 
 /* ---- open word ---- */

@@ -38,7 +38,7 @@ enum status superblock_fill(struct arena *arena, const void *options, uint32_t o
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     superblock->layout_version = LAYOUT_VERSION;
-    superblock->layout_fingerprint = layout_fingerprint(arena->geometry.is_transactional != 0);
+    superblock->layout_fingerprint = layout_fingerprint();
     superblock->arena_size = arena->size;
     superblock->created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
     superblock->geometry = arena->geometry;
@@ -53,9 +53,7 @@ enum status superblock_fill(struct arena *arena, const void *options, uint32_t o
 
 static bool layout_is_known(const struct superblock *superblock)
 {
-    bool is_transactional = superblock->geometry.is_transactional != 0;
-    return superblock->layout_version == LAYOUT_VERSION &&
-           superblock->layout_fingerprint == layout_fingerprint(is_transactional);
+    return superblock->layout_version == LAYOUT_VERSION && superblock->layout_fingerprint == layout_fingerprint();
 }
 
 static enum status superblock_judge(const struct superblock *superblock, uint64_t file_size, struct error *error)

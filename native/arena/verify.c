@@ -279,6 +279,7 @@ static void processes_check(struct inspection *inspection)
 
 struct pool_count {
     uint32_t waiting;
+    uint32_t parked;
     uint64_t oversized_bytes;
 };
 
@@ -308,7 +309,9 @@ static void pool_check(struct inspection *inspection)
     const struct arena *arena = inspection->arena;
     struct pool_count count = {0};
     for (uint32_t i = 0; i < arena->geometry.waiter_count; i++) {
-        count.waiting += waiter_word_state(load_relaxed_u64(&arena->waiters[i].word)) == WAITER_WAIT;
+        enum waiter_state state = waiter_word_state(load_relaxed_u64(&arena->waiters[i].word));
+        count.waiting += state == WAITER_WAIT;
+        count.parked += state == WAITER_PARKED;
     }
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         count.oversized_bytes += slot_counts_as_oversized(arena, i) ? arena->geometry.batch_size : 0;
@@ -316,6 +319,10 @@ static void pool_check(struct inspection *inspection)
     if (count.waiting != load_relaxed_u32(&arena->globals->waiting_count)) {
         finding_add(inspection, NO_SLOT, "waiting_count says %u, %u waiters wait",
                     load_relaxed_u32(&arena->globals->waiting_count), count.waiting);
+    }
+    if (count.parked != load_relaxed_u32(&arena->globals->parked_count)) {
+        finding_add(inspection, NO_SLOT, "parked_count says %u, %u waiters are parked",
+                    load_relaxed_u32(&arena->globals->parked_count), count.parked);
     }
     if (count.oversized_bytes != load_relaxed_u64(&arena->globals->oversized_bytes)) {
         finding_add(inspection, NO_SLOT, "oversized_bytes is %" PRIu64 ", the slots of oversized records have %" PRIu64,

@@ -458,7 +458,24 @@ static void module_free(void *module)
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
+/* The structs of the arena's file, as tests hold them against the table of what is frozen. */
+static PyObject *module_layout_fields(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    size_t count;
+    const struct layout_field *fields = layout_fields(&count);
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; i < count && list != NULL; i++) {
+        list = list_add(list, Py_BuildValue("(ssII)", fields[i].type, fields[i].field, fields[i].offset,
+                                            fields[i].size));
+    }
+    return list;
+}
+
 static PyMethodDef module_methods[] = {
+    {"layout_fields", module_layout_fields, METH_NOARGS,
+     "List of (struct, field, offset, size) of all that lies in an arena; a struct itself has the field ''."},
     {"arena_create", FAST(module_arena_create), METH_FASTCALL | METH_KEYWORDS,
      "Makes an arena in an empty file; takes over both descriptors, also when it fails."},
     {"arena_attach", FAST(module_arena_attach), METH_FASTCALL | METH_KEYWORDS,

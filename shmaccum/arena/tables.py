@@ -24,11 +24,11 @@ PROCESS = np.dtype(
         ("generation", "<u4"),
         ("role", "<u4"),
         ("pid", "<u4"),
-        ("reserved", "<u4"),
+        ("fallback", "<u4"),
         ("attached_ns", "<u8"),
         ("start_time_ticks", "<u8"),
         ("name", "S16"),
-        ("padding", "V16"),
+        ("reserved", "V16"),
         ("writing", "<u4"),
         ("is_forcing", "<u4"),
         ("record_count", "<u8"),
@@ -37,7 +37,7 @@ PROCESS = np.dtype(
         ("record_count_before", "<u8"),
         ("record_bytes_before", "<u8"),
         ("passed_count_before", "<u8"),
-        ("padding_2", "V8"),
+        ("reserved_2", "V8"),
     ]
 )
 
@@ -47,7 +47,10 @@ WAITER = np.dtype(
         ("owner", "<u4"),
         ("granted_count", "<u4"),
         ("granted_first", "<u4"),
-        ("padding", "V44"),
+        ("partition", "<u4"),
+        ("granted_ns", "<u8"),
+        ("waiting_ns", "<u8"),
+        ("reserved", "V24"),
     ]
 )
 
@@ -59,12 +62,34 @@ PARTITION = np.dtype(
         ("next_seq", "<u8"),
         ("topic_index", "<u4"),
         ("partition", "<i4"),
-        ("padding", "V24"),
+        ("stuck", "<u8"),
+        ("reserved", "V16"),
         ("producer_id", "<i8"),
         ("producer_epoch", "<u4"),
         ("next_base_sequence", "<i4"),
         ("queued_batch_count", "<u4"),
-        ("padding_2", "V44"),
+        ("reserved_2", "V4"),
+        ("spilled_first_seq", "<u8"),
+        ("spilled_end_seq", "<u8"),
+        ("reserved_3", "V24"),
+    ]
+)
+
+TOPIC = np.dtype(
+    [
+        ("name_index", "<u4"),
+        ("name_size", "<u4"),
+        ("partition_count", "<u4"),
+        ("queued_batch_count_max", "<u4"),
+        ("sticky", "<u8"),
+        ("wanted_partition_count", "<u4"),
+        ("reserved", "V4"),
+        ("reserved_2", "V32"),
+        ("opened", "<u8"),
+        ("released", "<u8"),
+        ("is_parked_for", "<u4"),
+        ("reserved_3", "V4"),
+        ("reserved_4", "V40"),
     ]
 )
 
@@ -110,6 +135,7 @@ COMPLETION = np.dtype(
 DTYPES = {
     "processes": PROCESS,
     "waiters": WAITER,
+    "topics": TOPIC,
     "partitions": PARTITION,
     "slot_headers": SLOT,
     "completions": COMPLETION,

@@ -71,7 +71,7 @@ def test_any_name_is_looked_for_or_refused(name: Any) -> None:
 
 # --- the option blob of a superblock
 
-CRC_AT, COVERED_FROM, SIZE_AT, OPTIONS_AT, OPTIONS_MAX = 12, 16, 128, 136, 2048
+CRC_AT, COVERED_FROM, SIZE_AT, OPTIONS_AT, OPTIONS_MAX = 12, 16, 272, 1024, 2048
 
 
 def options_write(path: Path, blob: bytes) -> None:

@@ -65,6 +65,7 @@ PyObject *arena_report_geometry(PyObject *self, void *unused)
         {"durability", geometry->durability},
         {"is_transactional", geometry->is_transactional},
         {"sync_interval_ms", geometry->sync_interval_ms},
+        {"topic_share_factor", geometry->topic_share_factor},
     };
     return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
 }
@@ -79,7 +80,7 @@ PyObject *arena_report_layout(PyObject *self, void *unused)
     const struct layout *layout = &core->layout;
     const struct number numbers[] = {
         {"version", LAYOUT_VERSION},
-        {"fingerprint", layout_fingerprint(arena_is_transactional(core))},
+        {"fingerprint", layout_fingerprint()},
         {"superblock", SUPERBLOCK_REF},
         {"globals", GLOBALS_REF},
         {"processes", layout->processes},

@@ -242,7 +242,7 @@ TEST(another_version_or_fingerprint_is_another_layout)
     struct error error;
     int file = finished_arena_file();
     uint32_t version = LAYOUT_VERSION + 1;
-    uint64_t fingerprint = layout_fingerprint(false) ^ 1;
+    uint64_t fingerprint = layout_fingerprint() ^ 1;
     overwrite(file, offsetof(struct superblock, layout_version), &version, sizeof version);
     EXPECT_STATUS(attach_status(file, &error), STATUS_OTHER_LAYOUT);
     close(file);

@@ -350,8 +350,22 @@ TEST(locks_hazards_roles_and_waiters_are_cleared_and_acquisitions_go_on)
     store_relaxed_u32(&arena->globals->sender_owner, owner_of(3, 2));
     store_relaxed_u32(&arena->globals->sender_sleep, 1);
     store_relaxed_u64(&arena->waiters[2].word, waiter_word(WAITER_WAIT, 1, 9));
+    store_relaxed_u64(&arena->waiters[1].word, waiter_word(WAITER_PARKED, 1, 8));
     store_relaxed_u32(&arena->globals->waiting_count, 1);
+    store_relaxed_u32(&arena->globals->parked_count, 1);
+    store_relaxed_u32(&arena->globals->congested_topic_count, 3);
+    store_relaxed_u64(&arena->globals->stuck_epoch, 4);
+    store_relaxed_u64(&arena->partitions[7].stuck, stuck_word(STUCK_NO_LEADER, 5, 1000));
+    store_relaxed_u32(&arena->topics[1].is_parked_for, 1);
+    store_relaxed_u32(&arena->processes[3].fallback, 1);
     recovered(arena);
+    EXPECT_EQ_U64(waiter_word_state(load_relaxed_u64(&arena->waiters[1].word)), WAITER_IDLE);
+    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->parked_count), 0);
+    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->congested_topic_count), 0);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->stuck_epoch), 0);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->partitions[7].stuck), 0);
+    EXPECT_EQ_U64(load_relaxed_u32(&arena->topics[1].is_parked_for), 0);
+    EXPECT_EQ_U64(load_relaxed_u32(&arena->processes[3].fallback), 0);
     for (uint32_t i = 0; i < COUNT_OF(locks); i++) {
         EXPECT_EQ_U64(load_relaxed_u64(locks[i]), lock_word(70 + i, 0));
     }
@@ -402,6 +416,41 @@ TEST(hints_are_rebuilt_from_the_words)
     EXPECT_EQ_U64(load_relaxed_u64(&arena->free_hints[0]), LOW_BITS(SLOT_COUNT) & ~(UINT64_C(1) << slot_index));
     EXPECT_EQ_U64(load_relaxed_u64(&arena->news_hints[0]), UINT64_C(1) << slot_index);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->news_groups[0]), 1);
+    arena_end(arena, file);
+}
+
+TEST(a_topic_holds_the_slots_of_the_batches_that_are_left)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
+    uint64_t held = 0;
+    ready_batch_plant(arena, 3);
+    chain_plant(arena);
+    store_relaxed_u64(&arena->topics[0].opened, 77);
+    store_relaxed_u64(&arena->topics[0].released, 5);
+    store_relaxed_u64(&arena->topics[1].released, 5);
+    recovered(arena);
+    for (uint32_t i = 0; i < SLOT_COUNT; i++) {
+        held += slot_word_state(slot_word_at(arena, i)) != SLOT_FREE;
+    }
+    EXPECT(held > 2);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->topics[0].opened), held);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->topics[0].released), 0);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->topics[1].opened), 0);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->topics[1].released), 0);
+    arena_end(arena, file);
+}
+
+TEST(the_time_of_the_last_acknowledgement_is_one_of_this_boot)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
+    store_relaxed_u64(&arena->globals->acked_ns, 1234);
+    recovered(arena);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->acked_ns), 1234);
+    boot_again(arena);
+    recovered(arena);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->acked_ns), 0);
     arena_end(arena, file);
 }
 

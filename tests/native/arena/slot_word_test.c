@@ -138,13 +138,26 @@ TEST(a_waiter_word_gives_back_what_was_put_in)
 {
     uint32_t need_max = (uint32_t)LOW_BITS(WAITER_NEED_BITS);
     uint64_t ticket_max = LOW_BITS(WAITER_TICKET_BITS);
-    for (uint32_t state = WAITER_IDLE; state <= WAITER_GOT; state++) {
+    for (uint32_t state = WAITER_IDLE; state <= WAITER_PARKED; state++) {
         expect_waiter((enum waiter_state)state, 0, 0);
         expect_waiter((enum waiter_state)state, 0, ticket_max);
         expect_waiter((enum waiter_state)state, need_max, 0);
         expect_waiter((enum waiter_state)state, need_max, ticket_max);
     }
     EXPECT_EQ_U64(waiter_word(WAITER_WAIT, 1, ticket_max + 1), waiter_word(WAITER_WAIT, 1, 0));
+}
+
+TEST(a_stuck_word_gives_back_what_was_put_in)
+{
+    const int16_t codes[] = {0, -1, 5, INT16_MAX, INT16_MIN};
+    const uint64_t since_max = LOW_BITS(STUCK_SINCE_BITS);
+    for (uint32_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        uint64_t word = stuck_word(STUCK_SILENT, codes[i], since_max);
+        EXPECT_EQ_U64(stuck_word_reason(word), STUCK_SILENT);
+        EXPECT(stuck_word_error_code(word) == codes[i]);
+        EXPECT_EQ_U64(stuck_word_since_ms(word), since_max);
+    }
+    EXPECT_EQ_U64(stuck_word(STUCK_NOT, 0, 0), 0);
 }
 
 TEST(a_waiter_word_holds_the_need_of_the_longest_chain)

@@ -543,6 +543,18 @@ static uint32_t plant_uncounted_waiter(struct arena *arena)
     return NO_SLOT;
 }
 
+static uint32_t plant_parked_count(struct arena *arena)
+{
+    store_relaxed_u32(&arena->globals->parked_count, 1);
+    return NO_SLOT;
+}
+
+static uint32_t plant_uncounted_parked_waiter(struct arena *arena)
+{
+    store_relaxed_u64(&arena->waiters[7].word, waiter_word(WAITER_PARKED, 1, 8));
+    return NO_SLOT;
+}
+
 static uint32_t plant_oversized_count(struct arena *arena)
 {
     chain_plant(arena);
@@ -620,6 +632,8 @@ static const struct planted {
 
     {"waiting_count says 1, 0 waiters wait", VERIFY_NORMAL, WHEN_IDLE, RECOVERED, plant_waiting_count},
     {"waiting_count says 0, 1 waiters wait", VERIFY_NORMAL, WHEN_IDLE, RECOVERED, plant_uncounted_waiter},
+    {"parked_count says 1, 0 waiters are parked", VERIFY_NORMAL, WHEN_IDLE, RECOVERED, plant_parked_count},
+    {"parked_count says 0, 1 waiters are parked", VERIFY_NORMAL, WHEN_IDLE, RECOVERED, plant_uncounted_parked_waiter},
     {"oversized_bytes is 1024, the slots of oversized records have 1536", VERIFY_NORMAL, WHEN_IDLE, RECOVERED,
      plant_oversized_count},
 };

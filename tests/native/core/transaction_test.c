@@ -236,11 +236,6 @@ TEST(a_plain_arena_has_no_transactions)
     arena_end(arena, file);
 }
 
-TEST(a_build_without_transactions_refuses_an_arena_that_has_them)
-{
-    EXPECT(layout_fingerprint(true) != layout_fingerprint(false));
-}
-
 /* ---- an append beside the end ---- */
 
 TEST(a_batch_that_is_opened_while_its_transaction_ends_is_taken_back)
