@@ -249,6 +249,6 @@ $(VENV)/bin/python:
 
 # Changes only when a switch of setup.py changed since the last build.
 $(SWITCHES): $(VENV)/bin/python FORCE
-	@env | grep -E '^(SHMACCUM_[A-Z]+|CC)=' | sort >$@.new || true
+	@env | grep -E '^(SHMACCUM_[A-Z_]+|CC)=' | sort >$@.new || true
 	@cmp -s $@.new $@ || cp $@.new $@
 	@rm $@.new

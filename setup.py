@@ -8,6 +8,7 @@ SHMACCUM_SANITIZE   what to give to -fsanitize=, "address,undefined" or "thread"
 SHMACCUM_COVERAGE   "1": count executed lines for gcov
 SHMACCUM_DEBUG      "1": no optimization, debug symbols, every check of base/check.h
 SHMACCUM_POINTS     "1": compile in the points of base/point.h, where tests stop or kill a process
+SHMACCUM_LATER_BUILD   "1": what tests/skew takes for a later release, with features that this one does not know
 CC                  the C compiler; without it, the one Python was built with
 """
 
@@ -42,6 +43,11 @@ def native_sources() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("native/**/*.c"))
 
 
+def variant_sources(environment: Mapping[str, str]) -> list[str]:
+    """C files beside those of the extension that the environment's switches ask for."""
+    return ["tests/skew/later_build.c"] if environment.get("SHMACCUM_LATER_BUILD") == "1" else []
+
+
 def native_headers() -> list[str]:
     """Every header; a change of one rebuilds the extension."""
     return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("native/**/*.h"))
@@ -62,6 +68,8 @@ def variant_flags(environment: Mapping[str, str]) -> list[str]:
         flags += ["--coverage"]
     if environment.get("SHMACCUM_POINTS") == "1":
         flags += ["-DSHMACCUM_POINTS"]
+    if environment.get("SHMACCUM_LATER_BUILD") == "1":
+        flags += ["-DSHMACCUM_LATER_BUILD"]
     return flags
 
 
@@ -143,7 +151,7 @@ def native_extension() -> Extension:
     flags = variant_flags(os.environ)
     return Extension(
         "shmaccum._native",
-        sources=native_sources(),
+        sources=[*native_sources(), *variant_sources(os.environ)],
         depends=native_headers(),
         include_dirs=["native"],
         extra_compile_args=[*python_header_flags(), *LANGUAGE_FLAGS, *warning_flags(ROOT), *flags],

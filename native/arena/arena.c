@@ -66,12 +66,13 @@ enum status arena_map(struct arena *arena, int protection, struct error *error)
     CHECK(arena->geometry.slot_count >= 1);
     layout_compute(&arena->geometry, &arena->layout);
     RETURN_IF_FAILED(chain_scratch_allocate(arena, error));
-    void *base = mmap(NULL, arena->layout.arena_size, protection, MAP_SHARED, arena->map_descriptor, 0);
+    CHECK(arena->file_size_wanted >= arena->layout.arena_size);
+    void *base = mmap(NULL, arena->file_size_wanted, protection, MAP_SHARED, arena->map_descriptor, 0);
     if (base == MAP_FAILED) {
         return error_set_os(error, "cannot map the arena");
     }
     arena->base = base;
-    arena->size = arena->layout.arena_size;
+    arena->size = arena->file_size_wanted;
     arena_set_regions(arena);
     return STATUS_OK;
 }

@@ -45,6 +45,12 @@ struct arena {
     uint64_t size;
     struct geometry geometry; /* private copies: later changes of the mapping are not trusted */
     struct layout layout;
+    uint64_t file_size_wanted; /* bytes of the base layout and of the extension regions */
+    uint64_t features_compatible;
+    uint64_t features_read_only;
+    uint64_t features_incompatible;
+    uint32_t extension_count;
+    struct extension extensions[EXTENSION_COUNT_MAX];
     uint8_t uuid[16];
 
     struct superblock *superblock;
@@ -90,7 +96,8 @@ struct arena {
 /* Takes ownership of the descriptors, also when it fails; NULL without memory. */
 struct arena *arena_new(int map_descriptor, int lock_descriptor, struct error *error) MUST_USE;
 
-/* Maps what the geometry describes. Requires a geometry that was validated, and a file of that size. */
+/* Maps the base layout that the geometry describes, and the extension regions. Requires a geometry that was validated,
+ * and a file of `file_size_wanted` bytes. */
 enum status arena_map(struct arena *arena, int protection, struct error *error) MUST_USE;
 
 /* True when no table claims more entries than it has room for: a reader that trusts such a count runs past its end. */

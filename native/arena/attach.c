@@ -13,6 +13,7 @@
 #include "arena/byte_lock.h"
 #include "arena/closing.h"
 #include "arena/counters.h"
+#include "arena/extension.h"
 #include "arena/fork.h"
 #include "arena/process.h"
 #include "arena/process_share.h"
@@ -99,6 +100,9 @@ static enum status arena_enter(struct arena *arena, struct error *error)
     if (!was_left_in_order) {
         buffer_pool_repair(arena);
     }
+#ifdef SHMACCUM_LATER_BUILD
+    later_build_join(arena);
+#endif
     return STATUS_OK;
 }
 
@@ -150,7 +154,11 @@ static enum status arena_build(struct arena *arena, const void *options, uint32_
     RETURN_IF_FAILED(byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_EXCLUSIVE, error));
     RETURN_IF_FAILED(byte_locks_check(arena, error));
     layout_compute(&arena->geometry, &arena->layout);
-    RETURN_IF_FAILED(space_reserve(arena, arena->layout.arena_size, error));
+    arena->file_size_wanted = arena->layout.arena_size;
+#ifdef SHMACCUM_LATER_BUILD
+    later_build_plan(arena);
+#endif
+    RETURN_IF_FAILED(space_reserve(arena, arena->file_size_wanted, error));
     RETURN_IF_FAILED(arena_map(arena, PROT_READ | PROT_WRITE, error));
     RETURN_IF_FAILED(arena_populate(arena, arena->size, error));
     regions_fill(arena);

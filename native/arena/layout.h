@@ -314,8 +314,8 @@ struct waiter_entry {
     atomic_u32 owner;        /* holder of pool_lock: the process that waits */
     uint32_t granted_count;  /* holder of pool_lock: slots granted so far; cache, recounted by repair */
     uint32_t granted_first;  /* likewise: first of them, slot index + 1, linked by chain_next */
-    atomic_u32 partition;    /* holder of pool_lock, before WAIT: index + 1 of the partition that it opens a batch of; 0:
-                                of none */
+    atomic_u32 partition;    /* holder of pool_lock, before WAIT: index + 1 of the partition that it opens a batch of;
+                                0: of none */
     atomic_u64 granted_ns;   /* holder of pool_lock: when the last of its slots was granted; CLOCK_BOOTTIME. 0: none
                                 was */
     atomic_u64 waiting_ns;   /* holder of pool_lock, before WAIT: since when it waits; CLOCK_BOOTTIME */

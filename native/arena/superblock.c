@@ -2,12 +2,17 @@
 #include "arena/superblock.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "arena/extension.h"
+#include "base/build.h"
 #include "format/crc32c.h"
+
+STATIC_CHECK(sizeof BUILD_NAME <= BUILD_SIZE);
 
 static uint32_t superblock_crc(const struct superblock *superblock)
 {
@@ -41,6 +46,12 @@ enum status superblock_fill(struct arena *arena, const void *options, uint32_t o
     superblock->layout_fingerprint = layout_fingerprint();
     superblock->arena_size = arena->size;
     superblock->created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    memcpy(superblock->build, BUILD_NAME, sizeof BUILD_NAME);
+    superblock->features_compatible = arena->features_compatible;
+    superblock->features_read_only = arena->features_read_only;
+    superblock->features_incompatible = arena->features_incompatible;
+    superblock->extension_count = arena->extension_count;
+    memcpy(superblock->extensions, arena->extensions, sizeof superblock->extensions);
     superblock->geometry = arena->geometry;
     superblock->options_size = options_size;
     if (options_size > 0) {
@@ -56,7 +67,31 @@ static bool layout_is_known(const struct superblock *superblock)
     return superblock->layout_version == LAYOUT_VERSION && superblock->layout_fingerprint == layout_fingerprint();
 }
 
-static enum status superblock_judge(const struct superblock *superblock, uint64_t file_size, struct error *error)
+static enum status layout_refuse(const struct superblock *superblock, struct error *error)
+{
+    char build[BUILD_SIZE];
+    build_name_of(superblock, build);
+    return error_set(error, STATUS_OTHER_LAYOUT,
+                     "the arena has layout version %u of %s, and %s has version %d or another fingerprint of it: drain "
+                     "the arena with the version that made it, or remove it",
+                     superblock->layout_version, build, BUILD_NAME, LAYOUT_VERSION);
+}
+
+static enum status superblock_judge_sizes(const struct superblock *superblock, uint64_t file_size, struct error *error)
+{
+    struct layout layout;
+    RETURN_IF_FAILED(geometry_validate(&superblock->geometry, error));
+    layout_compute(&superblock->geometry, &layout);
+    RETURN_IF_FAILED(extensions_judge(superblock, layout.arena_size, error));
+    if (superblock->arena_size > file_size) {
+        return error_set(error, STATUS_TRUNCATED, "the arena needs %" PRIu64 " bytes, its file has %" PRIu64,
+                         superblock->arena_size, file_size);
+    }
+    return STATUS_OK;
+}
+
+static enum status superblock_judge(const struct superblock *superblock, uint64_t file_size, bool is_read_only,
+                                    struct error *error)
 {
     uint64_t magic = load_relaxed_u64(&superblock->magic);
     if (magic == 0) {
@@ -66,27 +101,15 @@ static enum status superblock_judge(const struct superblock *superblock, uint64_
         return error_set(error, STATUS_NOT_AN_ARENA, "%s", status_sentence(STATUS_NOT_AN_ARENA));
     }
     if (!layout_is_known(superblock)) {
-        return error_set(error, STATUS_OTHER_LAYOUT,
-                         "the arena has layout version %u, this version of shmaccum has %d or another fingerprint of "
-                         "the layout: drain the arena with the version that made it, or remove it",
-                         superblock->layout_version, LAYOUT_VERSION);
+        return layout_refuse(superblock, error);
     }
     if (superblock->options_size > OPTIONS_SIZE_MAX || superblock_crc(superblock) != superblock->superblock_crc) {
         return error_set(error, STATUS_CORRUPT,
                          "the superblock's bytes contradict its checksum: nothing in it can be found any more, remove "
                          "the arena and create it again");
     }
-    RETURN_IF_FAILED(geometry_validate(&superblock->geometry, error));
-    struct layout layout;
-    layout_compute(&superblock->geometry, &layout);
-    if (layout.arena_size != superblock->arena_size) {
-        return error_set(error, STATUS_CORRUPT, "the superblock's size contradicts its geometry");
-    }
-    if (layout.arena_size > file_size) {
-        return error_set(error, STATUS_TRUNCATED, "the arena needs %llu bytes, its file has %llu",
-                         (unsigned long long)layout.arena_size, (unsigned long long)file_size);
-    }
-    return STATUS_OK;
+    RETURN_IF_FAILED(features_judge(superblock, is_read_only, error));
+    return superblock_judge_sizes(superblock, file_size, error);
 }
 
 bool superblock_is_sound(const struct arena *arena)
@@ -94,8 +117,10 @@ bool superblock_is_sound(const struct arena *arena)
     CHECK(arena->base != NULL);
     struct superblock copy; /* a size that changes while it is checked could lead anywhere */
     memcpy(&copy, arena->superblock, sizeof copy);
-    return superblock_judge(&copy, arena->size, NULL) == STATUS_OK &&
-           memcmp(&copy.geometry, &arena->geometry, sizeof copy.geometry) == 0;
+    return superblock_judge(&copy, arena->size, arena->is_read_only, NULL) == STATUS_OK &&
+           memcmp(&copy.geometry, &arena->geometry, sizeof copy.geometry) == 0 &&
+           copy.extension_count == arena->extension_count &&
+           memcmp(copy.extensions, arena->extensions, sizeof copy.extensions) == 0;
 }
 
 /* By pread, not through the mapping: a file shorter than a page must not raise SIGBUS, and the judged bytes stay as
@@ -111,8 +136,14 @@ enum status superblock_read(struct arena *arena, off_t file_size, struct error *
     if ((size_t)size < sizeof superblock && load_relaxed_u64(&superblock.magic) == ARENA_MAGIC) {
         return error_set(error, STATUS_TRUNCATED, "the file ends inside its superblock");
     }
-    RETURN_IF_FAILED(superblock_judge(&superblock, (uint64_t)file_size, error));
+    RETURN_IF_FAILED(superblock_judge(&superblock, (uint64_t)file_size, arena->is_read_only, error));
     arena->geometry = superblock.geometry;
+    arena->file_size_wanted = superblock.arena_size;
+    arena->features_compatible = superblock.features_compatible;
+    arena->features_read_only = superblock.features_read_only;
+    arena->features_incompatible = superblock.features_incompatible;
+    arena->extension_count = superblock.extension_count;
+    memcpy(arena->extensions, superblock.extensions, sizeof arena->extensions);
     memcpy(arena->uuid, superblock.uuid, sizeof arena->uuid);
     return STATUS_OK;
 }

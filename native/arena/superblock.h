@@ -3,7 +3,8 @@
  * The superblock: the facts of an arena about itself, written once by its creator and never again.
  *
  *   write   every field → the checksum over all of them → magic (release): from here on it is an arena
- *   judge   magic → layout version and fingerprint → checksum → geometry within bounds → sizes that agree with it
+ *   judge   magic → layout version and fingerprint → checksum → features → geometry within bounds → extension regions
+ *           and sizes that agree with it
  *
  * It is input: each byte is judged first, and then believed from a private copy. A creator that dies
  * before the magic leaves a file that says UNFINISHED.

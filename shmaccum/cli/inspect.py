@@ -89,6 +89,8 @@ def _rows(
 
 # --- facts
 
+FEATURE_KINDS = ("compatible", "read_only", "incompatible")
+
 
 def _options(arena: Arena) -> Any:
     """The creator's options, or why there are none: the rest can be looked at all the same."""
@@ -101,13 +103,15 @@ def _options(arena: Arena) -> Any:
 def superblock(arena: Arena) -> dict[str, Any]:
     """The numbers that the creator fixed, and the state of the arena."""
     native = arena.native
-    layout = native.layout
+    layout, features = native.layout, native.features
     return {
         "name": arena.name,
+        "made_by": features["build"],
         "uuid": arena.uuid.hex(),
         "created_ms": native.created_ms,
         "layout_version": layout["version"],
         "layout_fingerprint": layout["fingerprint"],
+        **{f"features_{kind}": features[kind] for kind in FEATURE_KINDS},
         "size": native.size,
         "arena_epoch": native.arena_epoch,
         "is_clean": native.is_clean,
@@ -132,6 +136,7 @@ def overview(arena: Arena) -> dict[str, Any]:
         "superblock": superblock(arena),
         "geometry": arena.geometry,
         "regions": regions(arena),
+        "extension_regions": arena.native.features["regions"],
         "slots": document["slots"],
         "sender": document["sender"],
         "transaction": document["transaction"],
@@ -153,6 +158,8 @@ def _superblock_pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, f"{format_size(value)} ({value:,} bytes)"
         elif name == "layout_fingerprint":
             yield name, f"{value:016x}"
+        elif name.startswith("features_"):
+            yield name, f"{value:#x}" if value else "none"
         else:
             yield name, "no" if value is None else value
 
@@ -167,6 +174,18 @@ def _overview_tables(facts: dict[str, Any]) -> Iterator[View]:
     yield _pairs("superblock", _superblock_pairs(facts["superblock"]))
     yield _pairs("geometry", facts["geometry"].items())
     yield _pairs("regions (refs)", ((name, f"{ref:,}") for name, ref in facts["regions"].items()))
+    if facts["extension_regions"]:
+        yield _rows(
+            "extension regions",
+            ("kind", "ref", "stride", "elements", "state"),
+            (
+                (
+                    *(region[key] for key in ("kind", "ref", "stride", "count")),
+                    "valid" if region["is_valid"] else "its users rebuild it",
+                )
+                for region in facts["extension_regions"]
+            ),
+        )
     yield _pairs("slots", facts["slots"].items())
     yield _pairs("sender", (("delivers to", facts["sender"]["sink"]),) if facts["sender"]["sink"] else ())
     if facts["transaction"] is not None:

@@ -3,9 +3,9 @@
  * Hostile arenas: an arena with something of everything in it is damaged where an input says. Then it is looked at as
  * stat, inspect and check do, recovered as the first to attach does or joined as it is, and worked in. Meanwhile a
  * neighbour goes on scribbling, between two calls or between two steps of one. With any bytes in the file, nobody
- * crashes, hangs or touches a byte outside of it; wrong statuses are right answers. Two more rules are checked:
+ * crashes, hangs or touches a byte outside of it; wrong statuses are right answers. Three more rules are checked:
  *
- *   looking changes no byte · recovery leaves nothing to recover
+ *   looking changes no byte · recovery leaves nothing to recover · an unknown extension region stays as it is
  *
  *   input   flags, how many events come before the attach, which entries are held by living others, reserved;
  *           then events of 14 bytes: kind, how, place, value.
@@ -19,6 +19,7 @@
 #include "arena/completion.h"
 #include "arena/counters.h"
 #include "arena/durability.h"
+#include "arena/extension.h"
 #include "arena/process.h"
 #include "arena/producer_id.h"
 #include "arena/recovery.h"
@@ -39,11 +40,34 @@ static void whatever(enum status status)
     (void)status;
 }
 
+/* The checksum over all of it, and the size that its geometry and its regions have. */
+static void superblock_make_right(uint8_t *image)
+{
+    struct superblock *superblock = (struct superblock *)(void *)image;
+    struct layout other;
+    if (geometry_validate(&superblock->geometry, NULL) == STATUS_OK) {
+        layout_compute(&superblock->geometry, &other);
+        superblock->arena_size = other.arena_size;
+        uint32_t count = superblock->extension_count;
+        const struct extension *last = &superblock->extensions[(count - 1) % EXTENSION_COUNT_MAX];
+        if (count >= 1 && last->stride <= EXTENSION_STRIDE_MAX && last->count <= EXTENSION_ELEMENTS_MAX) {
+            uint64_t end = last->ref + (uint64_t)last->stride * last->count;
+            superblock->arena_size = (end + PAGE_SIZE_BYTES - 1) / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;
+        }
+    }
+    size_t start = offsetof(struct superblock, layout_fingerprint);
+    size_t used = superblock->options_size < OPTIONS_SIZE_MAX ? superblock->options_size : OPTIONS_SIZE_MAX;
+    superblock->superblock_crc = crc32c_extend(0, image + start, offsetof(struct superblock, options) + used - start);
+}
+
 /* ---- the arena that is damaged ---- */
 
 static uint8_t *sound_image;
 static uint8_t *seen_image;
 static struct layout layout;
+static uint64_t image_size; /* of the layout and the extension regions behind it */
+
+enum { EXTENSION_BYTE = 0x5a, EXTENSION_STRIDE = 24 };
 
 static void topics_plant(struct arena *arena)
 {
@@ -98,6 +122,18 @@ static struct geometry geometry_small(void)
     return wanted;
 }
 
+/* A region of a feature that this build does not know and need not know. */
+static void extension_plant(uint8_t *image)
+{
+    struct superblock *superblock = (struct superblock *)(void *)image;
+    superblock->features_compatible = UINT64_C(1) << 62;
+    superblock->extension_count = 1;
+    superblock->extensions[0] =
+        (struct extension){.kind = 77, .ref = layout.arena_size, .stride = EXTENSION_STRIDE, .count = SLOTS};
+    memset(image + layout.arena_size, EXTENSION_BYTE, image_size - layout.arena_size);
+    superblock_make_right(image);
+}
+
 static void sound_image_make(void)
 {
     memory_system.file = aligned_alloc(PAGE_SIZE_BYTES, ARENA_ROOM);
@@ -107,9 +143,11 @@ static void sound_image_make(void)
     struct arena *arena = arena_created(0, geometry_small());
     everything_plant(arena);
     layout = arena->layout;
-    sound_image = malloc(layout.arena_size);
-    seen_image = malloc(layout.arena_size);
+    image_size = layout.arena_size + PAGE_SIZE_BYTES;
+    sound_image = aligned_alloc(PAGE_SIZE_BYTES, image_size);
+    seen_image = malloc(image_size);
     memcpy(sound_image, arena->base, layout.arena_size);
+    extension_plant(sound_image);
     arena_detach(arena);
     if (testing_exit_code() != 0) {
         exit(testing_exit_code());
@@ -148,6 +186,9 @@ static struct region region_of(uint32_t which)
         {layout.sync_records + offsetof(struct sync_record, size), layout.slot_data, SECTOR_SIZE},
         {layout.slot_data, layout.arena_size, 1},
         {SUPERBLOCK_REF, offsetof(struct superblock, options), 4},
+        {offsetof(struct superblock, features_compatible), offsetof(struct superblock, geometry), 8},
+        {offsetof(struct superblock, extensions), offsetof(struct superblock, extensions) + 96, 4},
+        {GLOBALS_REF + offsetof(struct globals, extension_epoch), GLOBALS_REF + sizeof(struct globals), 8},
     };
     return regions[which % COUNT_OF(regions)];
 }
@@ -228,19 +269,6 @@ static void sync_records_make_right(uint8_t *image)
     }
 }
 
-static void superblock_make_right(uint8_t *image)
-{
-    struct superblock *superblock = (struct superblock *)(void *)image;
-    struct layout other;
-    if (geometry_validate(&superblock->geometry, NULL) == STATUS_OK) {
-        layout_compute(&superblock->geometry, &other);
-        superblock->arena_size = other.arena_size;
-    }
-    size_t start = offsetof(struct superblock, layout_fingerprint);
-    size_t used = superblock->options_size < OPTIONS_SIZE_MAX ? superblock->options_size : OPTIONS_SIZE_MAX;
-    superblock->superblock_crc = crc32c_extend(0, image + start, offsetof(struct superblock, options) + used - start);
-}
-
 static bool event_is_damage(const struct event *event)
 {
     return event->kind < KIND_WORK;
@@ -264,7 +292,7 @@ static void scribble_at_point(const char *name)
 /* The arena may have another layout than the sound one, so nothing is hit that is not mapped. */
 static void scribble(struct arena *arena, const struct event *event)
 {
-    if (arena->size < layout.arena_size) {
+    if (arena->size < image_size) {
         return;
     }
     mapping = arena->base;
@@ -341,7 +369,7 @@ static void arena_look_from_outside(void)
     struct arena *arena;
     struct error error;
     if (arena_open_read_only(3, 4, &arena, &error) == STATUS_OK) {
-        size_t size = arena->size < layout.arena_size ? arena->size : layout.arena_size;
+        size_t size = arena->size < image_size ? arena->size : image_size;
         memcpy(seen_image, arena->base, size);
         arena_look(arena);
         if (memcmp(seen_image, arena->base, size) != 0) {
@@ -654,8 +682,8 @@ static bool work(struct worker *worker, const struct event *event)
 static void file_write(const uint8_t *data, size_t before_attach)
 {
     uint8_t *image = memory_system.file;
-    memory_system.file_size = layout.arena_size;
-    memcpy(image, sound_image, layout.arena_size);
+    memory_system.file_size = image_size;
+    memcpy(image, sound_image, image_size);
     for (size_t i = 0; i < before_attach; i++) {
         struct event event = event_read(data + HEADER_SIZE + i * EVENT_SIZE);
         if (event_is_damage(&event)) {
@@ -671,7 +699,7 @@ static void file_write(const uint8_t *data, size_t before_attach)
         sync_records_make_right(image);
     }
     if (data[0] & ROOM_BEHIND) { /* for a superblock that claims more */
-        memset(image + layout.arena_size, data[3], ARENA_ROOM - layout.arena_size);
+        memset(image + image_size, data[3], ARENA_ROOM - image_size);
         memory_system.file_size = ARENA_ROOM;
     }
 }
@@ -688,8 +716,14 @@ static void events_happen(const uint8_t *data, size_t first, size_t count)
             is_attached = work(&worker, &event);
         }
     }
+    bool is_behind = is_attached && worker.arena->layout.arena_size == layout.arena_size;
     if (is_attached) {
         worker_end(&worker, false);
+    }
+    for (uint64_t i = layout.arena_size; is_behind && i < image_size; i++) {
+        if (memory_system.file[i] != EXTENSION_BYTE) {
+            fuzz_fail("a region of an unknown feature was written to");
+        }
     }
 }
 

@@ -49,6 +49,7 @@ PyObject *arena_report_counters(PyObject *self, PyObject *unused);
 PyObject *arena_report_errors(PyObject *self, PyObject *unused);
 PyObject *arena_report_geometry(PyObject *self, void *unused);
 PyObject *arena_report_layout(PyObject *self, void *unused);
+PyObject *arena_report_features(PyObject *self, void *unused);
 PyObject *arena_report_partitions(PyObject *self, PyObject *unused);
 PyObject *arena_report_processes(PyObject *self, PyObject *unused);
 PyObject *arena_report_recovery_plan(PyObject *self, PyObject *unused);

@@ -5,6 +5,7 @@
  */
 #include "arena/counters.h"
 #include "arena/delivery_clock.h"
+#include "arena/extension.h"
 #include "arena/process.h"
 #include "arena/recovery.h"
 #include "arena/verify.h"
@@ -99,6 +100,33 @@ PyObject *arena_report_layout(PyObject *self, void *unused)
         {"slot_data", layout->slot_data},
     };
     return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
+}
+
+static PyObject *extension_to_dict(const struct arena *core, uint32_t index)
+{
+    const struct extension *extension = &core->extensions[index];
+    return Py_BuildValue("{s:I,s:K,s:I,s:I,s:N}", "kind", extension->kind, "ref", (unsigned long long)extension->ref,
+                         "stride", extension->stride, "count", extension->count, "is_valid",
+                         PyBool_FromLong(extension_is_valid(core, index)));
+}
+
+PyObject *arena_report_features(PyObject *self, void *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    PyObject *list = core == NULL ? NULL : PyList_New(0);
+    char build[BUILD_SIZE];
+    for (uint32_t i = 0; list != NULL && i < core->extension_count; i++) {
+        list = list_add(list, extension_to_dict(core, i));
+    }
+    if (list == NULL) {
+        return NULL;
+    }
+    build_name_of(core->superblock, build);
+    return Py_BuildValue("{s:s,s:K,s:K,s:K,s:N}", "build", build, "compatible",
+                         (unsigned long long)core->features_compatible, "read_only",
+                         (unsigned long long)core->features_read_only, "incompatible",
+                         (unsigned long long)core->features_incompatible, "regions", list);
 }
 
 PyObject *arena_report_state_counts(PyObject *self, PyObject *unused)

@@ -801,6 +801,7 @@ ALONE_GET(arena_get_is_attached, itself)
 ALONE_GET(arena_get_is_clean, itself)
 ALONE_GET(arena_get_is_read_only, itself)
 ALONE_GET(arena_report_layout, itself)
+ALONE_GET(arena_report_features, itself)
 ALONE_GET(arena_get_opened_semaphores, itself)
 ALONE_GET(arena_get_options, itself)
 ALONE_GET(arena_get_oversized_bytes, itself)
@@ -840,6 +841,8 @@ static PyGetSetDef arena_properties[] = {
     {"is_clean", alone_arena_get_is_clean, NULL, "True when the last process left in order.", NULL},
     {"is_read_only", alone_arena_get_is_read_only, NULL, "True when mapped without write permission.", NULL},
     {"layout", alone_arena_report_layout, NULL, "The start of each region, in bytes.", NULL},
+    {"features", alone_arena_report_features, NULL, "The creator's build, the arena's features, its extension regions.",
+     NULL},
     {"opened_semaphores", alone_arena_get_opened_semaphores, NULL,
      "The waiter entries whose semaphores this handle has opened.", NULL},
     {"options", alone_arena_get_options, NULL, "The creator's options, msgpack.", NULL},
