@@ -48,7 +48,7 @@ GROUP_SHARE = 0.5
 PATIENCE_S = 40.0
 WATCH_S = 0.001
 SETTLED_S = 0.5
-WEIGHTS = {"producer": 6, "sender": 3, "server": 1, "reader": 1, "observer": 1}
+WEIGHTS = {"producer": 6, "sender": 3, "supervisor": 3, "server": 1, "reader": 1, "observer": 1}
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Seat:
 
     @property
     def place(self) -> str:
-        return f"{self.role}{' in another PID namespace' if self.zygote.has_namespace else ''}"
+        return f"{self.role}{self.zygote.name}"
 
 
 @dataclass
@@ -95,13 +95,18 @@ class Director:
         self._arena = arena
         self._random = random.Random(plan.seed)
         self._ledger = Ledger(self.places.ledger)
-        self._zygotes = [Zygote(self.places, plan.seed)]
-        if plan.inside:
-            self._zygotes.append(Zygote(self.places, plan.seed, has_namespace=True))
+        self._zygotes = self._make_zygotes()
         self._seats = self._all_seats()
         self._meter = Seat("meter", len(self._seats), self._zygotes[0])
         self._take_over: TakeOver | None = None
         self._port = held_port()
+
+    def _make_zygotes(self) -> list[Zygote]:
+        zygotes = [Zygote(self.places, self.plan.seed)]
+        if self.plan.inside:
+            name = " in another PID namespace"
+            zygotes.append(Zygote(self.places, self.plan.seed, name=name, has_namespace=True))
+        return zygotes
 
     def _all_seats(self) -> list[Seat]:
         here, there = self._zygotes[0], self._zygotes[-1]
@@ -266,7 +271,7 @@ class Director:
             self._start(seat)
         wait_until(lambda: self._arena.native.sender_is_alive, "there is a sender")
         for seat in (*self._seats, self._meter):
-            if seat not in senders:
+            if not seat.pid:
                 self._start(seat)
 
     def _leave(self) -> None:
@@ -276,15 +281,21 @@ class Director:
                 self._continue(seat)
         self._ledger.phase = PRODUCERS_LEAVE
         self._join([seat for seat in self._seats if seat.role == "producer"])
-        for zygote in self._zygotes:
-            wait_until(partial(_has_no_orphans, zygote), "forked children have ended")
+        self._wait_for_orphans()
         native = self._arena.native
         wait_until(lambda: native.state_counts()["FREE"] == self._arena.geometry["slot_count"], "all is delivered")
         self._ledger.phase = OTHERS_LEAVE
         self._join([seat for seat in (*self._seats, self._meter) if seat.role in {"reader", "observer", "meter"}])
-        self._end([seat for seat in self._seats if seat.role == "sender"])
+        self._leave_senders()
         self._end([seat for seat in self._seats if seat.role == "server"])
         assert self.failures() == ""
+
+    def _wait_for_orphans(self) -> None:
+        for zygote in self._zygotes:
+            wait_until(partial(_has_no_orphans, zygote), "forked children have ended")
+
+    def _leave_senders(self) -> None:
+        self._end([seat for seat in self._seats if seat.role == "sender"])
 
     def _end(self, seats: Sequence[Seat]) -> None:
         for seat in seats:

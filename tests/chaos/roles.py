@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from shmaccum import Producer as SupervisedProducer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import LogPartitionNotFoundError, NotALogError, ResultExpiredError
 from shmaccum.log.files.reader import LogReader
@@ -212,6 +214,18 @@ def deliver(life: Life) -> None:
         sender.run()
 
 
+def supervise(life: Life) -> None:
+    """A producer that sends nothing, and starts a sender whenever there is none."""
+    logging.getLogger("shmaccum").setLevel(logging.ERROR)  # it says each time that a sender died
+    options: dict[str, Any] = {"partitions": PARTITIONS, "segment_bytes": SEGMENT_BYTES}
+    with (
+        Ledger(life.places.ledger) as ledger,
+        SupervisedProducer(life.places.arena_name, sink=f"log:{life.places.log}", **options),
+    ):
+        while ledger.phase < OTHERS_LEAVE:
+            time.sleep(0.01)
+
+
 def _sink(places: Places) -> Sink:
     if not places.address.exists():
         return open_sink(f"log:{places.log}", partitions=PARTITIONS, segment_bytes=SEGMENT_BYTES)
@@ -306,6 +320,7 @@ def measure_machine(life: Life) -> None:
 ROLES: dict[str, Callable[[Life], None]] = {
     "producer": produce,
     "sender": deliver,
+    "supervisor": supervise,
     "server": serve,
     "reader": follow,
     "observer": observe,

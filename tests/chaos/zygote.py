@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from setup import ROOT
 from tests.chaos.ledger import Places
 from tests.chaos.roles import ROLES, Life, note_failure
 
@@ -44,16 +45,29 @@ class Zygote:
     """The director's end.
 
     Args:
+        name: what a process that it started is called behind its role.
         has_namespace: lives in a PID namespace of its own.
+        folder: the working folder, whose package ``shmaccum`` is used, if there is one.
     """
 
-    def __init__(self, places: Places, seed: int, *, has_namespace: bool = False) -> None:
+    def __init__(
+        self,
+        places: Places,
+        seed: int,
+        *,
+        name: str = "",
+        has_namespace: bool = False,
+        folder: Path = ROOT,
+    ) -> None:
         mine, theirs = socket.socketpair()
         command = [sys.executable, "-m", "tests.chaos.zygote", str(theirs.fileno()), str(seed)]
         command += [places.arena_name, str(places.folder)]
-        self.has_namespace = has_namespace
+        self.name = name
         self._process = subprocess.Popen(
-            [*NAMESPACE, *command] if has_namespace else command, pass_fds=[theirs.fileno()]
+            [*NAMESPACE, *command] if has_namespace else command,
+            pass_fds=[theirs.fileno()],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         theirs.close()
         self._socket = mine

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trial of `tests.chaos` in which each process that is killed gets a successor of the other build.
+
+Producers, senders, supervisors and onlookers of two builds use one arena. One after another is killed (SIGKILL), and a
+process of the build that it was not takes its seat at once. So the arena is used by every mixture of both builds, and
+the sender's role passes from either build to the other one.
+
+::
+
+    senders       two standbys, each a seat
+    supervisors   two supervised producers, each a seat; the sender's process is a daemon of whichever supervisor was
+                  elected, and is killed, too
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from shmaccum.arena import Arena
+from tests.chaos.director import Director, Seat
+from tests.chaos.outcome import Plan
+from tests.chaos.zygote import Zygote
+from tests.skew.builds import Build, build_of
+from tests.support.arenas import end_senders, sender_pid
+from tests.support.processes import wait_until
+
+KINDS = ("senders", "supervisors")
+PRODUCERS = 4
+HOLDER_SHARE = 0.15
+"""How often the process that has the sender's role is killed."""
+PATIENCE_S = 300.0
+"""For a trial, and a second more for each replacement."""
+SETTLED_S = 1.0
+"""For how long a daemon has the role before it is killed: supervisors wait when senders die early again and again."""
+
+
+class SkewDirector(Director):
+    """One trial.
+
+    Attributes:
+        successions: (build of a sender that was killed, build of the next one) -> how often.
+    """
+
+    def __init__(self, arena: Arena, folder: Path, plan: Plan, kind: str, builds: tuple[Build, Build]) -> None:
+        self.kind = kind
+        self.builds = builds
+        self.successions: Counter[tuple[str, str]] = Counter()
+        self._killed_build: str | None = None
+        self._killed_epoch = 0
+        self._role_since: tuple[int, float] = (0, 0.0)
+        super().__init__(arena, folder, plan)
+
+    @property
+    def replacement_count(self) -> int:
+        return self.tally.kills.total()
+
+    def _make_zygotes(self) -> list[Zygote]:
+        return [
+            Zygote(self.places, self.plan.seed, name=f" of {build.name}", folder=build.folder)
+            for build in self.builds
+        ]
+
+    def _all_seats(self) -> list[Seat]:
+        roles = ["producer"] * PRODUCERS + ["sender" if self.kind == "senders" else "supervisor"] * 2
+        roles += ["reader", "observer"]
+        return [Seat(role, number, self._zygotes[number % 2]) for number, role in enumerate(roles)]
+
+    def _start(self, seat: Seat) -> None:
+        """In the other build than the last time."""
+        if seat.pid:
+            here, there = self._zygotes
+            seat.zygote = there if seat.zygote is here else here
+        super()._start(seat)
+
+    # --- successions
+
+    def _holder(self) -> int | None:
+        return sender_pid(self._arena) if self._arena.native.sender_is_alive else None
+
+    def _note_death(self, pid: int) -> None:
+        build = build_of(pid, self.builds)
+        self._killed_build = None if build is None else build.name
+        self._killed_epoch = self._arena.native.sender()["epoch"]
+
+    def _look_for_take_over(self) -> None:
+        super()._look_for_take_over()
+        epoch = self._arena.native.sender()["epoch"]
+        if epoch != self._role_since[0]:
+            self._role_since = (epoch, time.monotonic())
+        if self._killed_build is None or epoch == self._killed_epoch:
+            return
+        pid = self._holder()
+        build = None if pid is None else build_of(pid, self.builds)
+        if build is not None:
+            self.successions[self._killed_build, build.name] += 1
+            self._killed_build = None
+
+    # --- injuries
+
+    def _injure(self) -> None:
+        if self._random.random() >= HOLDER_SHARE:
+            self._replace(self._victim())
+        elif self.kind == "supervisors":
+            self._kill_daemon()
+        else:
+            holder = self._holder()
+            self._replace(next((seat for seat in self._seats if seat.pid == holder), self._victim()))
+
+    def _replace(self, seat: Seat) -> None:
+        if seat.role == "sender" and seat.pid == self._holder():
+            self._note_death(seat.pid)
+        self._kill(seat)
+
+    def _kill_daemon(self) -> None:
+        pid = self._holder()
+        if pid is None or time.monotonic() - self._role_since[1] < SETTLED_S:
+            return
+        self._note_death(pid)
+        self.tally.kills[f"daemon of {self._killed_build}"] += 1
+        self.tally.sender_kill_count += 1
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def _is_enough(self, seconds: float) -> bool:
+        """So many replacements, and the role has passed in both directions.
+
+        Raises:
+            AssertionError: it has not, however long the trial lasted.
+        """
+        assert seconds < PATIENCE_S + self.plan.kill_count, f"{self.replacement_count} replaced, {self.successions}"
+        here, there = (build.name for build in self.builds)
+        has_passed = self.successions[here, there] and self.successions[there, here]
+        return self.replacement_count >= self.plan.kill_count and bool(has_passed)
+
+    # --- begin and end
+
+    def _begin(self) -> None:
+        for seat in self._seats:
+            if seat.role == "supervisor":
+                self._start(seat)
+        if self.kind == "supervisors":
+            wait_until(lambda: self._arena.native.sender_is_alive, "a supervisor has started a sender")
+        super()._begin()
+
+    def _wait_for_orphans(self) -> None:
+        """A daemon is an orphan, too."""
+        daemon_count = int(self.kind == "supervisors")
+        wait_until(
+            lambda: sum(zygote.orphan_count() for zygote in self._zygotes) <= daemon_count,
+            "forked children have ended",
+        )
+
+    def _leave_senders(self) -> None:
+        self._join([seat for seat in self._seats if seat.role == "supervisor"])
+        if self.kind == "supervisors":
+            end_senders(self._arena)
+        super()._leave_senders()

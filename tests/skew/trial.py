@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trials of two builds on one arena, and the figures of several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shmaccum.arena import Arena
+from tests.chaos.outcome import Outcome, Plan
+from tests.skew.builds import THIS, Build
+from tests.skew.director import SkewDirector
+
+SIZES = ("--buffer-memory", "64MiB", "--batch-size", "16KiB", "--process-count", "128", "--waiter-count", "128")
+
+
+@dataclass
+class Skew:
+    """The figures of some trials."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    successions: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def replacement_count(self) -> int:
+        return sum(outcome.tally.kills.total() for outcome in self.outcomes)
+
+    def add(self, other: Skew) -> None:
+        """Adds the figures of other trials."""
+        self.outcomes += other.outcomes
+        self.successions += other.successions
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        audits = [outcome.audit for outcome in self.outcomes]
+        longest_ns = max(outcome.delays.beside_deaths.own_ns for outcome in self.outcomes)
+        yield f"{self.replacement_count:,} replacements by the other build"
+        yield from (f"  {count:>6,} times the role passed from {a} to {b}" for (a, b), count in self.successions.items())
+        yield f"  {sum(audit.delivered_count for audit in audits):,} records: 0 lost, 0 doubled, 0 out of order"
+        yield f"  the longest append took {longest_ns / 1e6:.1f} ms outside of the run queue"
+
+
+def create(creator: Build, name: str) -> None:
+    """An arena that this build makes, which has no extension region, or the later one, which has."""
+    made = creator.run("create", name, *SIZES)
+    assert made.returncode == 0, made.stderr
+
+
+def run(name: str, folder: Path, plan: Plan, kind: str, creator: Build, later: Build) -> Skew:
+    """One trial, judged.
+
+    Raises:
+        AssertionError: anything is not as it has to be.
+    """
+    create(creator, name)
+    with Arena.attach(name) as arena:
+        director = SkewDirector(arena, folder, plan, kind, (THIS, later))
+        outcome = director.run()
+    return Skew([outcome], director.successions)
