@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import signal
@@ -216,7 +215,6 @@ def deliver(life: Life) -> None:
 
 def supervise(life: Life) -> None:
     """A producer that sends nothing, and starts a sender whenever there is none."""
-    logging.getLogger("shmaccum").setLevel(logging.ERROR)  # it says each time that a sender died
     options: dict[str, Any] = {"partitions": PARTITIONS, "segment_bytes": SEGMENT_BYTES}
     with (
         Ledger(life.places.ledger) as ledger,

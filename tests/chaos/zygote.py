@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import logging
 import os
 import signal
 import socket
@@ -206,6 +207,7 @@ def main() -> None:
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # a child may be asked to leave at once
+    logging.getLogger("shmaccum").addHandler(logging.NullHandler())  # it says each time that no sender runs
     gc.freeze()
     Forker(socket.socket(fileno=int(descriptor)), Places(arena_name, Path(folder)), int(seed)).run()
 

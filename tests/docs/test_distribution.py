@@ -127,6 +127,8 @@ def test_the_core_and_its_tests_are_in_the_source_distribution(sdist: set[str]) 
 
 def test_the_version_is_the_same_everywhere() -> None:
     assert f'version = "{shmaccum.__version__}"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    build = (ROOT / "native/base/build.h").read_text(encoding="utf-8")
+    assert f'#define BUILD_VERSION "{shmaccum.__version__}"' in build
 
 
 def test_a_wheel_is_built_for_each_python_that_is_promised() -> None:

@@ -61,8 +61,7 @@ class SkewDirector(Director):
 
     def _make_zygotes(self) -> list[Zygote]:
         return [
-            Zygote(self.places, self.plan.seed, name=f" of {build.name}", folder=build.folder)
-            for build in self.builds
+            Zygote(self.places, self.plan.seed, name=f" of {build.name}", folder=build.folder) for build in self.builds
         ]
 
     def _all_seats(self) -> list[Seat]:

@@ -88,6 +88,7 @@ def test_a_region_is_left_alone_by_this_build_and_rebuilt_by_the_later_one(tmp_p
     with Arena.attach(arena) as opened:
         assert opened.verify(is_idle=True) == []
         entry = opened.native.entry_index
+        assert entry is not None
         generation = opened.native.processes()[entry]["generation"]
         send(later, arena, "three")
         assert is_valid(arena)

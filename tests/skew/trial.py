@@ -39,7 +39,8 @@ class Skew:
         audits = [outcome.audit for outcome in self.outcomes]
         longest_ns = max(outcome.delays.beside_deaths.own_ns for outcome in self.outcomes)
         yield f"{self.replacement_count:,} replacements by the other build"
-        yield from (f"  {count:>6,} times the role passed from {a} to {b}" for (a, b), count in self.successions.items())
+        for (former, present), count in sorted(self.successions.items()):
+            yield f"  {count:>6,} times the role passed from {former} to {present}"
         yield f"  {sum(audit.delivered_count for audit in audits):,} records: 0 lost, 0 doubled, 0 out of order"
         yield f"  the longest append took {longest_ns / 1e6:.1f} ms outside of the run queue"
 
