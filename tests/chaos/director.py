@@ -48,7 +48,8 @@ GROUP_SHARE = 0.5
 PATIENCE_S = 40.0
 WATCH_S = 0.001
 SETTLED_S = 0.5
-WEIGHTS = {"producer": 6, "sender": 3, "supervisor": 3, "server": 1, "reader": 1, "observer": 1}
+WEIGHTS = {"producer": 6, "rusher": 6, "sender": 3, "supervisor": 3, "server": 1, "reader": 1, "observer": 1}
+SENDING = ("producer", "rusher")
 
 
 @dataclass
@@ -119,7 +120,7 @@ class Director:
     # --- lives
 
     def _start(self, seat: Seat) -> None:
-        if seat.role == "producer":
+        if seat.role in SENDING:
             seat.author = self.tally.author_count
             self.tally.author_count += FORKS_MAX
         seat.pid = seat.zygote.start(seat.role, seat.number, seat.author)
@@ -128,7 +129,7 @@ class Director:
 
     def _kill(self, seat: Seat) -> None:
         self._watch_for_take_over(seat)
-        with_children = seat.role == "producer" and self._random.random() < GROUP_SHARE
+        with_children = seat.role in SENDING and self._random.random() < GROUP_SHARE
         seat.zygote.signal(seat.pid, signal.SIGKILL, with_children=with_children)
         code = seat.zygote.wait(seat.pid)
         assert code == -signal.SIGKILL, f"a {seat.place} left by itself with {code}\n{self.failures()}"
@@ -280,7 +281,7 @@ class Director:
             if seat.stopped_ns is not None:
                 self._continue(seat)
         self._ledger.phase = PRODUCERS_LEAVE
-        self._join([seat for seat in self._seats if seat.role == "producer"])
+        self._join([seat for seat in self._seats if seat.role in SENDING])
         self._wait_for_orphans()
         native = self._arena.native
         wait_until(lambda: native.state_counts()["FREE"] == self._arena.geometry["slot_count"], "all is delivered")

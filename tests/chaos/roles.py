@@ -165,6 +165,14 @@ def produce(life: Life) -> None:
             _work(life, author, chance)
 
 
+def rush(life: Life) -> None:
+    """Sends as fast as it can until it is told to leave."""
+    with Arena.attach(life.places.arena_name) as arena, Producer(arena) as producer:
+        author = Author(life, producer, life.author)
+        while author.ledger.phase == WORKING:
+            author.burst(BURST_MAX)
+
+
 def _work(life: Life, author: Author, chance: random.Random) -> None:
     acts: list[Callable[[], None]] = [
         lambda: author.burst(chance.randrange(1, BURST_MAX)),
@@ -317,6 +325,7 @@ def measure_machine(life: Life) -> None:
 
 ROLES: dict[str, Callable[[Life], None]] = {
     "producer": produce,
+    "rusher": rush,
     "sender": deliver,
     "supervisor": supervise,
     "server": serve,

@@ -7,7 +7,7 @@ the sender's role passes from either build to the other one.
 
 ::
 
-    senders       two standbys, each a seat
+    senders       two standbys, each a seat. Two of the producers send as fast as they can
     supervisors   two supervised producers, each a seat; the sender's process is a daemon of whichever supervisor was
                   elected, and is killed, too
 """
@@ -30,7 +30,7 @@ from tests.support.arenas import end_senders, sender_pid
 from tests.support.processes import wait_until
 
 KINDS = ("senders", "supervisors")
-PRODUCERS = 4
+PRODUCERS = {"senders": 2, "supervisors": 4}
 HOLDER_SHARE = 0.15
 """How often the process that has the sender's role is killed."""
 PATIENCE_S = 300.0
@@ -65,7 +65,8 @@ class SkewDirector(Director):
         ]
 
     def _all_seats(self) -> list[Seat]:
-        roles = ["producer"] * PRODUCERS + ["sender" if self.kind == "senders" else "supervisor"] * 2
+        roles = ["producer"] * PRODUCERS[self.kind]
+        roles += ["rusher", "rusher", "sender", "sender"] if self.kind == "senders" else ["supervisor", "supervisor"]
         roles += ["reader", "observer"]
         return [Seat(role, number, self._zygotes[number % 2]) for number, role in enumerate(roles)]
 

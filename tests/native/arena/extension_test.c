@@ -276,6 +276,26 @@ TEST(a_count_of_regions_that_cannot_be_is_refused)
     }
 }
 
+/* One region more than the table has room for: it lies in the reserved words, and would be possible. */
+TEST(a_region_beyond_the_table_is_not_read)
+{
+    struct superblock superblock;
+    struct extension regions[EXTENSION_COUNT_MAX + 1];
+    int file = later_file(&superblock);
+    uint64_t base = superblock.extensions[0].ref;
+    for (uint32_t i = 0; i < COUNT_OF(regions); i++) {
+        regions[i] = (struct extension){.kind = KIND, .ref = base + i * CACHE_LINE, .stride = 8, .count = 1};
+    }
+    memcpy((uint8_t *)&superblock + offsetof(struct superblock, extensions), regions, sizeof regions);
+    superblock.extension_count = COUNT_OF(regions);
+    expect_refused(&superblock, file, "a region too many");
+    superblock.extension_count--;
+    struct error error;
+    superblock_write_signed(file, &superblock);
+    EXPECT_STATUS(attach_status(file, &error), STATUS_OK);
+    close(file);
+}
+
 TEST(a_file_that_ends_in_a_region_is_truncated)
 {
     struct superblock superblock;
