@@ -20,6 +20,7 @@
  *   counters           rare events and errors                     census             a count of all slots
  *   recovery           the work of the first opener               verify             the checker of the invariants
  *   closing            the end of an arena without a name         arena              the mapping (here)
+ *   layout_fields      the place of every field, frozen           extension          features, extension regions
  */
 #ifndef ARENA_ARENA_H
 #define ARENA_ARENA_H
