@@ -16,7 +16,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -26,9 +26,6 @@ from shmaccum.cli.group import looking_at, print_json
 from shmaccum.cli.terminal import can_paint, painting, show
 from shmaccum.common import clock
 from shmaccum.observe.observation import Observation, Observer, Rates
-
-if TYPE_CHECKING:
-    pass
 
 INTERVAL_S = 1.0
 ONE_SHOT_S = 0.05
