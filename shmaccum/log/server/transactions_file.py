@@ -130,6 +130,7 @@ class TransactionsFile:
         """
         self._append([_body(state)])
         self._ids[state.name] = state
+        self._shorten()
 
     def forget(self, names: list[str]) -> None:
         """Takes ids away.
@@ -140,6 +141,7 @@ class TransactionsFile:
         self._append([[FORGET, name] for name in names])
         for name in names:
             del self._ids[name]
+        self._shorten()
 
     def _append(self, bodies: list[Body]) -> None:
         content = b"".join(map(pack_frame, bodies))
@@ -150,6 +152,9 @@ class TransactionsFile:
             logger.error("%s was removed or replaced under the server. It is written anew", self._path)
             append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
         self._size += len(content)
+
+    def _shorten(self) -> None:
+        """Writes the file anew when most of it is said again later."""
         if self._size >= DEAD_SIZE_MIN + 400 * len(self._ids):
             self._rewrite()
 

@@ -21,7 +21,7 @@ from shmaccum.log.files import LogDirectory, LogReader, check_log
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.groups.frames import pack_frame
 from shmaccum.log.groups.offsets_file import GroupLock, OffsetsFile
-from shmaccum.log.server import LogServer
+from shmaccum.log.server import LogServer, transactions_file
 from shmaccum.log.server.consumer_group import ConsumerLimits
 from shmaccum.log.server.coordinator import Coordinator
 from shmaccum.log.server.group import GroupLimits
@@ -190,6 +190,19 @@ def test_a_long_file_is_written_anew(tmp_path: Path) -> None:
     again = opened(tmp_path)
     assert again.ids["etl"].epoch == 5999
     again.close()
+
+
+def test_a_file_that_is_written_anew_has_the_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions_file, "DEAD_SIZE_MIN", 0)
+    file = opened(tmp_path)
+    for number in range(20):
+        file.put(NEW._replace(epoch=number))
+        file.put(NEW._replace(name=f"{number}"))
+        file.forget([f"{number}"])
+        reader = opened(tmp_path)
+        assert reader.ids == {"etl": NEW._replace(epoch=number)}
+        reader.close()
+    file.close()
 
 
 # --- the coordinator
