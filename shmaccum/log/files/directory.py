@@ -549,11 +549,18 @@ class LogDirectory(ClosedOnExit):
                 clock=self._clock,
                 on_append=lambda: None if self.on_append is None else self.on_append(place),
             )
+            self._keep_start_within(place, log)
         self.findings += log.findings
         log.findings = self.findings
         self._partitions[place] = log
         self._show_life()
         return log
+
+    def _keep_start_within(self, place: TopicPartition, log: PartitionLog) -> None:
+        """A power cut may take deleted records from the end of the log. The next ones get their offsets, and count."""
+        if self._start_offsets.get(place, 0) > log.log_end_offset:
+            self._start_offsets[place] = log.log_start_offset
+            replace_file_synced(self._file(START_OFFSETS_FILE), offsets_checkpoint(self._start_offsets))
 
     def _close_partition(self, place: TopicPartition) -> None:
         log = self._partitions.pop(place)

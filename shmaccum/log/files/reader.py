@@ -485,7 +485,7 @@ class Cursor:
             elif not self._go_on(view, found):
                 break
         end_offset = self._expected.first
-        if end_offset < self.offset:
+        if end_offset < self.offset and self.offset > self._partition.deleted_before:
             raise OffsetOutOfRangeError(
                 f"offset {self.offset} of {self._partition.place} was not given out yet: the log ends at {end_offset}"
             )

@@ -46,6 +46,7 @@ from tests.support.segment_log import (
     offsets,
     open_log,
     partition_folder,
+    values_of,
 )
 from tests.support.system_calls import Forced
 from tests.unit.sender.sinks.test_log_sink import Host, wires
@@ -370,6 +371,22 @@ def test_retention_removes_a_log_before_its_indexes(tmp_path: Path, forced: Forc
     removed = [os.path.splitext(path)[1] for call, path in forced.calls if call == "unlink" and "0" * 20 in path]
     assert removed[0] == ".log"
     assert {".index", ".timeindex"} <= set(removed)
+
+
+@pytest.mark.parametrize("sync", ["none", "interval"])
+def test_deleted_records_that_a_power_cut_takes_hide_no_later_ones(tmp_path: Path, sync: str) -> None:
+    batches = make_batches(3)
+    options = {"sync_interval_ms": "1h"} if sync == "interval" else {}
+    log = open_log(tmp_path, sync=sync, **options)
+    log.partition(TOPIC, 0).append(batches)
+    log.delete_records(TOPIC, 0, 8)
+    log.abandon()
+    os.truncate(log_files(tmp_path)[0], batches[0].size)  # the log ends at 3 after the power cut
+    assert values_of(tmp_path) == []
+    with open_log(tmp_path, sync=sync, **options) as log:
+        assert offsets(log.partition(TOPIC, 0).append(batches[1:2])) == [3]
+        assert log.partition(TOPIC, 0).log_start_offset == 3
+    assert len(values_of(tmp_path)) == 3
 
 
 def test_a_small_file_is_synced_before_its_rename_and_its_folder_after(tmp_path: Path, forced: Forced) -> None:
