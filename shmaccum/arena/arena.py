@@ -275,6 +275,8 @@ class Arena:
             try:
                 for topic, count in (topics or {}).items():
                     arena.declare_topic(topic, count)
+                if chosen.durability != "process":
+                    os.fdatasync(descriptors.map)  # before it has its name: a power cut leaves all of it, or nothing
             except BaseException:
                 arena.close()
                 raise

@@ -650,6 +650,14 @@ def test_every_new_folder_on_the_way_to_a_durable_arena_is_synced(tmp_path: Path
     assert forced.has(tmp_path / "a/b")
 
 
+def test_a_durable_arena_is_on_disk_before_it_has_its_name(tmp_path: Path, forced: Forced) -> None:
+    try:
+        Arena.create(tmp_path / "x.arena", durability="sync", buffer_memory="64KiB", batch_size="4KiB").close()
+    except InvalidArgumentError:
+        pytest.skip("the folder of temporary files lies in memory, where no arena is durable")
+    assert os.path.basename(forced.synced[0]) == ".x.arena.unfinished"
+
+
 def test_a_refused_level_is_told_by_the_command(durable_arena: Arena, tmp_path: Path) -> None:
     sender = Sender(durable_arena, open_sink(f"log:{tmp_path}/log", sync="none"))
     with pytest.raises(InvalidArgumentError, match=r"durable.arena keeps \(durability=sync\): leave sync out"):
