@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log directory with its levels: appends, rolls, checkpoints, deletions, and aborted transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from shmaccum.config import LogSinkOptions
+from shmaccum.exceptions import NotALogError
+from shmaccum.log.files import LogDirectory, LogReader, lock_file
+from shmaccum.log.files.producer_state import Refusal
+from tests.power_images.scenario import Marks, Scenario, mark
+from tests.support.segment_log import MadeBatch, batch_of, make_batch, offsets
+
+TOPIC = "t"
+PARTITIONS = 2
+RECORDS = 2
+"""The records of a batch."""
+SIZE = 500
+NONE, INTERVAL, BATCH = "none", "interval", "batch"
+INTERVAL_MS = 1
+
+
+def log_options(level: str, **more: Any) -> LogSinkOptions:
+    """The options of a log with small segments."""
+    interval = {"sync_interval_ms": INTERVAL_MS} if level == INTERVAL else {}
+    return LogSinkOptions.parse({"sync": level, "segment_bytes": 2700, "index_interval_bytes": 600, **interval, **more})
+
+
+def value_of(partition: int, number: int) -> bytes:
+    """The value of a record: its name, and bytes up to a size."""
+    return f"{partition}/{number} ".encode().ljust(SIZE, b"%d" % (number % 10))
+
+
+def batch_at(producer_id: int, partition: int, number: int) -> MadeBatch:
+    """The batch with this number of its partition."""
+    values = [value_of(partition, number * RECORDS + index) for index in range(RECORDS)]
+    return make_batch(values, producer=(producer_id, 0, number * RECORDS))
+
+
+def read_log(
+    path: Path, partition: int, *, topic: str = TOPIC, isolation: Any = "read_uncommitted"
+) -> dict[int, bytes]:
+    """The values in a partition by their offsets, as a reader gets them that skips damage."""
+    reader = LogReader(path, on_corrupt="skip", isolation_level=isolation)
+    if topic not in reader.topics() or partition not in reader.partitions(topic):
+        return {}
+    return {record.offset: record.value or b"" for record in reader.partition(topic, partition).records()}
+
+
+class LogScenario(Scenario):
+    """Appends to a log, until it rolls; a second writer goes on."""
+
+    name = "log"
+    levels: ClassVar[tuple[str, ...]] = (NONE, INTERVAL, BATCH)
+    batches: ClassVar[tuple[int, ...]] = (0, 4, 7)
+    """The number of the first batch of each writer, and of the end."""
+
+    def __init__(self, level: str) -> None:
+        super().__init__(level)
+        self._appended: list[tuple[int, int]] = []
+
+    def record(self, place: Path) -> None:
+        for first, end in itertools.pairwise(self.batches):
+            log = LogDirectory(place / "log", log_options(self.level))
+            if not first:
+                log.create_topic(TOPIC, PARTITIONS)
+                mark("topic", PARTITIONS)
+                mark("id", log.new_producer_id())
+            for number in range(first, end):
+                self.append(log, number)
+                self.between(log, number)
+            self.end(log, place)
+
+    def end(self, log: LogDirectory, place: Path) -> None:
+        """Ends a writer."""
+        log.close()
+        if self.level != NONE:
+            self.mark_kept(log)
+
+    def mark_kept(self, log: LogDirectory) -> None:
+        """Everything that was appended is on disk."""
+        for partition in range(PARTITIONS):
+            kept = max(end for place, end in self._appended if place == partition)
+            mark("kept", partition, kept)
+
+    def append(self, log: LogDirectory, number: int) -> None:
+        """Appends a batch to each partition."""
+        for partition in range(PARTITIONS):
+            mark("sent", partition, (number + 1) * RECORDS)
+            self._appended.append((partition, (number + 1) * RECORDS))
+            (outcome,) = log.partition(TOPIC, partition).append([batch_at(0, partition, number)])
+            assert outcome == number * RECORDS
+            if self.level == BATCH:
+                mark("kept", partition, (number + 1) * RECORDS)
+        if self.level == INTERVAL and number % 2:
+            time.sleep(INTERVAL_MS / 500)
+            log.maintain()
+            self.mark_kept(log)
+
+    def between(self, log: LogDirectory, number: int) -> None:
+        """Does something between two appends."""
+        if number % 3 == 2:
+            log.checkpoint()
+
+    def check(self, place: Path, marks: Marks) -> Iterator[str]:
+        path = place / "log"
+        with contextlib.suppress(NotALogError):  # there is none yet
+            for partition in range(PARTITIONS):
+                yield from self._strange(partition, read_log(path, partition), marks, "a reader")
+        with LogDirectory(path, log_options(self.level)) as log:
+            yield from self._check_writer(log, marks)
+            for partition in range(PARTITIONS):
+                yield from self._check_partition(path, partition, marks)
+            if self.level != NONE:
+                yield from self._send_rest(log, marks)
+        if self.level != NONE:
+            yield from self._check_whole(path, marks)
+
+    def _check_writer(self, log: LogDirectory, marks: Marks) -> Iterator[str]:
+        ids = [producer_id for (producer_id,) in marks.of("id")]
+        if ids and log.new_producer_id() <= max(ids):
+            yield f"the producer id {max(ids)} is given twice"
+        if self.level != NONE and log.partition_count(TOPIC) < (count := marks.last("topic", 0)):
+            yield f"the topic has {log.partition_count(TOPIC)} partitions of {count}"
+        log.create_topic(TOPIC, PARTITIONS)
+
+    def _strange(self, partition: int, found: dict[int, bytes], marks: Marks, who: str) -> Iterator[str]:
+        """Tell each value that no producer sent, or not to this offset."""
+        sent = max((end for place, end in marks.of("sent") if place == partition), default=0)
+        for offset, value in found.items():
+            if not (offset < sent and value == value_of(partition, offset)):
+                yield f"{who} got {value[:10]!r} at offset {offset} of partition {partition}, to which {sent} were sent"
+
+    def kept(self, partition: int, marks: Marks) -> range:
+        """The offsets that have to be there."""
+        end = max((end for place, end in marks.of("kept") if place == partition), default=0)
+        return range(min(self._start("deleting", partition, marks), end), end)
+
+    @staticmethod
+    def _start(kind: str, partition: int, marks: Marks) -> int:
+        return max((start for place, start in marks.of(kind) if place == partition), default=0)
+
+    def _check_partition(self, path: Path, partition: int, marks: Marks) -> Iterator[str]:
+        found = read_log(path, partition)
+        yield from self._strange(partition, found, marks, "the writer")
+        if missing := [offset for offset in self.kept(partition, marks) if offset not in found]:
+            yield f"partition {partition} lost the offsets {missing}"
+        start = self._start("deleted", partition, marks)
+        if back := [offset for offset in found if offset < start]:
+            yield f"partition {partition} has the offsets {back} again, which were deleted"
+
+    def _send_rest(self, log: LogDirectory, marks: Marks) -> Iterator[str]:
+        """Sends everything again that was not acknowledged, as a producer does, and a batch that was."""
+        for partition in range(PARTITIONS):
+            end = self.kept(partition, marks).stop // RECORDS
+            for number in range(max(end - 1, 0), self.batches[-1]):
+                (outcome,) = log.partition(TOPIC, partition).append([batch_at(0, partition, number)])
+                if isinstance(outcome, Refusal):
+                    yield f"batch {number} of partition {partition} is refused: {outcome.message}"
+                    return
+                if outcome != number * RECORDS:
+                    yield f"batch {number} of partition {partition} has the offset {outcome}"
+
+    def _check_whole(self, path: Path, marks: Marks) -> Iterator[str]:
+        for partition in range(PARTITIONS):
+            found = read_log(path, partition)
+            whole = range(self._start("deleting", partition, marks), self.batches[-1] * RECORDS)
+            if [offset for offset in found if offset in whole] != list(whole):
+                yield f"after all was sent again, partition {partition} has the offsets {list(found)}"
+
+
+class LogDeathScenario(LogScenario):
+    """Writers that die, each of which is followed by one that believes in another boot."""
+
+    name = "log-deaths"
+    batches = (0, 3, 5, 7)
+
+    def end(self, log: LogDirectory, place: Path) -> None:
+        log.abandon()
+        boot = place.with_name("boot")
+        boot.write_text(f"{uuid.uuid4()}\n")
+        lock_file.BOOT_ID_FILE = str(boot)
+
+
+class LogDeletionScenario(LogScenario):
+    """Records and topics that are deleted stay deleted, and settings stay."""
+
+    name = "log-deletions"
+    levels = (INTERVAL, BATCH)
+    batches = (0, 5, 7)
+
+    def between(self, log: LogDirectory, number: int) -> None:
+        if number == 1:
+            log.create_topic("u")
+            log.partition("u", 0).append([make_batch([b"former"])])
+            log.checkpoint()
+            log.delete_topic("u")
+            mark("former")
+        if number == 2:
+            mark("deleting", 0, 5)
+            log.delete_records(TOPIC, 0, 5)
+            mark("deleted", 0, 5)
+            log.create_topic("u")
+            offsets(log.partition("u", 0).append([make_batch([b"new"])]))
+            log.sync()
+            mark("new")
+        if number == 3:
+            log.change_settings(TOPIC, {"retention.bytes": "2000"})
+            mark("settings")
+            for partition in range(PARTITIONS):
+                mark("deleting", partition, 6)
+            log.retain()
+        if number == 4:
+            log.checkpoint()
+
+    def check(self, place: Path, marks: Marks) -> Iterator[str]:
+        yield from super().check(place, marks)
+        with LogDirectory(place / "log", log_options(self.level)) as log:
+            if marks.of("settings") and dict(log.settings.of(TOPIC)) != {"retention.bytes": "2000"}:
+                yield f"the settings are {dict(log.settings.of(TOPIC))}"
+        found = list(read_log(place / "log", 0, topic="u").items())
+        if marks.of("former") and (0, b"former") in found:
+            yield "a record of a deleted topic is there again"
+        if marks.of("new") and found != [(0, b"new")]:
+            yield f"the new topic has {found}"
+
+
+class LogTransactionScenario(Scenario):
+    """Transactions in a log: the records of aborted ones are never seen by a reader of committed records."""
+
+    name = "log-transactions"
+    levels = (INTERVAL, BATCH)
+    count = 6
+
+    def record(self, place: Path) -> None:
+        log = LogDirectory(place / "log", log_options(self.level, segment_bytes=700))
+        log.create_topic(TOPIC, PARTITIONS)
+        for number in range(self.count):
+            mark("begun", number)
+            for partition in range(PARTITIONS):
+                partition_log = log.partition(TOPIC, partition)
+                offsets(partition_log.append([batch_of(71, number, b"%d" % number)]))
+                offsets([partition_log.end_transaction(71, 0, is_commit=number % 2 == 0)])
+            if self.level == INTERVAL:
+                log.sync()
+            mark("ended", number)
+            if number == 3:
+                log.checkpoint()
+
+    def check(self, place: Path, marks: Marks) -> Iterator[str]:
+        with LogDirectory(place / "log", log_options(self.level)) as log:
+            log.create_topic(TOPIC, PARTITIONS)
+            begun = [number for (number,) in marks.of("begun")]
+            ended = [number for (number,) in marks.of("ended")]
+            for partition in range(PARTITIONS):
+                found = read_log(place / "log", partition, isolation="read_committed")
+                numbers = [int(value) for value in found.values()]
+                if strange := [number for number in numbers if number % 2 or number not in begun]:
+                    yield f"partition {partition} shows {strange}, which were aborted"
+                if lost := [number for number in ended if number % 2 == 0 and number not in numbers]:
+                    yield f"partition {partition} lost {lost}"
+                if numbers != sorted(set(numbers)):
+                    yield f"partition {partition} shows {numbers}"

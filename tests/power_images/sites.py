@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The places in the code that force changes to disk, and an image for each that shows the lack of its sync.
+
+A site is named by the line that asks for the sync, below the helpers of `shmaccum.common.durability` and
+`shmaccum.log.files.small_files`, and by those helpers. A sync of the core is named by its C function.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import random
+import re
+import subprocess
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.power_images.checking import problems_of
+from tests.power_images.disk_model import Disk, Image, Unit, newest
+from tests.power_images.recording import ROOT, Entry, Kind
+from tests.power_images.scenario import Marks, Scenario
+
+PACKAGE = ROOT / "shmaccum"
+HELPERS = {"common/durability.py", "log/files/small_files.py"}
+NATIVE = re.compile(r"native:(?P<path>.*)\+0x(?P<offset>[0-9a-f]+)")
+IMAGES_MAX = 300
+"""Images of one recording that are opened to see what one removed site costs."""
+
+
+def site_of(entry: Entry) -> str:
+    """The name of the site of a sync."""
+    return _site_named(entry.site)
+
+
+@functools.cache
+def _site_named(stack: str) -> str:
+    names: list[str] = []
+    for frame in stack.split("|"):
+        if (native := NATIVE.fullmatch(frame)) is not None:
+            return f"native: {_function_at(native['path'], int(native['offset'], 16))}"
+        file, _, rest = frame.partition(":")
+        line, _, function = rest.partition(":")
+        if not Path(file).is_relative_to(PACKAGE):
+            continue
+        module = str(Path(file).relative_to(PACKAGE))
+        source = linecache.getline(file, int(line)).strip()
+        if module not in HELPERS:
+            return " < ".join([*names, f"{module} {function}: {source}"])
+        names.append(f"{function}: {source}")
+    return " < ".join(names) or "no frame of shmaccum"
+
+
+def _function_at(library: str, offset: int) -> str:
+    starts, names = _functions(library)
+    return names[bisect_right(starts, offset - 1) - 1].partition(".")[0]
+
+
+@functools.cache
+def _functions(library: str) -> tuple[list[int], list[str]]:
+    listed = subprocess.run(["nm", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    rows = sorted((int(row[0], 16), row[2]) for row in map(str.split, listed.splitlines()) if row[1] in "tT")
+    return [start for start, _ in rows], [name for _, name in rows]
+
+
+def sites_in(entries: Sequence[Entry]) -> list[str]:
+    """Every site of a recording."""
+    return sorted({site_of(entry) for entry in entries if entry.kind == Kind.SYNC})
+
+
+def problem_without(
+    site: str, scenario: Scenario, entries: Sequence[Entry], folder: Path, chance: random.Random
+) -> str | None:
+    """A promise that is broken when a site forces nothing; None if no image shows that.
+
+    Args:
+        folder: for the images.
+    """
+    seen: set[bytes] = set()
+    for position, image in _images_without(site, entries, chance):
+        digest = image.digest
+        if digest in seen:
+            continue
+        seen.add(digest)
+        problems = problems_of(image, folder, scenario.checker(Marks(entries[:position])))
+        if problems:
+            return problems[0]
+        if len(seen) >= IMAGES_MAX:
+            break
+    return None
+
+
+def _images_without(site: str, entries: Sequence[Entry], chance: random.Random) -> Iterator[tuple[int, Image]]:
+    """Images that there are only because a site forces nothing, at first those that lack the most."""
+    for count in (0, 4, 16):
+        for position, disk, owed in _disks_without(site, entries):
+            units = disk.units()
+            if not count:
+                yield position, disk.image(units, _lacking(units, owed, range(len(units))))
+                yield position, disk.image(units, [0] * len(units))
+                continue
+            for index in sorted(chance.sample(sorted(owed), min(count, len(owed)))):
+                yield position, disk.image(units, _lacking(units, owed, [index]))
+
+
+def _lacking(units: Sequence[Unit], owed: dict[int, int], indices: Sequence[int] | range) -> list[int]:
+    choice = newest(units)
+    for index in set(indices) & owed.keys():
+        choice[index] = 0
+    return choice
+
+
+def _disks_without(site: str, entries: Sequence[Entry]) -> Iterator[tuple[int, Disk, dict[int, int]]]:
+    """The disk in front of each later sync, and at the end, with the units that would be certain with the site.
+
+    Their index has the number of the version that would be on disk.
+    """
+    disk, whole = Disk(), Disk()
+    is_later = False
+    for position, entry in enumerate([*entries, None]):
+        is_sync = entry is None or entry.kind == Kind.SYNC
+        if is_sync and is_later and (owed := _owed(disk, whole)):
+            yield position, disk, owed
+        if entry is None or entry.kind in {Kind.MARK, Kind.RANGE}:
+            continue
+        whole.take(entry)
+        if is_sync and site_of(entry) == site:
+            is_later = True
+            disk.skip()
+        else:
+            disk.take(entry)
+
+
+def _owed(disk: Disk, whole: Disk) -> dict[int, int]:
+    certain = whole.undecided()
+    owed = {}
+    for index, unit in enumerate(disk.units()):
+        missing = [moment for moment in unit.moments if moment not in certain.get(disk.key(unit), ())]
+        if missing:
+            owed[index] = len(missing)
+    return owed

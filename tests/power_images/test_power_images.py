@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No image of a power cut breaks a promise. ``python -m tests.power_images`` opens more images."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.power_images.recording import ROOT
+from tests.power_images.scenarios import SCENARIOS
+
+IMAGES = 40
+QUICK = "users"
+ROOM_S = 900
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.power_images", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+@pytest.mark.timeout(ROOM_S)
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(name, marks=[] if name == QUICK else pytest.mark.slow) for name in SCENARIOS]
+)
+def test_no_image_breaks_a_promise(scenario: str, seeded: Callable[[], random.Random]) -> None:
+    seed = seeded().getrandbits(32)
+    done = run("--scenarios", scenario, "--images", str(IMAGES), "--seed", str(seed))
+    print(done.stdout)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_an_image_shows_the_lack_of_a_sync(seeded: Callable[[], random.Random]) -> None:
+    done = run("--scenarios", QUICK, "--without-syncs", "--seed", str(seeded().getrandbits(32)))
+    assert "2 sites of syncs: 2 shown, 0 kept, 0 missed" in done.stdout, f"{done.stdout}{done.stderr}"

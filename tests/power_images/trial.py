@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trial records a scenario once, and opens images of its power cuts."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.power_images.checking import problems_of
+from tests.power_images.disk_model import Image, image_count
+from tests.power_images.images import Drops, Position, disks_at, every_image, no_drops, positions, some_images
+from tests.power_images.recording import Entry, Kind, read_entries, record
+from tests.power_images.scenario import Marks, Scenario
+
+PROBLEMS_SHOWN = 5
+
+
+@dataclass
+class Figures:
+    """The outcome of a trial.
+
+    Attributes:
+        image_count: different images.
+        whole_count: positions of which all images were opened.
+        drawn_count: positions of which some were.
+    """
+
+    entry_count: int = 0
+    sync_count: int = 0
+    image_count: int = 0
+    whole_count: int = 0
+    drawn_count: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """True if no promise was broken."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        counts = (
+            f"{self.image_count:,} images, {self.sync_count:,} syncs, {self.whole_count:,} cuts with all images, "
+            f"{self.drawn_count:,} with some, {len(self.problems):,} broken"
+        )
+        return "\n    ".join([counts, *self.problems[:PROBLEMS_SHOWN]])
+
+
+def recorded(scenario: Scenario) -> list[Entry]:
+    """The entries of a new recording of a scenario."""
+    with tempfile.TemporaryDirectory(prefix="shmaccum-power-") as folder:
+        log = Path(folder, "entries")
+        record(Path(folder, "root"), log, ["-m", "tests.power_images", "record", str(scenario), f"{folder}/root"])
+        return list(read_entries(log))
+
+
+def run_trial(scenario: Scenario, image_max: int, chance: random.Random, folder: Path) -> Figures:
+    """Records a scenario, and opens so many images at most.
+
+    Args:
+        folder: for the images.
+    """
+    entries = recorded(scenario)
+    figures = Figures(len(entries), sum(entry.kind == Kind.SYNC for entry in entries))
+    seen: set[bytes] = set()
+    for position, image in _images(entries, image_max, chance, figures):
+        digest = image.digest + position.number.to_bytes(4, "big")
+        if digest in seen:
+            continue
+        seen.add(digest)
+        figures.image_count += 1
+        marks = Marks(entries[: position.number])
+        figures.problems += [
+            f"cut before entry {position.number}: {problem}"
+            for problem in problems_of(image, folder, scenario.checker(marks))
+        ]
+    return figures
+
+
+def _images(
+    entries: Sequence[Entry], image_max: int, chance: random.Random, figures: Figures, drops: Drops = no_drops
+) -> Iterator[tuple[Position, Image]]:
+    """All images of a position with few units, while its share of the number allows it. Else some are drawn."""
+    places = positions(entries, drops)
+    for index, (place, disk) in enumerate(disks_at(entries, places, drops)):
+        share = max((image_max - figures.image_count) // (len(places) - index), 2)
+        if place.is_small and image_count(disk.units()) <= share:
+            figures.whole_count += 1
+            images = every_image(disk)
+        else:
+            figures.drawn_count += 1
+            images = some_images(disk, share, chance)
+        for image in images:
+            yield place, image
