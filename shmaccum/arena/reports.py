@@ -86,11 +86,13 @@ class Report(NamedTuple):
 
     def record(self, native: _native.Arena) -> None:
         """Notes the report in the arena's error log."""
+        detail = self.detail.replace("\0", "?")  # a damaged arena may have a name with one
         if self.kind is Kind.SENTENCE:
-            native.record_error(self.detail)
+            native.record_error(detail)
         else:
             number = (self.error_code & NUMBER_MASK) << NUMBER_SHIFT
-            native.record_error(f"{self.name}\n{self.detail}", self.kind | number)
+            name = self.name.replace("\0", "?")
+            native.record_error(f"{name}\n{detail}", self.kind | number)
 
 
 class Entry(NamedTuple):

@@ -83,3 +83,11 @@ def test_the_reason_of_a_result_is_found_by_name_and_number() -> None:
     assert reason_of_expiry([], "flights-9") == ""
     assert "/somewhere/events.left" in reason_of_abortion(REPORTS)
     assert reason_of_abortion([]) == ""
+
+
+def test_a_name_of_a_damaged_arena_is_told(arena: Arena) -> None:
+    Report(Kind.REFUSED, "no\0topic", "\0\0-0", 3).record(arena.native)
+    Report(Kind.SENTENCE, "a\0b").record(arena.native)
+    told = read_reports(arena.native)
+    assert {report.detail for report in told} == {"no?topic", "a?b"}
+    assert {report.name for report in told} == {"??-0", ""}
