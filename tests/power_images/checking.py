@@ -94,6 +94,8 @@ def _be_child(place: Path, check: Check, writer: int) -> None:
         os.write(writer, text[:PROBLEM_SIZE].encode(errors="replace"))
         code = 0
     except BaseException:  # noqa: BLE001 - it is the child's last word
-        os.write(writer, traceback.format_exc()[-PROBLEM_SIZE:].encode(errors="replace"))
+        *_, frame, sentence = traceback.format_exception(*sys.exc_info())
+        text = f"{sentence} {frame}".replace("\n", " ")
+        os.write(writer, text[:PROBLEM_SIZE].encode(errors="replace"))
     finally:
         os._exit(code)

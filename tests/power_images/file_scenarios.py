@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from shmaccum import Shipper
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.exceptions import NotALogError, ShmaccumError
+from shmaccum.exceptions import LogBusyError, NotALogError, ShmaccumError
 from shmaccum.log.files import BrokerError, LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, transactions
 from shmaccum.log.files.record_writer import NewRecord, make_batch
+from shmaccum.log.files.shipped import forget_shipped, read_shipped
+from shmaccum.log.files.transaction_files import Decision, TransactionFiles
 from shmaccum.log.groups import offsets_file
 from shmaccum.log.groups.offsets_file import Committed, OffsetsFile
 from shmaccum.log.server import transactions_file
@@ -23,6 +28,7 @@ from shmaccum.log.server.group import GroupLimits
 from shmaccum.log.server.steps import take_all
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transaction_coordinator import TransactionCoordinator
+from shmaccum.log.server.transactional_id import TransactionalId
 from shmaccum.log.server.users import User, Verifier, changed_users, parse_grant, read_users
 from tests.power_images.log_scenarios import (
     BATCH,
@@ -39,7 +45,7 @@ from tests.power_images.scenario import Marks, Scenario, mark
 from tests.support.segment_log import batch_of, offsets
 
 PLACE = TopicPartition(TOPIC, 0)
-REWRITE_SIZE = 300
+REWRITE_SIZE = 50
 """Files are written anew from this size on, so that it happens in a short recording."""
 
 
@@ -212,10 +218,26 @@ class StagingScenario(Scenario):
         winner = Winner(name, PARTITIONS)
         transactions.conclude(place / "x" / "log", TransactionId("query", number), [winner], log_options(self.level))
 
+    def withdraw(self, place: Path, number: int, name: str) -> None:
+        """Decides while another process writes the log, and takes that back."""
+        with LogDirectory(place / "x" / "log", log_options(self.level)):
+            with pytest.raises(LogBusyError, match="nothing was written"):
+                transactions.conclude(
+                    place / "x" / "log", TransactionId("query", number), [Winner(name, PARTITIONS)], timeout_s=0
+                )
+            mark("withdrawn", number)
+        mark("deciding", number)
+
     def record(self, place: Path) -> None:
         for number in range(self.count):
             name = self.stage(place, number)
             mark("staged", number, name)
+            if number == 1:
+                self.withdraw(place, number, name)
+            if number == 2:
+                files = TransactionFiles(str(place / "x" / "log"))
+                files.decide(TransactionId("query", number), Decision((Winner(name, PARTITIONS),)))
+                mark("decided", number)
             self.conclude(place, number, name)
             mark("concluded", number)
         with StagedAttempt(place / "y", TransactionId("kafka", 0), "task", is_for_kafka=True) as attempt:
@@ -229,7 +251,11 @@ class StagingScenario(Scenario):
             yield from self._broken(path, concluded, all_of=False)
         if marks.of("staged"):
             LogDirectory(path, log_options(self.level)).close()
-            yield from self._broken(path, concluded, all_of=True)
+            decided = [number for (number,) in marks.of("decided")]
+            yield from self._broken(path, [*concluded, *decided], all_of=True)
+            withdrawn = [each for each in marks.of("withdrawn") if each not in marks.of("deciding")]
+            if strange := [number for (number,) in withdrawn if b"%d" % number in read_log(path, 0).values()]:
+                yield f"the transactions {strange} were withdrawn, and are applied"
         names: dict[Any, str] = dict(marks.of("staged"))
         for number in range(self.count):
             self.conclude(place, number, names.get(number) or self.stage(place, number, "again"))
@@ -262,8 +288,13 @@ class ShippingScenario(LogScenario):
         super().record(place)
 
     def between(self, log: LogDirectory, number: int) -> None:
-        if number % 2:
-            self.ship(self._place)
+        self.ship(self._place)
+
+    def end(self, log: LogDirectory, place: Path) -> None:
+        super().end(log, place)
+        mark("forgetting")
+        forget_shipped(log.path)
+        mark("forgotten")
 
     def ship(self, place: Path) -> None:
         """Ships everything."""
@@ -272,7 +303,9 @@ class ShippingScenario(LogScenario):
 
     def check(self, place: Path, marks: Marks) -> Iterator[str]:
         yield from super().check(place, marks)
-        if (place / "log").exists():
+        if marks.of("forgotten") and read_shipped(str(place / "log")).positions:
+            yield "positions that were forgotten are there again"
+        elif (place / "log").exists() and not marks.of("forgetting"):
             self.ship(place)
             for partition in range(PARTITIONS):
                 source, copy = (list(read_log(place / name, partition).values()) for name in ("log", "copy"))
@@ -308,3 +341,46 @@ class UsersScenario(Scenario):
                 yield f"the users cannot be read: {error}"
         if lost := added - found:
             yield f"the users {sorted(lost)} are lost"
+
+
+class DamageScenario(Scenario):
+    """Files of frames that are damaged in the middle: the next writer keeps a copy, before it writes them anew."""
+
+    name = "damage"
+    levels = (BATCH,)
+
+    def record(self, place: Path) -> None:
+        directory = str(place / "log")
+        LogDirectory(directory, log_options(BATCH)).close()
+        for number in range(4):
+            offsets = OffsetsFile(directory, "g", is_writer=True)
+            offsets.commit({PLACE: Committed(number, -1, "", number)})
+            offsets.close()
+            ids = transactions_file.TransactionsFile(directory, is_synced=True)
+            ids.put(TransactionalId(f"id{number}", number))
+            ids.close()
+        for path in (place / "log" / ".groups" / "g.offsets", place / "log" / "transactional-ids"):
+            with path.open("r+b") as file:
+                file.seek(path.stat().st_size // 2)
+                file.write(b"?" * 8)
+                file.flush()
+                os.fsync(file.fileno())
+        mark("damaged")
+        OffsetsFile(directory, "g", is_writer=True).close()
+        transactions_file.TransactionsFile(directory, is_synced=True).close()
+        mark("copied")
+
+    def check(self, place: Path, marks: Marks) -> Iterator[str]:
+        if not marks.of("damaged"):
+            return
+        for folder, name in ((place / "log" / ".groups", "g.offsets"), (place / "log", "transactional-ids")):
+            copies = [path.read_bytes() for path in folder.glob(f"{name}.damaged-*")]
+            kept = [content for content in [*copies, (folder / name).read_bytes()] if b"?" * 8 in content]
+            if not kept:
+                yield f"the damaged {name} is neither there nor copied"
+        if OffsetsFile(str(place / "log"), "g", is_writer=True).offsets[PLACE].offset != 3:
+            yield "the last offset is lost"
+        ids = transactions_file.TransactionsFile(str(place / "log"), is_synced=True)
+        if not {"id0", "id3"} <= set(ids.ids):
+            yield f"of the ids {sorted(ids.ids)} are left"
+        ids.close()

@@ -12,6 +12,8 @@ from tests.power_images.scenario import Scenario
 from tests.power_images.sites import problem_without, sites_in
 from tests.power_images.trial import recorded
 
+PROBLEM_SIZE = 200
+
 
 def are_all_shown_or_kept(scenarios: Sequence[Scenario], seed: int, folder: Path) -> bool:
     """Prints a line for each site, and the figures of all.
@@ -29,7 +31,7 @@ def are_all_shown_or_kept(scenarios: Sequence[Scenario], seed: int, folder: Path
                 continue
             problem = problem_without(site, scenario, entries, folder, random.Random(f"{seed} {site}"))
             if problem is not None:
-                shown[site] = f"{scenario}: {problem}"
+                shown[site] = f"{scenario}: {problem[:PROBLEM_SIZE]}"
                 print(f"shown   {site}\n        {shown[site]}", flush=True)
     kept = sorted((sites - shown.keys()) & KEPT.keys())
     missed = sorted(sites - shown.keys() - KEPT.keys())

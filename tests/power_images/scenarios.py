@@ -12,6 +12,7 @@ from tests.power_images.arena_scenarios import (
     OverflowScenario,
 )
 from tests.power_images.file_scenarios import (
+    DamageScenario,
     GroupScenario,
     ServedTransactionScenario,
     ShippingScenario,
@@ -38,6 +39,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
         StagingScenario,
         ShippingScenario,
         UsersScenario,
+        DamageScenario,
         ArenaScenario,
         ArenaTransactionScenario,
         OverflowScenario,

@@ -7,6 +7,7 @@ A site is named by the line that asks for the sync, below the helpers of `shmacc
 
 from __future__ import annotations
 
+import ast
 import functools
 import linecache
 import random
@@ -24,7 +25,7 @@ from tests.power_images.scenario import Marks, Scenario
 PACKAGE = ROOT / "shmaccum"
 HELPERS = {"common/durability.py", "log/files/small_files.py"}
 NATIVE = re.compile(r"native:(?P<path>.*)\+0x(?P<offset>[0-9a-f]+)")
-IMAGES_MAX = 300
+IMAGES_MAX = 80
 """Images of one recording that are opened to see what one removed site costs."""
 
 
@@ -139,3 +140,33 @@ def _owed(disk: Disk, whole: Disk) -> dict[int, int]:
         if missing:
             owed[index] = len(missing)
     return owed
+
+
+SYNCS = frozenset(
+    {"fsync", "fdatasync", "sync_folder", "sync_path", "sync_file", "replace_file_synced", "append_or_cut"}
+)
+"""The functions that force something to disk, or may."""
+
+
+def calls_in_package() -> list[str]:
+    """The end of the name of each site that the sources of Python have, as `site_of` names them."""
+    found = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = str(path.relative_to(PACKAGE))
+        if module in HELPERS:
+            continue
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for function, line in _calls(ast.parse("\n".join(lines))):
+            found.add(f"{module} {function}: {lines[line - 1].strip()}")
+    return sorted(found)
+
+
+def _calls(module: ast.Module) -> Iterator[tuple[str, int]]:
+    for function in ast.walk(module):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for call in ast.walk(function):
+            if isinstance(call, ast.Call):
+                name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+                if name in SYNCS:
+                    yield function.name, call.lineno

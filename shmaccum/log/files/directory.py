@@ -22,6 +22,7 @@ between leaves a topic that has all of its partitions, some without a folder yet
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import errno
 import os
@@ -57,6 +58,7 @@ from shmaccum.log.files.file_names import (
     STAGING_FOR_KAFKA_FILE,
     START_OFFSETS_FILE,
     TOPIC_SETTINGS_FILE,
+    TRANSACTION_INDEX,
     check_topic,
     offset_file,
     offsets_with,
@@ -639,12 +641,21 @@ class LogDirectory(ClosedOnExit):
                 all_of_them.callback(self._sync_inherited)
 
     def _sync_inherited(self) -> None:
-        """Forces to disk, once, what a dead writer appended to partitions that are not open here."""
+        """Forces to disk, once, what dead writers appended to partitions that are not open here.
+
+        A writer that had no level has forced neither names nor finished segments.
+        """
         for place in partitions_of(self.path):
             folder = self._file(str(place))
             if place not in self._partitions and os.path.isdir(folder):
-                for base_offset in offsets_with(folder, LOG)[-1:]:
-                    sync_file(offset_file(folder, base_offset, LOG))
+                topic_id = self._topic_id(place.topic, self.partition_count(place.topic))
+                make_partition_folder(folder, topic_id, is_synced=True)
+                segments = offsets_with(folder, LOG)
+                point = self._recovery_points.get(place, 0)
+                for base_offset in segments[max(bisect.bisect_right(segments, point) - 1, 0) :]:
+                    for suffix in (LOG, TRANSACTION_INDEX):
+                        with contextlib.suppress(FileNotFoundError):
+                            sync_file(offset_file(folder, base_offset, suffix))
         self._is_inherited_synced = True
 
     def retain(self) -> int:

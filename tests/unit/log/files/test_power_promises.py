@@ -312,14 +312,22 @@ def test_a_rolled_segment_is_synced_before_the_next_one_is_written(tmp_path: Pat
         assert forced.has(*log_files(tmp_path))
 
 
-def test_an_interval_covers_what_a_dead_writer_appended(tmp_path: Path, forced: Forced) -> None:
-    former = open_log(tmp_path, sync="interval", sync_interval_ms="1h")
-    former.partition(TOPIC, 0).append(make_batches(1))
+@pytest.mark.parametrize("sync", ["none", "interval"])
+def test_an_interval_covers_what_a_dead_writer_appended(tmp_path: Path, sync: str, forced: Forced) -> None:
+    batches = make_batches(3)
+    options = {"sync_interval_ms": "1h"} if sync == "interval" else {}
+    former = open_log(tmp_path, sync=sync, segment_bytes=batches[0].size + 10, **options)
+    for batch in batches:
+        former.partition(TOPIC, 0).append([batch])
     former.abandon()
-    forced.clear()
+    if sync == "interval":
+        assert forced.has(*log_files(tmp_path)[:2], partition_folder(tmp_path))
+    else:
+        forced.clear()
     with LogDirectory(tmp_path, LogSinkOptions(sync="interval", sync_interval_ms=1)) as log:
         log.sync()
-        assert forced.has(log_files(tmp_path)[0])
+        metadata = partition_folder(tmp_path) / "partition.metadata"
+        assert forced.has(*log_files(tmp_path), metadata, partition_folder(tmp_path))
 
 
 def test_an_entry_of_an_aborted_transaction_is_synced_with_its_folder(tmp_path: Path, forced: Forced) -> None:
@@ -328,7 +336,8 @@ def test_an_entry_of_an_aborted_transaction_is_synced_with_its_folder(tmp_path: 
         partition.append([batch_of(1, 0, b"a")])
         forced.clear()
         partition.end_transaction(1, 0, is_commit=False)
-        assert forced.has(log_files(tmp_path, ".txnindex")[0], partition_folder(tmp_path))
+        entry, folder = log_files(tmp_path, ".txnindex")[0], partition_folder(tmp_path)
+        assert forced.synced[-2:] == [os.path.realpath(entry), os.path.realpath(folder)]
 
 
 def test_an_entry_that_a_dead_writer_left_is_synced_before_it_is_trusted(tmp_path: Path, forced: Forced) -> None:
@@ -575,6 +584,7 @@ def test_staged_records_and_their_decision_are_on_disk(tmp_path: Path, forced: F
             staged.create_topic(TOPIC)
             staged.partition(TOPIC, 0).append([make_batch([b"x"])])
         folder = Path(attempt.folder)
+        forced.clear()
         attempt.keep(is_synced=True)
     staging = log / ".staging"
     assert forced.has(tmp_path, tmp_path / "a", log, staging, folder, folder / "log", *log_files(folder / "log"))
