@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sender/positions.h"
 
+#include "base/check.h"
 #include "format/crc32c.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CRC_SIZE = 9 /* with its blank */, NUMBERS_SIZE_MAX = 4 * 21 + 16 };
+enum { CRC_SIZE = 9 /* with its blank */, DIGITS_MAX = 20, NUMBERS_SIZE_MAX = 4 * 21 + 16 };
 
 /* Room for so many more bytes behind `size`. */
 static bool room_make(struct ship_positions *positions, size_t size, size_t more)
@@ -28,6 +29,29 @@ static bool room_make(struct ship_positions *positions, size_t size, size_t more
     return true;
 }
 
+/* Each of these returns the end of what it wrote. */
+static char *text_write(char *target, const char *text, size_t size)
+{
+    memcpy(target, text, size);
+    return target + size;
+}
+
+static char *number_write(char *target, int64_t number)
+{
+    char digits[DIGITS_MAX];
+    size_t first = sizeof digits;
+    uint64_t left = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    do {
+        digits[--first] = (char)('0' + left % 10);
+        left /= 10;
+    } while (left > 0);
+    CHECK(first < sizeof digits);
+    if (number < 0) {
+        *target++ = '-';
+    }
+    return text_write(target, digits + first, sizeof digits - first);
+}
+
 /* Writes the stream's element; false when memory is short. */
 static bool element_write(struct ship_positions *positions, const struct partition_stream *stream,
                           const struct ship_place *place, size_t *size)
@@ -36,15 +60,15 @@ static bool element_write(struct ship_positions *positions, const struct partiti
     if (!room_make(positions, *size, stream->name.size + stream->topic_id.size + NUMBERS_SIZE_MAX)) {
         return false;
     }
+    const int64_t numbers[] = {place->offset, stream->producer.epoch, stream->origin, place->leader_epoch};
     char *target = positions->line + *size;
-    memcpy(target, is_first ? "{" : ", ", is_first ? 1 : 2);
-    target += is_first ? 1 : 2;
-    memcpy(target, stream->name.bytes, stream->name.size);
-    target += stream->name.size;
-    target += sprintf(target, ": [%" PRId64 ", %d, %" PRId64 ", %" PRId32 ", ", place->offset,
-                      (int)stream->producer.epoch, stream->origin, place->leader_epoch);
-    memcpy(target, stream->topic_id.bytes, stream->topic_id.size);
-    target += stream->topic_id.size;
+    target = is_first ? text_write(target, "{", 1) : text_write(target, ", ", 2);
+    target = text_write(target, stream->name.bytes, stream->name.size);
+    target = text_write(target, ": [", 3);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        target = text_write(number_write(target, numbers[i]), ", ", 2);
+    }
+    target = text_write(target, stream->topic_id.bytes, stream->topic_id.size);
     *target++ = ']';
     *size = (size_t)(target - positions->line);
     return true;

@@ -313,6 +313,29 @@ TEST(nothing_is_sent_that_cannot_be_synced)
     trip_end(&trip);
 }
 
+/* ---- positions ---- */
+
+TEST(a_line_of_positions_has_its_numbers_in_decimal)
+{
+    static const char expected[] = "{\"flights-0\": [9223372036854775807, 3, -9223372036854775808, -2147483648, \"\"], "
+                                   "\"flights-0\": [0, 3, 10, -1, \"\"]}\n";
+    enum { CRC_SIZE = 9 };
+    struct trip trip;
+    char line[CRC_SIZE + sizeof expected];
+    trip_begin(&trip, NULL);
+    struct partition_stream streams[] = {trip.stream, trip.stream};
+    const struct ship_place places[] = {{.offset = INT64_MAX, .leader_epoch = INT32_MIN}, {.leader_epoch = -1}};
+    streams[0].origin = INT64_MIN;
+    streams[0].window[0] = (struct ship_batch){.end = places[0], .is_acked = true};
+    streams[1].origin = 10;
+    streams[1].window[0] = (struct ship_batch){.end = places[1], .is_acked = true};
+    streams[0].end = streams[1].end = 1;
+    EXPECT(positions_keep(&trip.positions.keeper, streams, 2));
+    EXPECT_EQ_U64((uint64_t)pread(trip.positions_file, line, sizeof line, 0), sizeof line - 1);
+    EXPECT(memcmp(line + CRC_SIZE, expected, sizeof expected - 1) == 0);
+    trip_end(&trip);
+}
+
 /* ---- hostile bytes ---- */
 
 TEST(no_answer_acks_what_was_not_sent)
