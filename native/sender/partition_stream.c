@@ -14,7 +14,7 @@ enum {
 
 static struct ship_batch *batch_of(struct partition_stream *stream, uint64_t number)
 {
-    return &stream->window[number % SHIP_WINDOW];
+    return &stream->window[number % SHIP_WINDOW_ROOM];
 }
 
 static bool is_sound(const struct record_batch_header *fields)
@@ -75,7 +75,7 @@ static void stream_step(struct partition_stream *stream)
 /* Forces the batch ahead to disk, and those behind it that are whole by now. False when that failed. */
 static bool batches_sync(struct partition_stream *stream)
 {
-    if (!stream->syncs || stream->next.position + (off_t)stream_batch_size(stream) <= stream->synced) {
+    if (stream->next.position + (off_t)stream_batch_size(stream) <= stream->synced) {
         return true;
     }
     struct partition_stream scout = *stream;
@@ -96,15 +96,10 @@ bool stream_looks_ahead(struct partition_stream *stream)
         return false;
     }
     if (!stream->has_header) {
-        stream->has_header = header_read(stream) && batches_sync(stream);
+        stream->has_header = header_read(stream) && (!stream->syncs || batches_sync(stream));
         stream->state = stream->has_header ? STREAM_GOES : STREAM_ENDS;
     }
     return stream->has_header;
-}
-
-uint32_t stream_batch_size(const struct partition_stream *stream)
-{
-    return (uint32_t)stream->fields.batch_length + RECORD_BATCH_UNCOUNTED_SIZE;
 }
 
 uint64_t stream_take(struct partition_stream *stream, uint8_t header[RECORD_BATCH_HEADER_SIZE])
@@ -135,8 +130,8 @@ void stream_ack(struct partition_stream *stream, uint64_t number, const struct p
 bool stream_due(const struct partition_stream *stream, struct ship_place *place)
 {
     uint64_t number = stream->first;
-    while (number < stream->end && stream->window[number % SHIP_WINDOW].is_acked) {
-        *place = stream->window[number++ % SHIP_WINDOW].end;
+    while (number < stream->end && stream->window[number % SHIP_WINDOW_ROOM].is_acked) {
+        *place = stream->window[number++ % SHIP_WINDOW_ROOM].end;
     }
     return number > stream->first;
 }

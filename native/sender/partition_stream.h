@@ -24,6 +24,7 @@
 #ifndef SENDER_PARTITION_STREAM_H
 #define SENDER_PARTITION_STREAM_H
 
+#include "base/check.h"
 #include "format/produce.h"
 #include "format/record_batch.h"
 
@@ -33,8 +34,10 @@
 
 enum {
     SHIP_WINDOW = 5,                  /* batches of a producer that a broker remembers */
+    SHIP_WINDOW_ROOM = 8,             /* places for them: a power of two */
     SHIP_BATCH_SIZE_MAX = 64 << 20,   /* a larger batch is read before anybody believes its header */
 };
+STATIC_CHECK(SHIP_WINDOW <= SHIP_WINDOW_ROOM);
 
 enum partition_stream_state {
     STREAM_GOES,   /* the next batch may be ordinary */
@@ -82,7 +85,7 @@ struct partition_stream {
     bool has_header; /* of the batch at `next` */
     uint8_t header[RECORD_BATCH_HEADER_SIZE];
     struct record_batch_header fields;
-    struct ship_batch window[SHIP_WINDOW]; /* batch n of the stream in place n % SHIP_WINDOW */
+    struct ship_batch window[SHIP_WINDOW_ROOM]; /* batch n of the stream in place n % SHIP_WINDOW_ROOM */
     uint64_t first; /* of the window */
     uint64_t end;
     int64_t batch_count; /* kept by now, as the next two */
@@ -103,7 +106,10 @@ struct ship_keeper {
 bool stream_looks_ahead(struct partition_stream *stream);
 
 /* Bytes of the batch ahead, header included. */
-uint32_t stream_batch_size(const struct partition_stream *stream);
+static inline uint32_t stream_batch_size(const struct partition_stream *stream)
+{
+    return (uint32_t)stream->fields.batch_length + RECORD_BATCH_UNCOUNTED_SIZE;
+}
 
 /* Puts the batch ahead into the window. Writes its header for the sink, and answers its number. */
 uint64_t stream_take(struct partition_stream *stream, uint8_t header[RECORD_BATCH_HEADER_SIZE]);

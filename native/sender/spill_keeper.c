@@ -85,7 +85,7 @@ static bool stream_is_kept(const struct spill_keeper *keeper, struct spill_strea
     uint64_t number = stream->first;
     const struct ship_batch *batch;
     do {
-        batch = &stream->window[number++ % SHIP_WINDOW];
+        batch = &stream->window[number++ % SHIP_WINDOW_ROOM];
         result_record(keeper, spill, batch);
     } while (batch->end.offset < place.offset);
     if (!position_write(keeper, spill, place.offset)) {
