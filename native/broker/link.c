@@ -17,38 +17,41 @@ enum {
 
 /* ---- memory ---- */
 
-static bool request_make(const struct broker_link *link, struct broker_request *request, uint32_t pieces_per_batch)
+/* Room for the largest request and its response: each batch is of a topic of its own, or all are of one. */
+static bool rooms_make(struct broker_link *link, size_t names_size)
+{
+    struct produce_request largest = link->form;
+    struct produce_topic *topics = calloc(link->batches_max, sizeof *topics);
+    if (topics == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < link->batches_max; i++) {
+        topics[i].batch_count = link->batches_max;
+    }
+    largest.topics = topics;
+    largest.topic_count = largest.batch_count = link->batches_max;
+    link->own_room = produce_own_size_max(&largest) + names_size;
+    link->answer.tables = calloc(produce_tables_size(&largest), sizeof *link->answer.tables);
+    free(topics);
+    link->received_room = RESPONSE_ROOM + (size_t)RESPONSE_ROOM_OF_BATCH * link->batches_max + names_size;
+    link->received = malloc(link->received_room);
+    return link->answer.tables != NULL && link->received != NULL;
+}
+
+static bool request_make(const struct broker_link *link, struct broker_request *request)
 {
     size_t count = link->batches_max;
-    size_t piece_count = (1 + pieces_per_batch) * count + 1;
     request->produce = link->form;
     request->produce.topics = request->topics = calloc(count, sizeof *request->topics);
     request->produce.batches = request->batches = calloc(count, sizeof *request->batches);
     request->results = calloc(count, sizeof *request->results);
     request->cuts = calloc(count, sizeof *request->cuts);
-    request->pieces.iovecs = calloc(piece_count, sizeof *request->pieces.iovecs);
-    request->pieces.files = calloc(piece_count, sizeof *request->pieces.files);
+    request->own = malloc(link->own_room);
+    request->pieces.iovecs = calloc(2 * count + 1, sizeof *request->pieces.iovecs);
+    request->pieces.ranges = calloc(count, sizeof *request->pieces.ranges);
     return request->topics != NULL && request->batches != NULL && request->results != NULL &&
-           request->cuts != NULL && request->pieces.iovecs != NULL && request->pieces.files != NULL;
-}
-
-/* Room for the response to the largest request: each batch is of a topic of its own, or all are of one. */
-static bool answer_make(struct broker_link *link, size_t names_size)
-{
-    struct produce_request largest = link->form;
-    struct produce_topic *topics = calloc(link->batches_max, sizeof *topics);
-    for (uint32_t i = 0; topics != NULL && i < link->batches_max; i++) {
-        topics[i].batch_count = link->batches_max;
-    }
-    largest.topics = topics;
-    largest.topic_count = largest.batch_count = link->batches_max;
-    if (topics != NULL) {
-        link->answer.tables = calloc(produce_tables_size(&largest), sizeof *link->answer.tables);
-    }
-    free(topics);
-    link->received_room = RESPONSE_ROOM + (size_t)RESPONSE_ROOM_OF_BATCH * link->batches_max + names_size;
-    link->received = malloc(link->received_room);
-    return link->answer.tables != NULL && link->received != NULL;
+           request->cuts != NULL && request->own != NULL && request->pieces.iovecs != NULL &&
+           request->pieces.ranges != NULL;
 }
 
 bool broker_link_make(struct broker_link *link, const struct broker_link_limits *limits)
@@ -56,9 +59,9 @@ bool broker_link_make(struct broker_link *link, const struct broker_link_limits 
     CHECK(link->requests_max > 0 && link->requests_max <= BROKER_REQUESTS_MAX);
     CHECK(limits->batch_count > 0);
     link->batches_max = limits->batch_count;
-    bool is_made = answer_make(link, limits->names_size);
+    bool is_made = rooms_make(link, limits->names_size);
     for (uint32_t i = 0; i < BROKER_REQUESTS_MAX && is_made; i++) {
-        is_made = request_make(link, &link->requests[i], limits->pieces_per_batch);
+        is_made = request_make(link, &link->requests[i]);
     }
     return is_made;
 }
@@ -71,7 +74,7 @@ void broker_link_free(struct broker_link *link)
         free(link->requests[i].results);
         free(link->requests[i].cuts);
         free(link->requests[i].pieces.iovecs);
-        free(link->requests[i].pieces.files);
+        free(link->requests[i].pieces.ranges);
         free(link->requests[i].own);
     }
     free(link->answer.tables);
@@ -80,71 +83,18 @@ void broker_link_free(struct broker_link *link)
 
 /* ---- to compose a request ---- */
 
-struct broker_request *broker_link_next_request(struct broker_link *link)
-{
-    CHECK(broker_link_has_room(link));
-    struct broker_request *request = broker_link_request(link, link->end);
-    request->produce.topic_count = request->produce.batch_count = 0;
-    request->pieces.count = request->pieces.next = 0;
-    request->pieces.has_ranges = false;
-    return request;
-}
-
-static bool own_reserve(struct broker_request *request)
-{
-    size_t room = produce_own_size_max(&request->produce);
-    CHECK(room > 0);
-    if (room <= request->own_room) {
-        return true;
-    }
-    uint8_t *own = realloc(request->own, room);
-    if (own != NULL) {
-        request->own = own;
-        request->own_room = room;
-    }
-    return own != NULL;
-}
-
-bool broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_ns)
+void broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_ns)
 {
     struct broker_request *request = broker_link_request(link, link->end);
     CHECK(request->produce.batch_count > 0 && request->produce.batch_count <= link->batches_max);
-    if (!own_reserve(request)) {
-        return false;
-    }
+    CHECK(produce_own_size_max(&request->produce) <= link->own_room);
     size_t own_size = produce_encode(&request->produce, request->own, request->cuts);
     store_be32(request->own + PRODUCE_CORRELATION, broker_link_correlation(link, link->end));
-    pieces_add_gap(&request->pieces);
     pieces_fill_gaps(&request->pieces, request->own, request->cuts, own_size);
-    request->sent_size = 0;
     request->is_checked = is_checked;
-    request->is_refused = false;
     request->begun_ns = now_ns;
     link->end++;
     link->is_sending = true;
-    return true;
-}
-
-/* ---- to send it ---- */
-
-void broker_link_send(struct broker_link *link)
-{
-    struct broker_request *request = broker_link_request(link, link->end - 1);
-    CHECK(!link->is_sending || request->is_checked);
-    while (link->is_sending && !link->is_broken) {
-        ssize_t size = pieces_send_some(&request->pieces, link->socket);
-        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            return;
-        }
-        if (size < 0 && errno != EINTR) {
-            link->is_broken = true;
-        } else if (size > 0) {
-            pieces_advance(&request->pieces, (size_t)size);
-            request->sent_size += (uint64_t)size;
-            link->sent_size += (uint64_t)size;
-            link->is_sending = request->pieces.next < request->pieces.count;
-        }
-    }
 }
 
 /* ---- to take responses ---- */
@@ -155,12 +105,9 @@ static void request_answered(struct broker_link *link, bool is_well, uint64_t no
     struct broker_request *request = broker_link_request(link, link->answered);
     CHECK(link->answered < link->end);
     CHECK(now_ns >= request->begun_ns);
-    uint64_t latency_ns = now_ns - request->begun_ns;
     request->answered_ns = now_ns;
     request->is_refused = !is_well;
     link->has_refused |= !is_well;
-    link->latency_sum_ns += latency_ns;
-    link->latency_max_ns = latency_ns > link->latency_max_ns ? latency_ns : link->latency_max_ns;
     link->answered++;
     link->request_count++;
     if (is_well && link->answer.throttle_ms > link->throttle_ms) {

@@ -43,12 +43,10 @@ struct broker_request {
     struct pieces pieces;
     size_t *cuts;
     uint8_t *own;
-    size_t own_room;
-    uint64_t sent_size;
     uint64_t begun_ns;
     uint64_t answered_ns;
     bool is_checked;
-    bool is_refused; /* its response has an error */
+    bool is_refused; /* valid after it was answered: its response has an error */
 };
 
 struct broker_link {
@@ -60,6 +58,7 @@ struct broker_link {
     bool takes_errors;
 
     uint32_t batches_max; /* of a request */
+    size_t own_room;      /* for the own bytes of a request */
     struct broker_request requests[BROKER_REQUESTS_MAX]; /* number n in place n % BROKER_REQUESTS_MAX */
     uint32_t first;    /* not completed; the owner advances it */
     uint32_t answered; /* the first that is not answered */
@@ -76,15 +75,12 @@ struct broker_link {
     uint32_t request_count; /* answered */
     uint64_t sent_size;
     uint64_t received_total;
-    uint64_t latency_sum_ns; /* of requests, from their beginning to their responses */
-    uint64_t latency_max_ns;
 };
 
 /* The limits of a request. */
 struct broker_link_limits {
     uint32_t batch_count;
-    uint32_t pieces_per_batch;
-    size_t names_size; /* bytes of the names of all topics */
+    size_t names_size; /* bytes of the names of its topics, each of which is there once */
 };
 
 /* Returns false if memory is short. broker_link_free follows in either case. */
@@ -121,7 +117,16 @@ static inline bool broker_link_has_room(const struct broker_link *link)
 }
 
 /* Returns the next request, without batches. */
-struct broker_request *broker_link_next_request(struct broker_link *link);
+static inline struct broker_request *broker_link_next_request(struct broker_link *link)
+{
+    CHECK(broker_link_has_room(link));
+    struct broker_request *request = broker_link_request(link, link->end);
+    request->produce.topic_count = request->produce.batch_count = 0;
+    request->pieces.count = request->pieces.next = 0;
+    request->pieces.range_count = request->pieces.range_next = 0;
+    request->pieces.sent_size = 0;
+    return request;
+}
 
 static inline bool produce_topic_is_same(const struct produce_topic *one, const struct produce_topic *other)
 {
@@ -129,7 +134,7 @@ static inline bool produce_topic_is_same(const struct produce_topic *one, const 
            (one->name == other->name || memcmp(one->name, other->name, one->name_size) == 0);
 }
 
-/* Adds a batch of this topic to the request. Its caller adds its pieces next. */
+/* Adds a batch of this topic to the request. Its caller adds its pieces next: one of memory, a range, or both. */
 static inline void broker_request_add(struct broker_request *request, const struct produce_topic *topic,
                                       int32_t partition, uint32_t size)
 {
@@ -143,11 +148,21 @@ static inline void broker_request_add(struct broker_request *request, const stru
     pieces_add_gap(&request->pieces);
 }
 
-/* Makes the next request the youngest one. If memory is short, returns false, and nothing was begun. */
-bool broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_ns);
+/* Makes the next request the youngest one. */
+void broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_ns);
 
 /* Writes what the socket accepts. The youngest request is checked. */
-void broker_link_send(struct broker_link *link);
+static inline void broker_link_send(struct broker_link *link)
+{
+    struct broker_request *request = broker_link_request(link, link->end - 1);
+    if (link->is_sending && !link->is_broken) {
+        uint64_t before = request->pieces.sent_size;
+        CHECK(request->is_checked);
+        link->is_broken = !pieces_write(&request->pieces, link->socket);
+        link->is_sending = pieces_are_left(&request->pieces);
+        link->sent_size += request->pieces.sent_size - before;
+    }
+}
 
 /* Takes the responses that have arrived. */
 void broker_link_receive(struct broker_link *link, uint64_t now_ns);

@@ -7,41 +7,56 @@
 
 enum { IOVECS_AT_ONCE = 1024 /* IOV_MAX */ };
 
-/* Returns the number of the pieces from the next one on that one call writes. */
-static uint32_t memory_count(const struct pieces *pieces)
+/* Each of these makes one call. Returns false, with errno set, if it did not write all bytes: EAGAIN if the socket is
+ * full. */
+static bool iovecs_write(struct pieces *pieces, uint32_t end, int socket)
 {
-    uint32_t left = pieces->count - pieces->next;
-    uint32_t count = left < IOVECS_AT_ONCE ? left : IOVECS_AT_ONCE;
-    for (uint32_t i = 0; pieces->has_ranges && i < count; i++) {
-        if (pieces->files[pieces->next + i].descriptor >= 0) {
-            return i;
+    end = end - pieces->next > IOVECS_AT_ONCE ? pieces->next + IOVECS_AT_ONCE : end;
+    struct msghdr message = {.msg_iov = &pieces->iovecs[pieces->next], .msg_iovlen = end - pieces->next};
+    bool has_more = end < pieces->count || pieces->range_next < pieces->range_count || pieces->has_more;
+    ssize_t size = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL | (has_more ? MSG_MORE : 0));
+    if (size < 0) {
+        return false;
+    }
+    pieces_advance(pieces, (size_t)size);
+    if (pieces->next < end) {
+        errno = EAGAIN;
+        return false;
+    }
+    return true;
+}
+
+static bool range_write(struct pieces *pieces, int socket)
+{
+    struct piece_range *range = &pieces->ranges[pieces->range_next];
+    off_t position = range->position;
+    ssize_t size = sendfile(socket, range->file, &position, range->size);
+    if (size == 0) {
+        errno = ENODATA;
+    }
+    if (size <= 0) {
+        return false;
+    }
+    pieces->sent_size += (uint64_t)size;
+    range->position += (off_t)size;
+    range->size -= (size_t)size;
+    if (range->size > 0) {
+        errno = EAGAIN;
+        return false;
+    }
+    pieces->range_next++;
+    return true;
+}
+
+bool pieces_write(struct pieces *pieces, int socket)
+{
+    while (pieces_are_left(pieces)) {
+        bool has_range = pieces->range_next < pieces->range_count;
+        uint32_t end = has_range ? pieces->ranges[pieces->range_next].place : pieces->count;
+        bool is_whole = pieces->next < end ? iovecs_write(pieces, end, socket) : range_write(pieces, socket);
+        if (!is_whole && errno != EINTR) {
+            return errno == EAGAIN || errno == EWOULDBLOCK;
         }
     }
-    return count;
-}
-
-static ssize_t memory_send(const struct pieces *pieces, int socket)
-{
-    uint32_t count = memory_count(pieces);
-    struct msghdr message = {.msg_iov = &pieces->iovecs[pieces->next], .msg_iovlen = count};
-    int more = pieces->has_more || pieces->next + count < pieces->count ? MSG_MORE : 0;
-    return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL | more);
-}
-
-static ssize_t range_send(const struct pieces *pieces, int socket)
-{
-    const struct piece_file *file = &pieces->files[pieces->next];
-    off_t position = file->position;
-    ssize_t sent = sendfile(socket, file->descriptor, &position, pieces->iovecs[pieces->next].iov_len);
-    if (sent == 0) {
-        errno = ENODATA;
-        return -1;
-    }
-    return sent;
-}
-
-ssize_t pieces_send_some(const struct pieces *pieces, int socket)
-{
-    CHECK(pieces->next < pieces->count);
-    return pieces->files[pieces->next].descriptor >= 0 ? range_send(pieces, socket) : memory_send(pieces, socket);
+    return true;
 }

@@ -3,14 +3,18 @@
  * The pieces of a request or response, in the order in which they go to a socket.
  *
  *   pieces   | own | memory | own | memory | range of a file | own |
- *                      ^ next; the bytes of it that were written are cut off
+ *   iovecs      0      1       2      3                         4
+ *   ranges                                         0                  its `place` is 4
+ *
+ * The bytes of the next piece that were written are cut off.
  *
  * Own bytes are those of the request itself. They are encoded after the batches are known. Until then, each of their
- * places is a gap, whose iovec has no value.
+ * places is a gap, an iovec without an address.
  *
- * One sendmsg writes the pieces up to a range, or as many as one call accepts. A range goes from the page cache to the
+ * One sendmsg writes the iovecs up to a range, or as many as one call accepts. A range goes from the page cache to the
  * socket by sendfile. sendfile has no flag that keeps it from blocking, so the socket of a range must be non-blocking.
- * If a file is shorter than its range, the call fails with ENODATA, because its connection cannot continue.
+ * A call that writes less than it was given has filled the socket, and no other call follows it. If a file is shorter
+ * than its range, the call at its end fails with ENODATA, because its connection cannot continue.
  */
 #ifndef BROKER_PIECES_H
 #define BROKER_PIECES_H
@@ -23,88 +27,84 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* The file of a piece. */
-struct piece_file {
-    int descriptor; /* negative if the piece is memory */
+struct piece_range {
+    uint32_t place; /* so many iovecs come before it */
+    int file;
     off_t position;
+    size_t size;
 };
 
 struct pieces {
-    struct iovec *iovecs;     /* the caller's, as the next one; of a range, only the size counts */
-    struct piece_file *files; /* one for each iovec */
+    struct iovec *iovecs; /* the caller's, as the ranges */
     uint32_t count;
     uint32_t next;
-    bool has_ranges;
+    struct piece_range *ranges;
+    uint32_t range_count;
+    uint32_t range_next;
+    uint64_t sent_size; /* bytes that were written */
     bool has_more; /* other bytes follow these */
 };
-
-/* A negative descriptor. */
-enum { PIECE_IN_MEMORY = -1, PIECE_IS_GAP = -2 };
-
-static inline void pieces_add(struct pieces *pieces, const void *bytes, size_t size, int descriptor, off_t position)
-{
-    pieces->iovecs[pieces->count] = (struct iovec){.iov_base = (void *)bytes, .iov_len = size};
-    pieces->files[pieces->count++] = (struct piece_file){.descriptor = descriptor, .position = position};
-}
 
 /* Each of these adds a piece. An empty one is left out. */
 static inline void pieces_add_gap(struct pieces *pieces)
 {
-    pieces->files[pieces->count++].descriptor = PIECE_IS_GAP;
+    pieces->iovecs[pieces->count++].iov_base = NULL;
 }
 
 static inline void pieces_add_memory(struct pieces *pieces, const void *bytes, size_t size)
 {
     if (size > 0) {
-        pieces_add(pieces, bytes, size, PIECE_IN_MEMORY, 0);
+        CHECK(bytes != NULL);
+        pieces->iovecs[pieces->count++] = (struct iovec){.iov_base = (void *)bytes, .iov_len = size};
     }
 }
 
-static inline void pieces_add_range(struct pieces *pieces, int descriptor, off_t position, size_t size)
+static inline void pieces_add_range(struct pieces *pieces, int file, off_t position, size_t size)
 {
-    CHECK(descriptor >= 0);
+    CHECK(file >= 0);
     if (size > 0) {
-        pieces_add(pieces, NULL, size, descriptor, position);
-        pieces->has_ranges = true;
+        pieces->ranges[pieces->range_count++] =
+            (struct piece_range){.place = pieces->count, .file = file, .position = position, .size = size};
     }
 }
 
-/* Fills the gaps. The own bytes of gap n end at cuts[n] (format/produce.h), and those of the last gap at `own_size`. */
+/* Fills the gaps. The own bytes of gap n end at cuts[n] (format/produce.h), and those behind the last cut follow the
+ * other pieces. */
 static inline void pieces_fill_gaps(struct pieces *pieces, uint8_t *own, const size_t *cuts, size_t own_size)
 {
     size_t begin = 0;
-    CHECK(pieces->count > 0 && pieces->files[pieces->count - 1].descriptor == PIECE_IS_GAP);
-    for (uint32_t i = 0; i < pieces->count - 1; i++) {
-        if (pieces->files[i].descriptor == PIECE_IS_GAP) {
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        if (pieces->iovecs[i].iov_base == NULL) {
             pieces->iovecs[i] = (struct iovec){.iov_base = own + begin, .iov_len = *cuts - begin};
             begin = *cuts++;
         }
     }
-    pieces->iovecs[pieces->count - 1] = (struct iovec){.iov_base = own + begin, .iov_len = own_size - begin};
-    pieces->count -= begin == own_size; /* a version without tagged fields has no bytes after the last batch */
+    pieces_add_memory(pieces, own + begin, own_size - begin);
 }
 
-/* Counts so many more bytes as written. */
+static inline bool pieces_are_left(const struct pieces *pieces)
+{
+    return pieces->next < pieces->count || pieces->range_next < pieces->range_count;
+}
+
+/* Counts so many more bytes of the next iovecs as written. */
 static inline void pieces_advance(struct pieces *pieces, size_t size)
 {
-    while (pieces->next < pieces->count && size >= pieces->iovecs[pieces->next].iov_len) {
-        size -= pieces->iovecs[pieces->next++].iov_len;
+    uint32_t next = pieces->next;
+    pieces->sent_size += size;
+    while (next < pieces->count && size >= pieces->iovecs[next].iov_len) {
+        size -= pieces->iovecs[next++].iov_len;
     }
+    pieces->next = next;
     if (size > 0) {
-        CHECK(pieces->next < pieces->count);
-        struct iovec *iovec = &pieces->iovecs[pieces->next];
-        struct piece_file *file = &pieces->files[pieces->next];
+        CHECK(next < pieces->count);
+        struct iovec *iovec = &pieces->iovecs[next];
+        iovec->iov_base = (char *)iovec->iov_base + size;
         iovec->iov_len -= size;
-        if (file->descriptor >= 0) {
-            file->position += (off_t)size;
-        } else {
-            iovec->iov_base = (char *)iovec->iov_base + size;
-        }
     }
 }
 
-/* Writes what one call accepts of the next pieces, of which at least one is left. Returns the number of bytes, or -1
- * with errno set. */
-ssize_t pieces_send_some(const struct pieces *pieces, int socket);
+/* Writes what the socket accepts. Returns false, with errno set, if the socket or a file fails. */
+bool pieces_write(struct pieces *pieces, int socket);
 
 #endif

@@ -35,7 +35,7 @@ static bool link_make(struct ship_link *link)
 {
     CHECK(link->stream_count > 0);
     struct broker_link_limits limits = {
-        .batch_count = link->stream_count < BATCHES_MAX ? link->stream_count : BATCHES_MAX, .pieces_per_batch = 2};
+        .batch_count = link->stream_count < BATCHES_MAX ? link->stream_count : BATCHES_MAX};
     for (uint32_t i = 0; i < link->stream_count; i++) {
         limits.names_size += link->streams[i].topic.name_size;
     }
@@ -60,7 +60,7 @@ static void batch_put(struct broker_request *request, struct ship_piece *piece, 
 {
     uint32_t size = stream_batch_size(stream);
     off_t position = stream->next.position + RECORD_BATCH_HEADER_SIZE;
-    *piece = (struct ship_piece){.stream = stream};
+    piece->stream = stream;
     piece->number = stream_take(stream, piece->header);
     broker_request_add(request, &stream->topic, stream->partition, size);
     pieces_add_memory(&request->pieces, piece->header, RECORD_BATCH_HEADER_SIZE);
@@ -120,23 +120,20 @@ static bool request_begin(struct ship_link *link, uint64_t now_ns)
     if (request->produce.batch_count == 0) {
         return false;
     }
-    if (!broker_link_begin(&link->broker, true, now_ns)) {
-        request_fail(link, link->broker.end); /* its batches are in the windows of their streams */
-        link_break(link);
-        return false;
-    }
+    broker_link_begin(&link->broker, true, now_ns);
     return true;
 }
 
 /* Sends what is begun, and, while `may_begin`, further requests, until the socket or the window is full. */
 static void link_send(struct ship_link *link, bool may_begin, uint64_t now_ns)
 {
-    do {
+    broker_link_send(&link->broker);
+    while (may_begin && broker_link_has_room(&link->broker) && request_begin(link, now_ns)) {
         broker_link_send(&link->broker);
-        if (link->broker.is_broken) {
-            link_break(link);
-        }
-    } while (may_begin && broker_link_has_room(&link->broker) && request_begin(link, now_ns));
+    }
+    if (link->broker.is_broken) {
+        link_break(link);
+    }
 }
 
 static void request_complete(struct ship_link *link, uint32_t number)

@@ -34,7 +34,7 @@ static bool link_make(struct pump_link *link, size_t names_size)
     CHECK(link->place_count > 0);
     uint32_t batch_count = link->place_count < PUMP_BATCHES_MAX ? link->place_count : PUMP_BATCHES_MAX;
     const struct broker_link_limits limits = {
-        .batch_count = batch_count, .pieces_per_batch = 1, .names_size = names_size};
+        .batch_count = batch_count, .names_size = names_size};
     link->turn = calloc(2 * (size_t)link->place_count, sizeof *link->turn);
     bool is_made = broker_link_make(&link->broker, &limits) && link->turn != NULL;
     for (uint32_t i = 0; i < BROKER_REQUESTS_MAX; i++) {
@@ -90,29 +90,36 @@ void pump_free(struct pump *pump)
 
 /* ---- complete ---- */
 
-static void batch_count(struct pump *pump, const struct drained_batch *drained, const struct broker_request *request)
+static uint64_t larger(uint64_t one, uint64_t other)
+{
+    return one > other ? one : other;
+}
+
+static void batch_count(struct pump *pump, const struct drained_batch *drained, uint64_t begun_ns, uint64_t latency_ns)
 {
     struct delivered *delivered = &pump->delivered;
     struct pump_place *place = &pump->places[drained->partition_index];
-    uint64_t latency_ns = request->answered_ns - request->begun_ns;
-    CHECK(request->answered_ns >= request->begun_ns);
     place->batch_count++;
     place->record_count += drained->record_count;
     place->size += drained->size;
-    delivered_add(delivered, drained, request->begun_ns);
+    delivered_add(delivered, drained, begun_ns);
     delivered->latency_sum_ns += latency_ns;
-    delivered->latency_max_ns = latency_ns > delivered->latency_max_ns ? latency_ns : delivered->latency_max_ns;
+    delivered->latency_max_ns = larger(delivered->latency_max_ns, latency_ns);
 }
 
 static void request_complete(struct pump *pump, struct pump_link *link, uint32_t number, struct wake_set *wakes)
 {
     const struct broker_request *request = broker_link_request(&link->broker, number);
     const struct pump_piece *pieces = pump_link_pieces(link, number);
+    uint64_t latency_ns = request->answered_ns - request->begun_ns;
     CHECK(request->produce.batch_count <= PUMP_BATCHES_MAX);
+    CHECK(request->answered_ns >= request->begun_ns);
+    link->latency_sum_ns += latency_ns;
+    link->latency_max_ns = larger(link->latency_max_ns, latency_ns);
     for (uint32_t i = 0; i < request->produce.batch_count; i++) {
         const struct drained_batch *drained = &pieces[i].drained;
         const struct produce_result *result = &request->results[i];
-        batch_count(pump, drained, request);
+        batch_count(pump, drained, request->begun_ns, latency_ns);
         pump->completions[i] =
             (struct batch_completion){.seq = drained->seq,
                                       .slot_index = drained->slot_index,
@@ -194,8 +201,8 @@ static bool is_of_many_topics(const struct pump_piece *pieces, uint32_t count)
     return false;
 }
 
-/* Makes a request of the batches that were taken for it. Returns false if memory is short, and nothing was begun. */
-static bool request_begin(const struct pump *pump, struct pump_link *link, uint32_t count)
+/* Makes a request of the batches that were taken for it. */
+static void request_begin(const struct pump *pump, struct pump_link *link, uint32_t count)
 {
     struct pump_piece *pieces = pump_link_pieces(link, link->broker.end);
     struct broker_request *request = broker_link_next_request(&link->broker);
@@ -207,7 +214,7 @@ static bool request_begin(const struct pump *pump, struct pump_link *link, uint3
         broker_request_add(request, &pump->topics[pieces[i].topic], pieces[i].partition, drained->size);
         pieces_add_memory(&request->pieces, arena_slot_data(pump->half->arena, drained->slot_index), drained->size);
     }
-    return broker_link_begin(&link->broker, false, pump->now_ns);
+    broker_link_begin(&link->broker, false, pump->now_ns);
 }
 
 /* The partitions whose turn it is, from the one on that found no room in the last request. */
@@ -238,12 +245,7 @@ static bool link_take_turn(struct pump *pump, struct pump_link *link)
     if (piece_count == 0) {
         return false;
     }
-    if (!request_begin(pump, link, piece_count)) {
-        for (uint32_t i = 0; i < piece_count; i++) {
-            batch_leave(pump, &pump_link_pieces(link, link->broker.end)[i].drained);
-        }
-        return false;
-    }
+    request_begin(pump, link, piece_count);
     POINT(pump_request_begun);
     return true;
 }
@@ -511,7 +513,7 @@ static void pump_wait(struct pump *pump)
 static bool request_is_sound(struct pump *pump, const struct broker_request *request, const struct pump_piece *pieces)
 {
     uint32_t largest = pump->largest_record;
-    CHECK(request->sent_size == 0);
+    CHECK(request->pieces.sent_size == 0);
     for (uint32_t i = 0; i < request->produce.batch_count; i++) {
         const struct drained_batch *drained = &pieces[i].drained;
         const uint8_t *bytes = arena_slot_data(pump->half->arena, drained->slot_index);

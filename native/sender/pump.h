@@ -70,6 +70,8 @@ struct pump_link {
     uint32_t turn_next; /* the partition that found no room in the last request + 1; 0: none */
     struct pump_piece *pieces[BROKER_REQUESTS_MAX]; /* the batches of request n in place n % BROKER_REQUESTS_MAX */
     bool is_damaged; /* a batch of the youngest request contradicts its checksum; nothing of the request is written */
+    uint64_t latency_sum_ns; /* of requests, from their beginning to their responses */
+    uint64_t latency_max_ns;
 };
 
 static inline struct pump_piece *pump_link_pieces(const struct pump_link *link, uint32_t number)

@@ -1129,9 +1129,9 @@ MUTANTS = (
     ),
     Mutant(
         "link-skips-bytes-of-a-range",
-        "broker/pieces.h",
-        "            file->position += (off_t)size;\n",
-        "            file->position += 0 * (off_t)size;\n",
+        "broker/pieces.c",
+        "    range->position += (off_t)size;\n",
+        "    range->position += 0 * (off_t)size;\n",
         (("test", "broker/link_test"),),
         is_quick=True,
     ),

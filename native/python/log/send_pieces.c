@@ -29,7 +29,7 @@ enum {
 struct sending {
     struct pieces gathered;
     struct iovec iovecs[GATHERED_MAX];
-    struct piece_file files[GATHERED_MAX];
+    struct piece_range ranges[GATHERED_MAX];
     size_t left; /* bytes of the portion that are not gathered */
     size_t gone; /* bytes at the front of the next pieces that went before this call */
     size_t copied;
@@ -68,31 +68,32 @@ static bool range_copy(struct sending *sending, int descriptor, off_t position, 
 }
 
 /* file, position, size; false with an exception set. */
-static bool range_read(PyObject *piece, struct piece_file *file, size_t *size)
+static bool range_read(PyObject *piece, struct piece_range *range)
 {
     if (!PyTuple_Check(piece) || PyTuple_GET_SIZE(piece) != RANGE_FIELD_COUNT) {
         PyErr_SetString(PyExc_TypeError, "a piece is bytes or a range of a file");
         return false;
     }
-    file->descriptor = PyObject_AsFileDescriptor(PyTuple_GET_ITEM(piece, 0));
-    file->position = PyLong_AsLong(PyTuple_GET_ITEM(piece, 1));
-    *size = PyLong_AsSize_t(PyTuple_GET_ITEM(piece, 2));
+    range->file = PyObject_AsFileDescriptor(PyTuple_GET_ITEM(piece, 0));
+    range->position = PyLong_AsLong(PyTuple_GET_ITEM(piece, 1));
+    range->size = PyLong_AsSize_t(PyTuple_GET_ITEM(piece, 2));
     return PyErr_Occurred() == NULL;
 }
 
 /* Adds what is left of a piece. Sets `is_full` if there is no room for it. False with an exception set. */
 static bool piece_gather(struct sending *sending, PyObject *piece, bool *is_full)
 {
-    struct piece_file file = {.descriptor = PIECE_IN_MEMORY};
+    struct piece_range range;
     bool is_bytes = PyBytes_Check(piece);
-    size_t size = is_bytes ? (size_t)PyBytes_GET_SIZE(piece) : 0;
-    if (!is_bytes && !range_read(piece, &file, &size)) {
+    if (!is_bytes && !range_read(piece, &range)) {
         return false;
     }
+    size_t size = is_bytes ? (size_t)PyBytes_GET_SIZE(piece) : range.size;
     size_t gone = sending->gone < size ? sending->gone : size;
     size -= gone;
     bool is_copied = !is_bytes && size <= COPIED_MAX;
-    *is_full = sending->gathered.count == GATHERED_MAX || (is_copied && size > COPIED_MAX - sending->copied);
+    *is_full = sending->gathered.count + sending->gathered.range_count == GATHERED_MAX ||
+               (is_copied && size > COPIED_MAX - sending->copied);
     if (*is_full) {
         return true;
     }
@@ -103,16 +104,16 @@ static bool piece_gather(struct sending *sending, PyObject *piece, bool *is_full
     if (is_bytes) {
         pieces_add_memory(&sending->gathered, PyBytes_AS_STRING(piece) + gone, size);
     } else if (!is_copied) {
-        pieces_add_range(&sending->gathered, file.descriptor, file.position + (off_t)gone, size);
+        pieces_add_range(&sending->gathered, range.file, range.position + (off_t)gone, size);
     }
-    return !is_copied || size == 0 || range_copy(sending, file.descriptor, file.position + (off_t)gone, size);
+    return !is_copied || size == 0 || range_copy(sending, range.file, range.position + (off_t)gone, size);
 }
 
 /* Gathers pieces from the next one on, as many as fit. False with an exception set. */
 static bool pieces_gather(struct sending *sending, PyObject *pieces, Py_ssize_t *next)
 {
     bool is_full = false;
-    sending->gathered = (struct pieces){.iovecs = sending->iovecs, .files = sending->files};
+    sending->gathered = (struct pieces){.iovecs = sending->iovecs, .ranges = sending->ranges};
     sending->copied = 0;
     while (*next < PyTuple_GET_SIZE(pieces) && sending->left > 0) {
         if (!piece_gather(sending, PyTuple_GET_ITEM(pieces, *next), &is_full)) {
@@ -132,26 +133,17 @@ static bool pieces_gather(struct sending *sending, PyObject *pieces, Py_ssize_t 
 /* Sends what was gathered. False when the socket takes no more, or with an exception set. */
 static bool gathered_send(struct pieces *gathered, int socket, Py_ssize_t *sent)
 {
-    bool is_going = true;
-    while (is_going && gathered->next < gathered->count) {
-        uint32_t first = gathered->next;
-        bool is_range = gathered->files[first].descriptor >= 0;
-        PyThreadState *state = is_range ? PyEval_SaveThread() : NULL;
-        ssize_t size = pieces_send_some(gathered, socket);
-        if (state != NULL) {
-            PyEval_RestoreThread(state);
-        }
-        if (size < 0 && errno != EINTR) {
-            return failure_set(size);
-        }
-        if (size > 0) {
-            pieces_advance(gathered, (size_t)size);
-            *sent += size;
-            uint32_t next = gathered->next;
-            is_going = next == gathered->count || (next > first && (is_range || gathered->files[next].descriptor >= 0));
-        }
+    PyThreadState *state = gathered->range_count > 0 ? PyEval_SaveThread() : NULL;
+    bool is_well = pieces_write(gathered, socket);
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
     }
-    return is_going;
+    *sent += (Py_ssize_t)gathered->sent_size;
+    bool is_left = pieces_are_left(gathered);
+    if (!is_well || (is_left && gathered->sent_size == 0)) {
+        return failure_set(-1); /* EAGAIN if the socket takes nothing */
+    }
+    return !is_left;
 }
 
 Py_ssize_t pieces_send(int socket, PyObject *pieces, Py_ssize_t gone)

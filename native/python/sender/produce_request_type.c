@@ -20,7 +20,6 @@
 #include "broker/pieces.h"
 #include "format/produce.h"
 
-#include <errno.h>
 
 enum { PEEK_SIZE = 16384 /* the bytes that one record of TLS holds */ };
 
@@ -245,7 +244,6 @@ static bool own_write(struct produce_request_object *self)
         return false;
     }
     size_t own_size = produce_encode(request, self->own, cuts);
-    pieces_add_gap(&self->pieces);
     pieces_fill_gaps(&self->pieces, self->own, cuts, own_size);
     PyMem_Free(cuts);
     self->size += own_size;
@@ -264,11 +262,10 @@ static bool request_fill(struct produce_request_object *self, PyObject *topics)
     self->answer.results = PyMem_Calloc(batch_count + 1, sizeof *self->answer.results);
     self->answer.tables = PyMem_Malloc(produce_tables_size(request) * sizeof *self->answer.tables);
     self->buffers = PyMem_Calloc((size_t)buffer_count + 1, sizeof *self->buffers);
-    size_t piece_count = (size_t)buffer_count + batch_count + 1;
-    self->pieces.iovecs = PyMem_Calloc(piece_count, sizeof *self->pieces.iovecs);
-    self->pieces.files = PyMem_Calloc(piece_count, sizeof *self->pieces.files);
+    self->pieces.iovecs = PyMem_Calloc((size_t)buffer_count + batch_count + 1, sizeof *self->pieces.iovecs);
+    self->pieces.ranges = PyMem_Calloc((size_t)buffer_count + 1, sizeof *self->pieces.ranges);
     bool has_room = self->batches != NULL && self->answer.results != NULL && self->answer.tables != NULL;
-    if (!has_room || self->buffers == NULL || self->pieces.iovecs == NULL || self->pieces.files == NULL) {
+    if (!has_room || self->buffers == NULL || self->pieces.iovecs == NULL || self->pieces.ranges == NULL) {
         PyErr_NoMemory();
         return false;
     }
@@ -315,6 +312,7 @@ static PyObject *request_new(PyTypeObject *type, PyObject *args, PyObject *names
 static void buffers_release(struct produce_request_object *self)
 {
     self->pieces.next = self->pieces.count;
+    self->pieces.range_next = self->pieces.range_count;
     while (self->buffer_count > 0) {
         PyBuffer_Release(&self->buffers[--self->buffer_count]);
     }
@@ -333,7 +331,7 @@ static void request_dealloc(PyObject *object)
     PyMem_Free(self->own);
     PyMem_Free(self->buffers);
     PyMem_Free(self->pieces.iovecs);
-    PyMem_Free(self->pieces.files);
+    PyMem_Free(self->pieces.ranges);
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -359,18 +357,27 @@ static PyObject *request_release(PyObject *object, PyObject *unused)
 
 /* ---- its way to the socket ---- */
 
+/* The pieces are the sender's while it is in the kernel. */
 static bool is_written(const struct produce_request_object *self)
 {
-    return self->pieces.next == self->pieces.count;
+    return !self->is_sending && !pieces_are_left(&self->pieces);
 }
 
-static void request_advance(struct produce_request_object *self, size_t written)
+static void request_note_written(struct produce_request_object *self)
 {
-    self->is_touched |= written > 0;
-    pieces_advance(&self->pieces, written);
+    self->is_touched |= self->pieces.sent_size > 0;
     if (is_written(self)) {
         buffers_release(self);
     }
+}
+
+/* Ranges go to a plain socket alone. */
+static bool request_is_memory(const struct produce_request_object *self)
+{
+    if (self->pieces.range_count > 0) {
+        PyErr_SetString(PyExc_ValueError, "a piece of a file goes to a plain socket alone: use send");
+    }
+    return self->pieces.range_count == 0;
 }
 
 static PyObject *request_begin(PyObject *object, PyObject *correlation_id)
@@ -384,54 +391,36 @@ static PyObject *request_begin(PyObject *object, PyObject *correlation_id)
     Py_RETURN_NONE;
 }
 
-static ssize_t send_some(struct produce_request_object *self, int descriptor)
-{
-    ssize_t sent;
-    self->is_sending = true;
-    Py_BEGIN_ALLOW_THREADS
-    sent = pieces_send_some(&self->pieces, descriptor);
-    Py_END_ALLOW_THREADS
-    self->is_sending = false;
-    return sent;
-}
-
 static PyObject *request_send(PyObject *object, PyObject *descriptor)
 {
     struct produce_request_object *self = request_of(object);
-    size_t total = 0;
     int64_t number;
+    bool is_well;
     if (!integer_parse(self->state, descriptor, &descriptor_range, &number) || !request_is_ours(self)) {
         return NULL;
     }
-    while (!is_written(self)) {
-        ssize_t sent = send_some(self, (int)number);
-        if (sent >= 0) {
-            total += (size_t)sent;
-            request_advance(self, (size_t)sent);
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            break;
-        } else if (errno != EINTR) {
-            return PyErr_SetFromErrno(PyExc_OSError);
-        } else if (PyErr_CheckSignals() < 0) {
-            return NULL;
-        }
-    }
-    return PyLong_FromSize_t(total);
+    uint64_t before = self->pieces.sent_size;
+    self->is_sending = true;
+    Py_BEGIN_ALLOW_THREADS
+    is_well = pieces_write(&self->pieces, (int)number);
+    Py_END_ALLOW_THREADS
+    self->is_sending = false;
+    request_note_written(self);
+    return is_well ? PyLong_FromUnsignedLongLong(self->pieces.sent_size - before)
+                   : PyErr_SetFromErrno(PyExc_OSError);
 }
 
-/* Up to PEEK_SIZE bytes of what is next, copied into one piece. The holder of the copy writes it, now or later. A
- * piece of a file has no bytes here. */
+/* Up to PEEK_SIZE bytes of what is next, copied into one piece. The holder of the copy writes it, now or later. */
 static PyObject *request_peek(PyObject *object, PyObject *unused)
 {
     struct produce_request_object *self = request_of(object);
     size_t size = 0;
     (void)unused;
+    if (!request_is_ours(self) || !request_is_memory(self)) {
+        return NULL;
+    }
     self->is_touched = true;
     for (uint32_t i = self->pieces.next; i < self->pieces.count && size < PEEK_SIZE; i++) {
-        if (self->pieces.files[i].descriptor >= 0) {
-            PyErr_SetString(PyExc_ValueError, "a piece of a file goes to a plain socket alone: use send");
-            return NULL;
-        }
         size += self->pieces.iovecs[i].iov_len;
     }
     size = size < PEEK_SIZE ? size : PEEK_SIZE;
@@ -452,10 +441,12 @@ static PyObject *request_skip(PyObject *object, PyObject *count)
     static const struct integer_range count_range = {"count", 0, INT32_MAX};
     struct produce_request_object *self = request_of(object);
     int64_t number;
-    if (!integer_parse(self->state, count, &count_range, &number) || !request_is_ours(self)) {
+    if (!integer_parse(self->state, count, &count_range, &number) || !request_is_ours(self) ||
+        !request_is_memory(self)) {
         return NULL;
     }
-    request_advance(self, (size_t)number);
+    pieces_advance(&self->pieces, (size_t)number);
+    request_note_written(self);
     Py_RETURN_NONE;
 }
 

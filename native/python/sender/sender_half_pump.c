@@ -260,7 +260,7 @@ static PyObject *request_report(struct call *call, struct pump_link *link, uint3
         call->pump.drained[i] = pieces[i].drained;
     }
     return Py_BuildValue("(IKKN)", broker_link_correlation(&link->broker, number),
-                         (unsigned long long)request->begun_ns, (unsigned long long)request->sent_size,
+                         (unsigned long long)request->begun_ns, (unsigned long long)request->pieces.sent_size,
                          half_batches_to_list(call->half, call->pump.drained, count));
 }
 
@@ -282,8 +282,8 @@ static PyObject *link_report(struct call *call, struct pump_link *link)
     const struct broker_link *broker = &link->broker;
     return Py_BuildValue("(OiIKKKKNN)", broker->is_broken ? Py_True : Py_False, (int)broker->throttle_ms,
                          broker->request_count, (unsigned long long)broker->sent_size,
-                         (unsigned long long)broker->received_total, (unsigned long long)broker->latency_sum_ns,
-                         (unsigned long long)broker->latency_max_ns,
+                         (unsigned long long)broker->received_total, (unsigned long long)link->latency_sum_ns,
+                         (unsigned long long)link->latency_max_ns,
                          PyBytes_FromStringAndSize((const char *)broker->received, (Py_ssize_t)broker->received_size),
                          requests_report(call, link));
 }

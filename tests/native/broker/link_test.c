@@ -29,7 +29,7 @@ struct world {
 static void world_begin(struct world *world)
 {
     int size = SMALL_BUFFER;
-    const struct broker_link_limits limits = {.batch_count = BATCHES, .pieces_per_batch = 2, .names_size = 1};
+    const struct broker_link_limits limits = {.batch_count = BATCHES, .names_size = 1};
     *world = (struct world){.link = {.requests_max = 5, .form = {.client = "c", .client_size = 1, .version = VERSION}}};
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, world->sockets) == 0);
     EXPECT(setsockopt(world->sockets[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size) == 0);
@@ -62,7 +62,7 @@ static size_t request_begin(struct world *world, struct randomness *randomness, 
         sizes[i] = head + rest;
         at += head + rest;
     }
-    EXPECT(broker_link_begin(&world->link, true, 1));
+    broker_link_begin(&world->link, true, 1);
     size_t own = 0;
     for (int i = 0; i < BATCHES; i++) {
         memcpy(expected + size, request->own + own, request->cuts[i] - own);
@@ -104,7 +104,7 @@ TEST(pieces_arrive_whole_and_in_order_where_a_socket_takes_few_bytes)
         EXPECT_EQ_U64(bytes_receive(&world, &randomness, received), size);
         EXPECT(memcmp(received, expected, size) == 0);
         EXPECT_EQ_U64(world.link.sent_size, size);
-        EXPECT_EQ_U64(broker_link_request(&world.link, 0)->sent_size, size);
+        EXPECT_EQ_U64(broker_link_request(&world.link, 0)->pieces.sent_size, size);
         world_end(&world);
     }
     close(file);
@@ -121,7 +121,7 @@ TEST(a_file_that_is_shorter_than_its_range_breaks_the_link)
     EXPECT(ftruncate(file, 100) == 0);
     broker_request_add(request, &topic, 0, 200);
     pieces_add_range(&request->pieces, file, 0, 200);
-    EXPECT(broker_link_begin(&world.link, true, 1));
+    broker_link_begin(&world.link, true, 1);
     (void)bytes_receive(&world, &randomness, received);
     EXPECT(world.link.is_broken);
     EXPECT_EQ_U64(world.link.sent_size, request->cuts[0] + 100);
@@ -140,7 +140,7 @@ static void answered_with_an_error(struct world *world)
         struct broker_request *request = broker_link_next_request(&world->link);
         broker_request_add(request, &topic, 0, sizeof batch);
         pieces_add_memory(&request->pieces, batch, sizeof batch);
-        EXPECT(broker_link_begin(&world->link, true, 1));
+        broker_link_begin(&world->link, true, 1);
         broker_link_send(&world->link);
         size_t size = answer_write(&request->produce, i, frame + HEAD_SIZE);
         store_be32(frame, (uint32_t)size);
