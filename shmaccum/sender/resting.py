@@ -57,8 +57,9 @@ class Rest:
         It costs more than coming awake (docs/decisions/0020).
         """
         was_dormant, self._is_dormant = self._is_dormant, False
-        is_due = self._ready.is_closing or now_ns >= self.next_ns() or self._trouble.failure_count > 0
-        return was_dormant and not is_due and not self._has_batches(now_ns) and not self._is_news
+        if not was_dormant or self._ready.is_closing or self._trouble.failure_count or now_ns >= self.next_ns():
+            return False
+        return not self._has_batches(now_ns) and not self._is_news
 
     def next_ns(self) -> int:
         """When a duty is due."""
