@@ -164,7 +164,13 @@ class PartitionLog:
         self._clock = clock
         self._on_append = on_append
         make_partition_folder(folder, topic_id, is_synced=options.sync != "none")
-        recovered = Recovery(folder, options.index_interval_bytes, recovery_point, is_same_boot=is_same_boot).run()
+        recovered = Recovery(
+            folder,
+            options.index_interval_bytes,
+            recovery_point,
+            is_same_boot=is_same_boot,
+            has_level=options.sync != "none",
+        ).run()
         self.segments = recovered.segments
         self.producers = recovered.producers
         self.epochs = recovered.epochs

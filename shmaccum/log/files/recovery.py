@@ -15,6 +15,8 @@ a torn tail of the last segment           cut to the last whole batch: it was ne
 the log of a host that crashed            a new leader epoch, for offsets that were read may be given anew
 a ``.txnindex`` that its markers belie     written anew from the markers behind the newest snapshot
 damage, with whole batches behind it      left where it is, reported; the log goes on in a new segment
+a sector that a power cut took            cut in front of it, in a log that has a level: the batches behind it were not
+                                          acknowledged, and come again
 a snapshot of more than the log has       removed: an older one or the log itself tells the state
 ========================================  ==========================================================================
 
@@ -22,6 +24,10 @@ Amount that is read: bytes of this boot of the kernel are in its page cache howe
 below the newest snapshot are trusted and only what follows is checked. After a crash of the host only what was synced
 (the recovery point) is trusted, and only a snapshot below it. In both cases each segment's last indexed stretch is
 walked, so that damage done by hand at an end is found as well.
+
+A sync covers a file from its begin to its end. So behind a sector of the last segment that never came to the disk
+nothing was acknowledged. Such a sector holds zeros, from its begin or from the end of the bytes that it had before.
+Above the recovery point it is told from other damage by them.
 
 Why it may be interrupted: every step computes from the files what they should be, and can be done twice.
 """
@@ -67,6 +73,10 @@ from shmaccum.log.files.transaction_index import Aborted, pack_aborted, read_abo
 from shmaccum.log.files.transaction_marker import decision_in
 from shmaccum.log.files.walk import Damage, LocatedBatch, at_least, batch_problem, map_file, walk
 
+SECTOR = 512
+"""A disk writes so many bytes whole or not at all."""
+ZEROS_MIN = 12
+"""A whole batch begins with fewer zeros: 8 of its offset, and 2 of its length."""
 INDEXES = ((OFFSET_INDEX, OFFSET_ENTRY), (TIME_INDEX, TIME_ENTRY))
 
 
@@ -105,10 +115,14 @@ class Recovery:
         index_interval: bytes between two index entries, for indexes that are written anew.
         recovery_point: below this offset everything was synced.
         is_same_boot: the last writer ran under the kernel that runs now.
+        has_level: records are acknowledged after a sync alone.
     """
 
-    def __init__(self, folder: str, index_interval: int, recovery_point: int, *, is_same_boot: bool) -> None:
+    def __init__(
+        self, folder: str, index_interval: int, recovery_point: int, *, is_same_boot: bool, has_level: bool = False
+    ) -> None:
         self.folder = folder
+        self._cuts_holes = has_level and not is_same_boot
         self.index_interval = index_interval
         self.is_same_boot = is_same_boot
         self.recovery_point = recovery_point
@@ -224,7 +238,7 @@ class Recovery:
         index = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
         start = self._start(view, base_offset, index)
         if start is not None:
-            scan = scan_from(view, start, base_offset)
+            scan = self._scan_from(view, start, base_offset)
             if self._are_entries_right(base_offset, scan, index):
                 lag = scan.batches[-1].position - last_position(index) if scan.batches else 0
                 if lag <= self.index_interval:  # no entry is missing
@@ -232,10 +246,22 @@ class Recovery:
                 if start:
                     self._complete_indexes(base_offset, scan, index.head(bisect_right(index.column("position"), start)))
                     return scan
-        whole = scan_from(view, 0, base_offset)
+        whole = self._scan_from(view, 0, base_offset)
         indexer = Indexer(base_offset, self.index_interval)
         self._write_entries(base_offset, indexer, whole.batches, (b"", b""), "wrong")
         return whole
+
+    def _scan_from(self, view: memoryview, position: int, base_offset: int) -> Scan:
+        """The scan, which ends in front of the first sector that a power cut took."""
+        scan = scan_from(view, position, base_offset)
+        for damage in scan.damages if self._cuts_holes and base_offset == self.segments[-1] else ():
+            kept = [batch for batch in scan.batches if batch.end <= damage.position]
+            next_offset = kept[-1].last_offset + 1 if kept else base_offset
+            if next_offset >= self.recovery_point and has_lost_sector(view, damage):
+                torn = damage._replace(resume_position=len(view))
+                damages = [each for each in scan.damages if each.position < damage.position]
+                return Scan(damage.position, next_offset, kept, damages, torn)
+        return scan
 
     def _start(self, view: memoryview, base_offset: int, index: Entries) -> int | None:
         """Where to begin: at a batch below which all is trusted. None: the index cannot tell."""
@@ -405,6 +431,16 @@ def scan_from(view: memoryview, position: int, base_offset: int, *, is_gapless: 
         else:
             scan.damages.append(found)
     return scan
+
+
+def has_lost_sector(view: memoryview, damage: Damage) -> bool:
+    """True if a sector of the damage never came to the disk: zeros, longer than the first ones of a batch can be."""
+    position = damage.position
+    while (end := (position // SECTOR + 1) * SECTOR) <= damage.resume_position:
+        if end - position >= ZEROS_MIN and not any(view[position:end]):
+            return True
+        position = end
+    return False
 
 
 def _content_of(path: str) -> bytes:

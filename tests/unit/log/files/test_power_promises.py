@@ -23,6 +23,7 @@ from shmaccum.config import LogSinkOptions, SenderOptions
 from shmaccum.exceptions import ConsumerStateError, InvalidArgumentError
 from shmaccum.log.files import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, transactions
 from shmaccum.log.files.partition_folders import UNFINISHED
+from shmaccum.log.files.producer_state import Refusal
 from shmaccum.log.files.small_files import replace_file_synced
 from shmaccum.log.files.transaction_files import Decision, TransactionFiles
 from shmaccum.log.files.writer_level import WriterLevel
@@ -396,6 +397,34 @@ def test_deleted_records_that_a_power_cut_takes_hide_no_later_ones(tmp_path: Pat
         assert offsets(log.partition(TOPIC, 0).append(batches[1:2])) == [3]
         assert log.partition(TOPIC, 0).log_start_offset == 3
     assert len(values_of(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("sync", ["none", "interval", "batch"])
+@pytest.mark.parametrize("begins_in_sector", [True, False])
+def test_a_log_ends_in_front_of_a_sector_that_a_power_cut_took(
+    tmp_path: Path, sync: str, begins_in_sector: bool
+) -> None:
+    batches = make_batches(4, value_size=300)
+    options = {"sync_interval_ms": "1h"} if sync == "interval" else {}
+    log = open_log(tmp_path, sync=sync, **options)
+    log.partition(TOPIC, 0).append(batches)
+    log.abandon()
+    (path,) = log_files(tmp_path)
+    second = batches[0].size
+    with path.open("r+b") as file:
+        file.seek(second if begins_in_sector else -(-second // 512) * 512)
+        file.write(bytes(-second % 512 if begins_in_sector else 512))
+    for snapshot in log_files(tmp_path, ".snapshot"):
+        snapshot.unlink()
+    (tmp_path / ".lock").write_bytes(b"boot.id=another\n")
+    with open_log(tmp_path, sync=sync, **options) as log:
+        again = log.partition(TOPIC, 0).append(batches[1:])
+        if sync != "none":
+            assert offsets(again) == [3, 6, 9]
+            assert [value[:8] for value in values_of(tmp_path)] == [b"%08d" % number for number in range(12)]
+        else:
+            assert isinstance(again[0], Refusal)
+            assert any("left as it is" in finding for finding in log.findings)
 
 
 def test_a_small_file_is_synced_before_its_rename_and_its_folder_after(tmp_path: Path, forced: Forced) -> None:
