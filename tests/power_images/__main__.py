@@ -4,6 +4,7 @@
     python -m tests.power_images                                        every scenario
     python -m tests.power_images --images 10000 --seed 7
     python -m tests.power_images --scenarios log overflow:sync --images 500
+    python -m tests.power_images --scenarios users damage --exhaustive
     python -m tests.power_images --without-syncs                        removes each sync in turn
 
 The exit code is 1 when a promise was broken, or when no image shows the lack of a sync that `kept_syncs` does not list.
@@ -40,23 +41,26 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=10_000, help="of all scenarios together, at most")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     parser.add_argument("--without-syncs", action="store_true", help="remove each sync, until an image shows its lack")
+    parser.add_argument("--exhaustive", action="store_true", help="open all images of each cut with few units")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     scenarios = list(each_scenario(arguments.scenarios))
     with image_folder() as folder:
         if arguments.without_syncs:
             return int(not are_all_shown_or_kept(scenarios, arguments.seed, folder))
-        return int(not _are_all_good(scenarios, arguments.images, arguments.seed, folder))
+        return int(not _are_all_good(scenarios, arguments, folder))
 
 
-def _are_all_good(scenarios: Sequence[Scenario], image_max: int, seed: int, folder: Path) -> bool:
-    is_good = True
+def _are_all_good(scenarios: Sequence[Scenario], arguments: argparse.Namespace, folder: Path) -> bool:
+    is_good, count = True, 0
     for number, scenario in enumerate(scenarios):
-        chance = random.Random(f"{seed} {scenario}")
-        figures = run_trial(scenario, image_max // (len(scenarios) - number), chance, folder)
-        image_max -= figures.image_count
+        chance = random.Random(f"{arguments.seed} {scenario}")
+        share = max(arguments.images - count, 0) // (len(scenarios) - number)
+        figures = run_trial(scenario, share, chance, folder, is_exhaustive=arguments.exhaustive)
+        count += figures.image_count
         print(f"{scenario!s:28} {figures}", flush=True)
         is_good &= figures.is_good
+    print(f"{count:,} images of {len(scenarios)} scenarios")
     return is_good
 
 

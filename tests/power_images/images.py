@@ -9,7 +9,7 @@ Elsewhere choices are drawn: everything up to some moment, with some units that 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -20,26 +20,6 @@ UNITS_MAX = 12
 CHOICES_MAX = 1 << UNITS_MAX
 SOME = (0.0, 0.02, 0.1, 0.5)
 """The shares of units that are drawn for themselves."""
-
-
-class Cut(NamedTuple):
-    """A power cut, and one image that it may leave.
-
-    Attributes:
-        position: entries before it.
-    """
-
-    position: int
-    image: Image
-
-
-Drops = Callable[[Entry], bool]
-"""True for a sync that is left out."""
-
-
-def no_drops(entry: Entry) -> bool:
-    """Every sync is made."""
-    return False
 
 
 def is_small(units: Sequence[Unit]) -> bool:
@@ -58,15 +38,15 @@ class Position(NamedTuple):
     is_small: bool
 
 
-def positions(entries: Sequence[Entry], drops: Drops = no_drops) -> list[Position]:
+def positions(entries: Sequence[Entry]) -> list[Position]:
     """Each position whose images are not all images of the next one, or too many to look at all of them there."""
     disk = Disk()
     found: list[Position] = []
     was_small = True
     for number, entry in enumerate(entries):
-        if entry.kind == Kind.SYNC and not drops(entry) and disk.is_changed_by(entry):
+        if entry.kind == Kind.SYNC and disk.is_changed_by(entry):
             found.append(Position(number, was_small))
-        if _changes(entry, drops):
+        if _changes(entry):
             disk.take(entry)
             is_small_now = is_small(disk.units())
             if was_small and not is_small_now:
@@ -75,18 +55,16 @@ def positions(entries: Sequence[Entry], drops: Drops = no_drops) -> list[Positio
     return [*found, Position(len(entries), was_small)]
 
 
-def _changes(entry: Entry, drops: Drops) -> bool:
-    return entry.kind not in {Kind.MARK, Kind.RANGE} and not (entry.kind == Kind.SYNC and drops(entry))
+def _changes(entry: Entry) -> bool:
+    return entry.kind not in {Kind.MARK, Kind.RANGE}
 
 
-def disks_at(
-    entries: Sequence[Entry], places: Sequence[Position], drops: Drops = no_drops
-) -> Iterator[tuple[Position, Disk]]:
+def disks_at(entries: Sequence[Entry], places: Sequence[Position]) -> Iterator[tuple[Position, Disk]]:
     """The disk at each of these positions, which ascend."""
     disk, taken = Disk(), 0
     for place in places:
         for entry in entries[taken : place.number]:
-            if _changes(entry, drops):
+            if _changes(entry):
                 disk.take(entry)
         taken = place.number
         yield place, disk

@@ -4,3 +4,6 @@
 from __future__ import annotations
 
 KEPT: dict[str, str] = {}
+
+NOT_REACHED: dict[str, str] = {}
+"""Calls that no scenario makes, and the reason."""

@@ -7,7 +7,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -64,14 +64,14 @@ def recorder() -> Path:
     return build_preloaded(RECORDER)
 
 
-def record(root: Path, log: Path, command: list[str], **environment: str) -> None:
+def record(root: Path, log: Path, command: list[str], build: Path = ROOT) -> None:
     """Runs a command and records what it changes below a folder.
 
     Args:
         root: the folder, which is made here.
         log: the file for the entries.
         command: the arguments of Python.
-        environment: more variables.
+        build: the folder that has the package.
 
     Raises:
         AssertionError: the command failed.
@@ -83,20 +83,15 @@ def record(root: Path, log: Path, command: list[str], **environment: str) -> Non
         "POWER_LOG": str(log),
         "POWER_BOOT": "",  # the boot of this host, and not that of a process that opens images
     }
-    done = run_python(command, {**recorded, **environment})
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def run_python(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Runs Python in the folder of the project."""
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, *command],
-        cwd=ROOT,
-        env={**os.environ, **environment},
+        cwd=build,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **recorded},
         capture_output=True,
         text=True,
         check=False,
     )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def read_entries(log: Path) -> Iterator[Entry]:

@@ -48,6 +48,8 @@ class Scenario(abc.ABC):
 
     name: ClassVar[str]
     levels: ClassVar[tuple[str, ...]]
+    is_of_later_build: ClassVar[bool] = False
+    """Recorded with the build of `tests.skew`, whose syncs are those of this one."""
 
     def __init__(self, level: str) -> None:
         self.level = level

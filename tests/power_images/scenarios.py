@@ -9,7 +9,9 @@ from tests.power_images.arena_scenarios import (
     ArenaScenario,
     ArenaTransactionScenario,
     DeadLetterScenario,
+    LaterBuildScenario,
     OverflowScenario,
+    ProcessScenario,
 )
 from tests.power_images.file_scenarios import (
     DamageScenario,
@@ -41,6 +43,8 @@ SCENARIOS: dict[str, type[Scenario]] = {
         UsersScenario,
         DamageScenario,
         ArenaScenario,
+        ProcessScenario,
+        LaterBuildScenario,
         ArenaTransactionScenario,
         OverflowScenario,
         DeadLetterScenario,

@@ -25,13 +25,20 @@ from tests.power_images.scenario import Marks, Scenario
 PACKAGE = ROOT / "shmaccum"
 HELPERS = {"common/durability.py", "log/files/small_files.py"}
 NATIVE = re.compile(r"native:(?P<path>.*)\+0x(?P<offset>[0-9a-f]+)")
-IMAGES_MAX = 80
-"""Images of one recording that are opened to see what one removed site costs."""
+POSITIONS_MAX = 8
+"""The cuts of one recording that are looked at to see what one removed site costs."""
+UNITS_MAX = 1
+"""The units of each cut that are left out alone."""
 
 
 def site_of(entry: Entry) -> str:
     """The name of the site of a sync."""
     return _site_named(entry.site)
+
+
+def ending_of(site: str) -> str:
+    """The name of a site without the helpers that it calls."""
+    return site.rsplit(" < ", maxsplit=1)[-1]
 
 
 @functools.cache
@@ -79,28 +86,29 @@ def problem_without(
     """
     seen: set[bytes] = set()
     for position, image in _images_without(site, entries, chance):
-        digest = image.digest
-        if digest in seen:
+        if image.digest in seen:
             continue
-        seen.add(digest)
+        seen.add(image.digest)
         problems = problems_of(image, folder, scenario.checker(Marks(entries[:position])))
         if problems:
             return problems[0]
-        if len(seen) >= IMAGES_MAX:
-            break
     return None
 
 
 def _images_without(site: str, entries: Sequence[Entry], chance: random.Random) -> Iterator[tuple[int, Image]]:
     """Images that there are only because a site forces nothing, at first those that lack the most."""
-    for count in (0, 4, 16):
+    places = [position for position, _, _ in _disks_without(site, entries)]
+    chosen = set(chance.sample(places, min(len(places), POSITIONS_MAX)))
+    for is_alone in (False, True):
         for position, disk, owed in _disks_without(site, entries):
+            if position not in chosen:
+                continue
             units = disk.units()
-            if not count:
+            if not is_alone:
                 yield position, disk.image(units, _lacking(units, owed, range(len(units))))
                 yield position, disk.image(units, [0] * len(units))
                 continue
-            for index in sorted(chance.sample(sorted(owed), min(count, len(owed)))):
+            for index in chance.sample(sorted(owed), min(UNITS_MAX, len(owed))):
                 yield position, disk.image(units, _lacking(units, owed, [index]))
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.power_images.kept_syncs import KEPT, NOT_REACHED
 from tests.power_images.recording import ROOT
 from tests.power_images.scenarios import SCENARIOS
+from tests.power_images.sites import calls_in_package
 
 IMAGES = 40
 QUICK = "users"
@@ -34,6 +36,25 @@ def test_no_image_breaks_a_promise(scenario: str, seeded: Callable[[], random.Ra
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
+def test_no_image_of_a_short_scenario_breaks_a_promise() -> None:
+    done = run("--scenarios", QUICK, "--exhaustive")
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
 def test_an_image_shows_the_lack_of_a_sync(seeded: Callable[[], random.Random]) -> None:
     done = run("--scenarios", QUICK, "--without-syncs", "--seed", str(seeded().getrandbits(32)))
     assert "2 sites of syncs: 2 shown, 0 kept, 0 missed" in done.stdout, f"{done.stdout}{done.stderr}"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(4 * 3600)
+def test_each_sync_is_shown_or_kept() -> None:
+    done = run("--without-syncs", "--seed", "1")
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_each_listed_sync_is_in_the_sources() -> None:
+    calls = set(calls_in_package())
+    listed = [*KEPT, *NOT_REACHED]
+    assert [name for name in listed if name not in calls and not name.startswith("native: ")] == []
+    assert KEPT.keys().isdisjoint(NOT_REACHED)

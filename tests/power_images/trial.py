@@ -11,9 +11,10 @@ from pathlib import Path
 
 from tests.power_images.checking import problems_of
 from tests.power_images.disk_model import Image, image_count
-from tests.power_images.images import Drops, Position, disks_at, every_image, no_drops, positions, some_images
-from tests.power_images.recording import Entry, Kind, read_entries, record
+from tests.power_images.images import Position, disks_at, every_image, positions, some_images
+from tests.power_images.recording import ROOT, Entry, Kind, read_entries, record
 from tests.power_images.scenario import Marks, Scenario
+from tests.skew.builds import later_build
 
 PROBLEMS_SHOWN = 5
 
@@ -52,20 +53,25 @@ def recorded(scenario: Scenario) -> list[Entry]:
     """The entries of a new recording of a scenario."""
     with tempfile.TemporaryDirectory(prefix="shmaccum-power-") as folder:
         log = Path(folder, "entries")
-        record(Path(folder, "root"), log, ["-m", "tests.power_images", "record", str(scenario), f"{folder}/root"])
+        build = later_build().folder if scenario.is_of_later_build else ROOT
+        root = Path(folder, "root")
+        record(root, log, ["-m", "tests.power_images", "record", str(scenario), str(root)], build)
         return list(read_entries(log))
 
 
-def run_trial(scenario: Scenario, image_max: int, chance: random.Random, folder: Path) -> Figures:
+def run_trial(
+    scenario: Scenario, image_max: int, chance: random.Random, folder: Path, *, is_exhaustive: bool = False
+) -> Figures:
     """Records a scenario, and opens so many images at most.
 
     Args:
         folder: for the images.
+        is_exhaustive: all images of each position with few units are opened, however many they are.
     """
     entries = recorded(scenario)
     figures = Figures(len(entries), sum(entry.kind == Kind.SYNC for entry in entries))
     seen: set[bytes] = set()
-    for position, image in _images(entries, image_max, chance, figures):
+    for position, image in _images(entries, image_max, chance, figures, is_exhaustive=is_exhaustive):
         digest = image.digest + position.number.to_bytes(4, "big")
         if digest in seen:
             continue
@@ -80,13 +86,13 @@ def run_trial(scenario: Scenario, image_max: int, chance: random.Random, folder:
 
 
 def _images(
-    entries: Sequence[Entry], image_max: int, chance: random.Random, figures: Figures, drops: Drops = no_drops
+    entries: Sequence[Entry], image_max: int, chance: random.Random, figures: Figures, *, is_exhaustive: bool
 ) -> Iterator[tuple[Position, Image]]:
     """All images of a position with few units, while its share of the number allows it. Else some are drawn."""
-    places = positions(entries, drops)
-    for index, (place, disk) in enumerate(disks_at(entries, places, drops)):
+    places = positions(entries)
+    for index, (place, disk) in enumerate(disks_at(entries, places)):
         share = max((image_max - figures.image_count) // (len(places) - index), 2)
-        if place.is_small and image_count(disk.units()) <= share:
+        if place.is_small and (is_exhaustive or image_count(disk.units()) <= share):
             figures.whole_count += 1
             images = every_image(disk)
         else:
