@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The buffer pool as a model: fast path, FIFO queue, oversized requests under a cap, cancellation, deaths.
+"""The buffer pool as a model: fast path, FIFO queue, oversized requests under a cap, parking, revoked grants, deaths.
 
 One step of the model is one store to shared memory, as in ``native/arena/buffer_pool.c``; a process may die before any
 of them. Process 0 begins with all slots and gives them back; every other process wants ``needs[p]`` slots, waits if it
 must, may give up, and gives back what it got.
 
     slot    FREE | Grant(waiter, ticket) | Owned(process, is_chain)
-    waiter  IDLE | Wait(ticket, need) | Got(ticket, need)          one entry per process
+    waiter  IDLE | Parked(ticket, need) | Wait(ticket, need) | Got(ticket, need)          one entry per process
     lock    None | (process, took_over)
 
-The explorer checks every state. The cap holds. Grants are given in the order of the tickets, among normal waiters and
-among oversized ones. Without a death no process sleeps beside a slot that it could have. In every final state one
-repair by a living process makes everything free. From every state an end can be reached.
+A process in ``stuck`` sends to a stuck partition: more than half of the slots must be free for it, or it stays parked.
+It skips the fast path here, which ``topic_share_model.py`` has. A process that frees a slot acts as the sender does: it
+posts the semaphores of parked waiters that fit (``posted``). A parked waiter also looks by itself after each slice.
+
+A process may be stopped (``stops``) while it waits or is about to lock the pool, and never goes on then. A process that
+goes on late needs no step of its own: any process may take its next step as late as it likes. Time is not modelled, so
+a grant may be revoked at any age, also from a process that was about to take it.
+
+The explorer checks every state. The cap holds. Stuck partitions hold no more than half of the slots. Grants are given
+in the order of the tickets, among normal waiters and among oversized ones. A waiter takes only slots that it was
+granted. Parked waiters do not close the fast path. Without a death or a stop no process sleeps beside a slot that it
+could have. In every final state one repair by a living process makes everything free but the grants of stopped waiters.
+From every state an end can be reached for all that are neither dead nor stopped.
 
 ``mutation`` leaves something out; each one must be found (``MUTATIONS``).
 """
@@ -48,6 +58,14 @@ class Wait(NamedTuple):
     tag: str = "wait"
 
 
+class Parked(NamedTuple):
+    """A waiter that is not served until its owner makes it wait."""
+
+    ticket: int
+    need: int
+    tag: str = "parked"
+
+
 class Got(NamedTuple):
     """A waiter that may take what it was granted."""
 
@@ -60,9 +78,10 @@ FREE = None
 IDLE = None
 DEAD = "dead"
 DONE = "done"
+STOPPED = "stopped"
 
 Slot = Grant | Owned | None
-Waiter = Wait | Got | None
+Waiter = Parked | Wait | Got | None
 
 
 class State(NamedTuple):
@@ -77,20 +96,50 @@ class State(NamedTuple):
     tickets: tuple[int, ...]  # the ticket of each process, between its stores
     deaths_left: int
     cancels_left: int
-    served_normal: int  # highest ticket that became Got
-    served_oversized: int
+    stops_left: int
+    posted: tuple[bool, ...]  # the semaphore of each process
+    problem: str | None = None
 
 
 MUTATIONS = {
     "nosteal": "a lock of the dead is never stolen",
-    "norepair": "nobody repairs after the dead",
+    "norepair": "no process repairs after the dead",
     "nohelp": "waiters sleep without helping",
     "noraise": "waiting_count is not raised before WAIT",
     "nocleanup": "a cancelled waiter leaves its grants behind",
     "nocap": "the cap of oversized slots is ignored",
     "barging": "new arrivals pass those who wait, under the lock as well",
     "lifo": "the newest waiter is served first",
+    "parked is served": "a parked waiter is eligible",
+    "parked is counted": "waiting_count counts parked waiters",
+    "checked before parked": "the limit is checked before the word says PARKED, and not behind it",
+    "checked after a grant": "an owner checks the limit again when it takes its grant",
+    "no wake-up": "a process that frees a slot posts no parked waiter",
+    "no slices": "a parked waiter looks only when it was posted",
+    "no revocation": "no process revokes a grant",
+    "word kept": "a revoked grant becomes FREE while the word of its waiter stays as it is",
+    "slots before the word": "a helper frees the slots of a revoked grant before it changes the word",
+    "parked keeps its grants": "a repair takes the grants of a parked waiter for valid",
+    "helper ends parking": "a helper makes a parked waiter wait again",
+    "take believes GOT": "an owner that has seen GOT takes its slots without looking again",
+    "cancel and take apart": "a waiter that gives up and was served unlocks, and takes its slots for granted",
 }
+
+
+KEEPING = ("parked keeps its grants", "parked is served")
+"""The mistakes with which the grants of a parked waiter are valid."""
+
+
+class Bounds(NamedTuple):
+    """The size of a model."""
+
+    needs: tuple[int, ...]
+    slot_count: int
+    deaths: int = 0
+    cancels: int = 0
+    cap: int = 9
+    stops: int = 0
+    stuck: frozenset[int] = frozenset()
 
 
 def _replace(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:
@@ -100,14 +149,9 @@ def _replace(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...
 class PoolModel:
     """See the module."""
 
-    def __init__(
-        self, needs: tuple[int, ...], slot_count: int, deaths: int, cancels: int, cap: int, mutation: str = ""
-    ):
-        self.needs = (0, *needs)
-        self.slot_count = slot_count
-        self.deaths = deaths
-        self.cancels = cancels
-        self.cap = cap
+    def __init__(self, bounds: Bounds, mutation: str = ""):
+        self.bounds = bounds
+        self.needs = (0, *bounds.needs)
         self.mutation = mutation
 
     def initial(self) -> State:
@@ -115,43 +159,69 @@ class PoolModel:
         count = len(self.needs)
         return State(
             lock=None,
-            slots=(Owned(0, False),) * self.slot_count,
+            slots=(Owned(0, False),) * self.bounds.slot_count,
             waiters=(IDLE,) * count,
             next_ticket=0,
             waiting_count=0,
             places=("give back", *("begin",) * (count - 1)),
             tickets=(0,) * count,
-            deaths_left=self.deaths,
-            cancels_left=self.cancels,
-            served_normal=-1,
-            served_oversized=-1,
+            deaths_left=self.bounds.deaths,
+            cancels_left=self.bounds.cancels,
+            stops_left=self.bounds.stops,
+            posted=(False,) * count,
         )
 
     # ---- rules ----
 
     def is_good(self, state: State) -> bool:
-        """Everybody is done or dead."""
-        return all(place in (DONE, DEAD) for place in state.places)
+        """Everybody is done, dead or stopped."""
+        return all(place in (DONE, DEAD, STOPPED) for place in state.places)
 
     def violation(self, state: State) -> str | None:
         """See the module."""
-        if self._oversized_count(state) > self.cap:
+        if state.problem is not None:
+            return state.problem
+        if self._oversized_count(state) > self.bounds.cap:
             return "more oversized slots than the cap allows"
-        if state.served_normal == -2 or state.served_oversized == -2:
-            return "a later ticket was served before an earlier one"
+        if state.places[0] != DEAD and 2 * self._stuck_count(state) > self.bounds.slot_count:
+            return "stuck partitions hold more than half of the slots"
         if self._somebody_sleeps_in_vain(state):
             return "a waiter sleeps beside a slot it could have, and nobody is about to give it"
+        if self._fast_path_is_closed(state):
+            return "the fast path is closed although no waiter waits"
         if self.is_good(state) and not self._is_clean(self._repaired(state)):
             return "something is left that repair does not free"
         return None
 
+    def _nothing_happened(self, state: State) -> bool:
+        return state.deaths_left == self.bounds.deaths and state.stops_left == self.bounds.stops
+
+    def _stuck_count(self, state: State) -> int:
+        return sum(
+            (slot.process if isinstance(slot, Owned) else slot.waiter) in self.bounds.stuck
+            for slot in state.slots
+            if slot is not FREE
+        )
+
     def _somebody_sleeps_in_vain(self, state: State) -> bool:
-        at_rest = all(place in (DONE, "wait") for place in state.places)
         return (
-            state.deaths_left == self.deaths
-            and at_rest
+            self._nothing_happened(state)
+            and all(place in (DONE, "wait") for place in state.places)
             and any(slot is FREE or self._is_abandoned(state, slot) for slot in state.slots)
-            and self._next_waiter(state) is not None
+            and (self._next_waiter(state) is not None or self._is_parked_in_vain(state))
+        )
+
+    def _is_parked_in_vain(self, state: State) -> bool:
+        """The slots of a waiter that gave up, and those of a revoked grant, are found at the end of a slice."""
+        may_be_late = state.cancels_left < self.bounds.cancels or self.bounds.stops > 0
+        return not may_be_late and self._next_parked(state) is not None
+
+    def _fast_path_is_closed(self, state: State) -> bool:
+        return (
+            self._nothing_happened(state)
+            and state.lock is None
+            and state.waiting_count > 0
+            and not any(isinstance(word, Wait) for word in state.waiters)
         )
 
     def _repaired(self, state: State) -> State:
@@ -161,8 +231,20 @@ class PoolModel:
 
     @staticmethod
     def _is_clean(state: State) -> bool:
-        all_free = all(slot is FREE for slot in state.slots)
-        return all_free and state.waiting_count == 0 and all(waiter is IDLE for waiter in state.waiters)
+        """A stopped waiter keeps its place, and its grants unless it is parked."""
+
+        def is_kept(slot: Slot) -> bool:
+            return (
+                isinstance(slot, Grant)
+                and state.places[slot.waiter] == STOPPED
+                and not isinstance(state.waiters[slot.waiter], Parked)
+            )
+
+        return (
+            all(slot is FREE or is_kept(slot) for slot in state.slots)
+            and state.waiting_count == sum(isinstance(word, Wait) for word in state.waiters)
+            and all(word is IDLE or state.places[p] == STOPPED for p, word in enumerate(state.waiters))
+        )
 
     # ---- fix and repair: one store at a time, from shared words alone ----
 
@@ -181,10 +263,28 @@ class PoolModel:
         need = self.needs[waiter]
         if need == 1 or self.mutation == "nocap":
             return True
-        return self._oversized_count(state) + need - self._granted(state, waiter) <= self.cap
+        return self._oversized_count(state) + need - self._granted(state, waiter) <= self.bounds.cap
+
+    def _is_admitted(self, state: State, p: int) -> bool:
+        """Process 0 is the sender, and its marks do not count when it is dead."""
+        free = state.slots.count(FREE)
+        is_stuck = p in self.bounds.stuck and state.places[0] != DEAD
+        return not is_stuck or 2 * (free - self.needs[p] + 1) > self.bounds.slot_count
+
+    def _next_parked(self, state: State) -> int | None:
+        """The parked waiter with the lowest ticket that fits and was not posted."""
+        parked = [
+            (word.ticket, p)
+            for p, word in enumerate(state.waiters)
+            if isinstance(word, Parked) and not state.posted[p] and self._is_admitted(state, p)
+        ]
+        return min(parked)[1] if parked else None
+
+    def _served(self) -> tuple[type[Wait | Parked], ...]:
+        return (Wait, Parked) if self.mutation == "parked is served" else (Wait,)
 
     def _next_waiter(self, state: State) -> int | None:
-        waiting = [(word.ticket, p) for p, word in enumerate(state.waiters) if isinstance(word, Wait)]
+        waiting = [(word.ticket, p) for p, word in enumerate(state.waiters) if isinstance(word, self._served())]
         if self.mutation == "lifo":
             waiting = [(-ticket, p) for ticket, p in waiting]
         normal = min((item for item in waiting if self.needs[item[1]] == 1), default=None)
@@ -195,24 +295,33 @@ class PoolModel:
 
     def _fix_step(self, state: State) -> State | None:
         for p, word in enumerate(state.waiters):
-            if isinstance(word, Wait) and self._granted(state, p) >= word.need:
+            if isinstance(word, Parked) and self.mutation == "helper ends parking":
+                return state._replace(waiters=_replace(state.waiters, p, Wait(word.ticket, word.need)))
+        for p, word in enumerate(state.waiters):
+            if isinstance(word, self._served()) and self._granted(state, p) >= word.need:
                 return self._serve(state, p, word)
         waiter = self._next_waiter(state)
         if FREE in state.slots and waiter is not None:
             word = state.waiters[waiter]
             assert word is not IDLE
             grant = Grant(waiter, word.ticket)
-            return state._replace(slots=_replace(state.slots, state.slots.index(FREE), grant))
-        waiting = sum(isinstance(word, Wait) for word in state.waiters)
+            slots = _replace(state.slots, state.slots.index(FREE), grant)
+            return state._replace(slots=slots, problem=self._order_problem(state, word))
+        counted = (Wait, Parked) if self.mutation == "parked is counted" else (Wait,)
+        waiting = sum(isinstance(word, counted) for word in state.waiters)
         return state._replace(waiting_count=waiting) if state.waiting_count != waiting else None
 
-    def _serve(self, state: State, p: int, word: Wait) -> State:
-        state = state._replace(waiters=_replace(state.waiters, p, Got(word.ticket, word.need)))
-        if word.need == 1:
-            order = word.ticket if word.ticket > state.served_normal else -2
-            return state._replace(served_normal=order)
-        order = word.ticket if word.ticket > state.served_oversized else -2
-        return state._replace(served_oversized=order)
+    @staticmethod
+    def _serve(state: State, p: int, word: Wait | Parked) -> State:
+        return state._replace(waiters=_replace(state.waiters, p, Got(word.ticket, word.need)))
+
+    @staticmethod
+    def _order_problem(state: State, word: Wait | Parked | Got) -> str | None:
+        is_late = any(
+            isinstance(other, Wait) and other.ticket < word.ticket and (other.need > 1) == (word.need > 1)
+            for other in state.waiters
+        )
+        return "a later ticket was served before an earlier one" if is_late else state.problem
 
     def _repair_step(self, state: State) -> State | None:
         if self.mutation == "norepair":
@@ -230,7 +339,11 @@ class PoolModel:
             return state.places[slot.process] == DEAD
         if isinstance(slot, Grant):
             word = state.waiters[slot.waiter]
-            return word is IDLE or word.ticket != slot.ticket
+            is_parked = isinstance(word, Parked) and self.mutation not in (
+                "parked keeps its grants",
+                "parked is served",
+            )
+            return word is IDLE or is_parked or word.ticket != slot.ticket
         return False
 
     # ---- next steps ----
@@ -238,13 +351,29 @@ class PoolModel:
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
         """Every process takes its next step, or dies instead."""
         for p, place in enumerate(state.places):
-            if place in (DONE, DEAD):
+            if place in (DEAD, STOPPED):
+                continue
+            if place == DONE:
+                yield from self._maintain(state, p)
                 continue
             for label, successor in self._process_steps(state, p, place):
                 yield f"process {p}: {label}", successor
             if state.deaths_left > 0:
                 dead = _replace(state.places, p, DEAD)
                 yield f"process {p} is killed", state._replace(places=dead, deaths_left=state.deaths_left - 1)
+            if state.stops_left > 0 and self._may_be_stopped(state, p, place):
+                stopped = _replace(state.places, p, STOPPED)
+                yield f"process {p} is stopped", state._replace(places=stopped, stops_left=state.stops_left - 1)
+
+    def _maintain(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+        """The sender repairs after the dead: parked waiters do not."""
+        if p == 0 and self.bounds.stuck and self._repair_step(state) is not None:
+            yield "process 0: clears up after the dead", self._at(state, p, f"lock:repair:fix:unlock:post:{DONE}")
+
+    @staticmethod
+    def _may_be_stopped(state: State, p: int, place: str) -> bool:
+        """Elsewhere it holds the pool lock, or slots that are its own."""
+        return p > 0 and state.waiters[p] is not IDLE and (place == "wait" or place.startswith("lock:"))
 
     def _process_steps(self, state: State, p: int, place: str) -> Iterator[tuple[str, State]]:
         kind, _, after = place.partition(":")
@@ -254,6 +383,14 @@ class PoolModel:
             yield from self._run(state, p, self._repair_step(state), "repairs", after)
         elif kind == "fix":
             yield from self._run(state, p, self._fix_step(state), "fixes", after)
+        elif kind == "void":
+            yield from self._run(state, p, self._void_step(state), "frees a revoked grant", after)
+        elif kind == "revoke":
+            yield from self._revoke(state, p, after)
+        elif kind == "post":
+            yield from self._post(state, p, after)
+        elif kind.startswith("word of "):
+            yield "parks a waiter late", self._at(self._park(state, int(kind[8:])), p, after)
         elif kind == "unlock":
             yield "unlocks", self._at(state._replace(lock=None), p, after)
         else:
@@ -272,28 +409,91 @@ class PoolModel:
         elif state.places[state.lock[0]] == DEAD and self.mutation != "nosteal":
             yield "steals the lock", self._at(state._replace(lock=(p, True)), p, f"repair:{after}")
 
+    def _revoke(self, state: State, p: int, after: str) -> Iterator[tuple[str, State]]:
+        """The word first, then the slots. Without the waiter another one is eligible, and no slot is free."""
+        yield "revokes nothing", self._at(state, p, after)
+        for other, word in enumerate(state.waiters):
+            if other != p and word is not IDLE and self._may_revoke(state, other):
+                if self.mutation in ("word kept", "slots before the word"):
+                    late = after if self.mutation == "word kept" else f"word of {other}:{after}"
+                    grant = Grant(other, word.ticket)
+                    slots = tuple(FREE if slot == grant else slot for slot in state.slots)
+                    waiters = state.waiters
+                    if self.mutation == "word kept" and isinstance(word, Got):
+                        waiters = _replace(waiters, other, Wait(word.ticket, word.need))
+                    yield (
+                        f"frees the grants of {other}",
+                        self._at(state._replace(slots=slots, waiters=waiters), p, late),
+                    )
+                else:
+                    yield f"parks {other}", self._at(self._park(state, other), p, f"void:{after}")
+
+    def _post(self, state: State, p: int, after: str) -> Iterator[tuple[str, State]]:
+        parked = None if self.mutation == "no wake-up" else self._next_parked(state)
+        if parked is None:
+            yield "posts no other waiter", self._at(state, p, after)
+        else:
+            yield f"posts {parked}", state._replace(posted=_replace(state.posted, parked, True))
+
+    def _may_revoke(self, state: State, waiter: int) -> bool:
+        if self.mutation == "no revocation" or FREE in state.slots or self._granted(state, waiter) == 0:
+            return False
+        others = state._replace(waiters=_replace(state.waiters, waiter, IDLE))
+        return self._next_waiter(others) is not None
+
+    @staticmethod
+    def _park(state: State, waiter: int) -> State:
+        word = state.waiters[waiter]
+        if word is IDLE:
+            return state
+        return state._replace(waiters=_replace(state.waiters, waiter, Parked(word.ticket, word.need)))
+
+    def _void_step(self, state: State) -> State | None:
+        for index, slot in enumerate(state.slots):
+            if isinstance(slot, Grant) and state.waiters[slot.waiter] == Parked(slot.ticket, self.needs[slot.waiter]):
+                return state._replace(slots=_replace(state.slots, index, FREE))
+        return None
+
     def _begin(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        may_go = self.needs[p] == 1 and (state.waiting_count == 0 or self.mutation == "barging")
-        yield "looks at waiting_count", self._at(state, p, "fast" if may_go else "lock:raise")
+        is_open = state.waiting_count == 0 or self.mutation == "barging"
+        may_go = self.needs[p] == 1 and is_open and p not in self.bounds.stuck
+        yield "looks at waiting_count", self._at(state, p, "fast" if may_go else "lock:ticket")
 
     def _fast(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         if FREE in state.slots:
             slots = _replace(state.slots, state.slots.index(FREE), Owned(p, False))
             state = state._replace(slots=slots)
             if self.mutation == "barging" and any(isinstance(word, Wait) for word in state.waiters):
-                state = state._replace(served_normal=-2)
+                state = state._replace(problem="a new arrival passed those who wait")
             yield "takes a free slot", self._at(state, p, "give back")
         else:
-            yield "finds no free slot", self._at(state, p, "lock:raise")
-
-    def _raise(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        raised = state.waiting_count + (self.mutation != "noraise")
-        yield "raises waiting_count", self._at(state._replace(waiting_count=raised), p, "ticket")
+            yield "finds no free slot", self._at(state, p, "lock:ticket")
 
     def _ticket(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         tickets = _replace(state.tickets, p, state.next_ticket)
         state = state._replace(tickets=tickets, next_ticket=state.next_ticket + 1)
-        yield "takes a ticket", self._at(state, p, "queue")
+        is_early = self.mutation == "checked before parked" and not self._is_admitted(state, p)
+        yield "takes a ticket", self._at(state, p, "park for a slice" if is_early else "say parked")
+
+    def _own_word_parked(self, state: State, p: int) -> State:
+        parked = Parked(state.tickets[p], self.needs[p])
+        return state._replace(waiters=_replace(state.waiters, p, parked))
+
+    def _say_parked(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+        yield "says that it is parked", self._at(self._own_word_parked(state, p), p, "admit")
+
+    def _park_for_a_slice(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+        yield "parks without a look behind it", self._at(self._own_word_parked(state, p), p, "unlock:wait")
+
+    def _admit(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+        """The owner alone ends its parking, under the lock."""
+        if not isinstance(state.waiters[p], Parked):
+            yield "is not parked any more", self._at(state, p, "unlock:wait")
+        elif self._is_admitted(state, p):
+            raised = state.waiting_count + (self.mutation != "noraise")
+            yield "raises waiting_count", self._at(state._replace(waiting_count=raised), p, "queue")
+        else:
+            yield "stays parked", self._at(state, p, "fix:unlock:wait")
 
     def _queue(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         waiters = _replace(state.waiters, p, Wait(state.tickets[p], self.needs[p]))
@@ -301,30 +501,45 @@ class PoolModel:
         yield "says that it waits", self._at(state._replace(waiters=waiters), p, after)
 
     def _wait(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        if isinstance(state.waiters[p], Got):
-            yield "sees its grant", self._at(state, p, "lock:take")
+        word = state.waiters[p]
+        if isinstance(word, Got):
+            blindly = " blindly" if self.mutation == "take believes GOT" else ""
+            yield "sees its grant", self._at(state, p, f"lock:take{blindly}")
             return
-        if self.mutation != "nohelp":
-            yield "helps", self._at(state, p, "lock:repair:fix:unlock:wait")
+        if isinstance(word, Parked):
+            if state.posted[p] or self.mutation != "no slices":
+                state_after = state._replace(posted=_replace(state.posted, p, False))
+                yield "looks whether it fits", self._at(state_after, p, "lock:admit")
+        elif self.mutation != "nohelp":
+            revokes = "revoke:fix:" if self.bounds.stops > 0 else ""
+            yield "helps", self._at(state, p, f"lock:repair:fix:{revokes}unlock:wait")
         if state.cancels_left > 0:
             yield "gives up", self._at(state._replace(cancels_left=state.cancels_left - 1), p, "lock:cancel")
 
     def _take(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        word = state.waiters[p]
+        """GOT is not final: the grant may have been revoked since the owner saw it."""
+        if not isinstance(state.waiters[p], Got):
+            yield "finds that its grant was revoked", self._at(state, p, "unlock:wait")
+        elif self.mutation == "checked after a grant" and not self._is_admitted(state, p):
+            yield "parks with its grant", self._at(self._park(state, p), p, "void:fix:unlock:wait")
+        else:
+            yield from self._take_blindly(state, p)
+
+    def _take_blindly(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         granted = Grant(p, state.tickets[p])
         if granted in state.slots:
             slots = _replace(state.slots, state.slots.index(granted), Owned(p, self.needs[p] > 1))
             yield "takes a grant", state._replace(slots=slots)
         else:
-            assert isinstance(word, Got)
-            yield (
-                "leaves the queue",
-                self._at(state._replace(waiters=_replace(state.waiters, p, IDLE)), p, "unlock:give back"),
-            )
+            if state.slots.count(Owned(p, self.needs[p] > 1)) != self.needs[p]:
+                state = state._replace(problem="a waiter takes slots that it was not granted")
+            waiters = _replace(state.waiters, p, IDLE)
+            yield "leaves the queue", self._at(state._replace(waiters=waiters), p, "unlock:give back")
 
     def _cancel(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         if isinstance(state.waiters[p], Got):
-            yield "was served meanwhile", self._at(state, p, "take")
+            apart = self.mutation == "cancel and take apart"
+            yield "was served meanwhile", self._at(state, p, "unlock:lock:take blindly" if apart else "take")
         else:
             waiters = _replace(state.waiters, p, IDLE)
             yield "leaves the queue", self._at(state._replace(waiters=waiters), p, "void grants")
@@ -349,7 +564,8 @@ class PoolModel:
             yield "has given back all", self._at(state, p, DONE)
 
     def _look(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        after = "lock:fix:unlock:give back" if state.waiting_count > 0 else "give back"
+        after = "post:give back" if self.bounds.stuck else "give back"
+        after = f"lock:fix:unlock:{after}" if state.waiting_count > 0 else after
         yield "looks whether somebody waits", self._at(state, p, after)
 
     def _give_back_chain(self, state: State, p: int) -> Iterator[tuple[str, State]]:
@@ -358,4 +574,5 @@ class PoolModel:
             slots = _replace(state.slots, state.slots.index(mine), FREE)
             yield "frees a slot of its chain", state._replace(slots=slots)
         else:
-            yield "has given back its chain", self._at(state, p, f"fix:unlock:{DONE}")
+            after = f"fix:unlock:post:{DONE}" if self.bounds.stuck else f"fix:unlock:{DONE}"
+            yield "has given back its chain", self._at(state, p, after)

@@ -6,65 +6,86 @@ from __future__ import annotations
 import pytest
 
 from tests.model.explorer import Report, explore
-from tests.model.pool_model import MUTATIONS, PoolModel, State
+from tests.model.pool_model import MUTATIONS, Bounds, PoolModel, State
 
 
-def run(
-    needs: tuple[int, ...], slot_count: int, deaths: int, cancels: int = 0, cap: int = 9, mutation: str = ""
-) -> Report[State]:
-    report = explore(PoolModel(needs, slot_count, deaths, cancels, cap, mutation))
-    print(f"needs {needs}, {slot_count} slots, {deaths} deaths, {cancels} cancels, cap {cap} {mutation}: {report}")
+def run(bounds: Bounds, mutation: str = "") -> Report[State]:
+    report = explore(PoolModel(bounds, mutation))
+    print(f"{bounds} {mutation}: {report}")
     return report
 
 
+ONE = frozenset({1})
+BOTH = frozenset({1, 2})
+
+
 @pytest.mark.parametrize(
-    ("needs", "slot_count", "deaths", "cancels", "cap"),
+    "bounds",
     [
-        ((1, 1), 1, 1, 0, 9),
-        ((1, 1), 2, 1, 1, 9),
-        ((1, 2), 2, 1, 1, 2),
-        ((2, 2), 2, 1, 0, 2),
-        pytest.param((1, 1, 1), 1, 0, 1, 9, marks=pytest.mark.slow),
+        Bounds((1, 1), 1, deaths=1),
+        Bounds((1, 1), 2, deaths=1, cancels=1),
+        Bounds((1, 2), 2, deaths=1, cancels=1, cap=2),
+        Bounds((2, 2), 2, deaths=1, cap=2),
+        pytest.param(Bounds((1, 1, 1), 1, cancels=1), marks=pytest.mark.slow),
+        Bounds((1, 1), 1, deaths=1, stops=1),
+        Bounds((2, 1), 2, stops=1, cancels=1, cap=2),
+        Bounds((2, 1), 2, deaths=1, stops=1, cap=2),
+        Bounds((1, 1), 2, deaths=1, stuck=BOTH),
+        Bounds((1, 1), 4, cancels=1, stops=1, stuck=ONE),
     ],
 )
-def test_pool_is_sound(needs: tuple[int, ...], slot_count: int, deaths: int, cancels: int, cap: int) -> None:
-    """No slot leaks, nobody is stuck, order and cap hold, whoever dies wherever."""
-    assert run(needs, slot_count, deaths, cancels, cap).problem is None
+def test_pool_is_sound(bounds: Bounds) -> None:
+    """No slot leaks, nobody is stuck, order and limits hold, whoever dies or is stopped wherever."""
+    assert run(bounds).problem is None
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    ("needs", "slot_count", "deaths", "cancels", "cap"),
+    "bounds",
     [
-        ((1, 1), 2, 2, 1, 9),
-        ((1, 2, 1), 2, 1, 1, 2),
-        ((2, 2, 1), 3, 1, 0, 2),
-        ((1, 1, 1), 2, 2, 0, 9),
+        Bounds((1, 1), 2, deaths=2, cancels=1),
+        Bounds((1, 2, 1), 2, deaths=1, cancels=1, cap=2),
+        Bounds((2, 2, 1), 3, deaths=1, cap=2),
+        Bounds((1, 1, 1), 2, deaths=2),
+        Bounds((1, 1, 1), 1, deaths=1, stops=1),
+        Bounds((1, 2), 2, deaths=1, cancels=1, stops=1, cap=2),
+        Bounds((2, 1), 4, deaths=1, cancels=1, stops=1, cap=2, stuck=ONE),
+        Bounds((1, 1, 1), 2, deaths=1, stuck=BOTH),
     ],
 )
-def test_pool_is_sound_with_wider_bounds(
-    needs: tuple[int, ...], slot_count: int, deaths: int, cancels: int, cap: int
-) -> None:
+def test_pool_is_sound_with_wider_bounds(bounds: Bounds) -> None:
     """The same, in minutes."""
-    assert run(needs, slot_count, deaths, cancels, cap).problem is None
+    assert run(bounds).problem is None
 
 
 # Bounds in which each mistake shows.
 BOUNDS = {
-    "nosteal": ((1, 1), 1, 1, 0, 9),
-    "norepair": ((1, 1), 1, 1, 0, 9),
-    "nohelp": ((1, 1), 1, 1, 0, 9),
-    "noraise": ((1, 1), 1, 0, 0, 9),
-    "nocleanup": ((2, 2), 2, 0, 1, 9),
-    "nocap": ((2, 2), 4, 0, 0, 2),
-    "barging": ((1, 1), 1, 0, 0, 9),
-    "lifo": ((1, 1, 1), 1, 0, 0, 9),
+    "nosteal": Bounds((1, 1), 1, deaths=1),
+    "norepair": Bounds((1, 1), 1, deaths=1),
+    "nohelp": Bounds((1, 1), 1, deaths=1),
+    "noraise": Bounds((1, 1), 1),
+    "nocleanup": Bounds((2, 2), 2, cancels=1),
+    "nocap": Bounds((2, 2), 4, cap=2),
+    "barging": Bounds((1, 1), 1),
+    "lifo": Bounds((1, 1, 1), 1),
+    "parked is served": Bounds((1, 1), 2, stuck=BOTH),
+    "parked is counted": Bounds((1, 1), 2, stuck=ONE),
+    "checked before parked": Bounds((1, 1), 2, stuck=ONE),
+    "checked after a grant": Bounds((1, 1), 2, stuck=ONE),
+    "no wake-up": Bounds((1, 1), 2, stuck=ONE),
+    "no slices": Bounds((1,), 2, deaths=1, stuck=ONE),
+    "no revocation": Bounds((1, 1), 1, stops=1),
+    "word kept": Bounds((1, 1), 1, stops=1),
+    "slots before the word": Bounds((1, 1), 1, deaths=1, stops=1),
+    "parked keeps its grants": Bounds((1, 1), 1, deaths=1, stops=1),
+    "helper ends parking": Bounds((1, 1), 1, stops=1),
+    "take believes GOT": Bounds((1, 1), 1, stops=1),
+    "cancel and take apart": Bounds((1, 1), 1, cancels=1, stops=1),
 }
 
 
 @pytest.mark.parametrize("mutation", sorted(MUTATIONS))
 def test_mistakes_are_found(mutation: str) -> None:
     """A model that cannot fail proves nothing."""
-    needs, slot_count, deaths, cancels, cap = BOUNDS[mutation]
-    assert run(needs, slot_count, deaths, cancels, cap, mutation).problem is not None
+    assert run(BOUNDS[mutation], mutation).problem is not None

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of topics and of stuck partitions, explored exhaustively; every planted mistake is found."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from tests.model.explorer import Report, explore
+from tests.model.topic_share_model import MUTATIONS, Bounds, State, TopicShareModel
+
+FIRST = frozenset({0})
+BOTH = frozenset({0, 1})
+
+
+def run(bounds: Bounds, mutation: str = "") -> Report[State]:
+    report = explore(TopicShareModel(bounds, mutation))
+    print(f"{bounds} {mutation}: {report}")
+    return report
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        Bounds((0, 0), 2, deaths=1, factor=Fraction(1)),
+        Bounds((0, 1), 3, rounds=2, factor=Fraction(1)),
+        Bounds((0, 1), 4, rounds=2, stuck=BOTH),
+        Bounds((0, 1), 2, deaths=1, stuck=FIRST),
+        Bounds((0, 0), 4, needs=(2, 1), deaths=1, factor=Fraction(2)),
+    ],
+)
+def test_limits_are_sound(bounds: Bounds) -> None:
+    """The sums are true, the limits hold, nobody is refused for ever, whoever dies wherever."""
+    assert run(bounds).problem is None
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        Bounds((0, 0, 1), 3, deaths=1, factor=Fraction(1)),
+        Bounds((0, 1), 4, rounds=3, deaths=2, factor=Fraction(1), stuck=FIRST),
+        Bounds((0, 1, 1), 4, needs=(2, 1, 1), deaths=1, factor=Fraction(2), stuck=FIRST),
+    ],
+)
+def test_limits_are_sound_with_wider_bounds(bounds: Bounds) -> None:
+    """The same, in minutes."""
+    assert run(bounds).problem is None
+
+
+SHARED = Bounds((0, 0), 2, deaths=1, factor=Fraction(1))
+CHAIN = Bounds((0,), 4, needs=(2,), rounds=2, factor=Fraction(4))
+
+# Bounds in which each mistake shows.
+BOUNDS = {
+    "added before OPEN": SHARED,
+    "freed before released": SHARED,
+    "no recount at takeover": SHARED,
+    "no recount after a death": SHARED,
+    "recount trusts a scan": SHARED,
+    "chain adds one": CHAIN,
+    "no clamp": Bounds((0, 0), 3, rounds=2, deaths=1, factor=Fraction(1)),
+    "no first batch": Bounds((0, 1), 2, factor=Fraction(1, 2)),
+    "flags of the dead": Bounds((0, 1), 2, deaths=1, stuck=FIRST),
+    "chain checked for one": Bounds((0,), 4, needs=(2,), rounds=2, stuck=FIRST),
+    "no limit for stuck": Bounds((0,), 4, rounds=3, stuck=FIRST),
+    "no limit for topics": Bounds((0,), 4, rounds=4, factor=Fraction(1)),
+    "own half for each": Bounds((0, 1), 4, rounds=2, stuck=BOTH),
+}
+
+
+@pytest.mark.parametrize("mutation", sorted(MUTATIONS))
+def test_mistakes_are_found(mutation: str) -> None:
+    """A model that cannot fail proves nothing."""
+    assert run(BOUNDS[mutation], mutation).problem is not None

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of topics and of stuck partitions as a model: openers, a sender, and the two sums of a topic.
+
+One step of the model is one access to shared memory, as ``native/arena/topic_share.h`` describes it; any process may
+die before any of them, the sender too. Each opener opens ``rounds`` batches of its topic, each of ``need`` slots. Its
+look at the limits and its taking of the slots are two steps: others may open in between. The queue of the pool is left
+to ``pool_model.py``: an opener that does not fit is parked here, and looks again.
+
+    slot       FREE | Owned(process) | Open(topic)
+    opened     per topic: slots that its batches took, added by the opener behind OPEN
+    released   per topic: slots that they gave back, stored by the sender before FREE
+
+The sender frees batches. A new sender takes over from a dead one, and a sender repairs after dead openers; behind each
+of the two it recounts ``released``: it reads ``opened``, counts the slots, reads ``opened`` again, and stores the
+difference if the two are equal. It may do so at any other time as well (once per second in the code).
+
+A count that reads the slots between an opener's OPEN and its addition stores a value that is wrong by that batch until
+the next recount. ``is_raced`` marks these, and ``lost`` the batches whose openers died there.
+
+The explorer checks every state. The sums of a topic never say that it holds more than it does, and they say less only
+by the batches that its openers have still to add. Stuck partitions hold half of the slots, and a topic holds its share,
+plus one batch for each opener that looked at the same time. A topic that holds nothing is never refused by its share.
+Limits that a sender set do not count without one. From every state an end can be reached in which both sums are equal.
+
+``mutation`` breaks a rule; each one must be found (``MUTATIONS``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+FREE = None
+DEAD = "dead"
+DONE = "done"
+ABSENT = "absent"
+
+
+NO_RECOUNT = (0, 0, 0, 0, 0)  # topic, next slot, count, `opened` and `lost` at its begin
+
+
+class Owned(NamedTuple):
+    """A slot of a process, in no batch yet."""
+
+    process: int
+    tag: str = "owned"
+
+
+class Open(NamedTuple):
+    """A slot of a batch."""
+
+    topic: int
+    tag: str = "open"
+
+
+class Done(NamedTuple):
+    """A slot of a batch that was acknowledged."""
+
+    topic: int
+    is_released: bool
+    tag: str = "done"
+
+
+Slot = Owned | Open | Done | None
+
+MUTATIONS = {
+    "added before OPEN": "an opener adds to `opened` before it stores OPEN",
+    "freed before released": "the sender stores FREE before it adds to `released`",
+    "no recount at takeover": "a new sender goes on with the sum of a dead one",
+    "no recount after a death": "a sender that repairs after a death does not recount, at no time",
+    "recount trusts a scan": "a recount does not look at `opened` again",
+    "chain adds one": "a chain adds one slot",
+    "no clamp": "a difference below 0 is a large number",
+    "no first batch": "a topic that holds nothing needs room in its share",
+    "flags of the dead": "the marks of a dead sender count",
+    "chain checked for one": "a chain is checked for one slot",
+    "no limit for stuck": "a stuck partition opens while a slot is free",
+    "no limit for topics": "a topic opens while a slot is free",
+    "own half for each": "each stuck partition may hold half of the slots by itself",
+}
+
+
+class Bounds(NamedTuple):
+    """The size of a model. Openers are numbered from 1."""
+
+    topics: tuple[int, ...]  # of each opener
+    slot_count: int
+    needs: tuple[int, ...] = (1, 1, 1)
+    rounds: int = 1
+    deaths: int = 0
+    factor: Fraction = Fraction(0)
+    stuck: frozenset[int] = frozenset()  # topics whose partitions are stuck
+
+
+class State(NamedTuple):
+    """Everything shared, where each process stands, and the history that only the checks remember."""
+
+    slots: tuple[Slot, ...]
+    opened: tuple[int, ...]
+    released: tuple[int, ...]
+    places: tuple[str, ...]  # of the sender, then of the openers
+    rounds: tuple[int, ...]
+    deaths_left: int
+    recount: tuple[int, int, int, int, int] = NO_RECOUNT
+    is_raced: tuple[bool, ...] = ()
+    lost: tuple[int, ...] = ()
+    problem: str | None = None
+
+
+def _replace(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:
+    return (*items[:index], item, *items[index + 1 :])
+
+
+class TopicShareModel:
+    """See the module."""
+
+    def __init__(self, bounds: Bounds, mutation: str = ""):
+        self.bounds = bounds
+        self.mutation = mutation
+        self.topic_count = max(bounds.topics) + 1
+
+    def initial(self) -> State:
+        """All is free."""
+        zeros = (0,) * self.topic_count
+        openers = len(self.bounds.topics)
+        return State(
+            slots=(FREE,) * self.bounds.slot_count,
+            opened=zeros,
+            released=zeros,
+            places=("rest", *("look",) * openers),
+            rounds=(0, *(self.bounds.rounds,) * openers),
+            deaths_left=self.bounds.deaths,
+            is_raced=(False,) * self.topic_count,
+            lost=zeros,
+        )
+
+    # ---- rules ----
+
+    def is_good(self, state: State) -> bool:
+        """Openers are finished or dead, everything is free, and the sums agree."""
+        return (
+            state.places[0] == "rest"
+            and all(place in (DONE, DEAD) for place in state.places[1:])
+            and all(slot is FREE for slot in state.slots)
+            and state.opened == state.released
+        )
+
+    def violation(self, state: State) -> str | None:
+        """See the module."""
+        if state.problem is not None:
+            return state.problem
+        for topic in range(self.topic_count):
+            problem = self._sum_problem(state, topic)
+            if problem is not None:
+                return problem
+        return self._limit_problem(state)
+
+    def _truth(self, state: State, topic: int) -> int:
+        return sum(isinstance(slot, Open | Done) and slot.topic == topic for slot in state.slots)
+
+    def _pending(self, state: State, topic: int) -> int:
+        return sum(
+            self.bounds.needs[p]
+            for p, place in enumerate(state.places[1:])
+            if place == "add" and self.bounds.topics[p] == topic
+        )
+
+    def _sum_problem(self, state: State, topic: int) -> str | None:
+        held = state.opened[topic] - state.released[topic]
+        truth = self._truth(state, topic)
+        if held > truth and not state.is_raced[topic]:
+            return "a topic is said to hold more than it holds"
+        has_released = sum(isinstance(slot, Done) and slot.is_released and slot.topic == topic for slot in state.slots)
+        if state.places[0] == ABSENT or state.places[0].startswith("recount"):
+            return None  # a sender recounts before it frees anything
+        if held < truth - self._pending(state, topic) - state.lost[topic] - has_released:
+            return "a topic is said to hold less than it holds"
+        return None
+
+    def _limit_problem(self, state: State) -> str | None:
+        """An opener that looked may open although another one has opened since: one batch for each of the others."""
+        count, bounds = self.bounds.slot_count, self.bounds
+        has_sender = state.deaths_left == bounds.deaths
+        stuck_needs = [need for need, topic in zip(bounds.needs, bounds.topics, strict=False) if topic in bounds.stuck]
+        stuck = sum(self._truth(state, topic) for topic in bounds.stuck)
+        if bounds.stuck and has_sender and 2 * stuck > count + 2 * (sum(stuck_needs) - max(stuck_needs)):
+            return "stuck partitions hold more than half of the slots"
+        if bounds.factor == 0 or not has_sender:
+            return None
+        for topic in range(self.topic_count):
+            needs = [need for need, other in zip(bounds.needs, bounds.topics, strict=False) if other == topic]
+            share = bounds.factor / (1 + bounds.factor) * (count + max(needs))
+            others = sum(needs) - max(needs)
+            if self._truth(state, topic) > max(Fraction(max(needs)), share) + others:
+                return "a topic holds more than its share"
+        return None
+
+    # ---- the limits ----
+
+    def _is_admitted(self, state: State, p: int) -> bool:
+        topic, need = self.bounds.topics[p - 1], self.bounds.needs[p - 1]
+        need = 1 if self.mutation == "chain checked for one" else need
+        return self._stuck_admits(state, topic, need) and self._share_admits(state, topic, need)
+
+    def _stuck_admits(self, state: State, topic: int, need: int) -> bool:
+        has_sender = state.places[0] != ABSENT or self.mutation == "flags of the dead"
+        if topic not in self.bounds.stuck or not has_sender or self.mutation == "no limit for stuck":
+            return True
+        free = state.slots.count(FREE)
+        if self.mutation == "own half for each":
+            free = self.bounds.slot_count - self._truth(state, topic)
+        return 2 * (free - need + 1) > self.bounds.slot_count
+
+    def _share_admits(self, state: State, topic: int, need: int) -> bool:
+        if self.bounds.factor == 0 or self.mutation == "no limit for topics":
+            return True
+        held = state.opened[topic] - state.released[topic]
+        if held < 0:
+            held = 1 << 64 if self.mutation == "no clamp" else 0
+        if held == 0 and self.mutation != "no first batch":
+            return True
+        return held + need <= self.bounds.factor * state.slots.count(FREE)
+
+    # ---- next steps ----
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """Every process takes its next step, or dies instead."""
+        yield from self._sender_steps(state)
+        for p, place in enumerate(state.places):
+            if p > 0 and place not in (DONE, DEAD):
+                for label, successor in getattr(self, "_" + place)(state, p):
+                    yield f"opener {p}: {label}", successor
+            if state.deaths_left > 0 and place not in (DONE, DEAD, ABSENT):
+                yield f"process {p} is killed", self._killed(state, p)
+
+    def _killed(self, state: State, p: int) -> State:
+        lost = state.lost
+        if state.places[p] == "add":
+            topic = self.bounds.topics[p - 1]
+            lost = _replace(lost, topic, lost[topic] + self.bounds.needs[p - 1])
+        places = _replace(state.places, p, DEAD if p > 0 else ABSENT)
+        return state._replace(places=places, deaths_left=state.deaths_left - 1, lost=lost)
+
+    @staticmethod
+    def _at(state: State, p: int, place: str) -> State:
+        return state._replace(places=_replace(state.places, p, place))
+
+    def _look(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+        topic, need = self.bounds.topics[p - 1], self.bounds.needs[p - 1]
+        if state.rounds[p] == 0:
+            yield "has opened all", self._at(state, p, DONE)
+        elif self._is_admitted(state, p):
+            if state.slots.count(FREE) >= need:
+                yield "fits", self._at(state, p, "allocate")
+        else:
+            yield "does not fit", self._refused(state, topic, need)
+
+    def _refused(self, state: State, topic: int, need: int) -> State:
+        holds_nothing = self._truth(state, topic) == 0 and not state.is_raced[topic]
+        if holds_nothing and not self._share_admits(state, topic, need):
+            return state._replace(problem="a topic that holds nothing is refused")
+        if state.places[0] == ABSENT and not self._stuck_admits(state, topic, need):
+            return state._replace(problem="a limit counts although no sender is there")
+        return state
+
+    def _allocate(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+        need = self.bounds.needs[p - 1]
+        slots = state.slots
+        if slots.count(FREE) < need:
+            yield "finds too few slots", self._at(state, p, "look")
+            return
+        for _ in range(need):
+            slots = _replace(slots, slots.index(FREE), Owned(p))
+        after = "add" if self.mutation == "added before OPEN" else "open"
+        yield "takes slots", self._at(state._replace(slots=slots), p, after)
+
+    def _open(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+        topic = self.bounds.topics[p - 1]
+        slots = tuple(Open(topic) if slot == Owned(p) else slot for slot in state.slots)
+        state = state._replace(slots=slots)
+        if self.mutation == "added before OPEN":
+            yield "opens its batch", self._next_round(state, p)
+        else:
+            yield "opens its batch", self._at(state, p, "add")
+
+    def _add(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+        topic = self.bounds.topics[p - 1]
+        need = 1 if self.mutation == "chain adds one" else self.bounds.needs[p - 1]
+        state = state._replace(opened=_replace(state.opened, topic, state.opened[topic] + need))
+        if self.mutation == "added before OPEN":
+            yield "adds its batch", self._at(state, p, "open")
+        else:
+            yield "adds its batch", self._next_round(state, p)
+
+    def _next_round(self, state: State, p: int) -> State:
+        state = state._replace(rounds=_replace(state.rounds, p, state.rounds[p] - 1))
+        return self._at(state, p, "look")
+
+    # ---- the sender ----
+
+    def _sender_steps(self, state: State) -> Iterator[tuple[str, State]]:
+        place = state.places[0]
+        if place == ABSENT:
+            after = "rest" if self.mutation == "no recount at takeover" else "recount"
+            yield "a sender takes over", self._begin_recount(state, 0, after)
+        elif place == "rest":
+            yield from self._free(state)
+            yield from self._repair(state)
+            if self.mutation != "no recount after a death":
+                for topic in range(self.topic_count):
+                    yield f"the sender recounts topic {topic}", self._begin_recount(state, topic, "recount one")
+        elif place.startswith("recount"):
+            yield from self._recount(state)
+        else:
+            yield from self._free_on(state, int(place.removeprefix("frees ")))
+
+    def _free(self, state: State) -> Iterator[tuple[str, State]]:
+        """A slot that a dead sender left is already DONE."""
+        for index, slot in enumerate(state.slots):
+            if isinstance(slot, Open | Done):
+                slots = _replace(state.slots, index, Done(slot.topic, False))
+                yield f"the sender ends slot {index}", self._at(state._replace(slots=slots), 0, f"frees {index}")
+                return
+
+    def _free_on(self, state: State, index: int) -> Iterator[tuple[str, State]]:
+        slot = state.slots[index]
+        late = self.mutation == "freed before released"
+        if isinstance(slot, Done) and not slot.is_released:
+            released = _replace(state.released, slot.topic, state.released[slot.topic] + 1)
+            if late:
+                state = state._replace(slots=_replace(state.slots, index, Done(slot.topic, True)))
+                yield "the sender frees it", state._replace(slots=_replace(state.slots, index, FREE), problem=None)
+                return
+            slots = _replace(state.slots, index, Done(slot.topic, True))
+            yield "the sender releases it", state._replace(slots=slots, released=released)
+        else:
+            slots = _replace(state.slots, index, FREE)
+            yield "the sender frees it", self._at(state._replace(slots=slots), 0, "rest")
+
+    def _repair(self, state: State) -> Iterator[tuple[str, State]]:
+        for p, place in enumerate(state.places):
+            if place == DEAD and Owned(p) in state.slots:
+                slots = tuple(FREE if slot == Owned(p) else slot for slot in state.slots)
+                yield f"the sender repairs after {p}", state._replace(slots=slots)
+
+    # ---- a recount ----
+
+    def _begin_recount(self, state: State, topic: int, place: str) -> State:
+        return self._at(state._replace(recount=(topic, 0, 0, state.opened[topic], state.lost[topic])), 0, place)
+
+    def _recount(self, state: State) -> Iterator[tuple[str, State]]:
+        topic, index, count, opened, lost = state.recount
+        if index < len(state.slots):
+            slot = state.slots[index]
+            count += isinstance(slot, Open | Done) and slot.topic == topic
+            yield "the sender counts a slot", state._replace(recount=(topic, index + 1, count, opened, lost))
+            return
+        if opened == state.opened[topic] or self.mutation == "recount trusts a scan":
+            pending = self._pending(state, topic)
+            state = state._replace(
+                released=_replace(state.released, topic, opened - count),
+                is_raced=_replace(state.is_raced, topic, pending > 0),
+                lost=_replace(state.lost, topic, state.lost[topic] - lost),
+            )
+        elif state.places[0] == "recount":
+            yield "the sender counts again", self._begin_recount(state, topic, "recount")
+            return
+        yield "the sender has recounted", self._after_recount(state, topic)
+
+    def _after_recount(self, state: State, topic: int) -> State:
+        if state.places[0] == "recount" and topic + 1 < self.topic_count:
+            return self._begin_recount(state, topic + 1, "recount")
+        return self._at(state._replace(recount=NO_RECOUNT), 0, "rest")
