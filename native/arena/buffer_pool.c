@@ -135,8 +135,9 @@ static bool waiter_is_eligible(const struct arena *arena, const struct waiter_en
     return charged <= limit && missing * arena->geometry.batch_size <= limit - charged;
 }
 
-/* The waiting one with the lowest ticket that may be served now. Of the oversized ones only the lowest is looked at. */
-static struct waiter_entry *locked_next_waiter(struct arena *arena)
+/* The waiting one with the lowest ticket that may be served now, `except` left out. Of the oversized ones only the
+ * lowest is looked at. */
+static struct waiter_entry *locked_next_waiter_except(struct arena *arena, const struct waiter_entry *except)
 {
     struct waiter_entry *normal = NULL;
     struct waiter_entry *oversized = NULL;
@@ -145,7 +146,7 @@ static struct waiter_entry *locked_next_waiter(struct arena *arena)
     for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
         struct waiter_entry *waiter = &arena->waiters[i];
         uint64_t word = load_relaxed_u64(&waiter->word);
-        if (waiter_word_state(word) != WAITER_WAIT) {
+        if (waiter_word_state(word) != WAITER_WAIT || waiter == except) {
             continue;
         }
         uint64_t ticket = waiter_word_ticket(word);
@@ -159,6 +160,11 @@ static struct waiter_entry *locked_next_waiter(struct arena *arena)
     }
     bool is_served = oversized != NULL && waiter_is_eligible(arena, oversized, load_relaxed_u64(&oversized->word));
     return is_served && oversized_ticket < normal_ticket ? oversized : normal;
+}
+
+static struct waiter_entry *locked_next_waiter(struct arena *arena)
+{
+    return locked_next_waiter_except(arena, NULL);
 }
 
 static void wake_add(struct wake_set *wakes, uint32_t waiter_index)
@@ -177,6 +183,11 @@ static void locked_charge_oversized(struct arena *arena, int64_t slot_count)
     add_u64(&arena->globals->oversized_bytes, (uint64_t)(slot_count * (int64_t)arena->geometry.batch_size));
 }
 
+static void waiter_renew_grants(const struct arena *arena, struct waiter_entry *waiter)
+{
+    store_relaxed_u64(&waiter->granted_ns, arena_now_ns(arena));
+}
+
 static void locked_grant(struct arena *arena, struct waiter_entry *waiter, uint32_t slot_index, struct wake_set *wakes)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -185,6 +196,7 @@ static void locked_grant(struct arena *arena, struct waiter_entry *waiter, uint3
     arena->slots[slot_index].chain_next = waiter->granted_first;
     waiter->granted_first = slot_index + 1;
     waiter->granted_count++;
+    waiter_renew_grants(arena, waiter);
     if (need > 1) {
         locked_charge_oversized(arena, 1);
     }
@@ -197,9 +209,13 @@ static void locked_grant(struct arena *arena, struct waiter_entry *waiter, uint3
 static void locked_count_waiting(struct arena *arena)
 {
     uint32_t waiting = 0;
+    uint32_t parked = 0;
     for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
-        waiting += waiter_word_state(load_relaxed_u64(&arena->waiters[i].word)) == WAITER_WAIT;
+        enum waiter_state state = waiter_word_state(load_relaxed_u64(&arena->waiters[i].word));
+        waiting += state == WAITER_WAIT;
+        parked += state == WAITER_PARKED;
     }
+    store_relaxed_u32(&arena->globals->parked_count, parked);
     store_seq_cst_u32(&arena->globals->waiting_count, waiting);
 }
 
@@ -228,7 +244,8 @@ static bool grant_is_valid(const struct arena *arena, uint64_t word)
         return false;
     }
     uint64_t waiting = load_relaxed_u64(&arena->waiters[waiter_index].word);
-    return waiter_word_state(waiting) != WAITER_IDLE &&
+    enum waiter_state state = waiter_word_state(waiting);
+    return (state == WAITER_WAIT || state == WAITER_GOT) &&
            ((waiter_word_ticket(waiting) ^ word) & LOW_BITS(GRANT_TICKET_BITS)) == 0;
 }
 
@@ -344,6 +361,71 @@ static void locked_repair(struct arena *arena)
     locked_finish_grants(arena);
 }
 
+/* Of a waiter whose word does not say WAIT or GOT any more. */
+static void locked_free_grants(struct arena *arena, uint32_t waiter_index, uint32_t need, uint64_t ticket)
+{
+    CHECK(waiter_index < arena->geometry.waiter_count);
+    struct waiter_entry *waiter = &arena->waiters[waiter_index];
+    uint64_t grant = slot_payload_grant(waiter_index, ticket);
+    uint32_t next = waiter->granted_first;
+    while (next != 0 && next - 1 < arena->geometry.slot_count) {
+        struct slot_header *slot = &arena->slots[next - 1];
+        uint64_t word = load_acquire_u64(&slot->word);
+        if (slot_word_state(word) != SLOT_GRANT || (word & LOW_BITS(43)) != grant) {
+            break;
+        }
+        uint32_t slot_index = next - 1;
+        next = slot->chain_next;
+        if (need > 1) {
+            locked_charge_oversized(arena, -1);
+        }
+        slot_become_free(arena, slot_index, word);
+    }
+    waiter->granted_count = 0;
+    waiter->granted_first = 0;
+}
+
+/* ---- revoke: the grants of stopped processes ---- */
+
+static bool grants_are_stale(const struct waiter_entry *waiter, uint64_t word, uint64_t now_ns)
+{
+    enum waiter_state state = waiter_word_state(word);
+    uint64_t limit_ns = waiter_word_need(word) > 1 ? GRANT_CHAIN_NS_MAX : GRANT_NS_MAX;
+    uint64_t granted_ns = load_relaxed_u64(&waiter->granted_ns);
+    return (state == WAITER_WAIT || state == WAITER_GOT) && waiter->granted_count > 0 && granted_ns < now_ns &&
+           now_ns - granted_ns > limit_ns;
+}
+
+/* The word first: grants of a parked waiter are void, so repair frees what a death in between leaves. */
+static void locked_revoke(struct arena *arena, struct waiter_entry *waiter, uint64_t word)
+{
+    struct globals *globals = arena->globals;
+    uint32_t need = waiter_word_need(word);
+    uint64_t ticket = waiter_word_ticket(word);
+    store_relaxed_u32(&globals->parked_count, load_relaxed_u32(&globals->parked_count) + 1);
+    store_release_u64(&waiter->word, waiter_word(WAITER_PARKED, need, ticket));
+    POINT(grant_revoked);
+    locked_free_grants(arena, (uint32_t)(waiter - arena->waiters), need, ticket);
+    counter_add(arena, COUNTER_GRANTS_REVOKED, 1);
+}
+
+/* Behind a fix: an eligible waiter is left only if no slot is free. The next waiter may be stale itself, with a part of
+ * its slots. */
+static void locked_revoke_stale(struct arena *arena, struct wake_set *wakes)
+{
+    bool is_exhausted = locked_next_waiter(arena) != NULL;
+    uint64_t now_ns = arena_now_ns(arena);
+    for (uint32_t i = 0; is_exhausted && i < waiter_count_used(arena); i++) {
+        struct waiter_entry *waiter = &arena->waiters[i];
+        uint64_t word = load_relaxed_u64(&waiter->word);
+        if (grants_are_stale(waiter, word, now_ns) && locked_next_waiter_except(arena, waiter) != NULL) {
+            locked_revoke(arena, waiter, word);
+            locked_fix(arena, wakes);
+            is_exhausted = locked_next_waiter(arena) != NULL;
+        }
+    }
+}
+
 /* ---- the public steps ---- */
 
 enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index)
@@ -386,30 +468,74 @@ static bool locked_claim_waiter(struct arena *arena, uint32_t *waiter_index)
     return locked_find_idle_waiter(arena, waiter_index);
 }
 
-/* W1: waiting_count is raised before WAIT is stored, so a death in between leaves it too high, never too low. */
-static void locked_join_queue(struct arena *arena, struct buffer_wait *wait)
+/* W3: parked_count is raised before PARKED is stored, so a death in between leaves it too high, never too low. */
+static void locked_park(struct arena *arena, uint32_t partition_index, struct buffer_wait *wait)
 {
     CHECK(wait->waiter_index < arena->geometry.waiter_count);
     CHECK(wait->need >= 1);
     struct globals *globals = arena->globals;
     struct waiter_entry *waiter = &arena->waiters[wait->waiter_index];
-    store_seq_cst_u32(&globals->waiting_count, load_relaxed_u32(&globals->waiting_count) + 1);
-    POINT(waiting_count_raised);
+    store_relaxed_u32(&globals->parked_count, load_relaxed_u32(&globals->parked_count) + 1);
+    POINT(parked_count_raised);
     wait->ticket = load_relaxed_u64(&globals->next_ticket);
     store_relaxed_u64(&globals->next_ticket, wait->ticket + 1);
     if (load_relaxed_u32(&globals->waiter_count_used) <= wait->waiter_index) {
         store_relaxed_u32(&globals->waiter_count_used, wait->waiter_index + 1);
     }
     store_relaxed_u32(&waiter->owner, arena->owner);
+    store_relaxed_u32(&waiter->partition, partition_index == NO_PARTITION ? 0 : partition_index + 1);
+    store_relaxed_u64(&waiter->granted_ns, 0);
+    store_relaxed_u64(&waiter->waiting_ns, arena_now_ns(arena));
     waiter->granted_count = 0;
     waiter->granted_first = 0;
+    store_release_u64(&waiter->word, waiter_word(WAITER_PARKED, wait->need, wait->ticket));
+    POINT(waiter_parked);
+    barrier_store_load(); /* W3 */
+}
+
+static uint32_t waiter_partition_index(const struct waiter_entry *waiter)
+{
+    return load_relaxed_u32(&waiter->partition) - 1; /* 0: NO_PARTITION */
+}
+
+static bool waiter_fits(const struct arena *arena, const struct buffer_wait *wait)
+{
+    CHECK(wait->waiter_index < arena->geometry.waiter_count);
+    return topic_share_admits(arena, waiter_partition_index(&arena->waiters[wait->waiter_index]), wait->need);
+}
+
+/* While it waits, its topic lingers no longer. */
+static void waiter_end_linger(const struct arena *arena, const struct buffer_wait *wait)
+{
+    CHECK(wait->waiter_index < arena->geometry.waiter_count);
+    struct topic_entry *topic =
+        topic_of_partition(arena, waiter_partition_index(&arena->waiters[wait->waiter_index]));
+    if (topic != NULL) {
+        store_relaxed_u32(&topic->is_parked_for, 1);
+    }
+}
+
+/* PARKED -> WAIT, by the owner alone, if the limits leave room. W1: waiting_count is raised before WAIT is stored, so a
+ * death in between leaves it too high, never too low. */
+static void locked_admit(struct arena *arena, const struct buffer_wait *wait)
+{
+    CHECK(wait->waiter_index < arena->geometry.waiter_count);
+    struct globals *globals = arena->globals;
+    struct waiter_entry *waiter = &arena->waiters[wait->waiter_index];
+    if (!waiter_fits(arena, wait)) {
+        waiter_end_linger(arena, wait);
+        return;
+    }
+    store_seq_cst_u32(&globals->waiting_count, load_relaxed_u32(&globals->waiting_count) + 1);
+    POINT(waiting_count_raised);
     store_release_u64(&waiter->word, waiter_word(WAITER_WAIT, wait->need, wait->ticket));
     barrier_store_load(); /* W1 */
 }
 
-enum status buffer_pool_enqueue(struct arena *arena, uint32_t need, struct buffer_wait *wait, struct wake_set *wakes)
+enum status buffer_pool_enqueue(struct arena *arena, uint32_t partition_index, uint32_t need, struct buffer_wait *wait,
+                                struct wake_set *wakes)
 {
-    if (need == 0) {
+    if (need == 0 || (partition_index != NO_PARTITION && partition_index >= arena->geometry.partition_count)) {
         return STATUS_INVALID;
     }
     if (!arena_takes_records(arena)) {
@@ -426,7 +552,8 @@ enum status buffer_pool_enqueue(struct arena *arena, uint32_t need, struct buffe
         process_share_given_up(arena, need);
         return STATUS_NO_WAITER;
     }
-    locked_join_queue(arena, wait);
+    locked_park(arena, partition_index, wait);
+    locked_admit(arena, wait);
     locked_fix(arena, wakes);
     pool_unlock(arena, held);
     counter_add(arena, COUNTER_WAITS, 1);
@@ -451,11 +578,59 @@ enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait
     return waiter_word_state(word) == WAITER_GOT ? STATUS_OK : STATUS_EXHAUSTED;
 }
 
+bool buffer_pool_is_parked(const struct arena *arena, const struct buffer_wait *wait)
+{
+    CHECK(wait->waiter_index < arena->geometry.waiter_count);
+    uint64_t word = load_acquire_u64(&arena->waiters[wait->waiter_index].word);
+    return wait_is_current(arena, wait, word) && waiter_word_state(word) == WAITER_PARKED;
+}
+
+static void locked_help(struct arena *arena, struct wake_set *wakes)
+{
+    locked_repair(arena);
+    locked_fix(arena, wakes);
+    locked_revoke_stale(arena, wakes);
+}
+
 void buffer_pool_help(struct arena *arena, struct wake_set *wakes)
 {
     uint64_t held = pool_lock(arena);
-    locked_repair(arena);
-    locked_fix(arena, wakes);
+    locked_help(arena, wakes);
+    pool_unlock(arena, held);
+}
+
+/* A living waiter keeps what it was granted. */
+static void locked_wait_on(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes)
+{
+    struct waiter_entry *waiter = &arena->waiters[wait->waiter_index];
+    if (buffer_pool_is_parked(arena, wait)) {
+        locked_admit(arena, wait);
+        locked_fix(arena, wakes);
+        return;
+    }
+    if (buffer_pool_poll(arena, wait) == STATUS_EXHAUSTED && waiter->granted_count > 0) {
+        waiter_renew_grants(arena, waiter);
+    }
+    locked_help(arena, wakes);
+}
+
+bool buffer_pool_stays_parked(struct arena *arena, const struct buffer_wait *wait)
+{
+    CHECK(arena->owner != 0);
+    if (!buffer_pool_is_parked(arena, wait) || waiter_fits(arena, wait)) {
+        return false;
+    }
+    waiter_end_linger(arena, wait);
+    return true;
+}
+
+void buffer_pool_wait_on(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes)
+{
+    if (buffer_pool_stays_parked(arena, wait)) {
+        return;
+    }
+    uint64_t held = pool_lock(arena);
+    locked_wait_on(arena, wait, wakes);
     pool_unlock(arena, held);
 }
 
@@ -485,57 +660,101 @@ static enum status locked_take(struct arena *arena, const struct buffer_wait *wa
     return STATUS_OK;
 }
 
-enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
+/* STATUS_EXHAUSTED: not granted, or revoked since the owner looked. */
+static enum status locked_take_granted(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
 {
-    uint64_t held = pool_lock(arena);
-    enum status status = buffer_pool_poll(arena, wait);
-    if (status == STATUS_OK) {
-        status = locked_take(arena, wait, slots);
-        process_share_granted(arena, wait->need);
-        store_release_u64(&arena->waiters[wait->waiter_index].word, 0);
-    }
-    pool_unlock(arena, held);
+    RETURN_IF_FAILED(buffer_pool_poll(arena, wait));
+    enum status status = locked_take(arena, wait, slots);
+    process_share_granted(arena, wait->need);
+    store_release_u64(&arena->waiters[wait->waiter_index].word, 0);
+    return status;
+}
+
+static enum status take_judged(struct arena *arena, enum status status)
+{
     if (status == STATUS_CORRUPT) {
         arena_poison(arena, status, "a granted buffer was not where its waiter's list says");
     }
     return status;
 }
 
-static void locked_free_grants(struct arena *arena, const struct buffer_wait *wait)
-{
-    CHECK(wait->waiter_index < arena->geometry.waiter_count);
-    struct waiter_entry *waiter = &arena->waiters[wait->waiter_index];
-    uint64_t grant = slot_payload_grant(wait->waiter_index, wait->ticket);
-    uint32_t next = waiter->granted_first;
-    while (next != 0 && next - 1 < arena->geometry.slot_count) {
-        struct slot_header *slot = &arena->slots[next - 1];
-        uint64_t word = load_acquire_u64(&slot->word);
-        if (slot_word_state(word) != SLOT_GRANT || (word & LOW_BITS(43)) != grant) {
-            break;
-        }
-        uint32_t slot_index = next - 1;
-        next = slot->chain_next;
-        if (wait->need > 1) {
-            locked_charge_oversized(arena, -1);
-        }
-        slot_become_free(arena, slot_index, word);
-    }
-}
-
-enum status buffer_pool_cancel(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes)
+enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
 {
     uint64_t held = pool_lock(arena);
-    enum status status = buffer_pool_poll(arena, wait);
+    enum status status = locked_take_granted(arena, wait, slots);
+    pool_unlock(arena, held);
+    return take_judged(arena, status);
+}
+
+enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots,
+                              struct wake_set *wakes)
+{
+    uint64_t held = pool_lock(arena);
+    enum status status = locked_take_granted(arena, wait, slots);
     if (status == STATUS_EXHAUSTED) {
         store_release_u64(&arena->waiters[wait->waiter_index].word, 0);
         process_share_given_up(arena, wait->need);
-        POINT(wait_cancelled);
-        locked_free_grants(arena, wait);
+            POINT(wait_cancelled);
+        locked_free_grants(arena, wait->waiter_index, wait->need, wait->ticket);
         locked_fix(arena, wakes);
     }
     pool_unlock(arena, held);
-    return status;
+    return take_judged(arena, status);
 }
+
+/* ---- parked waiters ---- */
+
+/* How far behind the last one that was posted. */
+static uint64_t ticket_distance(uint64_t ticket, uint64_t posted_ticket)
+{
+    return (ticket - posted_ticket - 1) & LOW_BITS(WAITER_TICKET_BITS);
+}
+
+/* The parked waiter whose turn it is; NULL when there is none within `distance`. */
+static const struct waiter_entry *parked_next(const struct arena *arena, uint64_t posted_ticket, uint64_t *distance)
+{
+    const struct waiter_entry *next = NULL;
+    for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
+        uint64_t word = load_acquire_u64(&arena->waiters[i].word);
+        uint64_t behind = ticket_distance(waiter_word_ticket(word), posted_ticket);
+        if (waiter_word_state(word) == WAITER_PARKED && behind < *distance) {
+            next = &arena->waiters[i];
+            *distance = behind;
+        }
+    }
+    return next;
+}
+
+/* Whether it fits beside `posted` slots of waiters that were posted just now, with some room to spare. */
+static bool parked_fits(const struct arena *arena, const struct waiter_entry *waiter, uint32_t need, uint32_t posted)
+{
+    uint32_t margin = arena->geometry.slot_count / FREE_MARGIN_SHARE + posted;
+    uint32_t needed = topic_share_free_needed(arena, waiter_partition_index(waiter), need, posted);
+    return needed != FREE_COUNT_NEVER && free_count_reaches(arena, (needed == 0 ? need : needed) + margin);
+}
+
+void buffer_pool_wake_parked(struct arena *arena, uint64_t *posted_ticket, struct wake_set *wakes)
+{
+    const uint64_t first_ticket = *posted_ticket;
+    uint64_t looked_at = 0; /* tickets up to this far behind the first one */
+    uint32_t posted = 0;
+    for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
+        uint64_t distance = LOW_BITS(WAITER_TICKET_BITS) + 1 - looked_at; /* the last one is the first one again */
+        const struct waiter_entry *waiter = parked_next(arena, first_ticket + looked_at, &distance);
+        if (waiter == NULL) {
+            return;
+        }
+        looked_at += distance + 1;
+        uint32_t need = waiter_word_need(load_relaxed_u64(&waiter->word));
+        if (parked_fits(arena, waiter, need, posted)) {
+            wake_add(wakes, (uint32_t)(waiter - arena->waiters));
+            posted += need;
+            *posted_ticket = first_ticket + looked_at;
+        }
+    }
+}
+
+/* ---- giving back ---- */
 
 static void maybe_fix(struct arena *arena, struct wake_set *wakes)
 {
@@ -605,11 +824,16 @@ uint32_t slot_chain_walk(const struct arena *arena, uint32_t head_index, uint32_
 void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes)
 {
     CHECK(slot_index < arena->geometry.slot_count);
+    uint32_t partition_index = load_relaxed_u32(&arena->slots[slot_index].partition_index);
     if (arena->slots[slot_index].chain_next == 0) {
+        topic_share_released(arena, partition_index, 1);
+        POINT(slot_released);
         slots_become_free(arena, &slot_index, 1);
     } else {
         uint64_t held = pool_lock(arena);
         uint32_t count = slot_chain_walk(arena, slot_index, arena->chain_scratch, arena->chain_slot_count_max);
+        topic_share_released(arena, partition_index, count);
+        POINT(slot_released);
         locked_chain_become_free(arena, arena->chain_scratch, count);
         pool_unlock(arena, held);
     }

@@ -6,13 +6,19 @@
  * FAST PATH, nobody waits and one slot is wanted:
  *     CAS FREE -> OWNED(me). The allocation names its owner in the same atomic, so there is no leak window.
  *
- * QUEUE, the pool is exhausted, somebody waits already, or several slots are wanted (an oversized record):
- *     enqueue   pool lock: raise waiting_count → take a ticket → word = WAIT(ticket, need) → fix → unlock
+ * QUEUE, the pool is exhausted, a process waits already, a limit is reached, or several slots are wanted (an oversized
+ * record):
+ *     enqueue   pool lock: raise parked_count → take a ticket → word = PARKED(ticket, need) → admit → fix →
+ *               unlock
+ *     admit     the limits of its topic and partition (topic_share.h) leave room: raise waiting_count → word = WAIT
  *     sleep     on the waiter's semaphore, in slices; the semaphore is a hint, the waiter word is the truth
- *     help      every slice: pool lock (stolen if its owner died) → repair → fix → unlock. Any living waiter is
- *               enough to repair everything.
- *     take      word is GOT: pool lock: GRANT -> OWNED(me) for each slot → word = IDLE → unlock
- *     cancel    max_block_ms is over: pool lock: GOT: keep it after all; else word = IDLE → fix → unlock
+ *     wait on   every slice. WAIT: pool lock (stolen if its owner died) → repair → fix → revoke → unlock. Any
+ *               living waiter is enough to repair everything. PARKED: a look at the limits without a lock, and if they
+ *               leave room: pool lock → admit → fix → unlock
+ *     take      pool lock: word is GOT: GRANT -> OWNED(me) for each slot → word = IDLE → unlock. It may be PARKED
+ *               again: go on waiting
+ *     leave     max_block_ms is over: pool lock: GOT: take after all; else word = IDLE → free its grants → fix →
+ *               unlock
  *
  *   Files: the steps are in buffer_pool.c, the sleep is waiter_sleep (waiter_semaphores.c). slots_wait_briefly
  *   (native/python/producer/append.c) takes them up to the first slice of the sleep, and BufferWaiter
@@ -20,17 +26,31 @@
  *
  *   The queue is the order of the tickets: there is no list to corrupt. New arrivals queue behind waiters.
  *
+ * PARKED: the waiter keeps its ticket and its partition. It is not eligible, and it does not repair. It is not counted
+ *     in waiting_count, so it does not close the fast path of others or end their lingering. When slots are freed, the
+ *     sender posts as many parked waiters as now fit (buffer_pool_wake_parked); otherwise they look at the end of their
+ *     slice. Only its owner changes PARKED to WAIT, so a process that is stopped is not served again before it goes on.
+ *     Order holds within a partition: a thread waits for one place at a time, and tasks of a loop that send to one
+ *     topic do so one after another, so no later record of a process passes its parked one.
+ *
  * FIX (under the pool lock; run as often as one likes): while there is a free slot and an eligible waiter, the one
  *     with the lowest ticket gets it: CAS FREE -> GRANT(waiter, ticket), and when it has all it needs: WAIT -> GOT.
- *     At last waiting_count = number of WAIT. It is a CAS because the fast path runs without the lock.
+ *     At last waiting_count = number of WAIT, parked_count = number of PARKED. It is a CAS because the fast path runs
+ *     without the lock.
  *     A waiter for an oversized record is eligible while oversized_bytes and the bytes that it still needs stay within
  *     oversized_bytes_max; one that is not does not block those behind it, and among oversized ones order holds.
  *     Only the lowest eligible ticket accumulates, so two halves never wait for each other.
  *
- * REPAIR (under the pool lock, from the words alone): GRANT of a dead, cancelled or older ticket -> FREE; OWNED by the
- *     dead -> scrubbed, FREE; CONT whose head is gone -> scrubbed, FREE; waiter words of the dead -> IDLE; then
+ * REVOKE (under the pool lock, behind fix): no slot is free, a waiter has held grants for GRANT_NS_MAX (of chains:
+ *     GRANT_CHAIN_NS_MAX), and another one is eligible. So the process of the first one is stopped, and nothing was
+ *     written into its grants. First its word: GOT or WAIT -> PARKED(its ticket), then its slots: GRANT -> FREE. Never
+ *     GRANT -> FREE while the word says WAIT: the lowest ticket would get the slot again at once. A living waiter that
+ *     gathers slots renews granted_ns at each slice.
+ *
+ * REPAIR (under the pool lock, from the words alone): GRANT of a dead, cancelled, parked or older ticket -> FREE; OWNED
+ *     by the dead -> scrubbed, FREE; CONT whose head is gone -> scrubbed, FREE; waiter words of the dead -> IDLE; then
  *     recount what is cached (hints, grants, oversized bytes). The slots of the dead are freed by
- *     locked_free_abandoned (buffer_pool.c). A waiter repairs (help), and so do an attach that finds the entry of a
+ *     locked_free_abandoned (buffer_pool.c). A waiter repairs (wait on), and so do an attach that finds the entry of a
  *     dead process (attach.c) and the sender in its rounds (sender_maintain, native/sender/sender_role.c).
  *
  * SHARES: a process holds at most its share of the slots (process_share.h). One that has used it up is not in the
@@ -40,17 +60,30 @@
  *
  * DEATHS. Every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore
  * that was not posted delays its waiter by one slice. See docs/explanation/crash-stories.rst, rows 1-3, 8, 9.
- * STOPS. A stopped holder of the pool lock stalls allocation under exhaustion until it goes on (stat names it). Nothing
- * is ever taken from it while it lives.
+ * STOPS. A stopped waiter loses its grants to others, as REVOKE says, and finds itself PARKED. A stopped holder of the
+ * pool lock stalls allocation under exhaustion until it goes on (stat names it), because it makes plain stores to
+ * several words.
  *
  *   W1 waiter: waiting_count raised, full barrier, then free slots are looked for (fix)
  *   W2 freer:  slot word = FREE, full barrier, then waiting_count is read
  *   Either the freer sees the waiter or the waiter sees the free slot.
+ *   W3 parker: parked_count raised and PARKED stored, full barrier, then the limits are looked at (admit)
+ *   W2 sender: slot word = FREE, full barrier, then parked_count is read
+ *   Either the sender sees the parked waiter or the waiter sees the free slot.
+ * tests/model/pool_model.py explores all of this exhaustively, with deaths and stops.
  */
 #ifndef ARENA_BUFFER_POOL_H
 #define ARENA_BUFFER_POOL_H
 
 #include "arena/arena.h"
+#include "arena/topic_share.h"
+
+/* A grant that its waiter has not taken for so long may be revoked. */
+#define GRANT_NS_MAX (UINT64_C(40) * NS_PER_MS)
+#define GRANT_CHAIN_NS_MAX NS_PER_S /* of a waiter for several slots, counted from the last one */
+
+/* A parked waiter is posted when this part of the slots is free beyond what it needs. */
+enum { FREE_MARGIN_SHARE = 64 };
 
 /* Whose semaphores to post after the pool lock is released. */
 struct wake_set {
@@ -78,23 +111,38 @@ struct buffer_wait {
 /* STATUS_EXHAUSTED when no slot is free, somebody waits already, or our share may be used up. Lock-free. */
 enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index) MUST_USE;
 
-/* Joins the queue for `need` slots. STATUS_RECORD_TOO_LARGE when that many can never be had, STATUS_NO_WAITER when too
- * many wait, STATUS_SHARE_USED while this process holds its share of the slots: sleep until a result is recorded
- * (completion.h), then try again. May be granted at once: poll before sleeping. */
-enum status buffer_pool_enqueue(struct arena *arena, uint32_t need, struct buffer_wait *wait,
+/* Joins the queue for `need` slots of a partition (NO_PARTITION: of none). STATUS_RECORD_TOO_LARGE when that many can
+ * never be had, STATUS_NO_WAITER when too many wait, STATUS_SHARE_USED while this process holds its share of the slots:
+ * sleep until a result is recorded (completion.h), then try again. May be granted at once: poll before sleeping. */
+enum status buffer_pool_enqueue(struct arena *arena, uint32_t partition_index, uint32_t need, struct buffer_wait *wait,
                                 struct wake_set *wakes) MUST_USE;
 
 /* STATUS_OK: granted, call buffer_pool_take. STATUS_EXHAUSTED: not yet. */
 enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait *wait) MUST_USE;
 
-/* The help of a waiter whose slice ended without a grant: it repairs the pool and serves waiters. */
+/* True while the waiter is parked. */
+bool buffer_pool_is_parked(const struct arena *arena, const struct buffer_wait *wait);
+
+/* True while it is parked and does not fit. It is the look of a parked waiter at the end of a slice, without a lock. */
+bool buffer_pool_stays_parked(struct arena *arena, const struct buffer_wait *wait);
+
+/* The work of a waiter whose slice ended without a grant: it helps, or if it is parked looks whether it fits now. */
+void buffer_pool_wait_on(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes);
+
+/* Repairs the pool, serves waiters, and revokes grants. */
 void buffer_pool_help(struct arena *arena, struct wake_set *wakes);
 
-/* After a grant: fills `slots` (room for `need`) with slots that are now OWNED by this process. */
+/* Fills `slots` (room for `need`) with slots that are now OWNED by this process. STATUS_EXHAUSTED: they are not
+ * granted, or not any more. */
 enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots) MUST_USE;
 
-/* STATUS_OK: it was granted meanwhile, call buffer_pool_take. STATUS_EXHAUSTED: out of the queue. */
-enum status buffer_pool_cancel(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes) MUST_USE;
+/* Ends the wait in one locked step. STATUS_OK: it was granted meanwhile, and `slots` are now OWNED by this process.
+ * STATUS_EXHAUSTED: out of the queue. */
+enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots,
+                              struct wake_set *wakes) MUST_USE;
+
+/* Sender only: posts as many parked waiters as now fit, those behind *posted_ticket first, which it moves on. */
+void buffer_pool_wake_parked(struct arena *arena, uint64_t *posted_ticket, struct wake_set *wakes);
 
 /* Gives back slots OWNED by this process (a spare, a chain that was not used). */
 void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes);

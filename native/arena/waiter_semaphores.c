@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "arena/waiter_semaphores.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -127,15 +128,40 @@ static bool is_past(const struct timespec *end)
     return now.tv_sec > end->tv_sec || (now.tv_sec == end->tv_sec && now.tv_nsec >= end->tv_nsec);
 }
 
-/* True when a post came before `end`; without a semaphore none comes. A semaphore that has a post does not look at the
- * clock, and its number of posts is input. */
-static bool post_await(sem_t *semaphore, const struct timespec *end)
+enum awakening { AWAKE_POSTED, AWAKE_IN_TIME, AWAKE_BY_SIGNAL };
+
+/* Without a semaphore no post comes. A semaphore that has a post does not look at the clock, and its number of posts is
+ * input. */
+static enum awakening post_await(sem_t *semaphore, const struct timespec *end)
 {
     if (semaphore == NULL) {
-        clock_nanosleep(sleep_clock(), TIMER_ABSTIME, end, NULL);
+        return clock_nanosleep(sleep_clock(), TIMER_ABSTIME, end, NULL) == 0 ? AWAKE_IN_TIME : AWAKE_BY_SIGNAL;
+    }
+    if (semaphore_wait(semaphore, end) == 0) {
+        return is_past(end) ? AWAKE_IN_TIME : AWAKE_POSTED;
+    }
+    return errno == ETIMEDOUT ? AWAKE_IN_TIME : AWAKE_BY_SIGNAL;
+}
+
+static bool is_before(const struct timespec *time, const struct timespec *other)
+{
+    return time->tv_sec < other->tv_sec || (time->tv_sec == other->tv_sec && time->tv_nsec < other->tv_nsec);
+}
+
+/* One sleep. True when the waiter has to sleep on: it was posted for nothing, or is parked and does not fit. */
+static bool sleep_once(struct arena *arena, const struct buffer_wait *wait, sem_t *semaphore,
+                       const struct timespec *end)
+{
+    bool is_parked = buffer_pool_is_parked(arena, wait);
+    struct timespec slice_end = is_parked ? time_after(PARKED_SLICE_NS) : *end;
+    if (is_before(end, &slice_end)) {
+        slice_end = *end;
+    }
+    enum awakening awakening = post_await(semaphore, &slice_end);
+    if (awakening == AWAKE_BY_SIGNAL || is_past(end)) {
         return false;
     }
-    return semaphore_wait(semaphore, end) == 0 && !is_past(end);
+    return is_parked ? buffer_pool_stays_parked(arena, wait) : awakening == AWAKE_POSTED;
 }
 
 enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, uint64_t timeout_ns)
@@ -145,7 +171,7 @@ enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, ui
         waiter_semaphore_open(arena, wait->waiter_index) ? arena->semaphores[wait->waiter_index] : NULL;
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
     POINT(waiter_sleeps);
-    while (buffer_pool_poll(arena, wait) == STATUS_EXHAUSTED && post_await(semaphore, &end)) {
+    while (buffer_pool_poll(arena, wait) == STATUS_EXHAUSTED && sleep_once(arena, wait, semaphore, &end)) {
     }
     if (arena->blocking.end != NULL) {
         arena->blocking.end(state);

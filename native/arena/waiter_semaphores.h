@@ -19,6 +19,10 @@
 
 /* The longest sleep of a process that goes on waiting: behind it the process looks, and repairs what the dead left. */
 #define WAITER_SLICE_NS INT64_C(20000000)
+/* The same of a parked process: it holds nothing that others wait for, and looks without waking its interpreter. */
+#define PARKED_SLICE_NS INT64_C(50000000)
+#define PARKED_SLEEP_NS (10 * PARKED_SLICE_NS) /* the longest sleep of a parked process, of so many slices */
+_Static_assert(GRANT_NS_MAX == 2 * WAITER_SLICE_NS, "a living waiter takes its grant within two slices");
 _Static_assert(WAITER_SLICE_NS < 50 * NS_PER_MS, "a dead process delays the others by at most 50 ms");
 
 /* Opens the semaphore of this waiter, unless it is open. False when there is none, when it cannot be opened, or when
@@ -28,7 +32,8 @@ bool waiter_semaphore_open(struct arena *arena, uint32_t waiter_index);
 /* True when this handle has opened it. */
 bool waiter_semaphore_is_open(const struct arena *arena, uint32_t waiter_index);
 
-/* Sleeps until the grant, a signal, or the end of the time. Answers as buffer_pool_poll. */
+/* Sleeps until the grant, a signal, the moment when a parked waiter fits, or the end of the time. Answers as
+ * buffer_pool_poll. */
 enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, uint64_t timeout_ns) MUST_USE;
 
 /* Posts the semaphores of the waiters in the set, which is not empty. No process sleeps on one that is missing. */

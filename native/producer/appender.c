@@ -90,18 +90,22 @@ enum status appender_judge_size(const struct appender *appender, const struct re
     return fits ? STATUS_OK : STATUS_RECORD_TOO_LARGE;
 }
 
-/* A slot for a new batch that no append has used yet; NO_SLOT: none. */
-static enum status spare_get(struct arena *arena, uint32_t *spare)
+/* A slot for a new batch that no append has used yet; NO_SLOT: none. One that was waited for is not looked at again. */
+static enum status spare_get(struct arena *arena, uint32_t partition_index, uint32_t *spare)
 {
     CHECK(*spare == NO_SLOT || *spare < arena->geometry.slot_count);
-    return *spare != NO_SLOT ? STATUS_OK : buffer_pool_try_allocate(arena, spare);
+    if (*spare != NO_SLOT) {
+        return STATUS_OK;
+    }
+    return LIKELY(topic_share_admits(arena, partition_index, 1)) ? buffer_pool_try_allocate(arena, spare)
+                                                                 : STATUS_EXHAUSTED;
 }
 
 static COLD enum status locked_open_batch(struct arena *arena, struct partition_hold *hold, int64_t base_timestamp_ms,
                                           uint64_t linger, uint32_t *spare)
 {
     CHECK(lock_word_owner(hold->lock) == arena->owner);
-    RETURN_IF_FAILED(spare_get(arena, spare));
+    RETURN_IF_FAILED(spare_get(arena, hold->partition_index, spare));
     hold->linger = linger;
     bool is_kept = false;
     enum status status = producer_batch_open(arena, hold, *spare, base_timestamp_ms, &is_kept);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "producer/producer_batch.h"
 
+#include "arena/topic_share.h"
+
 #include <stdlib.h>
 
 #include "arena/buffer_pool.h"
@@ -164,6 +166,20 @@ static enum status opener_is_admitted(struct arena *arena, const struct partitio
     return arena_takes_records(arena) ? transaction_admit_batch(arena, hold->joined) : STATUS_EXHAUSTED;
 }
 
+/* False when a process has sealed it meanwhile: then the sender frees it. */
+static COLD bool slot_take_back(struct arena *arena, const struct partition_hold *hold, uint32_t slot_index,
+                                uint64_t opened, uint64_t owned)
+{
+    CHECK(slot_word_state(opened) == SLOT_OPEN);
+    CHECK(slot_word_state(owned) == SLOT_OWNED);
+    if (!cas_u64(&arena->slots[slot_index].word, &opened, owned)) {
+        return false;
+    }
+    POINT(slot_taken_back);
+    topic_share_taken_back(arena, hold->partition_index, 1);
+    return true;
+}
+
 enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
                                 int64_t base_timestamp_ms, bool *is_spare_kept)
 {
@@ -184,15 +200,17 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
         slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));
     store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */
     POINT(slot_opened);
+    topic_share_opened(arena, hold->partition_index, 1);
+    POINT(slot_counted);
     barrier_store_load(); /* X2 */
     enum status admitted = opener_is_admitted(arena, hold);
     if (UNLIKELY(admitted != STATUS_OK)) {
-        *is_spare_kept = cas_u64(&slot->word, &opened, owned);
+        *is_spare_kept = slot_take_back(arena, hold, slot_index, opened, owned);
         return admitted;
     }
     uint64_t mine = open_word(lock_word_acquisition(hold->lock), slot_index);
     if (UNLIKELY(!cas_u64(&hold->partition->open, &open, mine))) {
-        *is_spare_kept = cas_u64(&slot->word, &opened, owned);
+        *is_spare_kept = slot_take_back(arena, hold, slot_index, opened, owned);
         return STATUS_TRY_AGAIN;
     }
     counter_add(arena, COUNTER_BATCHES_OPENED, 1);
@@ -293,7 +311,7 @@ static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
 /* In an arena with transactions: a process that ends the transaction can seal the head before it has its record. The
  * sender leaves an empty batch to its opener for a while, counted from created_ns. */
 static enum status chain_become_ready_inside(struct arena *arena, const struct partition_hold *hold,
-                                             struct slot_header *head, uint32_t size)
+                                             struct slot_header *head, uint32_t count, uint32_t size)
 {
     CHECK(arena_is_transactional(arena));
     uint64_t owned = load_relaxed_u64(&head->word);
@@ -302,20 +320,29 @@ static enum status chain_become_ready_inside(struct arena *arena, const struct p
     head->created_ns = arena_now_ns(arena);
     store_seq_cst_u64(&head->word, opened); /* P3 */
     POINT(chain_opened);
+    topic_share_opened(arena, hold->partition_index, count);
     barrier_store_load(); /* X2 */
     enum status admitted = transaction_admit_batch(arena, hold->joined);
     uint64_t next = admitted == STATUS_OK ? slot_word(SLOT_READY, generation, slot_payload_filled(1, size)) : owned;
-    return cas_u64(&head->word, &opened, next) ? admitted : STATUS_STALE; /* P1 */
+    if (!cas_u64(&head->word, &opened, next)) { /* P1 */
+        return STATUS_STALE;
+    }
+    if (admitted != STATUS_OK) {
+        topic_share_taken_back(arena, hold->partition_index, count);
+    }
+    return admitted;
 }
 
 static enum status chain_become_ready(struct arena *arena, const struct partition_hold *hold, struct slot_header *head,
-                                      uint32_t size)
+                                      uint32_t count, uint32_t size)
 {
     if (UNLIKELY(arena_is_transactional(arena))) {
-        return chain_become_ready_inside(arena, hold, head, size);
+        return chain_become_ready_inside(arena, hold, head, count, size);
     }
     uint32_t generation = slot_word_generation(load_relaxed_u64(&head->word));
     store_seq_cst_u64(&head->word, slot_word(SLOT_READY, generation, slot_payload_filled(1, size))); /* P1 */
+    POINT(chain_ready);
+    topic_share_opened(arena, hold->partition_index, count);
     return STATUS_OK;
 }
 
@@ -335,7 +362,8 @@ enum status producer_batch_commit_chain(struct arena *arena, struct partition_ho
     news_set(arena, slots[0]);
     uint64_t seq = load_relaxed_u64(&head->seq);
     uint32_t generation = slot_word_generation(load_relaxed_u64(&head->word));
-    RETURN_IF_FAILED(chain_become_ready(arena, hold, head, size));
+    uint32_t count = slots_needed(arena, size - RECORDS_START);
+    RETURN_IF_FAILED(chain_become_ready(arena, hold, head, count, size));
     /* No hazard names the head: from here on it may be sent, freed and filled with another batch. */
     counter_add(arena, COUNTER_BATCHES_OVERSIZED, 1);
     *place = (struct batch_place){.slot_index = slots[0],

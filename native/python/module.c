@@ -119,6 +119,7 @@ static bool geometry_parse(const struct module_state *state, PyObject *mapping, 
         {"completion_count", &geometry->completion_count},
         {"record_size_max", &geometry->record_size_max},
         {"process_slot_count_max", &geometry->process_slot_count_max},
+        {"topic_share_factor", &geometry->topic_share_factor},
         {"durability", &durability},
         {"is_transactional", &is_transactional},
         {"sync_interval_ms", &geometry->sync_interval_ms},
@@ -341,6 +342,9 @@ static bool constants_add(PyObject *module)
     return PyModule_AddIntMacro(module, BATCH_SIZE_MAX) == 0 && PyModule_AddIntMacro(module, SLOT_COUNT_MAX) == 0 &&
            PyModule_AddIntMacro(module, PROCESS_COUNT_MAX) == 0 &&
            PyModule_AddIntMacro(module, WAITER_COUNT_MAX) == 0 && PyModule_AddIntMacro(module, WAITER_SLICE_NS) == 0 &&
+           PyModule_AddIntMacro(module, PARKED_SLICE_NS) == 0 &&
+           PyModule_AddIntMacro(module, PARKED_SLEEP_NS) == 0 &&
+           PyModule_AddIntMacro(module, TOPIC_SHARE_ONE) == 0 &&
            PyModule_AddIntMacro(module, RESULT_SUCCEEDED) == 0 && PyModule_AddIntMacro(module, RESULT_FAILED) == 0 &&
            PyModule_AddIntMacro(module, RESULT_EXPIRED) == 0 && PyModule_AddIntMacro(module, RESULT_ABORTED) == 0 &&
            PyModule_AddIntMacro(module, RESULT_CORRUPT) == 0 &&

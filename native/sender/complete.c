@@ -30,6 +30,8 @@
 #include "arena/transaction.h"
 #include "base/point.h"
 #include "sender/drained_batch.h"
+#include "sender/stuck_partitions.h"
+#include "sender/topic_limits.h"
 
 enum { ERROR_CODE_SHIFT = 16 };
 
@@ -180,7 +182,11 @@ static enum status batch_complete(struct sender_half *half, uint32_t slot_index,
         return STATUS_STALE;
     }
     const struct slot_note *note = &half->notes[slot_index];
-    half->queues[note->partition_index].is_established |= outcome->result == RESULT_SUCCEEDED;
+    if (outcome->result == RESULT_SUCCEEDED) {
+        half->queues[note->partition_index].is_established = true;
+        half->queues[note->partition_index].has_acked = true;
+        half->acked_created_ns = half->arena->slots[slot_index].created_ns;
+    }
     if (!note->is_ended) {
         result_record_rest(half, slot_index, outcome);
     }
@@ -188,11 +194,22 @@ static enum status batch_complete(struct sender_half *half, uint32_t slot_index,
     return STATUS_OK;
 }
 
+/* Once per call: the clock is read only then. */
+static void acked_tell(struct sender_half *half)
+{
+    if (half->acked_created_ns != 0) {
+        stuck_partitions_note_acked(half, half->acked_created_ns);
+        half->acked_created_ns = 0;
+    }
+}
+
 enum status sender_complete(struct sender_half *half, uint32_t slot_index, uint64_t seq,
                             const struct batch_outcome *outcome, struct wake_set *wakes)
 {
     CHECK(outcome->result < RESULT_COUNT);
     enum status status = batch_complete(half, slot_index, seq, outcome, wakes);
+    acked_tell(half);
+    topic_limits_look(half, wakes);
     completion_wake(half->arena);
     return status;
 }
@@ -205,6 +222,8 @@ uint32_t sender_complete_many(struct sender_half *half, const struct batch_compl
         const struct batch_completion *each = &completions[i];
         completed += batch_complete(half, each->slot_index, each->seq, &each->outcome, wakes) == STATUS_OK;
     }
+    acked_tell(half);
+    topic_limits_look(half, wakes);
     completion_wake(half->arena);
     return completed;
 }
@@ -469,7 +488,10 @@ uint32_t sender_abort(struct sender_half *half, bool is_in_flight_included, stru
 static void batch_become_bad(struct sender_half *half, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_queued || half->notes[slot_index].is_dead);
-    atomic_u64 *cell = &half->arena->slots[slot_index].word;
+    struct arena *arena = half->arena;
+    atomic_u64 *cell = &arena->slots[slot_index].word;
+    uint32_t count = slot_chain_walk(arena, slot_index, arena->chain_scratch, arena->chain_slot_count_max);
+    topic_share_released(arena, half->notes[slot_index].partition_index, count);
     store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_BAD));
     sender_forget(half, slot_index);
     counter_add(half->arena, COUNTER_BATCHES_QUARANTINED, 1);

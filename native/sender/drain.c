@@ -55,13 +55,24 @@ static uint64_t batch_linger_ns(const struct arena *arena, const struct ready_op
     return linger == 0 ? options->linger_ns : linger - 1;
 }
 
+/* A waiter is parked until batches of this topic are gone. */
+static bool topic_is_parked_for(const struct arena *arena, uint32_t partition_index)
+{
+    if (LIKELY(load_relaxed_u32(&arena->globals->parked_count) == 0)) {
+        return false;
+    }
+    const struct topic_entry *topic = topic_of_partition(arena, partition_index);
+    return topic != NULL && load_relaxed_u32(&topic->is_parked_for) != 0;
+}
+
 static uint64_t batch_linger_left_ns(const struct sender_half *half, const struct ready_options *options,
                                      uint32_t slot_index)
 {
     const struct arena *arena = half->arena;
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
     bool is_full = slot_word_state(word) != SLOT_OPEN || half->notes[slot_index].next != 0;
-    if (is_full || options->is_everything_ready || load_relaxed_u32(&arena->globals->waiting_count) != 0) {
+    if (is_full || options->is_everything_ready || load_relaxed_u32(&arena->globals->waiting_count) != 0 ||
+        topic_is_parked_for(arena, half->notes[slot_index].partition_index)) {
         return 0;
     }
     uint64_t linger_ns = batch_linger_ns(arena, options, slot_index);

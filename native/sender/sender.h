@@ -198,6 +198,9 @@ void sender_publish_queues(struct sender_half *half);
 /* Nothing can be delivered to an unavailable partition (it has no leader): producers without a key choose others. */
 void sender_set_available(struct sender_half *half, uint32_t partition_index, bool is_available);
 
+/* The broker refuses the partition's batches with this error code, and they are sent again; 0: no more. */
+void sender_set_refused(struct sender_half *half, uint32_t partition_index, int16_t error_code);
+
 void sender_mute(struct sender_half *half, uint32_t partition_index, bool is_muted);
 
 /* Takes the sequences back of all batches of a partition that are not in flight, and lets it start over: they get new

@@ -26,6 +26,8 @@ void sender_half_free(struct sender_half *half)
     free(half->deferred.slots);
     free(half->dead.slots);
     free(half->repaired_generation);
+    free(half->limits.counts);
+    free(half->limits.opened);
     free(half);
 }
 
@@ -41,15 +43,19 @@ enum status sender_half_new(struct arena *arena, struct sender_half **result, st
         half->watched.slots = calloc(geometry->slot_count, sizeof *half->watched.slots);
         half->deferred.slots = calloc(geometry->slot_count, sizeof *half->deferred.slots);
         half->dead.slots = calloc(geometry->slot_count, sizeof *half->dead.slots);
+        half->limits.counts = calloc(geometry->topic_count, sizeof *half->limits.counts);
+        half->limits.opened = calloc(geometry->topic_count, sizeof *half->limits.opened);
         half->repaired_generation = calloc(geometry->process_count, sizeof *half->repaired_generation);
     }
     if (half == NULL || half->notes == NULL || half->queues == NULL || half->active == NULL ||
         half->published == NULL || half->watched.slots == NULL || half->deferred.slots == NULL ||
-        half->dead.slots == NULL || half->repaired_generation == NULL) {
+        half->dead.slots == NULL || half->repaired_generation == NULL ||
+        half->limits.counts == NULL || half->limits.opened == NULL) {
         sender_half_free(half);
         return error_set(error, STATUS_OS, "no memory for the sender's queues");
     }
     half->arena = arena;
+    half->limits.posted_ticket = UINT64_MAX;
     *result = half;
     return STATUS_OK;
 }
@@ -379,6 +385,7 @@ void sender_free_slot(struct sender_half *half, uint32_t slot_index, struct wake
     barrier_store_load(); /* H2: DONE was stored before, the hazards are read after */
     if (!process_anyone_writes(half->arena, slot_index)) {
         buffer_pool_free(half->arena, slot_index, wakes);
+        half->limits.freed_count++;
         return;
     }
     counter_add(half->arena, COUNTER_FREES_DEFERRED, 1);
@@ -411,10 +418,10 @@ static atomic_u32 *longest_of_topic(struct arena *arena, uint32_t partition_inde
     return topic_index < arena->geometry.topic_count ? &arena->topics[topic_index].queued_batch_count_max : NULL;
 }
 
-static void length_store(struct sender_half *half, uint32_t partition_index, uint32_t length)
+void sender_store_length(struct sender_half *half, uint32_t partition_index, uint32_t length)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);
-    bool is_available = !half->queues[partition_index].is_unavailable;
+    bool is_available = half->queues[partition_index].stuck_reason == STUCK_NOT;
     store_relaxed_u32(&half->arena->partitions[partition_index].queued_batch_count,
                       is_available ? length : PARTITION_UNAVAILABLE);
 }
@@ -424,7 +431,7 @@ static void lengths_forget(struct sender_half *half)
 {
     struct arena *arena = half->arena;
     for (uint32_t i = 0; i < registry_partition_count(arena); i++) {
-        length_store(half, i, 0);
+        sender_store_length(half, i, 0);
     }
     for (uint32_t i = 0; i < registry_topic_count(arena); i++) {
         store_relaxed_u32(&arena->topics[i].queued_batch_count_max, 0);
@@ -440,7 +447,7 @@ static void lengths_take_back(struct sender_half *half)
             store_relaxed_u32(longest, 0);
         }
         if (half->queues[half->published[i]].active_position == 0) {
-            length_store(half, half->published[i], 0);
+            sender_store_length(half, half->published[i], 0);
         }
     }
     half->published_count = 0;
@@ -465,7 +472,7 @@ static void length_publish(struct sender_half *half, uint32_t partition_index)
     if (longest != NULL && load_relaxed_u32(longest) < length) {
         store_relaxed_u32(longest, length);
     }
-    length_store(half, partition_index, length);
+    sender_store_length(half, partition_index, length);
     half->published[half->published_count++] = partition_index;
 }
 
@@ -478,13 +485,5 @@ void sender_publish_queues(struct sender_half *half)
     lengths_take_back(half);
     for (uint32_t i = 0; i < half->active_count; i++) {
         length_publish(half, half->active[i]);
-    }
-}
-
-void sender_set_available(struct sender_half *half, uint32_t partition_index, bool is_available)
-{
-    if (partition_index < half->arena->geometry.partition_count) {
-        half->queues[partition_index].is_unavailable = !is_available;
-        length_store(half, partition_index, 0);
     }
 }

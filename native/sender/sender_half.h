@@ -61,11 +61,25 @@ struct partition_queue {
     bool is_established; /* the sink has taken a batch of this epoch since the role was taken */
     bool is_muted;
     bool is_unavailable; /* producers are told to choose another one */
+    bool has_acked;      /* since the last maintenance. Of this and the following: stuck_partitions.h */
+    int16_t refused_error;
+    int16_t stuck_error; /* as the arena has it; likewise the reason */
+    enum stuck_reason stuck_reason;
+    uint64_t acked_ns;
 };
 
 struct slot_list {
     uint32_t *slots;
     uint32_t count;
+};
+
+/* topic_limits.h */
+struct topic_limits {
+    uint32_t *counts; /* topic_count, for a recount */
+    uint64_t *opened; /* likewise */
+    uint64_t recounted_ns;
+    uint64_t posted_ticket; /* of the parked waiter that was posted last */
+    uint32_t freed_count;   /* batches freed since parked waiters were looked at */
 };
 
 struct sender_half {
@@ -84,12 +98,14 @@ struct sender_half {
     struct slot_list dead;
     uint64_t pass;        /* number of the newest pass over the hints */
     uint32_t found_count; /* batches that it found */
+    struct topic_limits limits;
     uint32_t *repaired_generation; /* process_count: generation + 1 whose death was already repaired */
     uint64_t drain_count;          /* drains ever */
     uint32_t queued_count;
     uint32_t in_flight_count;
     uint64_t delivery_clock_ns; /* our own sum: the reading in the arena is input */
     bool counts_always;         /* expiry looks at the boot clock alone */
+    uint64_t acked_created_ns;  /* of a batch that this call found acknowledged; 0: none was */
     uint64_t oldest_created_ns; /* of what has no result yet, as the last expiry saw it; UINT64_MAX: nothing */
 };
 
@@ -143,6 +159,9 @@ void sender_forget(struct sender_half *half, uint32_t slot_index);
 
 /* Drops from the front what is neither OPEN nor READY any more; answers the first batch not in flight, or NO_SLOT. */
 uint32_t sender_candidate(struct sender_half *half, uint32_t partition_index);
+
+/* Tells producers how many batches wait in a partition, or that it is unavailable. */
+void sender_store_length(struct sender_half *half, uint32_t partition_index, uint32_t length);
 
 /* A DONE slot: freed now, or kept in `deferred` until no hazard names it. */
 void sender_free_slot(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes);

@@ -12,6 +12,8 @@
 #include "arena/producer_id.h"
 #include "base/point.h"
 #include "sender/complete.h"
+#include "sender/stuck_partitions.h"
+#include "sender/topic_limits.h"
 
 /* ---- taking it ---- */
 
@@ -68,6 +70,8 @@ enum status sender_role_take(struct arena *arena, const struct role_options *opt
     delivery_clock_publish_outage(arena, 0, ""); /* a dead sender has left its own */
     completion_repair(arena);
     buffer_pool_repair(arena);
+    topic_limits_recount(half); /* before anything is freed */
+    stuck_partitions_begin(half);
     sender_look_at_everything(half);
     *result = half;
     return STATUS_OK;
@@ -108,9 +112,12 @@ void sender_maintain(struct sender_half *half, struct wake_set *wakes)
     }
     if (somebody_died) {
         buffer_pool_help(arena, wakes);
+        topic_limits_recount(half);
     }
     sender_collect_news(half);
     sender_free_deferred(half, wakes);
+    topic_limits_maintain(half, wakes);
+    stuck_partitions_maintain(half);
     sender_show_life(half);
 }
 

@@ -42,12 +42,14 @@ class WouldWaitError(Exception):
     Attributes:
         need: how many buffers to wait for; 0: for the partition count of the topic.
         least: the partitions that the topic must have then.
+        partition_index: where the buffers are for.
     """
 
-    def __init__(self, need: int = 0, least: int = 1) -> None:
+    def __init__(self, need: int = 0, least: int = 1, partition_index: int = 0) -> None:
         super().__init__("this call would have to wait")
         self.need = need
         self.least = least
+        self.partition_index = partition_index
 
 
 @final
@@ -59,7 +61,7 @@ class LoopBufferWaiter(BufferWaiter):
     _granted: _native.BufferWait | None = None
 
     def wait(
-        self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None
+        self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None, partition_index: int
     ) -> _native.BufferWait:
         """In the thread of the loop: the buffers that its task was granted.
 
@@ -67,13 +69,15 @@ class LoopBufferWaiter(BufferWaiter):
             WouldWaitError: it was granted none yet.
         """
         if threading.get_ident() != self.loop_thread:
-            return super().wait(need, max_block_ms, deadline_ns, place)
+            return super().wait(need, max_block_ms, deadline_ns, place, partition_index)
         granted, self._granted = self._granted, None
         if granted is None:
-            raise WouldWaitError(need)
+            raise WouldWaitError(need, partition_index=partition_index)
         return granted
 
-    async def wait_in_loop(self, results: LoopResults, need: int, max_block_ms: int, deadline_ns: int) -> None:
+    async def wait_in_loop(
+        self, results: LoopResults, need: int, max_block_ms: int, deadline_ns: int, partition_index: int
+    ) -> None:
         """Waits until the next `wait` in this thread answers `need` buffers. A task that is cancelled leaves the queue.
 
         Raises:
@@ -82,25 +86,27 @@ class LoopBufferWaiter(BufferWaiter):
         started_ns = clock.monotonic_ns()
         is_granted = False
         with Rings(results) as rings:
-            place = await self._join_in_loop(rings, need, deadline_ns)
+            place = await self._join_in_loop(rings, need, deadline_ns, partition_index)
             try:
                 self._doorbell.ring_if_asleep()  # somebody waits: nothing lingers any more
-                is_granted = await self._poll_in_loop(rings, place, deadline_ns)
-                if not is_granted:
-                    raise BufferExhaustedError(self._exhausted(need, max_block_ms))
-                place.take()
+                while not is_granted:
+                    if not await self._poll_in_loop(rings, place, deadline_ns):
+                        raise BufferExhaustedError(self._exhausted(need, max_block_ms, partition_index))
+                    is_granted = place.take()
             finally:
                 if not is_granted:
                     place.cancel()
                 self._arena.native.count_wait(clock.monotonic_ns() - started_ns, not is_granted)
         self._granted = place
 
-    async def _join_in_loop(self, rings: Rings, need: int, deadline_ns: int) -> _native.BufferWait:
+    async def _join_in_loop(
+        self, rings: Rings, need: int, deadline_ns: int, partition_index: int
+    ) -> _native.BufferWait:
         """A place in the queue, as soon as the share of this process has room for it."""
         while True:
             check_takes_records(self._arena)
             with contextlib.suppress(ProcessShareUsedError):
-                return _native.BufferWait.join(self._arena.native, need)
+                return _native.BufferWait.join(self._arena.native, need, partition_index)
             self._doorbell.ring_if_asleep()
             if (left_s := _left_s(deadline_ns)) <= 0:
                 raise ProcessShareUsedError(self._share_used())
@@ -109,7 +115,7 @@ class LoopBufferWaiter(BufferWaiter):
 
     async def _poll_in_loop(self, rings: Rings, place: _native.BufferWait, deadline_ns: int) -> bool:
         while not place.poll():
-            if (left_s := _left_s(deadline_ns)) <= 0:
+            if (left_s := _left_s(self.deadline_of(place, deadline_ns))) <= 0:
                 return False
             self._on_wait()
             await rings.next(min(left_s, SLICE_S))
@@ -217,10 +223,10 @@ class LoopProducer(kept_producer.Producer):
         self._metrics.metadata_wait_ns += clock.monotonic_ns() - started_ns
         return count
 
-    async def wait_for_buffers(self, need: int, deadline_ns: int) -> None:
-        """Waits until the next send in this task finds `need` buffers."""
+    async def wait_for_buffers(self, need: int, deadline_ns: int, partition_index: int) -> None:
+        """Waits until the next send in this task finds `need` buffers for a partition."""
         results = LoopResults.of(self._tracker)
-        await self._waiter.wait_in_loop(results, need, self.options.max_block_ms, deadline_ns)
+        await self._waiter.wait_in_loop(results, need, self.options.max_block_ms, deadline_ns, partition_index)
 
     async def flush_in_loop(self, timeout: float | None) -> None:
         """Waits as `flush`, as a task.

@@ -365,11 +365,11 @@ async def _appended(producer: LoopProducer, topic: str, deadline_ns: int, append
         try:
             return append()
         except WouldWaitError as wait:
-            need, least = wait.need, wait.least
+            need, least, partition_index = wait.need, wait.least, wait.partition_index
         if need == 0:
             await producer.wait_for_partitions(topic, deadline_ns, least)
         else:
-            await producer.wait_for_buffers(need, deadline_ns)
+            await producer.wait_for_buffers(need, deadline_ns, partition_index)
 
 
 async def _send_rows(

@@ -156,6 +156,7 @@ def _geometry(options: ArenaOptions) -> dict[str, int]:
         "oversized_bytes_max": min(oversized_bytes_max, options.buffer_memory),
         "record_size_max": options.max_request_size,
         "process_slot_count_max": 0 if share == WHOLE else max(slot_count * share // 100, 1),  # 0: all of them
+        "topic_share_factor": int(options.topic_share_factor * _native.TOPIC_SHARE_ONE),
         "is_transactional": int(options.transactional_id is not None),
         **_durability(options),
     }

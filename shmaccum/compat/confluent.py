@@ -96,9 +96,11 @@ class _PatientWaiter(BufferWaiter):
         finally:
             del self._own.limit
 
-    def wait(self, need: int, max_block_ms: int, deadline_ns: int, place: BufferWait | None) -> BufferWait:
+    def wait(
+        self, need: int, max_block_ms: int, deadline_ns: int, place: BufferWait | None, partition_index: int
+    ) -> BufferWait:
         max_block_ms, deadline_ns = getattr(self._own, "limit", (max_block_ms, deadline_ns))
-        return super().wait(need, max_block_ms, deadline_ns, place)
+        return super().wait(need, max_block_ms, deadline_ns, place, partition_index)
 
 
 @final

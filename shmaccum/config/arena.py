@@ -5,10 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from shmaccum import _native
 from shmaccum.common.units import spell_size
-from shmaccum.config.option import INT_MAX, boolean, choice, count, duration_ms, group, mode, percent, size, text
+from shmaccum.config.option import (
+    INT_MAX,
+    boolean,
+    choice,
+    count,
+    duration_ms,
+    factor,
+    group,
+    mode,
+    percent,
+    size,
+    text,
+)
 from shmaccum.config.table import Options
 
 BATCH_SIZE_MIN = 62
@@ -38,6 +51,13 @@ class ArenaOptions(Options):
     )
     max_process_share: int = percent(
         100, "The share of the buffers that one process may hold, so that a runaway process cannot starve the others."
+    )
+    topic_share_factor: Fraction = factor(
+        4,
+        "One topic may hold this many times the buffers that are free, divided by the number of congested topics, and "
+        "its first batch always: no topic takes the memory of the others. With 4, heavy topics leave a fifth of the "
+        "buffers free. 0 turns the limit off; it is off in an arena with one topic, with fewer than 9 buffers, or with "
+        "a transactional_id.",
     )
     durability: str = choice(
         "process",

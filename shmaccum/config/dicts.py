@@ -25,6 +25,11 @@ class ArenaOptionsDict(TypedDict, total=False):
     """Bytes of the buffers that records larger than a batch may hold together; auto: half of them."""
     max_process_share: int | str
     """The share of the buffers that one process may hold, so that a runaway process cannot starve the others."""
+    topic_share_factor: float | str
+    """One topic may hold this many times the buffers that are free, divided by the number of congested topics, and
+    its first batch always: no topic takes the memory of the others. With 4, heavy topics leave a fifth of the
+    buffers free. 0 turns the limit off; it is off in an arena with one topic, with fewer than 9 buffers, or with
+    a transactional_id."""
     durability: Literal["process", "interval", "sync"]
     """The records that survive a crash of the host. process: those that the kernel had written by itself; every
     death of processes is survived. interval: all but those of the last sync_interval_ms. sync: all that were
@@ -62,6 +67,9 @@ class ProducerOptionsDict(TypedDict, total=False):
     """The time that a batch opened by this producer waits for more records before it is sent."""
     max_block_ms: int | str
     """The longest time that send waits for a buffer and for the partition that it is given, both together."""
+    stuck_block_ms: int | str | None
+    """The longest time that send waits for a buffer of a partition to which nothing can be delivered now, while the
+    arena keeps its buffers for others. 0 raises at once. auto: max_block_ms."""
     key_serializer: Literal["bytes", "str", "json", "msgpack"] | Callable[..., Any] | object
     """Converts a key to bytes. Without a serializer, keys have to be bytes."""
     value_serializer: Literal["bytes", "str", "json", "msgpack"] | Callable[..., Any] | object

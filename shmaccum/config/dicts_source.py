@@ -51,6 +51,7 @@ TYPES = {
     "count": "int",
     "mode": "int | str",
     "percent": "int | str",
+    "factor": "float | str",
     "boolean": "bool",
     "text": "str",
     "group": "int | str",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from shmaccum.common.units import parse_duration_ms, parse_percent, parse_size
@@ -22,6 +23,7 @@ from shmaccum.exceptions import InvalidArgumentError
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+FACTOR_MIN, FACTOR_MAX = Fraction(1, 2), 64
 FOREVER_MS = 2**61 // 10**6
 """The longest duration, 73 years: in nanoseconds, a clock that counts from a boot can add it twice below 2**63."""
 
@@ -31,7 +33,7 @@ class Option:
     """One row of a table.
 
     Attributes:
-        kind: "size", "duration", "count", "percent", "boolean", "choice", "text", "mode", "function", "list".
+        kind: "size", "duration", "count", "percent", "factor", "boolean", "choice", "text", "mode", "function", "list".
         parse: from what a user writes to the attribute; InvalidArgumentError or TypeError when it cannot be.
         default: the value when the user gives none; `unset` is the spelling of None.
         sentence: its purpose.
@@ -103,6 +105,19 @@ def _parse_boolean(given: Any) -> bool:
     if isinstance(lowered, (str, bool)) and lowered in known:
         return known[lowered]
     raise TypeError(f"{given!r} is neither true nor false")
+
+
+def _parse_factor(given: Any) -> Fraction:
+    """0, or a number from 1/2 to 64: ``4``, ``1.5`` or ``1/2``."""
+    if isinstance(given, bool) or not isinstance(given, (int, float, str, Fraction)):
+        raise TypeError(f"{given!r} is no number")
+    try:
+        value = Fraction(given)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        raise TypeError(f"{given!r} is no number: write it like 4, 1.5 or 1/2") from None
+    if value != 0 and not FACTOR_MIN <= value <= FACTOR_MAX:
+        raise TypeError(f"{given} has to be 0, which turns it off, or from {FACTOR_MIN} to {FACTOR_MAX}")
+    return value
 
 
 def _parse_text(given: Any) -> str:
@@ -226,6 +241,11 @@ def mode(default: int, sentence: str) -> Any:
 def percent(default: int, sentence: str) -> Any:
     """A row with a share of a whole."""
     return _row(Option("percent", parse_percent, default, sentence, None, 1, 100))
+
+
+def factor(default: int, sentence: str) -> Any:
+    """A row with a factor; 0 turns it off."""
+    return _row(Option("factor", _parse_factor, Fraction(default), sentence))
 
 
 def boolean(default: bool, sentence: str, *, kafka: str | None = None) -> Any:

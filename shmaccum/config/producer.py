@@ -29,6 +29,12 @@ class ProducerOptions(Options):
     max_block_ms: int = duration_ms(
         "60s", "The longest time that send waits for a buffer and for the partition that it is given, both together."
     )
+    stuck_block_ms: int | None = duration_ms(
+        None,
+        "The longest time that send waits for a buffer of a partition to which nothing can be delivered now, while "
+        "the arena keeps its buffers for others. 0 raises at once. auto: max_block_ms.",
+        unset="auto",
+    )
     key_serializer: str | Callable[..., Any] | None = function(
         None, SERIALIZERS, "serialize", "Converts a key to bytes. Without a serializer, keys have to be bytes."
     )

@@ -47,6 +47,7 @@ class Appender:
         arena: attached; stays open until the appender is closed.
         doorbell: wakes the sender; stays the caller's to close.
         max_block_ms: how long an append waits for a buffer (Kafka's max.block.ms).
+        stuck_block_ms: how long it waits for a buffer of a stuck partition; None: as long as for any other.
         linger_ms: how long the batches it opens wait for more records (Kafka's linger.ms); None: the sender's linger.
         ring: called when there is something to send, and the sender sleeps or shows no life; None: rings the doorbell.
         on_wait: called again and again while an append waits for a buffer.
@@ -59,6 +60,7 @@ class Appender:
         doorbell: DoorbellButton,
         *,
         max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
+        stuck_block_ms: int | None = None,
         linger_ms: int | None = None,
         ring: Callable[[], object] | None = None,
         on_wait: Callable[[], object] = lambda: None,
@@ -68,7 +70,7 @@ class Appender:
             raise TypeError(f"arena must be an Arena, not {type(arena).__name__}: attach to it first")
         self.arena = arena
         self._doorbell = doorbell
-        self.buffer_waiter = waiter_type(arena, doorbell, on_wait)
+        self.buffer_waiter = waiter_type(arena, doorbell, on_wait, stuck_block_ms)
         self.native = _native.Appender(
             arena.native,
             self.buffer_waiter.wait,

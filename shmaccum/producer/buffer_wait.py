@@ -38,6 +38,36 @@ SHARE_SLICE_NS = 5_000_000
 """A buffer is free shortly after its result was recorded, so the wake-up may come just too early."""
 
 
+STUCK_REASONS = {
+    1: "it has no leader",
+    2: "its broker refuses its batches (error code {error})",
+    3: "its broker does not answer, while brokers of other partitions do",
+}
+"""Why a partition is stuck, by the reason in its stuck word (native/arena/slot_word.h)."""
+
+
+def limit_reached(arena: Arena, partition_index: int, need: int) -> str:
+    """A sentence on the limit that keeps a partition from more buffers; empty where none does."""
+    limit = arena.native.partition_limit(partition_index, need)
+    if limit["is_admitted"]:
+        return ""
+    slot_count = arena.geometry["slot_count"]
+    holder = f"topic {limit['topic']!r} holds {limit['held']} of the {slot_count} buffers"
+    if (reason := limit["stuck_reason"]) != 0:
+        why = STUCK_REASONS.get(reason, "its sender says so").format(error=limit["stuck_error"])
+        since_s = max(arena.native.now_ns() - limit["stuck_since_ms"] * 10**6, 0) / 1e9
+        return (
+            f"partition {limit['partition']} of topic {limit['topic']!r} is stuck since {since_s:.1f} s: {why}. It "
+            f"gets a buffer while more than {slot_count // 2} of {slot_count} are free, so that it does not take the "
+            f"memory of others; {holder}. See the brokers, or spill to an overflow."
+        )
+    return (
+        f"{holder}, and may hold no more until {min(limit['free_needed'], slot_count)} are free "
+        f"(topic_share_factor), so that it does not take the memory of others: partition {limit['partition']} gets "
+        "none. Give the arena a larger buffer_memory, or wait longer (max_block_ms)."
+    )
+
+
 class BufferWaiter:
     """The waiting side of an arena's pool; a native Appender calls its `wait` for what is rare.
 
@@ -45,15 +75,23 @@ class BufferWaiter:
         arena: whose buffers are waited for; it stays its owner's.
         doorbell: of its sender; it stays the caller's.
         on_wait: called again and again while an append waits.
+        stuck_block_ms: how long one for a stuck partition waits; None: as long as any other.
     """
 
     sleeps_in_append = True
     """An append itself sleeps for the first slice of a wait."""
 
-    def __init__(self, arena: Arena, doorbell: DoorbellButton, on_wait: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        doorbell: DoorbellButton,
+        on_wait: Callable[[], object] = lambda: None,
+        stuck_block_ms: int | None = None,
+    ) -> None:
         self._arena = arena
         self._doorbell = doorbell
         self._on_wait = on_wait
+        self._stuck_block_ms = stuck_block_ms
         self._is_refused = False
         self._waiting_threads: list[int] = []
 
@@ -75,7 +113,7 @@ class BufferWaiter:
         return threading.get_ident() in self._waiting_threads
 
     def wait(
-        self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None
+        self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None, partition_index: int
     ) -> _native.BufferWait:
         """Waits, first come first served, until `need` slots belong to this process.
 
@@ -84,6 +122,7 @@ class BufferWaiter:
             max_block_ms: for the message.
             deadline_ns: on the clock of time.monotonic_ns().
             place: in the queue, where the sleep of a first slice ended without a grant; None: nothing is joined yet.
+            partition_index: where the slots are for.
 
         Raises:
             BufferExhaustedError: the deadline passed; ProcessShareUsedError: with this process holding its share.
@@ -95,34 +134,40 @@ class BufferWaiter:
         Any other exception (Ctrl-C) leaves the queue, too; nothing is lost.
         """
         with self.waiting_here():
-            return self._wait(need, max_block_ms, deadline_ns, place)
+            return self._wait(need, max_block_ms, deadline_ns, place, partition_index)
 
     def _wait(
-        self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None
+        self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None, partition_index: int
     ) -> _native.BufferWait:
         started_ns = clock.monotonic_ns() if place is None else place.joined_ns
         if place is None:
-            place = self._join(need, deadline_ns, started_ns)
+            place = self._join(need, deadline_ns, started_ns, partition_index)
         is_taken = False
         try:
-            if self._sleep(place, deadline_ns):
-                place.take()
-                is_taken = True
-                return place
+            while self._sleep(place, deadline_ns):
+                is_taken = place.take()
+                if is_taken:
+                    return place
         finally:
             if not is_taken:
                 place.cancel()
             self._arena.native.count_wait(clock.monotonic_ns() - started_ns, not is_taken)
-        raise BufferExhaustedError(self._exhausted(need, max_block_ms))
+        raise BufferExhaustedError(self._exhausted(need, max_block_ms, partition_index))
 
-    def _join(self, need: int, deadline_ns: int, started_ns: int) -> _native.BufferWait:
+    def deadline_of(self, place: _native.BufferWait, deadline_ns: int) -> int:
+        """When a wait ends: earlier than at its deadline while its partition is stuck."""
+        if self._stuck_block_ms is None or not place.is_stuck():
+            return deadline_ns
+        return min(deadline_ns, place.joined_ns + self._stuck_block_ms * 10**6)
+
+    def _join(self, need: int, deadline_ns: int, started_ns: int, partition_index: int) -> _native.BufferWait:
         """A place in the queue, as soon as the share of this process has room for it. Rings: nothing lingers now."""
         native = self._arena.native
         tail = native.completion_tail
         while True:
             native.look_at_name()
             try:
-                place = _native.BufferWait.join(native, need)
+                place = _native.BufferWait.join(native, need, partition_index)
             except ArenaRemovedError:
                 raise tell_removal(self._arena) from None
             except ProcessShareUsedError:
@@ -146,18 +191,20 @@ class BufferWaiter:
             self.check_not_refused()
             check_takes_records(self._arena)
             place.help()
-            if (left_ns := deadline_ns - clock.monotonic_ns()) <= 0:
+            if (left_ns := self.deadline_of(place, deadline_ns) - clock.monotonic_ns()) <= 0:
                 return place.poll()
             self._on_wait()
-            self._sleep_once(place, min(left_ns, _native.WAITER_SLICE_NS))
+            self._sleep_once(place, left_ns)
         return True
 
     @staticmethod
-    def _sleep_once(place: _native.BufferWait, timeout_ns: int) -> None:
+    def _sleep_once(place: _native.BufferWait, left_ns: int) -> None:
+        """A parked waiter looks by itself at the end of each slice of a longer sleep."""
+        is_parked = place.is_parked()
         if cooperative.patched_by() is None:
-            place.sleep(timeout_ns)
+            place.sleep(min(left_ns, _native.PARKED_SLEEP_NS if is_parked else _native.WAITER_SLICE_NS))
         else:
-            cooperative.sleep(timeout_ns / 1e9)
+            cooperative.sleep(min(left_ns, _native.PARKED_SLICE_NS if is_parked else _native.WAITER_SLICE_NS) / 1e9)
 
     def refuse(self) -> None:
         """Ends waits of all threads, within a slice (Kafka's BufferPool.close)."""
@@ -167,13 +214,15 @@ class BufferWaiter:
         if self._is_refused:
             raise ProducerClosedError("the producer was closed while this waited for memory: nothing was appended")
 
-    def _exhausted(self, need: int, max_block_ms: int) -> str:
-        """The error with Kafka's facts (BufferPool.allocate) and advice."""
+    def _exhausted(self, need: int, max_block_ms: int, partition_index: int) -> str:
+        """The error with Kafka's facts (BufferPool.allocate) and advice, or with the limit that was reached."""
         geometry = self._arena.geometry
+        failed = f"Failed to allocate {need * geometry['batch_size']} bytes within the configured max blocking time "
+        if limit := limit_reached(self._arena, partition_index, need):
+            return f"{failed}{max_block_ms} ms: {limit} {sender_state(self._arena)}"
         free = self._arena.native.state_counts()["FREE"]
         return (
-            f"Failed to allocate {need * geometry['batch_size']} bytes within the configured max blocking time "
-            f"{max_block_ms} ms. Total memory: {geometry['buffer_memory']} bytes. "
+            f"{failed}{max_block_ms} ms. Total memory: {geometry['buffer_memory']} bytes. "
             f"Available memory: {free * geometry['batch_size']} bytes. Poolable size: {geometry['batch_size']} bytes. "
             f"{self._oversized(need)}"
             f"{sender_state(self._arena)} If it cannot keep up, give the arena a larger buffer_memory or wait longer "

@@ -159,6 +159,7 @@ class Producer(_native.NativeProducer):
             self.arena,
             self._doorbell,
             max_block_ms=self._options.max_block_ms,
+            stuck_block_ms=self._options.stuck_block_ms,
             linger_ms=self._options.linger_ms,
             ring=self._ring,
             on_wait=self._look,

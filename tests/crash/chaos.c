@@ -97,21 +97,27 @@ static void on_continue(int signal)
     was_stopped = 1;
 }
 
+/* Without the lock while nothing is granted. */
+static enum status slots_poll(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
+{
+    RETURN_IF_FAILED(buffer_pool_poll(arena, wait));
+    return buffer_pool_take(arena, wait, slots);
+}
+
 static uint32_t slots_wait(struct accumulator *accumulator, uint32_t need, uint32_t *slots)
 {
     struct buffer_wait wait;
     struct wake_set wakes = {0};
-    enum status status = buffer_pool_enqueue(accumulator->arena, need, &wait, &wakes);
+    enum status status = buffer_pool_enqueue(accumulator->arena, NO_PARTITION, need, &wait, &wakes);
     if (status != STATUS_OK) {
         FAIL("enqueue: %s", status_name(status));
     }
-    for (int tries = 0; buffer_pool_poll(accumulator->arena, &wait) == STATUS_EXHAUSTED; tries++) {
+    for (int tries = 0; (status = slots_poll(accumulator->arena, &wait, slots)) == STATUS_EXHAUSTED; tries++) {
         usleep(500);
         if (tries % 20 == 19) {
-            buffer_pool_help(accumulator->arena, &wakes);
+            buffer_pool_wait_on(accumulator->arena, &wait, &wakes);
         }
     }
-    status = buffer_pool_take(accumulator->arena, &wait, slots);
     if (status != STATUS_OK) {
         FAIL("take: %s", status_name(status));
     }

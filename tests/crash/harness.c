@@ -165,12 +165,9 @@ static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
         if (world->accumulator->sender != NULL) {
             world_send_once(world);
         }
-        TIMED(world, "help", buffer_pool_help(world->arena, NULL));
+        TIMED(world, "wait on", buffer_pool_wait_on(world->arena, &world->wait, NULL));
     }
-    TIMED(world, "cancel", status = buffer_pool_cancel(world->arena, &world->wait, NULL));
-    if (status == STATUS_OK) {
-        TIMED(world, "take", status = buffer_pool_take(world->arena, &world->wait, slots));
-    }
+    TIMED(world, "leave", status = buffer_pool_leave(world->arena, &world->wait, slots, NULL));
     return status;
 }
 
@@ -178,10 +175,10 @@ static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
 static enum status world_enqueue(struct world *world, uint32_t need)
 {
     enum status status;
-    TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, need, &world->wait, NULL));
+    TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, NO_PARTITION, need, &world->wait, NULL));
     if (status == STATUS_SHARE_USED && world->accumulator->sender != NULL) {
         world_send_once(world);
-        TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, need, &world->wait, NULL));
+        TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, NO_PARTITION, need, &world->wait, NULL));
     }
     REQUIRE(status == STATUS_OK || status == STATUS_REMOVED);
     return status;
@@ -705,7 +702,7 @@ static void survivor_allocate(struct world *world)
     enum status status;
     TIMED(world, "allocate", status = buffer_pool_try_allocate(world->arena, &slot_index));
     if (status == STATUS_EXHAUSTED) {
-        TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, 1, &world->wait, NULL));
+        TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &world->wait, NULL));
         REQUIRE(status == STATUS_OK);
         status = world_wait_in_queue(world, &slot_index);
     }

@@ -369,8 +369,8 @@ MUTANTS = (
     Mutant(
         "taken-back-by-plain-store",
         "producer/producer_batch.c",
-        "&open, mine))) {\n        *is_spare_kept = cas_u64(&slot->word, &opened, owned);\n",
-        "&open, mine))) {\n        store_release_u64(&slot->word, owned);\n        *is_spare_kept = true;\n",
+        "    if (!cas_u64(&arena->slots[slot_index].word, &opened, owned)) {\n        return false;\n    }\n",
+        "    store_release_u64(&arena->slots[slot_index].word, owned);\n",
         (("test", "producer/producer_batch_test"),),
         is_quick=True,
     ),
@@ -584,21 +584,101 @@ MUTANTS = (
     Mutant(
         "grants-kept-at-cancel",
         "arena/buffer_pool.c",
-        "        locked_free_grants(arena, wait);\n        locked_fix(arena, wakes);\n    }\n"
-        "    pool_unlock(arena, held);\n    return status;\n",
-        "        (void)locked_free_grants;\n        locked_fix(arena, wakes);\n    }\n"
-        "    pool_unlock(arena, held);\n    return status;\n",
+        "        locked_free_grants(arena, wait->waiter_index, wait->need, wait->ticket);\n"
+        "        locked_fix(arena, wakes);\n",
+        "        locked_fix(arena, wakes);\n",
         (("test", "arena/buffer_pool_test"),),
         is_quick=True,
     ),
     Mutant(
         "grant-of-any-ticket",
         "arena/buffer_pool.c",
-        "    return waiter_word_state(waiting) != WAITER_IDLE &&\n"
+        "    return (state == WAITER_WAIT || state == WAITER_GOT) &&\n"
         "           ((waiter_word_ticket(waiting) ^ word) & LOW_BITS(GRANT_TICKET_BITS)) == 0;\n",
-        "    return waiter_word_state(waiting) != WAITER_IDLE;\n",
+        "    return state == WAITER_WAIT || state == WAITER_GOT;\n",
         (("test", "arena/buffer_pool_test"),),
         is_quick=True,
+    ),
+    Mutant(
+        "grant-of-a-parked-waiter-valid",
+        "arena/buffer_pool.c",
+        "    return (state == WAITER_WAIT || state == WAITER_GOT) &&\n           ((waiter",
+        "    return state != WAITER_IDLE &&\n           ((waiter",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "slots-revoked-before-the-word",
+        "arena/buffer_pool.c",
+        "    store_release_u64(&waiter->word, waiter_word(WAITER_PARKED, need, ticket));\n    POINT(grant_revoked);\n"
+        "    locked_free_grants(arena, (uint32_t)(waiter - arena->waiters), need, ticket);\n",
+        "    locked_free_grants(arena, (uint32_t)(waiter - arena->waiters), need, ticket);\n    POINT(grant_revoked);\n"
+        "    store_release_u64(&waiter->word, waiter_word(WAITER_PARKED, need, ticket));\n",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "young-grants-revoked",
+        "arena/buffer_pool.c",
+        "           now_ns - granted_ns > limit_ns;\n",
+        "           limit_ns > 0;\n",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "parked-waiters-counted",
+        "arena/buffer_pool.c",
+        "        waiting += state == WAITER_WAIT;\n        parked +=",
+        "        waiting += state == WAITER_WAIT || state == WAITER_PARKED;\n        parked +=",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "limit-looked-at-before-parked",
+        "arena/buffer_pool.c",
+        "    if (!waiter_fits(arena, wait)) {\n        waiter_end_linger",
+        "    if (false) {\n        waiter_end_linger",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "grant-taken-unseen",
+        "arena/buffer_pool.c",
+        "    RETURN_IF_FAILED(buffer_pool_poll(arena, wait));\n    enum status status = locked_take(",
+        "    enum status status = locked_take(",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "opened-added-before-open",
+        "producer/producer_batch.c",
+        "    store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */\n"
+        "    POINT(slot_opened);\n    topic_share_opened(arena, hold->partition_index, 1);\n",
+        "    topic_share_opened(arena, hold->partition_index, 1);\n"
+        "    store_seq_cst_u64(&slot->word, opened);\n    POINT(slot_opened);\n",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "no-recount-after-a-repair",
+        "sender/sender_role.c",
+        "        buffer_pool_help(arena, wakes);\n        topic_limits_recount(half);\n",
+        "        buffer_pool_help(arena, wakes);\n",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "no-recount-at-takeover",
+        "sender/sender_role.c",
+        "    topic_limits_recount(half); /* before anything is freed */\n",
+        "",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "chain-looked-at-for-one",
+        "arena/topic_share.c",
+        "    uint32_t needed = arena->geometry.slot_count / 2 + need;\n",
+        "    uint32_t needed = arena->geometry.slot_count / 2 + (need > 0);\n",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "marks-of-the-dead-count",
+        "arena/topic_share.c",
+        " &&\n           process_sender_is_alive(arena);\n",
+        ";\n",
+        (("test", "arena/topic_share_test"),),
     ),
     Mutant(
         "oversized-not-given-back",

@@ -73,7 +73,7 @@ static void prepare_exhausted(struct world *world)
 static void prepare_queued_survivor(struct world *world)
 {
     prepare_exhausted(world);
-    REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
+    REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
     world->is_queued = true;
 }
 
@@ -154,7 +154,7 @@ static void allocate_and_keep(struct world *world)
 {
     uint32_t slot_index;
     REQUIRE(buffer_pool_try_allocate(world->arena, &slot_index) == STATUS_OK);
-    REQUIRE(buffer_pool_enqueue(world->arena, 2, &world->wait, NULL) == STATUS_OK);
+    REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 2, &world->wait, NULL) == STATUS_OK);
 }
 
 /* It leaves an OWNED slot, a waiter, and two GRANTs. */
@@ -178,7 +178,7 @@ static void hold_pool(struct world *world)
     uint64_t held;
     REQUIRE(buffer_pool_try_allocate(world->arena, &slot_index) == STATUS_OK);
     append_many(world, PREDECESSOR, (SLOT_COUNT - 2) * RECORDS_PER_BATCH);
-    REQUIRE(buffer_pool_enqueue(world->arena, 3, &world->wait, NULL) == STATUS_OK);
+    REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 3, &world->wait, NULL) == STATUS_OK);
     REQUIRE(lock_acquire(world->arena, &world->arena->globals->pool_lock, &held) == LOCK_ACQUIRED);
 }
 
@@ -289,14 +289,53 @@ static void begin_run(struct world *world)
 static void begin_granted(struct world *world)
 {
     begin_record(world);
-    REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
+    REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
     world_let_die(world, send_one_batch);
     REQUIRE(buffer_pool_poll(world->arena, &world->wait) == STATUS_OK);
 }
 
 static void begin_waiting(struct world *world)
 {
-    REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
+    REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
+}
+
+/* The victim's partition is stuck: nobody has the sender's role, so that the victim takes it to say so. */
+static void begin_parked(struct world *world)
+{
+    world_become_sender(world);
+    sender_set_available(world->accumulator->sender, VICTIM_PARTITION, false);
+    REQUIRE(buffer_pool_enqueue(world->arena, VICTIM_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
+    REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
+}
+
+/* It fits now, once the victim looks. */
+static void begin_parked_beside_room(struct world *world)
+{
+    begin_parked(world);
+    sender_set_available(world->accumulator->sender, VICTIM_PARTITION, true);
+}
+
+/* It was granted a slot, which a helper takes back: its clock is a minute ahead. */
+static void begin_revoked(struct world *world)
+{
+    begin_granted(world);
+    struct buffer_wait other;
+    REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &other, NULL) == STATUS_OK);
+    world->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(world->arena) + 60 * NS_PER_S};
+    buffer_pool_wait_on(world->arena, &other, NULL);
+    uint32_t slot_index;
+    REQUIRE(buffer_pool_leave(world->arena, &other, &slot_index, NULL) == STATUS_OK);
+    buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+    REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
+}
+
+/* Another waiter has had a grant for a minute, and the victim waits for its slot. */
+static void begin_behind_stale_grant(struct world *world)
+{
+    struct buffer_wait granted;
+    REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 3, &granted, NULL) == STATUS_OK);
+    REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
+    world->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(world->arena) + 60 * NS_PER_S};
 }
 
 /* The semaphore of the first waiter is open, and its name is gone at once: nothing is left of a victim. */
@@ -315,7 +354,7 @@ static void begin_with_semaphore(struct world *world)
 /* For more slots than are free: the free ones become GRANT. */
 static void begin_waiting_for_chain(struct world *world)
 {
-    REQUIRE(buffer_pool_enqueue(world->arena, 3, &world->wait, NULL) == STATUS_OK);
+    REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 3, &world->wait, NULL) == STATUS_OK);
 }
 
 static void begin_owning(struct world *world)
@@ -560,19 +599,18 @@ static enum status operate_allocate(struct world *world)
 
 static enum status operate_enqueue(struct world *world)
 {
-    return buffer_pool_enqueue(world->arena, 1, &world->wait, NULL);
+    return buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &world->wait, NULL);
 }
 
 static enum status operate_enqueue_chain(struct world *world)
 {
-    return buffer_pool_enqueue(world->arena, 3, &world->wait, NULL);
+    return buffer_pool_enqueue(world->arena, NO_PARTITION, 3, &world->wait, NULL);
 }
 
 static enum status operate_cancel(struct world *world)
 {
     uint32_t slot_index;
-    RETURN_IF_FAILED(buffer_pool_cancel(world->arena, &world->wait, NULL));
-    RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
+    RETURN_IF_FAILED(buffer_pool_leave(world->arena, &world->wait, &slot_index, NULL));
     buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
     return STATUS_OK;
 }
@@ -582,16 +620,37 @@ static enum status operate_wait(struct world *world)
 {
     uint32_t slot_index;
     struct wake_set wakes = {0};
-    RETURN_IF_FAILED(buffer_pool_enqueue(world->arena, 1, &world->wait, &wakes));
+    RETURN_IF_FAILED(buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &world->wait, &wakes));
     enum status status = waiter_sleep(world->arena, &world->wait, 0);
-    if (status == STATUS_EXHAUSTED) {
-        status = buffer_pool_cancel(world->arena, &world->wait, &wakes);
+    if (status == STATUS_OK) {
+        status = buffer_pool_take(world->arena, &world->wait, &slot_index);
+    }
+    if (status == STATUS_EXHAUSTED) { /* not granted, or not any more */
+        status = buffer_pool_leave(world->arena, &world->wait, &slot_index, &wakes);
     }
     RETURN_IF_FAILED(status);
-    RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
     buffer_pool_give_back(world->arena, &slot_index, 1, &wakes);
     waiters_wake(world->arena, &wakes);
     return STATUS_OK;
+}
+
+/* A slice of a wait, and its end. */
+static enum status operate_wait_on(struct world *world)
+{
+    uint32_t slot_index;
+    buffer_pool_wait_on(world->arena, &world->wait, NULL);
+    enum status status = buffer_pool_leave(world->arena, &world->wait, &slot_index, NULL);
+    if (status == STATUS_OK) {
+        buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+    }
+    return status;
+}
+
+static enum status operate_enqueue_stuck(struct world *world)
+{
+    uint32_t slot_index;
+    RETURN_IF_FAILED(buffer_pool_enqueue(world->arena, VICTIM_PARTITION, 1, &world->wait, NULL));
+    return buffer_pool_leave(world->arena, &world->wait, &slot_index, NULL);
 }
 
 static enum status operate_give_back(struct world *world)
@@ -615,17 +674,16 @@ static enum status operate_sync(struct world *world)
 static enum status operate_use_share(struct world *world)
 {
     uint32_t slot_index;
-    enum status status = buffer_pool_enqueue(world->arena, 1, &world->wait, NULL);
+    enum status status = buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &world->wait, NULL);
     if (status == STATUS_SHARE_USED) {
         return STATUS_OK;
     }
     RETURN_IF_FAILED(status);
-    status = buffer_pool_cancel(world->arena, &world->wait, NULL);
+    status = buffer_pool_leave(world->arena, &world->wait, &slot_index, NULL);
     if (status == STATUS_EXHAUSTED) {
         return STATUS_OK;
     }
     RETURN_IF_FAILED(status);
-    RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
     buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
     return STATUS_OK;
 }
@@ -884,6 +942,36 @@ const struct scenario scenarios[] = {
      .prepare = prepare_nearly_exhausted,
      .begin = begin_waiting_for_chain,
      .operate = operate_cancel,
+     .may_be_exhausted = true},
+    {.name = "wait-parked",
+     .prepare = prepare_four_batches,
+     .begin = begin_parked,
+     .operate = operate_wait_on,
+     .is_sender = true,
+     .may_be_exhausted = true},
+    {.name = "wait-parked-beside-room",
+     .prepare = prepare_four_batches,
+     .begin = begin_parked_beside_room,
+     .operate = operate_wait_on,
+     .is_sender = true,
+     .may_be_exhausted = true},
+    {.name = "enqueue-stuck",
+     .prepare = prepare_four_batches,
+     .begin = begin_parked,
+     .operate = operate_enqueue_stuck,
+     .is_sender = true,
+     .may_be_exhausted = true},
+    {.name = "wait-revoked",
+     .prepare = prepare_exhausted,
+     .begin = begin_revoked,
+     .operate = operate_wait_on,
+     .is_sender = true,
+     .is_completing = true,
+     .may_be_exhausted = true},
+    {.name = "revoke",
+     .prepare = prepare_nearly_exhausted,
+     .begin = begin_behind_stale_grant,
+     .operate = operate_wait_on,
      .may_be_exhausted = true},
     {.name = "give-back", .prepare = prepare_open_batch, .begin = begin_owning, .operate = operate_give_back},
     {.name = "help-beside-dead",

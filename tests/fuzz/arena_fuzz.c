@@ -105,7 +105,7 @@ static void everything_plant(struct arena *arena)
     EXPECT_STATUS(durability_step(arena, durability_ticket(arena)), STATUS_OK);
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &slot_index), STATUS_OK);
     struct buffer_wait wait;
-    EXPECT_STATUS(buffer_pool_enqueue(arena, 1, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &wait, NULL), STATUS_OK);
 }
 
 /* Small, so that an execution is short: but every table has room for more than is in it. */
@@ -466,18 +466,14 @@ static void work_append_waiting(struct worker *worker, const struct event *event
         accumulator_append(worker->accumulator, partition_of(worker, event), &one, 1, NULL, &result) !=
             STATUS_EXHAUSTED ||
         result.need > COUNT_OF(slots) ||
-        buffer_pool_enqueue(arena, result.need, &wait, &worker->wakes) != STATUS_OK) {
+        buffer_pool_enqueue(arena, partition_of(worker, event), result.need, &wait, &worker->wakes) != STATUS_OK) {
         return;
     }
     for (uint32_t i = 0; i < 3 && buffer_pool_poll(arena, &wait) == STATUS_EXHAUSTED; i++) {
-        buffer_pool_help(arena, &worker->wakes);
-    }
-    if (buffer_pool_poll(arena, &wait) != STATUS_OK &&
-        buffer_pool_cancel(arena, &wait, &worker->wakes) != STATUS_OK) {
-        return;
+        buffer_pool_wait_on(arena, &wait, &worker->wakes);
     }
     struct reservation reservation = {.slots = slots, .count = result.need};
-    if (buffer_pool_take(arena, &wait, slots) == STATUS_OK) {
+    if (buffer_pool_leave(arena, &wait, slots, &worker->wakes) == STATUS_OK) {
         whatever(accumulator_append(worker->accumulator, partition_of(worker, event), &one, 1, &reservation, &result));
         buffer_pool_give_back(arena, reservation.slots, reservation.count, &worker->wakes);
     }

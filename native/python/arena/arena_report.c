@@ -8,6 +8,7 @@
 #include "arena/extension.h"
 #include "arena/process.h"
 #include "arena/recovery.h"
+#include "arena/topic_share.h"
 #include "arena/verify.h"
 #include "arena/spilled.h"
 #include "arena/transaction.h"
@@ -372,6 +373,38 @@ static PyObject *topic_name(const struct arena *core, uint32_t topic_index)
         return PyUnicode_FromString("?");
     }
     return PyUnicode_DecodeUTF8(name, size, "replace");
+}
+
+/* Why a partition may open no batch of `need` slots now, as an error says it. */
+PyObject *arena_report_partition_limit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "partition_limit", .names = {"partition_index", "need"}, .required_count = 2, .count = 2};
+    static const struct integer_range indices = {"partition_index", 0, UINT32_MAX};
+    static const struct integer_range needs = {"need", 1, SLOT_COUNT_MAX};
+    const struct arena *core = core_of(self);
+    struct module_state *state = ((struct arena_object *)self)->state;
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t index;
+    int64_t need;
+    if (core == NULL || !arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(state, bound[0], &indices, &index) || !integer_parse(state, bound[1], &needs, &need)) {
+        return NULL;
+    }
+    uint32_t partition_index = (uint32_t)index;
+    const struct topic_entry *topic = topic_of_partition(core, partition_index);
+    if (topic == NULL) {
+        return raise_format(state, STATUS_INVALID, "there is no partition %u", partition_index);
+    }
+    const struct partition_entry *partition = &core->partitions[partition_index];
+    bool is_stuck = partition_is_stuck(core, partition_index);
+    uint64_t word = is_stuck ? load_relaxed_u64(&partition->stuck) : 0;
+    return Py_BuildValue("{s:N,s:i,s:K,s:I,s:I,s:i,s:K,s:N}", "topic", topic_name(core, partition->topic_index),
+                         "partition", partition->partition, "held", (unsigned long long)topic_held(topic),
+                         "free_needed", topic_share_free_needed(core, partition_index, (uint32_t)need, 0),
+                         "stuck_reason", stuck_word_reason(word), "stuck_error", (int)stuck_word_error_code(word),
+                         "stuck_since_ms", (unsigned long long)stuck_word_since_ms(word), "is_admitted",
+                         PyBool_FromLong(topic_share_admits(core, partition_index, (uint32_t)need)));
 }
 
 PyObject *arena_report_topics(PyObject *self, PyObject *unused)

@@ -691,6 +691,7 @@ ALONE(arena_set_sender_napping, itself)
 ALONE_FAST(arena_set_topic_partition_count, itself)
 ALONE_FAST(arena_want_partitions, itself)
 ALONE(arena_report_spilled, itself)
+ALONE_FAST(arena_report_partition_limit, itself)
 ALONE(arena_report_state_counts, itself)
 ALONE(arena_stand_by, itself)
 ALONE(arena_take_doorbell, itself)
@@ -760,6 +761,8 @@ static PyMethodDef arena_methods[] = {
      "Sets the number of partitions that the sink reports for a topic."},
     {"spilled", alone_arena_report_spilled, METH_NOARGS,
      "What lies in the overflow, since when, and of which partitions."},
+    {"partition_limit", FAST(alone_arena_report_partition_limit), METH_FASTCALL | METH_KEYWORDS,
+     "What keeps a partition from opening a batch of so many slots now."},
     {"state_counts", alone_arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
     {"stand_by", alone_arena_stand_by, METH_O, "Shows whether this process waits for the sender role."},
     {"take_doorbell", alone_arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},

@@ -70,7 +70,7 @@ static int64_t slice_ns(struct append_target *target)
 static struct buffer_wait_object *slots_wait_briefly(struct appender_object *self, struct append_target *target,
                                                      uint32_t need)
 {
-    struct buffer_wait_object *place = buffer_wait_begin(self->arena, need);
+    struct buffer_wait_object *place = buffer_wait_begin(self->arena, target->partition_index, need);
     if (place == NULL || place->stage == WAIT_OVER || buffer_wait_take(place)) {
         return place;
     }
@@ -78,17 +78,20 @@ static struct buffer_wait_object *slots_wait_briefly(struct appender_object *sel
         Py_DECREF(place);
         return NULL;
     }
-    (void)buffer_wait_sleep(place, slice_ns(target));
+    if (!buffer_wait_is_stuck(place)) { /* Python says how long that one may wait */
+        (void)buffer_wait_sleep(place, slice_ns(target));
+    }
     return place;
 }
 
-/* Calls wait(need, max_block_ms, deadline_ns, place): it comes back with slots that are ours, or raises. */
+/* Calls wait(need, max_block_ms, deadline_ns, place, partition_index): it comes back with slots that are ours, or
+ * raises. */
 static struct buffer_wait_object *slots_wait_on(const struct appender_object *self, struct append_target *target,
                                                 uint32_t need, struct buffer_wait_object *place)
 {
     PyObject *queued = place != NULL && place->stage == WAIT_QUEUED ? (PyObject *)place : Py_None;
-    PyObject *answer = PyObject_CallFunction(self->wait, "ILLO", need, (long long)target->max_block_ms,
-                                             (long long)append_deadline(target), queued);
+    PyObject *answer = PyObject_CallFunction(self->wait, "ILLOI", need, (long long)target->max_block_ms,
+                                             (long long)append_deadline(target), queued, target->partition_index);
     if (answer != NULL && !Py_IS_TYPE(answer, self->state->buffer_wait_type)) {
         PyErr_SetString(PyExc_TypeError, "wait() must return a BufferWait");
         Py_CLEAR(answer);

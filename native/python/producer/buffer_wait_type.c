@@ -4,8 +4,9 @@
  * exception, Ctrl-C, garbage collection) the place is given up and the slots go back; only append() uses them. Waiters
  * that a call serves are woken before it returns.
  *
- *   QUEUED ── take() ──> TAKEN ── slots used by append, the rest given back ──> OVER
- *      └───── cancel() or dealloc: out of the queue ──────────────────────────>  OVER
+ *   QUEUED ── take() is True ──> TAKEN ── slots used by append, the rest given back ──> OVER
+ *    │  └──── take() is False: the grant was revoked while this process was stopped ──> QUEUED
+ *    └─────── cancel() or dealloc: out of the queue ──────────────────────────────────> OVER
  */
 #include "python/producer/buffer_wait_type.h"
 
@@ -42,13 +43,14 @@ static bool wait_is_ours(const struct buffer_wait_object *self)
 
 /* ---- join ---- */
 
-static struct buffer_wait_object *wait_new(struct arena_object *arena, uint32_t need)
+static struct buffer_wait_object *wait_new(struct arena_object *arena, uint32_t partition_index, uint32_t need)
 {
     struct buffer_wait_object *self = PyObject_NewVar(struct buffer_wait_object, arena->state->buffer_wait_type, need);
     if (self != NULL) {
         Py_INCREF(arena);
         self->arena = arena;
         self->owner = arena->core->owner;
+        self->partition_index = partition_index;
         self->stage = WAIT_OVER;
     }
     return self;
@@ -79,7 +81,7 @@ static enum status place_join(struct buffer_wait_object *self, uint32_t need)
     struct wake_set wakes = {0};
     self->joined_ns = monotonic_ns();
     arena->call_count++;
-    enum status status = buffer_pool_enqueue(arena->core, need, &self->wait, &wakes);
+    enum status status = buffer_pool_enqueue(arena->core, self->partition_index, need, &self->wait, &wakes);
     if (status == STATUS_OK) {
         self->stage = WAIT_QUEUED;
         wake_set_remove(&wakes, self->wait.waiter_index);
@@ -90,14 +92,17 @@ static enum status place_join(struct buffer_wait_object *self, uint32_t need)
 }
 
 /* NULL with an exception set. */
-static PyObject *arena_join(struct arena_object *arena, PyObject *given)
+static PyObject *arena_join(struct arena_object *arena, PyObject *given, PyObject *given_partition)
 {
     static const struct integer_range range = {"need", 1, SLOT_COUNT_MAX};
+    static const struct integer_range partitions = {"partition_index", 0, UINT32_MAX};
     int64_t need;
-    if (!arena_object_attach(arena) || !integer_parse(arena->state, given, &range, &need)) {
+    int64_t partition_index = NO_PARTITION;
+    if (!arena_object_attach(arena) || !integer_parse(arena->state, given, &range, &need) ||
+        (given_partition != NULL && !integer_parse(arena->state, given_partition, &partitions, &partition_index))) {
         return NULL;
     }
-    struct buffer_wait_object *self = wait_new(arena, (uint32_t)need);
+    struct buffer_wait_object *self = wait_new(arena, (uint32_t)partition_index, (uint32_t)need);
     if (self == NULL) {
         return NULL;
     }
@@ -112,9 +117,9 @@ static PyObject *arena_join(struct arena_object *arena, PyObject *given)
     return (PyObject *)self;
 }
 
-struct buffer_wait_object *buffer_wait_begin(struct arena_object *arena, uint32_t need)
+struct buffer_wait_object *buffer_wait_begin(struct arena_object *arena, uint32_t partition_index, uint32_t need)
 {
-    struct buffer_wait_object *self = wait_new(arena, need);
+    struct buffer_wait_object *self = wait_new(arena, partition_index, need);
     if (self != NULL) {
         (void)place_join(self, need); /* it is OVER without STATUS_OK */
     }
@@ -124,7 +129,7 @@ struct buffer_wait_object *buffer_wait_begin(struct arena_object *arena, uint32_
 static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     static const struct signature signature = {
-        .function = "join", .names = {"arena", "need"}, .required_count = 2, .count = 2};
+        .function = "join", .names = {"arena", "need", "partition_index"}, .required_count = 2, .count = 3};
     const struct module_state *state = PyType_GetModuleState((PyTypeObject *)type);
     PyObject *bound[ARGUMENT_COUNT_MAX];
     PyObject *place;
@@ -135,7 +140,7 @@ static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t cou
         return PyErr_Format(PyExc_TypeError, "an Arena is needed, not %.80s", Py_TYPE(bound[0])->tp_name);
     }
     ALONE_BEGIN(bound[0]);
-    place = arena_join((struct arena_object *)bound[0], bound[1]);
+    place = arena_join((struct arena_object *)bound[0], bound[1], bound[2]);
     ALONE_END();
     return place;
 }
@@ -150,8 +155,7 @@ static void wait_end(struct buffer_wait_object *self)
     struct wake_set wakes = {0};
     self->stage = WAIT_OVER;
     self->arena->call_count++;
-    if (stage == WAIT_QUEUED && buffer_pool_cancel(core, &self->wait, &wakes) == STATUS_OK &&
-        buffer_pool_take(core, &self->wait, self->slots) == STATUS_OK) {
+    if (stage == WAIT_QUEUED && buffer_pool_leave(core, &self->wait, self->slots, &wakes) == STATUS_OK) {
         self->left = (struct reservation){.slots = self->slots, .count = self->wait.need};
         stage = WAIT_TAKEN;
     }
@@ -220,10 +224,33 @@ bool buffer_wait_take(struct buffer_wait_object *self)
     return true;
 }
 
+static void place_help(struct buffer_wait_object *self)
+{
+    struct wake_set wakes = {0};
+    self->arena->call_count++;
+    buffer_pool_wait_on(self->arena->core, &self->wait, &wakes);
+    wake_set_remove(&wakes, self->wait.waiter_index);
+    waiters_wake(self->arena->core, &wakes);
+    self->arena->call_count--;
+}
+
 bool buffer_wait_sleep(struct buffer_wait_object *self, int64_t timeout_ns)
 {
-    return timeout_ns > 0 && waiter_semaphore_open(self->arena->core, self->wait.waiter_index) &&
-           place_sleep(self, timeout_ns) == STATUS_OK && buffer_wait_take(self);
+    if (timeout_ns <= 0 || !waiter_semaphore_open(self->arena->core, self->wait.waiter_index)) {
+        return false;
+    }
+    enum status status = place_sleep(self, timeout_ns);
+    if (status == STATUS_EXHAUSTED && buffer_pool_is_parked(self->arena->core, &self->wait)) {
+        place_help(self); /* perhaps it fits now */
+    }
+    return buffer_wait_take(self);
+}
+
+bool buffer_wait_is_stuck(const struct buffer_wait_object *self)
+{
+    const struct arena *core = self->arena->core;
+    return self->partition_index != NO_PARTITION && buffer_pool_is_parked(core, &self->wait) &&
+           partition_is_stuck(core, self->partition_index);
 }
 
 static bool wait_is_queued(const struct buffer_wait_object *self)
@@ -279,15 +306,10 @@ static PyObject *wait_help(PyObject *object, PyObject *unused)
 {
     (void)unused;
     struct buffer_wait_object *self = wait_of(object);
-    struct wake_set wakes = {0};
     if (!wait_is_queued(self)) {
         return NULL;
     }
-    self->arena->call_count++;
-    buffer_pool_help(self->arena->core, &wakes);
-    wake_set_remove(&wakes, self->wait.waiter_index);
-    waiters_wake(self->arena->core, &wakes);
-    self->arena->call_count--;
+    place_help(self);
     Py_RETURN_NONE;
 }
 
@@ -299,16 +321,32 @@ static PyObject *wait_take(PyObject *object, PyObject *unused)
         return NULL;
     }
     enum status status = place_take(self);
-    if (status != STATUS_OK) {
+    if (status != STATUS_OK && status != STATUS_EXHAUSTED) {
         return raise_status(self->arena->state, status);
     }
-    Py_RETURN_NONE;
+    return PyBool_FromLong(status == STATUS_OK);
+}
+
+static PyObject *wait_is_stuck(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct buffer_wait_object *self = wait_of(object);
+    return wait_is_queued(self) ? PyBool_FromLong(buffer_wait_is_stuck(self)) : NULL;
+}
+
+static PyObject *wait_is_parked(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct buffer_wait_object *self = wait_of(object);
+    return wait_is_queued(self) ? PyBool_FromLong(buffer_pool_is_parked(self->arena->core, &self->wait)) : NULL;
 }
 
 /* ---- the type ---- */
 
 ALONE(wait_cancel, arena_of_wait)
 ALONE(wait_help, arena_of_wait)
+ALONE(wait_is_parked, arena_of_wait)
+ALONE(wait_is_stuck, arena_of_wait)
 ALONE(wait_open_semaphore, arena_of_wait)
 ALONE(wait_poll, arena_of_wait)
 ALONE(wait_sleep, arena_of_wait)
@@ -317,14 +355,18 @@ ALONE(wait_take, arena_of_wait)
 static PyMethodDef wait_methods[] = {
     {"cancel", alone_wait_cancel, METH_NOARGS, "Leaves the queue, or gives the slots back."},
     {"join", (PyCFunction)(void (*)(void))wait_join, METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
-     "Joins the queue for that many slots."},
-    {"help", alone_wait_help, METH_NOARGS, "Repairs the pool and serves waiters."},
+     "Joins the queue for that many slots of a partition."},
+    {"help", alone_wait_help, METH_NOARGS,
+     "Repairs the pool and serves waiters, or looks whether a parked one fits now."},
+    {"is_parked", alone_wait_is_parked, METH_NOARGS,
+     "True while its topic or its partition may hold no more buffers."},
+    {"is_stuck", alone_wait_is_stuck, METH_NOARGS, "True while it is parked because its partition is stuck."},
     {"open_semaphore", alone_wait_open_semaphore, METH_NOARGS,
      "Opens the semaphore of this place. False: a waiter has to make it first."},
     {"poll", alone_wait_poll, METH_NOARGS, "True when the slots are granted: take()."},
     {"sleep", alone_wait_sleep, METH_O,
      "Sleeps until the grant, a signal, or the end of so many nanoseconds; answers as poll()."},
-    {"take", alone_wait_take, METH_NOARGS, "Makes the granted slots ours."},
+    {"take", alone_wait_take, METH_NOARGS, "Makes the granted slots ours. False: they are not granted any more."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -333,6 +375,8 @@ static PyMemberDef wait_members[] = {
      READONLY, "The waiter entry, and the number of the semaphore to sleep on."},
     {"joined_ns", T_LONGLONG, offsetof(struct buffer_wait_object, joined_ns), READONLY,
      "When it joined the queue, on the clock of time.monotonic_ns()."},
+    {"partition_index", T_UINT, offsetof(struct buffer_wait_object, partition_index), READONLY,
+     "The partition that the slots are for; 2**32 - 1: none."},
     {"need", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, need), READONLY,
      "The number of slots that the wait is for."},
     {"ticket", T_ULONGLONG, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, ticket), READONLY,

@@ -74,6 +74,28 @@ PyObject *half_set_available(PyObject *object, PyObject *const *args, Py_ssize_t
     return partition_tell(object, &table, sender_set_available, args, count, names);
 }
 
+PyObject *half_set_refused(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    struct refusal_arguments {
+        int64_t partition_index;
+        int64_t error_code;
+    };
+    static const struct argument_table table = {
+        .signature = {.function = "set_refused",
+                      .names = {"partition_index", "error_code"},
+                      .required_count = 2,
+                      .count = 2},
+        .arguments = {INTEGER_ARGUMENT(struct refusal_arguments, partition_index, 0, UINT32_MAX),
+                      INTEGER_ARGUMENT(struct refusal_arguments, error_code, INT16_MIN, INT16_MAX)}};
+    struct sender_half_object *self = half_of(object);
+    struct refusal_arguments given = {0};
+    if (!half_begin_with(self, &table, args, count, names, &given)) {
+        return NULL;
+    }
+    sender_set_refused(self->core, (uint32_t)given.partition_index, (int16_t)given.error_code);
+    return half_end(self, Py_NewRef(Py_None));
+}
+
 PyObject *half_end_backoff(PyObject *object, PyObject *given)
 {
     struct sender_half_object *self = half_of(object);

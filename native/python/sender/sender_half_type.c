@@ -266,6 +266,7 @@ ALONE_FAST(half_requeue, arena_of_half)
 ALONE_FAST(half_resequence, arena_of_half)
 ALONE(half_resign, arena_of_half)
 ALONE_FAST(half_set_available, arena_of_half)
+ALONE_FAST(half_set_refused, arena_of_half)
 ALONE_FAST(half_set_producer_id, arena_of_half)
 ALONE(half_set_sink_name, arena_of_half)
 ALONE_FAST(half_set_spilled, arena_of_half)
@@ -327,6 +328,8 @@ static PyMethodDef half_methods[] = {
      "Takes the sequences back of batches that are not in flight, of one partition or of all."},
     {"resign", alone_half_resign, METH_NOARGS,
      "Leaves the sender role in order; the next sender resends what is in flight."},
+    {"set_refused", FAST(alone_half_set_refused), METH_FASTCALL | METH_KEYWORDS,
+     "Says that the broker of a partition refuses its batches for now; 0: no more."},
     {"set_available", FAST(alone_half_set_available), METH_FASTCALL | METH_KEYWORDS,
      "Tells producers without a key whether a partition can be delivered to."},
     {"set_producer_id", FAST(alone_half_set_producer_id), METH_FASTCALL | METH_KEYWORDS,

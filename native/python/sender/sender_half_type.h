@@ -101,6 +101,7 @@ PyObject *half_end_backoff(PyObject *self, PyObject *partition_index);
 PyObject *half_mute(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_publish_queues(PyObject *self, PyObject *unused);
 PyObject *half_resequence(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_set_refused(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_set_available(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_set_producer_id(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_publish_outage(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);

@@ -35,6 +35,10 @@ from shmaccum.sender.splitting import is_part
 if TYPE_CHECKING:
     from shmaccum.sender.duties.dead_letters import DeadLetters
 
+REPLICAS_MISSING = frozenset((19, 20, 56))
+"""Kafka's errors of a leader that can take no batches of a partition for now: NOT_ENOUGH_REPLICAS,
+NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR. The partition is stuck until it takes one again."""
+
 SUCCEEDED = int(BatchResult.SUCCEEDED)
 FAILED = int(BatchResult.FAILED)
 
@@ -136,6 +140,8 @@ class Settling:
         if batch.attempt_count > self._retries:
             self._fail(ack, f"given up after {batch.attempt_count} attempts: {ack.message}", now_ns)
             return
+        if ack.error_code in REPLICAS_MISSING:
+            self._half.set_refused(ack.wire.partition_index, ack.error_code)
         if ack.message:
             self._host.last_failures[ack.wire.partition_index] = ack.message
             self._report(Report(Kind.RETRIED, ack.message, self._name(ack)))

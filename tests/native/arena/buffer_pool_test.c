@@ -27,7 +27,7 @@ static void give_back(struct arena *arena, uint32_t slot_index)
 static struct buffer_wait wait_begun(struct arena *arena, uint32_t need)
 {
     struct buffer_wait wait = {0};
-    EXPECT_STATUS(buffer_pool_enqueue(arena, need, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, need, &wait, NULL), STATUS_OK);
     return wait;
 }
 
@@ -117,7 +117,7 @@ TEST(a_wait_is_granted_at_once_when_a_slot_is_free)
     struct wake_set wakes = {0};
     struct buffer_wait wait;
     uint32_t slot_index;
-    EXPECT_STATUS(buffer_pool_enqueue(arena, 1, &wait, &wakes), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &wait, &wakes), STATUS_OK);
     EXPECT_EQ_U64(wakes.count, 1);
     EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << wait.waiter_index);
     EXPECT_STATUS(buffer_pool_poll(arena, &wait), STATUS_OK);
@@ -188,9 +188,9 @@ TEST(needs_that_can_never_be_met_are_refused)
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct buffer_wait wait;
-    EXPECT_STATUS(buffer_pool_enqueue(arena, 0, &wait, NULL), STATUS_INVALID);
-    EXPECT_STATUS(buffer_pool_enqueue(arena, SLOTS / 2 + 1, &wait, NULL), STATUS_RECORD_TOO_LARGE);
-    EXPECT_STATUS(buffer_pool_enqueue(arena, UINT32_MAX, &wait, NULL), STATUS_RECORD_TOO_LARGE);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 0, &wait, NULL), STATUS_INVALID);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, SLOTS / 2 + 1, &wait, NULL), STATUS_RECORD_TOO_LARGE);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, UINT32_MAX, &wait, NULL), STATUS_RECORD_TOO_LARGE);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->waiting_count), 0);
     expect_all_free(arena);
     arena_end(arena, file);
@@ -207,7 +207,7 @@ TEST(when_every_waiter_entry_is_taken_the_next_is_told)
     for (int i = 0; i < 8; i++) {
         waits[i] = wait_begun(arena, 1);
     }
-    EXPECT_STATUS(buffer_pool_enqueue(arena, 1, &one_more, NULL), STATUS_NO_WAITER);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &one_more, NULL), STATUS_NO_WAITER);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->waiting_count), 8);
     buffer_pool_give_back(arena, slots, SLOTS, NULL);
     for (int i = 0; i < 8; i++) {
@@ -230,10 +230,10 @@ TEST(a_cancelled_wait_leaves_its_part_to_the_next)
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_GRANT), 2);
     EXPECT_STATUS(buffer_pool_poll(arena, &small), STATUS_EXHAUSTED);
     struct wake_set wakes = {0};
-    EXPECT_STATUS(buffer_pool_cancel(arena, &large, &wakes), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_leave(arena, &large, (uint32_t[8]){0}, &wakes), STATUS_EXHAUSTED);
     EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << small.waiter_index);
     EXPECT_STATUS(buffer_pool_poll(arena, &small), STATUS_OK);
-    EXPECT_STATUS(buffer_pool_cancel(arena, &large, NULL), STATUS_STALE);
+    EXPECT_STATUS(buffer_pool_leave(arena, &large, (uint32_t[8]){0}, NULL), STATUS_STALE);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), 0);
     take_and_give_back(arena, &small);
     buffer_pool_give_back(arena, slots, SLOTS - 2, NULL);
@@ -246,8 +246,9 @@ TEST(a_cancel_that_comes_too_late_says_that_the_slots_are_ours)
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct buffer_wait wait = wait_begun(arena, 2);
-    EXPECT_STATUS(buffer_pool_cancel(arena, &wait, NULL), STATUS_OK);
-    take_and_give_back(arena, &wait);
+    uint32_t slots[SLOTS];
+    EXPECT_STATUS(buffer_pool_leave(arena, &wait, slots, NULL), STATUS_OK);
+    buffer_pool_give_back(arena, slots, wait.need, NULL);
     expect_all_free(arena);
     arena_end(arena, file);
 }
@@ -260,7 +261,7 @@ TEST(nobody_polls_or_cancels_the_wait_of_another)
     uint32_t slot_index;
     struct buffer_wait wait = wait_begun(arena, 1);
     EXPECT_STATUS(buffer_pool_poll(other, &wait), STATUS_STALE);
-    EXPECT_STATUS(buffer_pool_cancel(other, &wait, NULL), STATUS_STALE);
+    EXPECT_STATUS(buffer_pool_leave(other, &wait, (uint32_t[8]){0}, NULL), STATUS_STALE);
     EXPECT_STATUS(buffer_pool_take(other, &wait, &slot_index), STATUS_STALE);
     take_and_give_back(arena, &wait);
     arena_detach(other);
@@ -498,7 +499,7 @@ static void run_everything(struct arena *arena, void *unused)
     struct buffer_wait wait = wait_begun(arena, 2);
     struct buffer_wait other = wait_begun(arena, 3);
     give_back(arena, slots[0]);
-    EXPECT_STATUS(buffer_pool_cancel(arena, &wait, NULL), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_leave(arena, &wait, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
     buffer_pool_give_back(arena, slots + 1, count - 1, NULL);
     take_and_give_back(arena, &other);
 }

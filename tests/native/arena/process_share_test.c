@@ -32,7 +32,7 @@ static uint32_t slots_allocated(struct arena *arena, uint32_t *slots, uint32_t c
 static enum status slot_waited_for(struct arena *arena, uint32_t *slot_index)
 {
     struct buffer_wait wait = {0};
-    RETURN_IF_FAILED(buffer_pool_enqueue(arena, 1, &wait, NULL));
+    RETURN_IF_FAILED(buffer_pool_enqueue(arena, NO_PARTITION, 1, &wait, NULL));
     EXPECT_STATUS(buffer_pool_poll(arena, &wait), STATUS_OK);
     return buffer_pool_take(arena, &wait, slot_index);
 }
@@ -153,13 +153,13 @@ TEST(who_waits_in_the_queue_counts_what_it_waits_for)
     EXPECT_EQ_U64(slots_allocated(hoarder, all, SHARE), SHARE);
     EXPECT_EQ_U64(slots_allocated(second, all + SHARE, SHARE), SHARE);
     for (uint32_t i = 0; i < SHARE; i++) { /* two of them are granted at once */
-        EXPECT_STATUS(buffer_pool_enqueue(arena, 1, &waits[i], NULL), STATUS_OK);
+        EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &waits[i], NULL), STATUS_OK);
     }
     EXPECT_STATUS(buffer_pool_poll(arena, &waits[2]), STATUS_EXHAUSTED);
-    EXPECT_STATUS(buffer_pool_enqueue(arena, 1, &one_more, NULL), STATUS_SHARE_USED);
-    EXPECT_STATUS(buffer_pool_cancel(arena, &waits[2], NULL), STATUS_EXHAUSTED);
-    EXPECT_STATUS(buffer_pool_enqueue(arena, 1, &waits[2], NULL), STATUS_OK);
-    EXPECT_STATUS(buffer_pool_cancel(arena, &waits[2], NULL), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &one_more, NULL), STATUS_SHARE_USED);
+    EXPECT_STATUS(buffer_pool_leave(arena, &waits[2], (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &waits[2], NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_leave(arena, &waits[2], (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
     for (uint32_t i = 0; i < 2; i++) {
         EXPECT_STATUS(buffer_pool_take(arena, &waits[i], &slot_index), STATUS_OK);
         buffer_pool_give_back(arena, &slot_index, 1, NULL);
@@ -185,8 +185,8 @@ TEST(who_has_used_up_its_share_keeps_nobody_in_the_queue_behind_it)
     EXPECT_EQ_U64(slots_allocated(greedy, slots[0], SHARE), SHARE);
     EXPECT_EQ_U64(slots_allocated(others[0], slots[1], SHARE), SHARE);
     EXPECT_EQ_U64(slots_allocated(others[1], last, 2), 2);
-    EXPECT_STATUS(buffer_pool_enqueue(greedy, 1, &refused, NULL), STATUS_SHARE_USED);
-    EXPECT_STATUS(buffer_pool_enqueue(modest, 1, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(greedy, NO_PARTITION, 1, &refused, NULL), STATUS_SHARE_USED);
+    EXPECT_STATUS(buffer_pool_enqueue(modest, NO_PARTITION, 1, &wait, NULL), STATUS_OK);
     buffer_pool_give_back(others[1], &last[0], 1, NULL);
     EXPECT_STATUS(buffer_pool_poll(modest, &wait), STATUS_OK);
     EXPECT_STATUS(buffer_pool_take(modest, &wait, &last[0]), STATUS_OK);
@@ -206,8 +206,8 @@ TEST(more_than_the_share_can_never_be_had)
     int file = arena_file_new();
     struct arena *arena = shared_arena(file);
     struct buffer_wait wait;
-    EXPECT_STATUS(buffer_pool_enqueue(arena, SHARE + 1, &wait, NULL), STATUS_RECORD_TOO_LARGE);
-    EXPECT_STATUS(buffer_pool_enqueue(arena, SHARE, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, SHARE + 1, &wait, NULL), STATUS_RECORD_TOO_LARGE);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, SHARE, &wait, NULL), STATUS_OK);
     uint32_t slots[SHARE];
     EXPECT_STATUS(buffer_pool_take(arena, &wait, slots), STATUS_OK);
     EXPECT_EQ_U64(process_share_held(arena), SHARE);
@@ -261,8 +261,8 @@ TEST(who_gives_up_waiting_need_not_look_before_it_allocates)
     struct buffer_wait wait;
     EXPECT_EQ_U64(slots_allocated(others[0], theirs[0], SHARE), SHARE);
     EXPECT_EQ_U64(slots_allocated(others[1], theirs[1], SHARE), SHARE);
-    EXPECT_STATUS(buffer_pool_enqueue(arena, SHARE, &wait, NULL), STATUS_OK);
-    EXPECT_STATUS(buffer_pool_cancel(arena, &wait, NULL), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, SHARE, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_leave(arena, &wait, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
     buffer_pool_give_back(others[0], theirs[0], SHARE, NULL);
     EXPECT_EQ_U64(slots_allocated(arena, mine, SHARE), SHARE);
     buffer_pool_give_back(arena, mine, SHARE, NULL);

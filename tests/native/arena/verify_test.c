@@ -94,7 +94,7 @@ static void become_waited_for(struct arena *arena)
     while (buffer_pool_try_allocate(arena, &slots[count]) == STATUS_OK) {
         count++;
     }
-    EXPECT_STATUS(buffer_pool_enqueue(arena, 2, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 2, &wait, NULL), STATUS_OK);
     buffer_pool_give_back(arena, slots, 1, NULL);
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_GRANT), 1);
 }
@@ -102,7 +102,7 @@ static void become_waited_for(struct arena *arena)
 static void become_granted(struct arena *arena)
 {
     struct buffer_wait wait;
-    EXPECT_STATUS(buffer_pool_enqueue(arena, 3, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 3, &wait, NULL), STATUS_OK);
     EXPECT_STATUS(buffer_pool_poll(arena, &wait), STATUS_OK);
 }
 

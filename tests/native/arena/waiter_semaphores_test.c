@@ -72,7 +72,7 @@ static struct buffer_wait wait_begun(struct arena *arena)
 {
     struct buffer_wait wait;
     struct wake_set wakes = {0};
-    EXPECT_STATUS(buffer_pool_enqueue(arena, 1, &wait, &wakes), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &wait, &wakes), STATUS_OK);
     EXPECT_EQ_U64(wakes.count, 0);
     return wait;
 }
@@ -122,7 +122,7 @@ TEST(a_post_that_came_too_late_ends_no_other_wait)
     uint64_t begin_ns = now_ns();
     EXPECT_STATUS(waiter_sleep(full.arena, &second, 5 * NS_PER_MS), STATUS_EXHAUSTED);
     EXPECT(now_ns() - begin_ns >= 4 * NS_PER_MS);
-    EXPECT_STATUS(buffer_pool_cancel(full.arena, &second, NULL), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_leave(full.arena, &second, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
     full_end(&full);
 }
 
@@ -158,7 +158,7 @@ TEST(a_step_of_the_wall_clock_neither_lengthens_nor_ends_a_sleep)
     semaphore_make(&full);
     expect_sleep_in_time(full.arena, &wait, 60);
     expect_sleep_in_time(full.arena, &wait, -60);
-    EXPECT_STATUS(buffer_pool_cancel(full.arena, &wait, NULL), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_leave(full.arena, &wait, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
     full_end(&full);
 }
 
@@ -193,7 +193,7 @@ static void expect_slices(struct arena *arena)
     struct buffer_wait wait = wait_begun(arena);
     EXPECT(!waiter_semaphore_open(arena, wait.waiter_index));
     EXPECT_STATUS(waiter_sleep(arena, &wait, NS_PER_MS), STATUS_EXHAUSTED);
-    EXPECT_STATUS(buffer_pool_cancel(arena, &wait, NULL), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_leave(arena, &wait, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
 }
 
 /* Its first page is not there: a sleep on it would end the process by SIGBUS. */

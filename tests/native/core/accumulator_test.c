@@ -228,7 +228,7 @@ TEST(giving_back_a_spare_wakes_who_waits_for_it)
     for (int i = 0; i < 6; i++) {
         EXPECT_STATUS(buffer_pool_try_allocate(company->survivor, &slots[i]), STATUS_OK);
     }
-    EXPECT_STATUS(buffer_pool_enqueue(company->survivor, 1, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(company->survivor, NO_PARTITION, 1, &wait, NULL), STATUS_OK);
     uint64_t number = 1;
     struct measured_record record = measured(record_of(&number, 8, 1000));
     struct append_result result;

@@ -46,7 +46,7 @@ static void expect_refused(struct accumulator *producer, uint32_t partition_inde
 {
     struct buffer_wait wait;
     EXPECT_STATUS(append_number(producer, partition_index, 1000), STATUS_EXHAUSTED);
-    EXPECT_STATUS(buffer_pool_enqueue(producer->arena, 1, &wait, NULL), STATUS_REMOVED);
+    EXPECT_STATUS(buffer_pool_enqueue(producer->arena, NO_PARTITION, 1, &wait, NULL), STATUS_REMOVED);
 }
 
 static void close_arena(void *arena)

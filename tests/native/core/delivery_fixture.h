@@ -83,12 +83,11 @@ static inline enum status append_number(struct accumulator *producer, uint32_t p
 static inline void slots_waited_for(struct arena *arena, uint32_t need, uint32_t *slots)
 {
     struct buffer_wait wait;
-    EXPECT_STATUS(buffer_pool_enqueue(arena, need, &wait, NULL), STATUS_OK);
-    while (buffer_pool_poll(arena, &wait) == STATUS_EXHAUSTED) {
-        buffer_pool_help(arena, NULL);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, need, &wait, NULL), STATUS_OK);
+    while (buffer_pool_take(arena, &wait, slots) == STATUS_EXHAUSTED) {
+        buffer_pool_wait_on(arena, &wait, NULL);
         sched_yield();
     }
-    EXPECT_STATUS(buffer_pool_take(arena, &wait, slots), STATUS_OK);
 }
 
 /* Appends a record however many slots it needs; they must be there, or be freed by somebody else. */

@@ -58,7 +58,7 @@ static void allocate_waiting(struct arena *arena, uint32_t need, uint32_t *slots
     if (need == 1 && buffer_pool_try_allocate(arena, slots) == STATUS_OK) {
         return;
     }
-    EXPECT_STATUS(buffer_pool_enqueue(arena, need, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, need, &wait, NULL), STATUS_OK);
     while (buffer_pool_poll(arena, &wait) == STATUS_EXHAUSTED) {
         sched_yield();
     }

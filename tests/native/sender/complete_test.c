@@ -137,7 +137,7 @@ TEST(completing_hands_the_slot_to_who_waits)
     for (int i = 0; i < 7; i++) {
         EXPECT_STATUS(buffer_pool_try_allocate(ending.producing, &slots[i]), STATUS_OK);
     }
-    EXPECT_STATUS(buffer_pool_enqueue(ending.producing, 1, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(ending.producing, NO_PARTITION, 1, &wait, NULL), STATUS_OK);
     EXPECT_STATUS(accumulator_complete(ending.sender, batch.slot_index, batch.seq, &success, &wakes), STATUS_OK);
     EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << wait.waiter_index);
     EXPECT_STATUS(buffer_pool_take(ending.producing, &wait, slots), STATUS_OK);

@@ -200,7 +200,7 @@ def test_python_goes_on_in_the_place_in_the_queue_that_c_took(small: Arena, full
     batches = drain(full)
     seen: list[tuple[int, int]] = []
 
-    def wait(need: int, _max_block_ms: int, _deadline_ns: int, place: _native.BufferWait) -> None:
+    def wait(need: int, _max_block_ms: int, _deadline_ns: int, place: _native.BufferWait, _partition: int) -> None:
         seen.append((need, place.waiter_index))
         assert waiting_count_is(small, 1)
         raise UnservedError

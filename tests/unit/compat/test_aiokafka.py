@@ -77,7 +77,7 @@ def test_waits_that_end_are_exceptions_of_the_library_and_ours(unkept: dict[str,
             await producer.partitions_for("unknown")
         with pytest.raises(errors.UnknownTopicOrPartitionError):
             await producer.send("unknown", b"v")
-        for _ in range(unsent.geometry["slot_count"]):
+        for _ in range(unsent.geometry["slot_count"] * 13 // 16):  # the share of one topic of several
             await producer.send(TOPIC, b"v" * 3000)
         with pytest.raises(errors.KafkaTimeoutError) as full:
             await producer.send(TOPIC, b"v" * 3000)

@@ -629,6 +629,21 @@ def test_a_full_disk_loses_nothing(sending: Sending) -> None:
     assert len(errors) == 3
 
 
+def test_a_partition_with_too_few_replicas_is_stuck_until_it_takes_a_batch(sending: Sending) -> None:
+    sending.scripted.script = [lambda wire: Ack(wire, Verdict.RETRY, error_code=19, message="too few replicas")]
+    (token,) = sending.append(1)
+    sending.run()
+    partition_index = sending.arena.native.partitions().index((TOPIC, 1))
+    limit = sending.arena.native.partition_limit(partition_index, 1)
+    assert (limit["stuck_reason"], limit["stuck_error"]) == (2, 19)
+    sending.sleep(PAUSE_MS)
+    sending.run()
+    assert sending.result(token) is BatchResult.SUCCEEDED
+    sending.sleep(200)  # until the next maintenance
+    sending.run()
+    assert sending.arena.native.partition_limit(partition_index, 1)["stuck_reason"] == 0
+
+
 def test_a_sink_that_keeps_views_is_told_and_its_memory_is_not_reused(sending: Sending) -> None:
     kept: list[memoryview] = []
 

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The limits of topics and of stuck partitions: how many slots they may hold, so that none of them takes the memory of
+ * the others.
+ *
+ *   R1  A stuck partition opens a batch only while more than half of the slots are free. So all stuck partitions
+ *       together hold at most half, regardless of their number.
+ *   R2  A topic holds at most max(its first batch, factor * free / congested topics). These are dynamic thresholds, as
+ *       in switches with shared buffers (Choudhury and Hahne 1998): all heavy topics together settle at
+ *       factor / (1 + factor) of the slots. The only topic of an arena has no share, an arena with fewer than 9 slots
+ *       has none, and a factor of 0 turns it off.
+ *   A transactional arena has neither limit: its transaction has one outcome, whichever topics it writes to.
+ *
+ *   word of the layout      writer
+ *   free hints              anyone: a set bit says that the slot was FREE a moment ago. A lost bit makes the count too
+ *                           small until the next repair
+ *   partition.stuck         sender, when it changes. It counts while stuck_epoch is the epoch of a living sender
+ *   topic.opened            opener, by an addition right behind its store of OPEN or READY: 1, or the length of a
+ *                           chain. It takes the same back when it takes its batch back
+ *   topic.released          sender, before it stores FREE or BAD; and the recount
+ *   topic.is_parked_for     a parked waiter raises it at each slice, the sender takes it every 100 ms
+ *   congested_topic_count   sender
+ *
+ *   held = opened - released, at least 0.
+ *
+ * PROCEDURE
+ *   look      (before a batch is opened, under the producer lock; before a waiter joins the queue, under the pool lock)
+ *             count free slots until it is decided whether there are enough. A chain is looked at once, for all that it
+ *             needs. A slot that was granted is not looked at again: its own grant has made `free` smaller.
+ *   recount   (sender, when it takes the role, after it repaired a death, and once per second) read `opened`, count the
+ *             slots OPEN, READY, DONE, and their pieces; read `opened` again. If it is the same: released = opened -
+ *             count. Quarantined slots are evidence, and no topic holds them.
+ *
+ * WHY THE SUMS MAY BE TRUSTED. `opened` is added behind OPEN and `released` before FREE, so a topic is never said to
+ *   hold more than it holds, and a topic without a batch may always open its first one. An opener that dies between
+ *   its store and its addition makes the difference one batch too small, until the recount behind the repair of
+ *   that death. A recount between the two of a living opener makes it one batch too large, until the next recount. A
+ *   sender that dies between `released` and FREE leaves the slot DONE, and the next one recounts before it frees.
+ * WHY A LOOK IS ENOUGH. Processes that look at the same time may all open: that is one batch for each of them too much,
+ *   and the next look finds it.
+ * tests/model/topic_share_model.py explores this exhaustively.
+ */
+#ifndef ARENA_TOPIC_SHARE_H
+#define ARENA_TOPIC_SHARE_H
+
+#include "arena/arena.h"
+
+#define NO_PARTITION UINT32_MAX /* a waiter for slots of no partition: it has no limit */
+
+enum { TOPIC_SHARE_SLOTS_MIN = 9 };
+
+/* More free slots than there can be: it never fits. */
+#define FREE_COUNT_NEVER UINT32_MAX
+
+/* The topic of a partition; NULL when there is none. Input: the index may be any number. */
+static inline struct topic_entry *topic_of_partition(const struct arena *arena, uint32_t partition_index)
+{
+    if (UNLIKELY(partition_index >= arena->geometry.partition_count)) {
+        return NULL;
+    }
+    uint32_t topic_index = arena->partitions[partition_index].topic_index;
+    return LIKELY(topic_index < arena->geometry.topic_count) ? &arena->topics[topic_index] : NULL;
+}
+
+/* The slots that a topic holds. */
+static inline uint64_t topic_held(const struct topic_entry *topic)
+{
+    uint64_t released = load_relaxed_u64(&topic->released);
+    uint64_t opened = load_relaxed_u64(&topic->opened);
+    return (int64_t)(opened - released) > 0 ? opened - released : 0;
+}
+
+/* Right behind the store of OPEN or READY. */
+static inline void topic_share_opened(struct arena *arena, uint32_t partition_index, uint32_t count)
+{
+    struct topic_entry *topic = topic_of_partition(arena, partition_index);
+    if (LIKELY(topic != NULL)) {
+        add_u64(&topic->opened, count);
+    }
+}
+
+/* Its opener has taken the batch back. */
+static inline void topic_share_taken_back(struct arena *arena, uint32_t partition_index, uint32_t count)
+{
+    struct topic_entry *topic = topic_of_partition(arena, partition_index);
+    if (topic != NULL) {
+        add_u64(&topic->opened, UINT64_C(0) - count);
+    }
+}
+
+/* Sender only: before the slots become FREE or BAD. */
+static inline void topic_share_released(struct arena *arena, uint32_t partition_index, uint32_t count)
+{
+    struct topic_entry *topic = topic_of_partition(arena, partition_index);
+    if (LIKELY(topic != NULL)) {
+        store_relaxed_u64(&topic->released, load_relaxed_u64(&topic->released) + count);
+    }
+}
+
+/* True when so many slots are free. Counts no further. */
+bool free_count_reaches(const struct arena *arena, uint32_t count);
+
+/* True while the stuck word of this partition counts. */
+bool partition_is_stuck(const struct arena *arena, uint32_t partition_index);
+
+/* How many slots have to be free before `need` of them may be opened for the partition; 0: it has no limit now. `more`:
+ * slots of the same topic that others are about to open. FREE_COUNT_NEVER: not before the topic holds less. */
+uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
+
+/* The look. Costs a few loads where nothing is scarce. */
+static inline bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uint32_t need)
+{
+    uint32_t needed = topic_share_free_needed(arena, partition_index, need, 0);
+    return LIKELY(needed == 0) || free_count_reaches(arena, needed);
+}
+
+/* The recount, of all topics. `counts` and `opened_before` have room for topic_count. */
+void topic_share_recount(struct arena *arena, uint32_t *counts, uint64_t *opened_before);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sender's part in the limits of topics (topic_share.h): it recounts what they hold, says how many of them are
+ * congested, and posts parked waiters.
+ *
+ *   slots freed        parked waiters are looked at once 1/64 of the slots was freed, and at each maintenance
+ *   each maintenance   congested_topic_count = topics that hold at least half of what they may hold, 1 at least;
+ *                      the flags of topics with parked waiters are taken (a waiter raises its own at each slice)
+ *   each second, at takeover, after a repaired death: the recount
+ *
+ * Killed anywhere here: the words are hints until the recount of the next sender, and parked waiters look by themselves
+ * at the end of their slices.
+ */
+#ifndef SENDER_TOPIC_LIMITS_H
+#define SENDER_TOPIC_LIMITS_H
+
+#include "sender/sender_half.h"
+
+/* The recount. */
+void topic_limits_recount(struct sender_half *half);
+
+/* After batches were freed. */
+void topic_limits_look(struct sender_half *half, struct wake_set *wakes);
+
+/* With the sender's maintenance. */
+void topic_limits_maintain(struct sender_half *half, struct wake_set *wakes);
+
+#endif

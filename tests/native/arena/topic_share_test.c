@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/topic_share.h"
+
+#include "core/planting.h"
+
+#include "arena/process.h"
+#include "arena/registry.h"
+#include "arena/waiter_semaphores.h"
+#include "sender/stuck_partitions.h"
+#include "sender/topic_limits.h"
+
+enum { SLOTS = 16, BATCH_SIZE = 512, STUCK = 0, LIVE = 1, FACTOR = 2 };
+
+/* Partition STUCK is of one topic, partition LIVE of another. Each record fills a batch. */
+struct host {
+    int file;
+    struct arena *arena;
+    struct arena *sending;
+    struct registry *registry;
+    struct accumulator *producer;
+    struct accumulator *sender;
+    uint8_t value[BATCH_SIZE];
+    uint32_t value_size;
+};
+
+static void host_topics(struct host *host)
+{
+    struct error error = {0};
+    EXPECT_STATUS(registry_open(host->arena, &host->registry, &error), STATUS_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t topic_index;
+        uint32_t partition_index;
+        EXPECT_STATUS(registry_topic(host->registry, i == STUCK ? "stuck" : "live", i == STUCK ? 5 : 4, &topic_index),
+                      STATUS_OK);
+        EXPECT_STATUS(registry_partition(host->registry, topic_index, 0, &partition_index), STATUS_OK);
+        EXPECT_EQ_U64(partition_index, i);
+    }
+}
+
+static struct host host_begun(uint32_t factor)
+{
+    struct geometry geometry = geometry_of(SLOTS, BATCH_SIZE);
+    geometry.topic_share_factor = factor * TOPIC_SHARE_ONE;
+    struct host host = {.file = arena_file_new()};
+    host.arena = arena_created(host.file, geometry);
+    host.sending = arena_attached(host.file);
+    host_topics(&host);
+    host.producer = accumulator_opened(host.arena);
+    host.sender = sender_opened(host.sending);
+    host.value_size = value_size_for(BATCH_SIZE - RECORDS_START);
+    return host;
+}
+
+static enum status append_batch(struct host *host, uint32_t partition_index)
+{
+    return append_value(host->producer, partition_index, host->value, host->value_size);
+}
+
+/* As many as are let in. */
+static uint32_t append_batches(struct host *host, uint32_t partition_index)
+{
+    uint32_t count = 0;
+    while (count < SLOTS && append_batch(host, partition_index) == STATUS_OK) {
+        count++;
+    }
+    return count;
+}
+
+static void deliver_some(struct host *host, uint32_t batch_count)
+{
+    struct ledger ledger = {0};
+    while (ledger.batch_count < batch_count && deliver_round(host->sender, &ledger) > 0) {
+    }
+}
+
+static void host_ended(struct host *host)
+{
+    deliver_some(host, 2 * SLOTS);
+    sender_maintain(host->sender->sender, &host->sender->wakes);
+    expect_all_free(host->arena);
+    registry_close(host->registry);
+    accumulator_close(host->producer);
+    accumulator_close(host->sender);
+    arena_detach(host->sending);
+    arena_end(host->arena, host->file);
+}
+
+static void mark_stuck(struct host *host, bool is_stuck)
+{
+    sender_set_available(host->sender->sender, STUCK, !is_stuck);
+}
+
+static uint64_t held(const struct host *host, uint32_t partition_index)
+{
+    return topic_held(topic_of_partition(host->arena, partition_index));
+}
+
+/* ---- stuck partitions ---- */
+
+TEST(a_stuck_partition_opens_batches_while_more_than_half_is_free)
+{
+    struct host host = host_begun(0);
+    mark_stuck(&host, true);
+    EXPECT_EQ_U64(append_batches(&host, STUCK), SLOTS / 2);
+    EXPECT_EQ_U64(held(&host, STUCK), SLOTS / 2);
+    EXPECT_EQ_U64(append_batches(&host, LIVE), SLOTS / 2);
+    mark_stuck(&host, false);
+    host_ended(&host);
+}
+
+TEST(a_stuck_partition_is_not_drawn_for_records_without_a_key)
+{
+    struct host host = host_begun(0);
+    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
+    sender_set_refused(host.sender->sender, STUCK, 19);
+    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[STUCK].queued_batch_count), PARTITION_UNAVAILABLE);
+    sender_publish_queues(host.sender->sender);
+    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[STUCK].queued_batch_count), PARTITION_UNAVAILABLE);
+    deliver_some(&host, 1);
+    sender_maintain(host.sender->sender, NULL);
+    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[STUCK].queued_batch_count), 0);
+    host_ended(&host);
+}
+
+TEST(a_stuck_partition_has_no_limit_without_a_sender)
+{
+    struct host host = host_begun(0);
+    mark_stuck(&host, true);
+    accumulator_drop_sender(host.sender);
+    EXPECT_EQ_U64(append_batches(&host, STUCK), SLOTS);
+    struct error error = {0};
+    EXPECT_STATUS(accumulator_become_sender(host.sender, &error), STATUS_OK);
+    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->partitions[STUCK].stuck), 0); /* the new one knows nothing of it yet */
+    host_ended(&host);
+}
+
+TEST(a_chain_of_a_stuck_partition_is_looked_at_for_all_that_it_needs)
+{
+    struct host host = host_begun(0);
+    mark_stuck(&host, true);
+    EXPECT(topic_share_admits(host.arena, STUCK, SLOTS / 2));
+    EXPECT(!topic_share_admits(host.arena, STUCK, SLOTS / 2 + 1));
+    EXPECT(topic_share_admits(host.arena, LIVE, SLOTS / 2 + 1));
+    mark_stuck(&host, false);
+    host_ended(&host);
+}
+
+static void name_time(struct host *host, uint64_t now_ns)
+{
+    host->arena->clock = (struct clock){.is_manual = true, .manual_ns = now_ns};
+    host->sending->clock = host->arena->clock;
+}
+
+TEST(a_partition_whose_broker_is_silent_while_another_answers_is_stuck)
+{
+    struct host host = host_begun(0);
+    struct ledger ledger = {0};
+    struct drained_batch batches[4];
+    name_time(&host, 100 * NS_PER_S);
+    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
+    EXPECT_EQ_U64(drain_round(host.sender, 1, batches), 1);
+    name_time(&host, 102 * NS_PER_S);
+    sender_maintain(host.sender->sender, NULL);
+    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->partitions[STUCK].stuck), 0); /* no other one answers */
+    EXPECT_STATUS(append_batch(&host, LIVE), STATUS_OK);
+    EXPECT_EQ_U64(deliver_round(host.sender, &ledger), 1);
+    sender_maintain(host.sender->sender, NULL);
+    uint64_t word = load_relaxed_u64(&host.arena->partitions[STUCK].stuck);
+    EXPECT_EQ_U64(stuck_word_reason(word), STUCK_SILENT);
+    EXPECT_EQ_U64(stuck_word_since_ms(word), 102000);
+    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->partitions[LIVE].stuck), 0);
+    EXPECT_STATUS(accumulator_complete(host.sender, batches[0].slot_index, batches[0].seq, &success, NULL), STATUS_OK);
+    sender_maintain(host.sender->sender, NULL);
+    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->partitions[STUCK].stuck), 0);
+    host_ended(&host);
+}
+
+TEST(a_partition_whose_broker_refuses_is_stuck_until_it_takes_a_batch_or_has_none)
+{
+    struct host host = host_begun(0);
+    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
+    sender_set_refused(host.sender->sender, STUCK, 19);
+    uint64_t word = load_relaxed_u64(&host.arena->partitions[STUCK].stuck);
+    EXPECT_EQ_U64(stuck_word_reason(word), STUCK_REFUSED);
+    EXPECT_EQ_U64((uint64_t)stuck_word_error_code(word), 19);
+    deliver_some(&host, 1);
+    sender_maintain(host.sender->sender, NULL);
+    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->partitions[STUCK].stuck), 0);
+    host_ended(&host);
+}
+
+/* ---- shares ---- */
+
+TEST(a_topic_holds_its_share_of_what_is_free_and_its_first_batch_always)
+{
+    struct host host = host_begun(FACTOR);
+    EXPECT_EQ_U64(append_batches(&host, STUCK), 11); /* 11 <= 2 * (16 - 10), 12 > 2 * (16 - 11) */
+    store_relaxed_u32(&host.arena->globals->congested_topic_count, 100);
+    EXPECT_EQ_U64(append_batches(&host, LIVE), 1);
+    deliver_some(&host, 12);
+    sender_maintain(host.sender->sender, NULL);
+    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->globals->congested_topic_count), 1);
+    EXPECT_EQ_U64(append_batches(&host, LIVE), 11);
+    host_ended(&host);
+}
+
+TEST(the_sums_of_a_topic_are_true_behind_each_step)
+{
+    struct host host = host_begun(FACTOR);
+    struct append_result result;
+    uint8_t large[3 * BATCH_SIZE] = {0};
+    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
+    append_waiting(host.producer, STUCK, record_of(large, sizeof large, 1000), &result);
+    EXPECT_EQ_U64(held(&host, STUCK), 5);
+    EXPECT_EQ_U64(held(&host, LIVE), 0);
+    deliver_some(&host, 1);
+    EXPECT_EQ_U64(held(&host, STUCK), 4);
+    topic_limits_recount(host.sender->sender);
+    EXPECT_EQ_U64(held(&host, STUCK), 4);
+    deliver_some(&host, 1);
+    EXPECT_EQ_U64(held(&host, STUCK), 0);
+    host_ended(&host);
+}
+
+static void run_append(struct arena *arena, void *host)
+{
+    struct host child = *(struct host *)host;
+    child.producer = accumulator_opened(arena);
+    EXPECT_STATUS(append_batch(&child, LIVE), STATUS_OK);
+}
+
+TEST(an_opener_that_dies_before_it_counted_is_counted_with_its_repair)
+{
+    struct host host = host_begun(FACTOR);
+    EXPECT(child_was_killed(child_started(host.file, run_append, &host, "slot_opened", SIGKILL)));
+    EXPECT_EQ_U64(held(&host, LIVE), 0);
+    sender_maintain(host.sender->sender, NULL); /* repairs */
+    EXPECT_EQ_U64(held(&host, LIVE), 1);
+    name_time(&host, arena_now_ns(host.arena) + NS_PER_S); /* the sender's patience with an empty batch is over */
+    host_ended(&host);
+}
+
+static void open_one(void *host)
+{
+    EXPECT_STATUS(append_batch(host, LIVE), STATUS_OK);
+}
+
+TEST(a_recount_is_repeated_while_topics_open_batches)
+{
+    struct host host = host_begun(FACTOR);
+    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
+    interrupt_at("holdings_counted", 0, open_one, &host);
+    topic_limits_recount(host.sender->sender);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(held(&host, LIVE), 1);
+    EXPECT_EQ_U64(held(&host, STUCK), 1);
+    host_ended(&host);
+}
+
+static void die_as_sender(struct arena *arena, void *host)
+{
+    struct host child = *(struct host *)host;
+    child.sender = sender_opened(arena);
+    deliver_some(&child, 1);
+}
+
+TEST(a_sender_that_dies_before_it_freed_a_slot_leaves_true_sums)
+{
+    struct host host = host_begun(FACTOR);
+    accumulator_drop_sender(host.sender);
+    EXPECT_STATUS(append_batch(&host, LIVE), STATUS_OK);
+    EXPECT(child_was_killed(child_started(host.file, die_as_sender, &host, "slot_released", SIGKILL)));
+    struct error error = {0};
+    EXPECT_EQ_U64(held(&host, LIVE), 0);
+    EXPECT_STATUS(accumulator_become_sender(host.sender, &error), STATUS_OK);
+    EXPECT_EQ_U64(held(&host, LIVE), 1); /* the slot is DONE, and is freed again */
+    sender_maintain(host.sender->sender, NULL);
+    EXPECT_EQ_U64(held(&host, LIVE), 0);
+    EXPECT_STATUS(append_batch(&host, LIVE), STATUS_OK);
+    EXPECT_EQ_U64(held(&host, LIVE), 1);
+    host_ended(&host);
+}
+
+/* ---- parked waiters ---- */
+
+static struct buffer_wait parked_begun(struct host *host, uint32_t partition_index)
+{
+    struct buffer_wait wait = {0};
+    EXPECT_STATUS(buffer_pool_enqueue(host->arena, partition_index, 1, &wait, NULL), STATUS_OK);
+    EXPECT(buffer_pool_is_parked(host->arena, &wait));
+    EXPECT_STATUS(buffer_pool_poll(host->arena, &wait), STATUS_EXHAUSTED);
+    return wait;
+}
+
+static void take_and_give_back(struct host *host, const struct buffer_wait *wait)
+{
+    uint32_t slot_index;
+    EXPECT_STATUS(buffer_pool_take(host->arena, wait, &slot_index), STATUS_OK);
+    buffer_pool_give_back(host->arena, &slot_index, 1, NULL);
+}
+
+TEST(a_parked_waiter_is_in_nobody_s_way)
+{
+    struct host host = host_begun(0);
+    mark_stuck(&host, true);
+    EXPECT_EQ_U64(append_batches(&host, STUCK), SLOTS / 2);
+    struct buffer_wait wait = parked_begun(&host, STUCK);
+    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->globals->waiting_count), 0);
+    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->globals->parked_count), 1);
+    EXPECT_STATUS(append_batch(&host, LIVE), STATUS_OK);
+    buffer_pool_wait_on(host.arena, &wait, NULL);
+    EXPECT(buffer_pool_is_parked(host.arena, &wait));
+    mark_stuck(&host, false);
+    EXPECT(buffer_pool_is_parked(host.arena, &wait)); /* its owner alone ends that */
+    buffer_pool_wait_on(host.arena, &wait, NULL);
+    EXPECT_STATUS(buffer_pool_poll(host.arena, &wait), STATUS_OK);
+    take_and_give_back(&host, &wait);
+    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->globals->parked_count), 0);
+    host_ended(&host);
+}
+
+TEST(the_sender_posts_as_many_parked_waiters_as_now_fit)
+{
+    struct host host = host_begun(FACTOR);
+    struct wake_set wakes = {0};
+    EXPECT_EQ_U64(append_batches(&host, LIVE), 11);
+    struct buffer_wait first = parked_begun(&host, LIVE);
+    struct buffer_wait second = parked_begun(&host, LIVE);
+    struct buffer_wait third = parked_begun(&host, LIVE);
+    uint32_t slot_index;
+    uint64_t posted_ticket = UINT64_MAX;
+    buffer_pool_wake_parked(host.sending, &posted_ticket, &wakes);
+    EXPECT_EQ_U64(wakes.count, 0);
+    deliver_some(&host, 2); /* 9 are held, 7 are free: 10 <= 2 * 7, then 11 <= 2 * 6, then 12 > 2 * 5 */
+    buffer_pool_wake_parked(host.sending, &posted_ticket, &wakes);
+    EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << first.waiter_index | UINT64_C(1) << second.waiter_index);
+    wakes = (struct wake_set){0};
+    buffer_pool_wake_parked(host.sending, &posted_ticket, &wakes); /* those behind the last one come first */
+    EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << third.waiter_index | UINT64_C(1) << first.waiter_index);
+    buffer_pool_wait_on(host.arena, &first, NULL);
+    take_and_give_back(&host, &first);
+    EXPECT_STATUS(buffer_pool_leave(host.arena, &second, &slot_index, NULL), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_leave(host.arena, &third, &slot_index, NULL), STATUS_EXHAUSTED);
+    host_ended(&host);
+}
+
+TEST(a_topic_with_a_parked_waiter_lingers_no_longer)
+{
+    struct host host = host_begun(FACTOR);
+    struct ready_options ready = {.now_ns = arena_now_ns(host.arena), .linger_ns = 1000 * NS_PER_S};
+    uint32_t partitions[4];
+    uint64_t next_check_ns;
+    EXPECT_STATUS(append_number(host.producer, STUCK, 1), STATUS_OK);
+    EXPECT_STATUS(append_number(host.producer, LIVE, 1), STATUS_OK);
+    EXPECT_EQ_U64(sender_ready(host.sender->sender, &ready, partitions, COUNT_OF(partitions), &next_check_ns), 0);
+    store_relaxed_u32(&host.arena->globals->congested_topic_count, 100);
+    struct buffer_wait wait = parked_begun(&host, LIVE);
+    EXPECT_EQ_U64(sender_ready(host.sender->sender, &ready, partitions, COUNT_OF(partitions), &next_check_ns), 1);
+    EXPECT_EQ_U64(partitions[0], LIVE);
+    uint32_t slot_index;
+    EXPECT_STATUS(buffer_pool_leave(host.arena, &wait, &slot_index, NULL), STATUS_EXHAUSTED);
+    host_ended(&host);
+}
+
+/* ---- revoked grants ---- */
+
+struct crowd {
+    struct host host;
+    struct buffer_wait stopped;
+    struct buffer_wait waiting;
+    uint32_t slots[SLOTS];
+};
+
+/* One slot is granted to a waiter that does not take it, and another one waits. */
+static struct crowd crowd_begun(uint32_t need)
+{
+    struct crowd crowd = {.host = host_begun(0)};
+    struct host *host = &crowd.host;
+    name_time(host, 100 * NS_PER_S);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        EXPECT_STATUS(buffer_pool_try_allocate(host->arena, &crowd.slots[i]), STATUS_OK);
+    }
+    EXPECT_STATUS(buffer_pool_enqueue(host->arena, LIVE, need, &crowd.stopped, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(host->sending, LIVE, 1, &crowd.waiting, NULL), STATUS_OK);
+    buffer_pool_give_back(host->arena, &crowd.slots[0], 1, NULL);
+    EXPECT_EQ_U64(slots_in_state(host->arena, SLOT_GRANT), 1);
+    return crowd;
+}
+
+static void crowd_ended(struct crowd *crowd)
+{
+    uint32_t slot_index;
+    EXPECT_STATUS(buffer_pool_take(crowd->host.sending, &crowd->waiting, &slot_index), STATUS_OK);
+    buffer_pool_give_back(crowd->host.sending, &slot_index, 1, NULL);
+    buffer_pool_give_back(crowd->host.arena, crowd->slots + 1, SLOTS - 1, NULL);
+    buffer_pool_wait_on(crowd->host.arena, &crowd->stopped, NULL);
+    uint32_t slots[SLOTS];
+    EXPECT_STATUS(buffer_pool_take(crowd->host.arena, &crowd->stopped, slots), STATUS_OK);
+    buffer_pool_give_back(crowd->host.arena, slots, crowd->stopped.need, NULL);
+    host_ended(&crowd->host);
+}
+
+TEST(a_grant_that_is_not_taken_goes_to_another_waiter_after_two_slices)
+{
+    struct crowd crowd = crowd_begun(1);
+    struct host *host = &crowd.host;
+    name_time(host, 100 * NS_PER_S + 2 * WAITER_SLICE_NS);
+    buffer_pool_wait_on(host->sending, &crowd.waiting, NULL);
+    EXPECT_STATUS(buffer_pool_poll(host->arena, &crowd.stopped), STATUS_OK);
+    name_time(host, 100 * NS_PER_S + 2 * WAITER_SLICE_NS + 1);
+    buffer_pool_wait_on(host->sending, &crowd.waiting, NULL);
+    EXPECT_STATUS(buffer_pool_poll(host->sending, &crowd.waiting), STATUS_OK);
+    EXPECT(buffer_pool_is_parked(host->arena, &crowd.stopped));
+    EXPECT_EQ_U64(counter_value(host->arena, COUNTER_GRANTS_REVOKED), 1);
+    uint32_t slot_index;
+    EXPECT_STATUS(buffer_pool_take(host->arena, &crowd.stopped, &slot_index), STATUS_EXHAUSTED);
+    crowd_ended(&crowd);
+}
+
+TEST(a_chain_that_gathers_keeps_its_grants_for_a_second_and_for_longer_while_its_process_runs)
+{
+    struct crowd crowd = crowd_begun(2);
+    struct host *host = &crowd.host;
+    name_time(host, 101 * NS_PER_S);
+    buffer_pool_wait_on(host->arena, &crowd.stopped, NULL); /* it runs still */
+    name_time(host, 102 * NS_PER_S);
+    buffer_pool_wait_on(host->sending, &crowd.waiting, NULL);
+    EXPECT_EQ_U64(counter_value(host->arena, COUNTER_GRANTS_REVOKED), 0);
+    name_time(host, 102 * NS_PER_S + 1);
+    buffer_pool_wait_on(host->sending, &crowd.waiting, NULL);
+    EXPECT_EQ_U64(counter_value(host->arena, COUNTER_GRANTS_REVOKED), 1);
+    EXPECT_EQ_U64(load_relaxed_u64(&host->arena->globals->oversized_bytes), 0);
+    crowd_ended(&crowd);
+}
+
+TEST(a_grant_is_not_revoked_while_nobody_else_waits)
+{
+    struct crowd crowd = crowd_begun(1);
+    struct host *host = &crowd.host;
+    uint32_t slot_index;
+    name_time(host, 200 * NS_PER_S);
+    EXPECT_STATUS(buffer_pool_leave(host->sending, &crowd.waiting, &slot_index, NULL), STATUS_EXHAUSTED);
+    buffer_pool_help(host->sending, NULL);
+    EXPECT_STATUS(buffer_pool_poll(host->arena, &crowd.stopped), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_take(host->arena, &crowd.stopped, &slot_index), STATUS_OK);
+    buffer_pool_give_back(host->arena, &slot_index, 1, NULL);
+    buffer_pool_give_back(host->arena, crowd.slots + 1, SLOTS - 1, NULL);
+    host_ended(host);
+}
+
+static void run_help(struct arena *arena, void *now_ns)
+{
+    arena->clock = (struct clock){.is_manual = true, .manual_ns = *(uint64_t *)now_ns};
+    buffer_pool_help(arena, NULL);
+}
+
+TEST(a_helper_that_dies_while_it_revokes_leaves_nothing_behind)
+{
+    static const char *const points[] = {"grant_revoked", "slot_scrubbed", "slot_freed", "slot_granted"};
+    for (uint32_t i = 0; i < COUNT_OF(points); i++) {
+        struct crowd crowd = crowd_begun(1);
+        struct host *host = &crowd.host;
+        uint64_t now_ns = 101 * NS_PER_S;
+        EXPECT(child_was_killed(child_started(host->file, run_help, &now_ns, points[i], SIGKILL)));
+        name_time(host, now_ns);
+        EXPECT(buffer_pool_is_parked(host->arena, &crowd.stopped));
+        buffer_pool_wait_on(host->sending, &crowd.waiting, NULL);
+        EXPECT_STATUS(buffer_pool_poll(host->sending, &crowd.waiting), STATUS_OK);
+        crowd_ended(&crowd);
+    }
+}
+
+static void revoke_grant(void *crowd)
+{
+    struct crowd *of = crowd;
+    name_time(&of->host, 101 * NS_PER_S);
+    buffer_pool_wait_on(of->host.sending, &of->waiting, NULL);
+}
+
+TEST(a_process_that_was_stopped_between_its_look_and_its_taking_waits_on)
+{
+    struct crowd crowd = crowd_begun(1);
+    uint32_t slot_index;
+    EXPECT_STATUS(buffer_pool_poll(crowd.host.arena, &crowd.stopped), STATUS_OK);
+    revoke_grant(&crowd);
+    EXPECT_STATUS(buffer_pool_take(crowd.host.arena, &crowd.stopped, &slot_index), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_leave(crowd.host.arena, &crowd.stopped, &slot_index, NULL), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_enqueue(crowd.host.arena, LIVE, 1, &crowd.stopped, NULL), STATUS_OK);
+    crowd_ended(&crowd);
+}
+
+RUN_ALL()
