@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "arena/lost_memory.h"
 #include "base/bytes.h"
 
 /* ---- the handle ---- */
@@ -74,7 +75,7 @@ enum status arena_map(struct arena *arena, int protection, struct error *error)
     arena->base = base;
     arena->size = arena->file_size_wanted;
     arena_set_regions(arena);
-    return STATUS_OK;
+    return lost_memory_watch(arena, error);
 }
 
 bool arena_tables_fit(const struct arena *arena)

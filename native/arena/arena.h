@@ -84,6 +84,7 @@ struct arena {
     bool is_read_only;
     bool had_name;               /* the file had one when it was opened: closing.h */
     uint64_t name_looked_at_ns;  /* when this process looked last whether it has one still */
+    atomic_u32 is_lost;          /* 1: private pages stand where it was: lost_memory.h */
     bool is_sender;     /* the sender role is held through this handle */
     bool was_recovered; /* this attach found the arena alone and ran cold recovery */
     uint32_t *chain_scratch; /* room for the longest chain, for the one thread that frees or verifies */

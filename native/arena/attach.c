@@ -15,6 +15,7 @@
 #include "arena/counters.h"
 #include "arena/extension.h"
 #include "arena/fork.h"
+#include "arena/lost_memory.h"
 #include "arena/process.h"
 #include "arena/process_share.h"
 #include "arena/recovery.h"
@@ -34,6 +35,7 @@ static void arena_free(struct arena *arena)
     CHECK(arena->base != NULL || arena->size == 0);
     CHECK(arena->map_descriptor >= 0);
     if (arena->base != NULL) {
+        lost_memory_forget(arena);
         munmap(arena->base, arena->size);
     }
     close(arena->map_descriptor);

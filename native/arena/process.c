@@ -79,6 +79,7 @@ static bool process_take_entry(struct arena *arena, uint32_t index, enum process
     process_count_used_raise(arena, index + 1);
     store_seq_cst_u32(&entry->writing, 0);
     store_relaxed_u32(&entry->is_forcing, 0);
+    store_relaxed_u32(&entry->fallback, 0);
     bool was_left_in_order = load_relaxed_u32(&entry->role) == ROLE_NONE;
     arena->entry_index = index;
     arena->me = entry;

@@ -94,6 +94,8 @@ class RemovalWatch:
 
     def is_abandoned(self) -> bool:
         """True when no result comes any more. Looks at most once a second; False between two looks."""
+        if self.arena.native.is_lost:
+            return True
         now_s = clock.monotonic()
         if now_s < self._look_at_s:
             return False

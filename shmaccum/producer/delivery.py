@@ -70,6 +70,8 @@ RESULT_LOST = (0, 0, -1, -1, 0, 0)
 """A completion whose result is none: it was overwritten before it was read."""
 RESULT_ABANDONED = (-1, 0, -1, -1, 0, 0)
 """The completion of a record in an arena that was removed and has no sender."""
+RESULT_UNREADABLE = (-2, 0, -1, -1, 0, 0)
+"""The completion of a record in an arena whose memory is lost to this process."""
 STOP_PATIENCE_S = 0.2
 """The least time for a thread that calls no callback to see that it is to end."""
 LOOK_S = 0.01
@@ -181,7 +183,7 @@ class Waiters:
     def walk(self) -> None:
         """Tells of the results that came since the last walk."""
         last = self._tracker.result_count
-        if not self._is_whole:
+        if not self._is_whole or last < self.tail:  # fewer than before: the memory of the arena is lost
             self.look_at(list(self))
         elif last != self.tail:
             self._is_whole = False  # an exception in the middle: the next walk looks at all
@@ -261,6 +263,11 @@ class DeliveryTracker:
 
     # --- look up
 
+    @property
+    def is_unreadable(self) -> bool:
+        """True when the memory of the arena is lost to this process: no result comes any more."""
+        return (self._late or self.arena).native.is_lost
+
     def is_known(self, future: DeliveryFuture) -> bool:
         """True when the future has its result, or finds it now."""
         return future.completion is not None or self.look_up(future)
@@ -271,6 +278,10 @@ class DeliveryTracker:
             completion = self._native().find(future)
         except ResultExpiredError:
             completion = RESULT_LOST
+        except CorruptArenaError:
+            if not self.is_unreadable:
+                raise
+            completion = RESULT_UNREADABLE
         if completion is not None:
             future.completion = completion
         return completion is not None
@@ -409,6 +420,11 @@ class DeliveryTracker:
         result, error_code = future.completion[:2]
         if result == _native.RESULT_SUCCEEDED:
             return None
+        if future.completion == RESULT_UNREADABLE:
+            return ResultExpiredError(
+                "it is not known whether the record was delivered: the memory of its arena was lost to this process, "
+                "because somebody cut the arena's file or the file system could not give a page"
+            )
         where = "{}-{}".format(*self.topic_partition(future.partition_index))
         if result == _native.RESULT_EXPIRED:
             native = self._native()
@@ -455,8 +471,9 @@ class DeliveryTracker:
 
     @property
     def result_count(self) -> int:
-        """The number of results ever recorded in the arena."""
-        return self._native().completion_tail
+        """The number of results ever recorded in the arena; -1 when its memory is lost."""
+        native = self._native()
+        return -1 if native.is_lost else native.completion_tail
 
     def results(self, first: int, last: int) -> Sequence[tuple[int, ...]]:
         """The results [first, last), without those that were overwritten."""
@@ -639,8 +656,11 @@ class _AbandonedError(ArenaRemovedError):
 def wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
     """Waits until `tail` is not the number of results any more, and answers that number; only looks where this process
     is not attached."""
-    if not native.is_read_only:
-        return cooperative.wait_completion(native, tail, timeout_ns)
+    with contextlib.suppress(CorruptArenaError):  # its memory is lost: the next look tells of it
+        if not native.is_read_only:
+            return cooperative.wait_completion(native, tail, timeout_ns)
+    if native.is_lost:
+        return -1
     time.sleep(min(LOOK_S, timeout_ns / 1e9))
     return native.completion_tail
 

@@ -479,10 +479,11 @@ class Sender:
             return
         self._close_metrics()
         try:
-            if rounds is not None and not self._is_aborted:
+            is_lost = self.arena.native.is_lost  # then nothing of it may reach the sink any more
+            if rounds is not None and not self._is_aborted and not is_lost:
                 rounds.finish(CLOSE_TIMEOUT_S)
             self._close_sink()
-            if rounds is not None:
+            if rounds is not None and not is_lost:
                 rounds.give_back()
                 if not self._closing.leave(self._half):
                     self._tell_what_is_left()

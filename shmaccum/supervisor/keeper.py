@@ -211,6 +211,8 @@ class SenderKeeper:
         except ArenaRemovedError:  # which was logged
             self._has_failed = self._is_over = True
         except (ShmaccumError, OSError) as error:
+            if arena.native.is_lost:  # no sender could be started for it
+                self._has_failed = self._is_over = True
             if not arena.native.closed:
                 with contextlib.suppress(BaseException):  # of a handler of the program
                     logger.warning("the keeper of %s has a problem: %s", arena.name, error)

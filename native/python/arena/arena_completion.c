@@ -50,7 +50,11 @@ PyObject *arena_completion_find(PyObject *object, PyObject *token)
     if (!token_take(self, token, "find", &key)) {
         return NULL;
     }
-    switch (completion_find(self->core, &key, &completion)) {
+    enum status status = completion_find(self->core, &key, &completion);
+    if (!arena_object_is_kept(self)) {
+        return NULL;
+    }
+    switch (status) {
     case STATUS_OK:
         return completion_to_tuple(&completion);
     case STATUS_PENDING:
@@ -103,13 +107,17 @@ static bool row_add(const struct arena *core, uint64_t number, PyObject *rows)
     return is_added;
 }
 
-static PyObject *rows_list(const struct arena *core, uint64_t first, uint64_t last)
+static PyObject *rows_list(const struct arena_object *self, uint64_t first, uint64_t last)
 {
+    const struct arena *core = self->core;
     PyObject *rows = PyList_New(0);
     for (uint64_t number = first_kept(core, first, last); rows != NULL && number < last; number++) {
         if (!row_add(core, number, rows)) {
             Py_CLEAR(rows);
         }
+    }
+    if (rows != NULL && !arena_object_is_kept(self)) {
+        Py_CLEAR(rows);
     }
     return rows;
 }
@@ -131,7 +139,7 @@ PyObject *arena_completion_list(PyObject *object, PyObject *const *args, Py_ssiz
     }
     uint64_t tail = load_acquire_u64(&self->core->globals->completion_tail);
     uint64_t end = (uint64_t)last < tail ? (uint64_t)last : tail;
-    return rows_list(self->core, (uint64_t)first < end ? (uint64_t)first : end, end);
+    return rows_list(self, (uint64_t)first < end ? (uint64_t)first : end, end);
 }
 
 /* ---- wait ---- */
@@ -171,7 +179,8 @@ PyObject *arena_completion_wait(PyObject *object, PyObject *const *args, Py_ssiz
     self->call_count++;
     bool is_waited = change_wait(self->core, cell, (uint64_t)tail, (uint64_t)timeout_ns);
     self->call_count--;
-    return is_waited ? PyLong_FromUnsignedLongLong(load_acquire_u64(cell)) : NULL;
+    uint64_t found = load_acquire_u64(cell);
+    return is_waited && arena_object_is_kept(self) ? PyLong_FromUnsignedLongLong(found) : NULL;
 }
 
 PyObject *arena_transaction_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -194,7 +203,8 @@ PyObject *arena_transaction_wait(PyObject *object, PyObject *const *args, Py_ssi
     self->call_count++;
     bool is_waited = change_wait(self->core, cell, word, (uint64_t)timeout_ns);
     self->call_count--;
-    return is_waited ? PyLong_FromUnsignedLongLong(load_acquire_u64(cell)) : NULL;
+    uint64_t found = load_acquire_u64(cell);
+    return is_waited && arena_object_is_kept(self) ? PyLong_FromUnsignedLongLong(found) : NULL;
 }
 
 /* An event loop says so before it waits elsewhere. */

@@ -246,7 +246,7 @@ static PyObject *process_to_dict(const struct arena *core, uint32_t index)
     char name[PROCESS_NAME_SIZE];
     memcpy(name, entry->name, sizeof name);
     return Py_BuildValue(
-        "{s:I,s:I,s:s,s:N,s:N,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N}", "entry", index, "pid",
+        "{s:I,s:I,s:s,s:N,s:N,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N,s:N}", "entry", index, "pid",
         load_relaxed_u32(&entry->pid), "role",
         role_name(load_acquire_u32(&entry->role)), "alive", PyBool_FromLong(process_is_alive(core, owner)), "name",
         text_of(name, sizeof name), "generation", load_relaxed_u32(&entry->generation), "attached_ns",
@@ -258,7 +258,8 @@ static PyObject *process_to_dict(const struct arena *core, uint32_t index)
         (unsigned long long)load_relaxed_u64(&entry->record_count_before), "record_bytes_before",
         (unsigned long long)load_relaxed_u64(&entry->record_bytes_before), "passed_count_before",
         (unsigned long long)load_relaxed_u64(&entry->passed_count_before), "is_forcing",
-        PyBool_FromLong(load_relaxed_u32(&entry->is_forcing) != 0));
+        PyBool_FromLong(load_relaxed_u32(&entry->is_forcing) != 0), "fallback",
+        PyBool_FromLong(load_relaxed_u32(&entry->fallback) != 0));
 }
 
 PyObject *arena_report_processes(PyObject *self, PyObject *unused)

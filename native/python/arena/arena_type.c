@@ -5,6 +5,7 @@
 #include "arena/attach.h"
 #include "arena/completion.h"
 #include "arena/counters.h"
+#include "arena/lost_memory.h"
 #include "arena/process.h"
 #include "arena/producer_id.h"
 #include "arena/waiter_semaphores.h"
@@ -70,7 +71,15 @@ bool arena_object_is_open(const struct arena_object *self)
         PyErr_SetString(self->state->arena_closed, "the arena is closed: attach to it again");
         return false;
     }
-    return true;
+    return arena_object_is_kept(self);
+}
+
+COLD bool arena_object_raise_lost(const struct arena_object *self)
+{
+    struct error error;
+    (void)lost_memory_tell(&error);
+    raise_error(self->state, &error);
+    return false;
 }
 
 /* The calls that were counted before fork() go on in the parent, not here. */
@@ -135,6 +144,13 @@ static PyObject *arena_get_closed(PyObject *object, void *unused)
 {
     (void)unused;
     return PyBool_FromLong(arena_of(object)->core == NULL);
+}
+
+static PyObject *arena_get_is_lost(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_of(object)->core;
+    return PyBool_FromLong(core != NULL && arena_is_lost(core));
 }
 
 static PyObject *arena_get_is_attached(PyObject *object, void *unused)
@@ -395,6 +411,18 @@ static PyObject *arena_stand_by(PyObject *object, PyObject *is_standby)
         return NULL;
     }
     process_stand_by(self->core, value != 0);
+    Py_RETURN_NONE;
+}
+
+/* Shown to others (process_entry.fallback); nothing rests on it. */
+static PyObject *arena_show_fallback(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct arena *core = arena_core_for_writing(arena_of(object));
+    if (core == NULL) {
+        return NULL;
+    }
+    store_relaxed_u32(&core->me->fallback, 1);
     Py_RETURN_NONE;
 }
 
@@ -693,6 +721,7 @@ ALONE_FAST(arena_want_partitions, itself)
 ALONE(arena_report_spilled, itself)
 ALONE_FAST(arena_report_partition_limit, itself)
 ALONE(arena_report_state_counts, itself)
+ALONE(arena_show_fallback, itself)
 ALONE(arena_stand_by, itself)
 ALONE(arena_take_doorbell, itself)
 ALONE(arena_take_listening, itself)
@@ -764,6 +793,8 @@ static PyMethodDef arena_methods[] = {
     {"partition_limit", FAST(alone_arena_report_partition_limit), METH_FASTCALL | METH_KEYWORDS,
      "What keeps a partition from opening a batch of so many slots now."},
     {"state_counts", alone_arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
+    {"show_fallback", alone_arena_show_fallback, METH_NOARGS,
+     "Shows that the records of this process go elsewhere, until it attaches again."},
     {"stand_by", alone_arena_stand_by, METH_O, "Shows whether this process waits for the sender role."},
     {"take_doorbell", alone_arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
     {"take_listening", alone_arena_take_listening, METH_NOARGS,
@@ -801,6 +832,7 @@ ALONE_GET(arena_report_geometry, itself)
 ALONE_GET(arena_get_has_lost_its_name, itself)
 ALONE_GET(arena_get_has_manual_clock, itself)
 ALONE_GET(arena_get_is_attached, itself)
+ALONE_GET(arena_get_is_lost, itself)
 ALONE_GET(arena_get_is_clean, itself)
 ALONE_GET(arena_get_is_read_only, itself)
 ALONE_GET(arena_report_layout, itself)
@@ -839,6 +871,8 @@ static PyGetSetDef arena_properties[] = {
     {"has_lost_its_name", alone_arena_get_has_lost_its_name, NULL,
      "True when the arena's file has no name any more.", NULL},
     {"has_manual_clock", alone_arena_get_has_manual_clock, NULL, "True when its clock shows what it was set to.", NULL},
+    {"is_lost", alone_arena_get_is_lost, NULL,
+     "True when its memory is lost to this process (arena/lost_memory.h): every other call raises.", NULL},
     {"is_attached", alone_arena_get_is_attached, NULL,
      "False when closed, read-only, or forked and not used since.", NULL},
     {"is_clean", alone_arena_get_is_clean, NULL, "True when the last process left in order.", NULL},

@@ -5,7 +5,7 @@
 #ifndef PYTHON_COMMON_ARENA_OBJECT_H
 #define PYTHON_COMMON_ARENA_OBJECT_H
 
-#include "arena/arena.h"
+#include "arena/lost_memory.h"
 #include "arena/registry.h"
 #include "python/common/module_state.h"
 
@@ -24,7 +24,17 @@ extern PyType_Spec arena_spec;
 /* Takes over `core`; NULL with an exception set, and `core` detached, when there is no memory. */
 PyObject *arena_object_new(struct module_state *state, struct arena *core);
 
-/* False, with an exception set, when the arena is closed. */
+/* Sets the exception for an arena whose memory is lost; answers false. */
+bool arena_object_raise_lost(const struct arena_object *self);
+
+/* False, with an exception set, when the memory of an open arena is lost: what was read of it just now, or written,
+ * counts for nothing. */
+static inline bool arena_object_is_kept(const struct arena_object *self)
+{
+    return LIKELY(!arena_is_lost(self->core)) || arena_object_raise_lost(self);
+}
+
+/* False, with an exception set, when the arena is closed, or its memory is lost. */
 bool arena_object_is_open(const struct arena_object *self);
 
 /* The same, and attached: after fork the child takes an entry of its own here. */

@@ -134,7 +134,9 @@ static bool append_prepare_again(struct appender_object *self, struct append_tar
         *wait = slots_wait(self, target, need);
         return *wait != NULL;
     }
-    raise_status(self->state, status);
+    if (arena_object_is_kept(self->arena)) {
+        raise_status(self->state, status);
+    }
     return false;
 }
 

@@ -3,6 +3,8 @@
  * The steps that every way of appending shares: the partition's index, the record measured, the append with its
  * waiting, and the work that is then left to Python.
  *
+ * An append is told as one only when the memory that it wrote to is the arena's still (arena/lost_memory.h).
+ *
  * All of it stands inside a counted call (appender_call_begin).
  */
 #ifndef PYTHON_PRODUCER_APPEND_H
@@ -74,7 +76,7 @@ static inline bool append_run(struct appender_object *self, struct append_target
     if (UNLIKELY(status != STATUS_OK) && !append_run_slow(self, target, records, count, status, result)) {
         return false;
     }
-    return append_tell(self, result);
+    return append_tell(self, result) && arena_object_is_kept(self->arena);
 }
 
 #endif

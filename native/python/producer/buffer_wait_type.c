@@ -265,6 +265,9 @@ static bool wait_is_queued(const struct buffer_wait_object *self)
 /* The truth of a status of buffer_pool_poll. NULL with an exception set. */
 static PyObject *polled(struct buffer_wait_object *self, enum status status)
 {
+    if (!arena_object_is_kept(self->arena)) {
+        return NULL;
+    }
     switch (status) {
     case STATUS_OK:
         Py_RETURN_TRUE;

@@ -11,7 +11,7 @@
  * Rare work is Python's, given to __init__ as callables: waiting for a partition count, the pipeline that prepares a
  * record (interceptors, serializers, a partitioner of the user's own), and the work behind an append (interceptors
  * again, waiting for the disk). Every record goes down here once: prepare → append → conclude. A producer without the
- * callables appends at once.
+ * callables appends at once. A send that raises goes to `rescue`, which has what the program gave to send.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -59,6 +59,7 @@ struct producer_arguments {
     PyObject *wait_for_partitions;
     PyObject *prepare;
     PyObject *conclude;
+    PyObject *rescue;
     int is_adaptive;
     int ignores_keys;
 };
@@ -71,6 +72,7 @@ static int producer_open(struct producer_object *self, const struct producer_arg
     self->wait_for_partitions = Py_NewRef(given->wait_for_partitions);
     self->prepare = given->prepare == Py_None ? NULL : Py_NewRef(given->prepare);
     self->conclude = given->conclude == Py_None ? NULL : Py_NewRef(given->conclude);
+    self->rescue = given->rescue == Py_None ? NULL : Py_NewRef(given->rescue);
     self->ignores_keys = given->ignores_keys;
     wall_clock_begin(&self->clock);
     self->partitioner = (struct partitioner){.arena = self->appender->arena->core,
@@ -96,12 +98,12 @@ static struct module_state *state_of(PyObject *object)
 static int producer_init(PyObject *object, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"appender", "tracker",     "wait_for_partitions", "prepare",
-                            "conclude", "is_adaptive", "ignores_keys",        NULL};
+                            "conclude", "is_adaptive", "ignores_keys",        "rescue", NULL};
     struct module_state *state = state_of(object);
-    struct producer_arguments given = {.prepare = Py_None, .conclude = Py_None, .is_adaptive = 1};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|OOpp:Producer", names, state->appender_type,
+    struct producer_arguments given = {.prepare = Py_None, .conclude = Py_None, .rescue = Py_None, .is_adaptive = 1};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|OOppO:Producer", names, state->appender_type,
                                      &given.appender, &given.tracker, &given.wait_for_partitions, &given.prepare,
-                                     &given.conclude, &given.is_adaptive, &given.ignores_keys)) {
+                                     &given.conclude, &given.is_adaptive, &given.ignores_keys, &given.rescue)) {
         return -1;
     }
     if (producer_of(object)->appender != NULL) {
@@ -127,6 +129,7 @@ static int producer_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->wait_for_partitions);
     Py_VISIT(self->prepare);
     Py_VISIT(self->conclude);
+    Py_VISIT(self->rescue);
     return 0;
 }
 
@@ -139,6 +142,7 @@ static int producer_clear(PyObject *object)
     Py_CLEAR(self->wait_for_partitions);
     Py_CLEAR(self->prepare);
     Py_CLEAR(self->conclude);
+    Py_CLEAR(self->rescue);
     return 0;
 }
 
@@ -461,13 +465,32 @@ static COLD PyObject *send_piped(struct producer_object *self, PyObject *const *
     return self->conclude == NULL ? future : send_conclude(self, future);
 }
 
+/* rescue(exception, *args, **names) answers what the send answers, or raises. Outside of every counted call. */
+static COLD PyObject *send_rescue(const struct producer_object *self, PyObject *const *args, Py_ssize_t count,
+                                  PyObject *names)
+{
+    PyObject *passed[1 + SEND_ARGUMENT_COUNT];
+    Py_ssize_t total = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
+    if (self->rescue == NULL || total > SEND_ARGUMENT_COUNT) {
+        return NULL;
+    }
+    passed[0] = exception_take();
+    for (Py_ssize_t i = 0; i < total; i++) {
+        passed[1 + i] = args[i];
+    }
+    PyObject *rescue = Py_NewRef(self->rescue);
+    PyObject *answer = PyObject_Vectorcall(rescue, passed, (size_t)count + 1, names);
+    Py_DECREF(rescue);
+    Py_DECREF(passed[0]);
+    return answer;
+}
+
 PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     struct producer_object *self = producer_of(object);
-    if (UNLIKELY(self->prepare != NULL || self->conclude != NULL)) {
-        return send_piped(self, args, count, names);
-    }
-    return send_alone(self, args, count, names);
+    PyObject *future = UNLIKELY(self->prepare != NULL || self->conclude != NULL) ? send_piped(self, args, count, names)
+                                                                                 : send_alone(self, args, count, names);
+    return LIKELY(future != NULL) ? future : send_rescue(self, args, count, names);
 }
 
 /* ---- the type ---- */

@@ -34,6 +34,7 @@ struct producer_object {
     PyObject *wait_for_partitions; /* (topic, max_block_ms, deadline_ns, least) -> partition count, or raises */
     PyObject *prepare; /* (arguments of send) -> all six, serialized; NULL: records are sent as they are given */
     PyObject *conclude;  /* (future or None, exception or None) behind each append; NULL: nothing is left to do there */
+    PyObject *rescue; /* (exception, arguments of send...) behind a send that raised; NULL: it raises */
     bool is_open;
     bool ignores_keys;
     uint64_t record_count; /* sent through it, with their bytes */

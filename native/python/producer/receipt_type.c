@@ -130,6 +130,9 @@ static PyObject *receipt_get_row_count(PyObject *object, void *unused)
 /* NULL with an exception set, or whether everything is resolved. */
 static PyObject *receipt_answer(struct receipt_object *self, enum status status)
 {
+    if (!arena_object_is_kept(self->arena)) {
+        return NULL;
+    }
     if (status == STATUS_OK || status == STATUS_PENDING) {
         return PyBool_FromLong(status == STATUS_OK);
     }
@@ -185,6 +188,9 @@ static PyObject *receipt_totals_call(PyObject *object, PyObject *unused)
     }
     bool is_known = receipt_is_resolved(&self->receipt);
     enum status status = is_known ? STATUS_OK : receipt_resolve_all(&self->receipt, self->arena->core);
+    if (!is_known && !arena_object_is_kept(self->arena)) {
+        return NULL;
+    }
     if (status != STATUS_OK && status != STATUS_PENDING) {
         return raise_status(self->arena->state, status);
     }

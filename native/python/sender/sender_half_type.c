@@ -58,7 +58,7 @@ bool half_begin(struct sender_half_object *self)
         PyErr_SetString(self->state->not_sender, "this process is not the arena's sender: call become_sender() first");
         return false;
     }
-    if (!half_is_free(self)) {
+    if (!half_is_free(self) || !arena_object_is_kept(self->arena)) {
         return false;
     }
     call_begin(self);
@@ -77,6 +77,9 @@ PyObject *half_end(struct sender_half_object *self, PyObject *result)
     self->is_in_call = false;
     waiters_wake(self->arena->core, &self->wakes);
     self->arena->call_count--;
+    if (result != NULL && !arena_object_is_kept(self->arena)) {
+        Py_CLEAR(result);
+    }
     return result;
 }
 
