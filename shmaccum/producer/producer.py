@@ -36,6 +36,7 @@ from shmaccum.exceptions import (
     ArenaClosedError,
     ArenaInUseError,
     ArenaRemovedError,
+    CorruptArenaError,
     FlushTimeoutError,
     InvalidArgumentError,
     NoTransactionError,
@@ -48,6 +49,7 @@ from shmaccum.producer.appender import Appender
 from shmaccum.producer.buffer_wait import BufferWaiter
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.delivery import DeliveryTracker
+from shmaccum.producer.fallback import Fallback, OnUnusable
 from shmaccum.producer.group_offsets import GroupOffsets, parse_group, parse_offsets
 from shmaccum.producer.notice import SenderNotice
 from shmaccum.producer.pipeline import Pipeline, TopicRecords
@@ -103,6 +105,10 @@ class Producer(_native.NativeProducer):
         mode: for a name, the widest permissions of the arena to put up with, as `Arena.attach` takes it: an arena that
             is shared with other users needs the mode it was created with (``mode=0o660``). Default 0600.
         is_kept: somebody in this process keeps a sender: without one, this producer warns nobody and waits for it.
+        on_unusable: called without arguments, once in each process, when the arena is poisoned or removed, or its
+            memory is lost. `send` and `send_many` pass their arguments on to the object that it returns, as they were
+            given, from the record on that failed. None: they raise as without the option. Not for an arena with
+            transactions; a pickled producer leaves it behind.
         options: those of `shmaccum.config.ProducerOptions`, in either spelling.
 
     Raises:
@@ -114,6 +120,7 @@ class Producer(_native.NativeProducer):
         "__weakref__",
         "_appender",
         "_doorbell",
+        "_fallback",
         "_is_being_closed",
         "_is_ended",
         "_is_kept",
@@ -143,6 +150,7 @@ class Producer(_native.NativeProducer):
         *,
         mode: int | None = None,
         is_kept: bool = False,
+        on_unusable: OnUnusable | None = None,
         **options: Unpack[ProducerOptionsDict],
     ) -> None:
         if self.tracker is not None:
@@ -150,6 +158,7 @@ class Producer(_native.NativeProducer):
         self._options = ProducerOptions.parse(options)
         self._owns_arena = not isinstance(arena, Arena)
         self.arena = _attached(arena, mode)
+        self._fallback = self._new_fallback(on_unusable)
         self._doorbell = DoorbellButton(self.arena)
         self._is_kept = is_kept
         self._notice = SenderNotice(self.arena, is_kept=is_kept)
@@ -176,11 +185,21 @@ class Producer(_native.NativeProducer):
             self._tracker,
             self._wait_for_partitions,
             *self._native_hooks(),
+            rescue=None if self._fallback is None else self._rescue,
             is_adaptive=self._options.partitioner_adaptive_partitioning_enable,
             ignores_keys=self._options.partitioner_ignore_keys,
         )
         _producers.add(self)
         self._notice.look()
+
+    def _new_fallback(self, on_unusable: OnUnusable | None) -> Fallback | None:
+        """Leaves the arena again, where the function is refused."""
+        try:
+            return None if on_unusable is None else Fallback(on_unusable, ("send",), self.arena)
+        except BaseException:
+            if self._owns_arena:
+                self.arena.close()
+            raise
 
     def _ring(self) -> None:
         """Wakes the sender when it has something to send: once per batch at most."""
@@ -239,6 +258,11 @@ class Producer(_native.NativeProducer):
         finally:
             _synced_together.reset(token)
             self._sync()
+
+    def _rescue(self, error: Exception, /, *arguments: Any, **named: Any) -> Any:
+        """Sends a record whose send raised through the object of `on_unusable`."""
+        assert self._fallback is not None
+        return self._fallback.send(error, lambda target: target.send(*arguments, **named))
 
     # --- send many
 
@@ -309,9 +333,27 @@ class Producer(_native.NativeProducer):
                 those before it were appended, and no others.
         """
         columns = TopicRecords(values, keys, headers, timestamps_ms, partition)
+        if self._fallback is not None:
+            return self._send_many_or_rescue(self._fallback, topic, columns.listed())
+        return self._append_many(topic, columns)
+
+    def _append_many(self, topic: str, columns: TopicRecords) -> Deliveries:
         if self._pipeline is not None:
             columns = self._pipeline.prepare_many(self, topic, columns)
         return self._deliveries(lambda: self.append_columns(topic, *columns))
+
+    def _send_many_or_rescue(self, fallback: Fallback, topic: str, columns: TopicRecords) -> Deliveries:
+        """Sends all of them through the object of `on_unusable` where some could not be appended; which, is not known.
+
+        Returns:
+            There: a list of what the object answered to each record.
+        """
+        try:
+            return self._append_many(topic, columns)
+        except Exception as error:  # noqa: BLE001 - every other one is raised again
+            records = list(columns.records(topic))
+            answers: Any = fallback.send(error, lambda target: [target.send(*each) for each in records], len(records))
+            return answers  # type: ignore[no-any-return]
 
     def append_arrow(self, batch: object, *, topic: str | None = None) -> Deliveries:
         """Sends the rows of Arrow data, read where they lie: nothing is copied but into the arena.
@@ -619,7 +661,8 @@ class Producer(_native.NativeProducer):
     def flush(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
         """Hurries everything sent through this producer so far, and waits until all of it is delivered or has failed.
 
-        It waits for nothing that other processes sent, but for what shares a batch with it.
+        It waits for nothing that other processes sent, but for what shares a batch with it. Where records go to the
+        object of `on_unusable`, it calls ``flush(timeout)`` of that object, if it has one, and nothing else.
 
         Args:
             timeout: seconds, two minutes by default; None waits as long as it takes.
@@ -631,6 +674,9 @@ class Producer(_native.NativeProducer):
         """
         if self._appender.closed:
             raise ProducerClosedError("the producer is closed: close() has flushed all records")
+        if self._fallback is not None and self._fallback.target is not None:
+            self._fallback.call("flush", *(() if timeout is None else (timeout,)))
+            return
         started_ns = clock.monotonic_ns()
         try:
             with self._until_closed():
@@ -728,13 +774,24 @@ class Producer(_native.NativeProducer):
             self._transaction.let_go()
         try:
             timeout_s = None if deadline_s == float("inf") else max(deadline_s - clock.monotonic(), 0.0)
-            left = self._flush(timeout_s)
-            warning = self._left_over(left) if left else ""
-        except ArenaRemovedError as error:
+            if self._fallback is not None and self._fallback.target is not None:
+                self._close_fallback(self._fallback, timeout_s)
+            else:
+                left = self._flush(timeout_s)
+                warning = self._left_over(left) if left else ""
+        except (ArenaRemovedError, CorruptArenaError) as error:
             logger.error("%s: %s", self.client_id, error)  # the end of a process calls close, and raises nothing
             raise
         finally:
             self._end(warning, deadline_s)
+
+    @staticmethod
+    def _close_fallback(fallback: Fallback, timeout_s: float | None) -> None:
+        """Flushes and closes the object of `on_unusable`, which belongs to this producer."""
+        try:
+            fallback.call("flush", *(() if timeout_s is None else (timeout_s,)))
+        finally:
+            fallback.call("close")
 
     def _end(self, warning: str, deadline_s: float) -> None:
         """Each step may be done again. An exception of the user's code leaves none out."""
@@ -854,19 +911,27 @@ class Producer(_native.NativeProducer):
     def metrics(self) -> dict[str, dict[str, float]]:
         """Group -> name -> value, with the names of Kafka's producer, of what this process knows.
 
-        The sender tells the counts of the whole host itself: latencies, retries, errors.
+        The sender tells the counts of the whole host itself: latencies, retries, errors. Where the memory of the arena
+        is lost, the numbers of the arena are left out.
         """
+        records, size = self.record_count, self.record_bytes
+        own = {
+            "record-send-total": records,
+            "byte-total": size,
+            "record-size-avg": size / records if records else 0.0,
+            "flush-time-ns-total": self._metrics.flush_ns,
+            "metadata-wait-time-ns-total": self._metrics.metadata_wait_ns,
+            **{f"{step}-time-ns-total": time_ns for step, time_ns in self._metrics.transactions_ns.items()},
+        }
+        if self._fallback is not None:
+            own["fallback-record-send-total"] = self._fallback.record_count
+        if self.arena.native.is_lost:
+            return {"producer-metrics": own}
         statistics = self.arena.statistics()
         free = statistics.slots["FREE"]
-        records, size = self.record_count, self.record_bytes
         return {
             "producer-metrics": {
-                "record-send-total": records,
-                "byte-total": size,
-                "record-size-avg": size / records if records else 0.0,
-                "flush-time-ns-total": self._metrics.flush_ns,
-                "metadata-wait-time-ns-total": self._metrics.metadata_wait_ns,
-                **{f"{step}-time-ns-total": time_ns for step, time_ns in self._metrics.transactions_ns.items()},
+                **own,
                 "buffer-total-bytes": statistics.buffer_memory,
                 "buffer-available-bytes": free * statistics.batch_size,
                 "waiting-threads": statistics.waiting_count,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from shmaccum.config.dicts import KeptProducerOptionsDict
+    from shmaccum.producer.fallback import OnUnusable
     from shmaccum.supervisor import Recipe, SenderKeeper
 
 
@@ -46,6 +47,10 @@ class Producer(producer.Producer):
         mode: for a name, the widest permissions of the arena to put up with, as `Arena.attach` takes it. Default 0600.
         sink: where the sender delivers that is kept: ``kafka:HOST:PORT``, ``log:DIR``; None: none is kept. A recipe is
             what a pickled producer brings along.
+        on_unusable: called without arguments, once in each process, when the arena is poisoned or removed, or its
+            memory is lost. `send` and `send_many` pass their arguments on to the object that it returns, as they were
+            given, from the record on that failed. None: they raise as without the option. Not for an arena with
+            transactions; a pickled producer leaves it behind.
         options: those of `shmaccum.config.ProducerOptions`; with a sink also those of `shmaccum.config.SenderOptions`
             and of the sink, in either spelling. An option that several have goes to all of them. The sender leaves
             ``idle_exit_ms`` (60 s) after its last work, when no process is attached any more.
@@ -66,13 +71,14 @@ class Producer(producer.Producer):
         *,
         mode: int | None = None,
         sink: str | Recipe | None = None,
+        on_unusable: OnUnusable | None = None,
         **options: Unpack[KeptProducerOptionsDict],
     ) -> None:
         given: dict[str, Any] = {**options}
         own, self._recipe = split_options(sink, given) if isinstance(sink, str) else (given, sink)
         self._leave: weakref.finalize[..., Any] | None = None
         self._keeper: SenderKeeper | None = None
-        super().__init__(arena, mode=mode, is_kept=self._recipe is not None, **own)
+        super().__init__(arena, mode=mode, is_kept=self._recipe is not None, on_unusable=on_unusable, **own)
         if self._recipe is not None:
             self._keep(self._recipe)
 

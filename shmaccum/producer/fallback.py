@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process sends through when its arena cannot be used any more (``on_unusable``).
+
+::
+
+    send ── the arena is poisoned, removed, or its memory is lost ──> on_unusable() ──> an object ──> its send
+                                                                      once per process
+
+The function is called outside every lock of the arena and of the producer. Of several threads that fail together one
+calls it, and the others wait for its answer. A record that fails in a call of the function itself raises as it would
+without the option. A forked child calls the function anew, because the connections of its parent are not its own.
+
+The switch is final: a process that has its arena back attaches to it by a new producer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar, final
+
+from shmaccum.arena import Arena
+from shmaccum.common.background import listed
+from shmaccum.exceptions import (
+    ArenaPoisonedError,
+    ArenaRemovedError,
+    CorruptArenaError,
+    InvalidArgumentError,
+    ShmaccumError,
+)
+
+logger = logging.getLogger(__name__)
+
+UNUSABLE = (ArenaPoisonedError, ArenaRemovedError, CorruptArenaError)
+"""The exceptions of an arena that takes no more records of this process."""
+
+OnUnusable: TypeAlias = Callable[[], Any]
+Answer = TypeVar("Answer")
+
+
+@final
+class Fallback:
+    """Calls the function once, and keeps what it returned.
+
+    Args:
+        make: the function.
+        methods: those that its object must have.
+        arena: whose entry of this process shows that records go elsewhere.
+
+    Raises:
+        InvalidArgumentError: the function cannot be called, or the arena has transactions, which live in one place.
+    """
+
+    def __init__(self, make: OnUnusable, methods: tuple[str, ...], arena: Arena) -> None:
+        if not callable(make):
+            raise InvalidArgumentError(
+                f"on_unusable is a function without arguments that returns an object with {_listed(methods)}, or None; "
+                f"not {make!r}"
+            )
+        if arena.transactional_id is not None:
+            raise InvalidArgumentError(
+                f"on_unusable is not available for transactions: those of {arena.name} end with the arena. Leave it "
+                "out, and abort the transaction where the arena cannot be used"
+            )
+        self._make = make
+        self._methods = methods
+        self._arena = arena
+        self.start_anew()
+        _fallbacks.add(self)
+
+    def start_anew(self) -> None:
+        """Nothing was called yet. A child of a fork begins with this."""
+        self._lock = threading.RLock()  # a signal handler may send
+        self._is_called = self._is_over = False
+        self._reason = ""
+        self._cause: BaseException | None = None
+        self.record_count = 0
+        """The records that went through the object."""
+        self.target: Any = None
+        """The object; None before the function was called, and where there is none."""
+
+    def send(self, error: Exception, call: Callable[[Any], Answer], record_count: int = 1) -> Answer:
+        """Passes records on to the object, and answers what it answered.
+
+        Raises:
+            Exception: `error`, where it has another cause, there is no object, or this is a call of the function
+                itself. An error of the same type that names the cause, where the function has failed. What the object
+                raises.
+        """
+        if not isinstance(error, UNUSABLE):
+            raise error
+        target = self._target(error)
+        answer = call(target)
+        self.record_count += record_count
+        return answer
+
+    def _target(self, error: Exception) -> Any:
+        if not self._is_over:
+            with self._lock:
+                if not self._is_called:
+                    self._is_called = True
+                    try:
+                        self._call(error)
+                    finally:
+                        self._is_over = True
+        if self.target is None:
+            raise type(error)(f"{error}. {self._reason}") from self._cause if self._reason else error
+        return self.target
+
+    def _call(self, error: Exception) -> None:
+        try:
+            target = self._make()
+        except Exception as cause:  # noqa: BLE001 - of the user's function
+            self._cause = cause
+            self._reason = f"on_unusable ({self._make!r}) raised {type(cause).__name__}: {cause}"
+        else:
+            missing = [name for name in self._methods if not callable(getattr(target, name, None))]
+            if target is not None and missing:
+                self._reason = f"on_unusable ({self._make!r}) returned {target!r}, which has no {_listed(missing)}"
+            elif target is not None:
+                self.target = target
+        where = "raise this error" if self.target is None else f"go to {self.target!r}"
+        logger.error("%s: %s %s. Further records of this process %s", self._arena.name, error, self._reason, where)
+        if self.target is not None:
+            with contextlib.suppress(ShmaccumError):  # nobody can see it in an arena that cannot be read
+                self._arena.native.show_fallback()
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Calls a method of the object, such as ``flush``, where there is an object and it has the method."""
+        method = getattr(self.target, name, None)
+        return method(*arguments) if callable(method) else None
+
+
+def _listed(names: tuple[str, ...] | list[str]) -> str:
+    return " and ".join(f"{name}()" for name in names)
+
+
+_fallbacks: weakref.WeakSet[Fallback] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for fallback in listed(_fallbacks):
+        fallback.start_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
