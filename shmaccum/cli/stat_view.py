@@ -290,6 +290,8 @@ def _share(process: ProcessFacts, seen: Observation, rates: Rates) -> str:
 def _state(process: ProcessFacts) -> Text:
     if process.is_stopped:
         return Text("stopped", style=PROBLEM)
+    if process.is_on_fallback:
+        return Text("fallback", style=PROBLEM)
     if process.is_forcing:
         return Text("syncing", style="cyan")
     return Text("waiting", style="yellow") if process.is_waiting else Text(process.state)

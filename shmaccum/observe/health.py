@@ -140,6 +140,15 @@ def _stopped_process(seen: Observation) -> str | None:
     return f"{names} {are} stopped and {'keeps its' if len(stopped) == 1 else 'keep their'} buffers: kill -CONT"
 
 
+def _fallback(seen: Observation) -> str | None:
+    """Processes that found the arena unusable while it can still be read."""
+    gone = [f"{each.name} ({each.pid})" for each in seen.processes if each.is_on_fallback]
+    if not gone:
+        return None
+    send = "sends its records" if len(gone) == 1 else "send their records"
+    return f"{', '.join(gone)} {send} elsewhere (on_unusable): restart when the arena works again"
+
+
 def _named(seen: Observation) -> str:
     return "" if seen.sender.pid is None else f"{seen.sender.name} ({seen.sender.pid}) "
 
@@ -156,6 +165,7 @@ TROUBLES: Final[Mapping[str, tuple[Question, Callable[[Observation], str | None]
     "impaired": (Question.WELL, _impaired),
     "damaged": (Question.WELL, _damaged),
     "stopped_process": (Question.WELL, _stopped_process),
+    "fallback": (Question.WELL, _fallback),
 }
 """Kind -> the first question that it answers with no, and its sentence; the worst first."""
 

@@ -84,6 +84,8 @@ class ProcessFacts(NamedTuple):
     is_forcing: bool
     """It forces the arena to disk for all whose appends wait for that (durability=sync, interval)."""
     passed_count: int
+    is_on_fallback: bool = False
+    """Its records go elsewhere (on_unusable)."""
 
     @property
     def is_alive(self) -> bool:
@@ -536,6 +538,7 @@ class Observer:
                 is_waiting=entry["entry"] in waiting,
                 is_forcing=entry["alive"] and entry["is_forcing"],
                 passed_count=_own(entry, "passed_count"),
+                is_on_fallback=entry["alive"] and entry["fallback"],
             )
 
     def _stopped_age_ns(self, entry: Mapping[str, Any], state: str, now_ns: int) -> int | None:

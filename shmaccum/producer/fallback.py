@@ -115,7 +115,7 @@ class Fallback:
         try:
             target = self._make()
         except Exception as cause:  # noqa: BLE001 - of the user's function
-            self._cause = cause
+            self._cause = cause.with_traceback(None)  # which would keep the frames of this call alive
             self._reason = f"on_unusable ({self._make!r}) raised {type(cause).__name__}: {cause}"
         else:
             missing = [name for name in self._methods if not callable(getattr(target, name, None))]
@@ -123,8 +123,9 @@ class Fallback:
                 self._reason = f"on_unusable ({self._make!r}) returned {target!r}, which has no {_listed(missing)}"
             elif target is not None:
                 self.target = target
+        reason = f" ({self._reason})" if self._reason else ""
         where = "raise this error" if self.target is None else f"go to {self.target!r}"
-        logger.error("%s: %s %s. Further records of this process %s", self._arena.name, error, self._reason, where)
+        logger.error("%s: %s. Further records of this process %s%s", self._arena.name, error, where, reason)
         if self.target is not None:
             with contextlib.suppress(ShmaccumError):  # nobody can see it in an arena that cannot be read
                 self._arena.native.show_fallback()

@@ -69,7 +69,7 @@ PyObject *arena_end_closing(PyObject *object, PyObject *unused)
 /* The arena's file as it is now; false with an exception. */
 static bool file_found(PyObject *object, struct stat *found)
 {
-    const struct arena *core = core_of(object);
+    const struct arena *core = arena_object_own(object);
     if (core == NULL) {
         return false;
     }
@@ -121,6 +121,6 @@ PyObject *arena_set_presence(PyObject *object, PyObject *given)
 PyObject *arena_get_has_lost_its_name(PyObject *object, void *unused)
 {
     (void)unused;
-    const struct arena *core = core_of(object);
+    const struct arena *core = arena_object_own(object);
     return core == NULL ? NULL : PyBool_FromLong(arena_lost_its_name(core));
 }

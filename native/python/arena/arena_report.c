@@ -45,7 +45,7 @@ static PyObject *numbers_to_dict(const struct number *numbers, size_t count)
 PyObject *arena_report_geometry(PyObject *self, void *unused)
 {
     (void)unused;
-    const struct arena *core = core_of(self);
+    const struct arena *core = arena_object_own(self);
     if (core == NULL) {
         return NULL;
     }
@@ -75,7 +75,7 @@ PyObject *arena_report_geometry(PyObject *self, void *unused)
 PyObject *arena_report_layout(PyObject *self, void *unused)
 {
     (void)unused;
-    const struct arena *core = core_of(self);
+    const struct arena *core = arena_object_own(self);
     if (core == NULL) {
         return NULL;
     }

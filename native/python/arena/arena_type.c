@@ -65,13 +65,18 @@ static void arena_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-bool arena_object_is_open(const struct arena_object *self)
+const struct arena *arena_object_own(PyObject *object)
 {
+    const struct arena_object *self = arena_of(object);
     if (self->core == NULL) {
         PyErr_SetString(self->state->arena_closed, "the arena is closed: attach to it again");
-        return false;
     }
-    return arena_object_is_kept(self);
+    return self->core;
+}
+
+bool arena_object_is_open(const struct arena_object *self)
+{
+    return arena_object_own((PyObject *)(uintptr_t)self) != NULL && arena_object_is_kept(self);
 }
 
 COLD bool arena_object_raise_lost(const struct arena_object *self)
@@ -169,14 +174,14 @@ static const struct arena *arena_core(PyObject *object)
 static PyObject *arena_get_is_read_only(PyObject *object, void *unused)
 {
     (void)unused;
-    const struct arena *core = arena_core(object);
+    const struct arena *core = arena_object_own(object);
     return core == NULL ? NULL : PyBool_FromLong(core->is_read_only);
 }
 
 static PyObject *arena_get_was_recovered(PyObject *object, void *unused)
 {
     (void)unused;
-    const struct arena *core = arena_core(object);
+    const struct arena *core = arena_object_own(object);
     return core == NULL ? NULL : PyBool_FromLong(core->was_recovered);
 }
 
@@ -214,7 +219,7 @@ static PyObject *arena_get_sender_died(PyObject *object, void *unused)
 static PyObject *arena_get_entry_index(PyObject *object, void *unused)
 {
     (void)unused;
-    const struct arena *core = arena_core(object);
+    const struct arena *core = arena_object_own(object);
     if (core == NULL) {
         return NULL;
     }
@@ -224,7 +229,7 @@ static PyObject *arena_get_entry_index(PyObject *object, void *unused)
 static PyObject *arena_get_owner(PyObject *object, void *unused)
 {
     (void)unused;
-    const struct arena *core = arena_core(object);
+    const struct arena *core = arena_object_own(object);
     return core == NULL ? NULL : PyLong_FromUnsignedLong(core->owner);
 }
 
@@ -258,14 +263,14 @@ static PyObject *arena_get_registered_topic_count(PyObject *object, void *unused
 static PyObject *arena_get_size(PyObject *object, void *unused)
 {
     (void)unused;
-    const struct arena *core = arena_core(object);
+    const struct arena *core = arena_object_own(object);
     return core == NULL ? NULL : PyLong_FromUnsignedLongLong(core->size);
 }
 
 static PyObject *arena_get_uuid(PyObject *object, void *unused)
 {
     (void)unused;
-    const struct arena *core = arena_core(object);
+    const struct arena *core = arena_object_own(object);
     return core == NULL ? NULL : PyBytes_FromStringAndSize((const char *)core->uuid, sizeof core->uuid);
 }
 
@@ -281,7 +286,7 @@ static bool list_add_number(PyObject *list, uint32_t number)
 static PyObject *arena_get_opened_semaphores(PyObject *object, void *unused)
 {
     (void)unused;
-    const struct arena *core = arena_core(object);
+    const struct arena *core = arena_object_own(object);
     PyObject *list = core == NULL ? NULL : PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < core->geometry.waiter_count; i++) {
         if (waiter_semaphore_is_open(core, i) && !list_add_number(list, i)) {
@@ -347,14 +352,14 @@ static PyObject *arena_get_poisoned(PyObject *object, void *unused)
 static PyObject *arena_now(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    const struct arena *core = arena_core(object);
+    const struct arena *core = arena_object_own(object);
     return core == NULL ? NULL : PyLong_FromUnsignedLongLong(arena_now_ns(core));
 }
 
 static PyObject *arena_get_has_manual_clock(PyObject *object, void *unused)
 {
     (void)unused;
-    const struct arena *core = arena_core(object);
+    const struct arena *core = arena_object_own(object);
     return core == NULL ? NULL : PyBool_FromLong(core->clock.is_manual);
 }
 

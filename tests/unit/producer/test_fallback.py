@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""on_unusable: what a process sends through when its arena is poisoned or removed, or its memory is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from shmaccum import Producer, _native
+from shmaccum.arena import Arena
+from shmaccum.exceptions import (
+    ArenaPoisonedError,
+    ArenaRemovedError,
+    CorruptArenaError,
+    InvalidArgumentError,
+    ProducerClosedError,
+)
+from shmaccum.observe.health import troubles
+from shmaccum.observe.observation import Observer
+from tests.support.arenas import SHARED_MEMORY
+from tests.support.processes import run_in_child
+
+TOPIC = "flights"
+
+
+class Other:
+    """Stands for the producer of another library."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.records: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def send(self, *arguments: Any, **named: Any) -> str:
+        self.records.append((arguments, named))
+        return f"answer {len(self.records)}"
+
+    def flush(self, *arguments: Any) -> None:
+        self.calls.append(("flush", *arguments))
+
+    def close(self) -> None:
+        self.calls.append(("close",))
+
+
+@pytest.fixture
+def lost(arena_name: str) -> Iterator[Arena]:
+    """An arena that a test makes unusable; nothing of it is looked at afterwards."""
+    arena = Arena.create(
+        arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=64, waiter_count=64, topics={TOPIC: 3}
+    )
+    yield arena
+    gc.collect()
+    arena.close()
+    if Arena.exists(arena_name):
+        Arena.remove(arena_name)
+
+
+def poison(arena: Arena) -> None:
+    """As the core does, into the file."""
+    (place,) = (row[2] for row in _native.layout_fields() if row[:2] == ("globals", "poisoned_status"))
+    with open(SHARED_MEMORY / arena.name, "r+b") as file:
+        file.seek(arena.native.layout["globals"] + place)
+        file.write((13).to_bytes(4, sys.byteorder))
+
+
+def cut(arena: Arena) -> None:
+    os.truncate(SHARED_MEMORY / arena.name, 0)
+
+
+def remove(arena: Arena) -> None:
+    Arena.remove(arena.name)
+    arena.native.look_at_name()
+
+
+WAYS = {"poison": (poison, ArenaPoisonedError), "cut": (cut, CorruptArenaError), "remove": (remove, ArenaRemovedError)}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> tuple[Callable[[Arena], None], type[Exception]]:
+    found: tuple[Callable[[Arena], None], type[Exception]] = WAYS[request.param]
+    return found
+
+
+Way = tuple[Callable[[Arena], None], type[Exception]]
+
+
+def test_records_go_to_the_object_as_they_were_given(lost: Arena, way: Way) -> None:
+    other = Other()
+    made: list[Other] = []
+
+    def make() -> Other:
+        made.append(other)
+        return other
+
+    producer = Producer(lost, on_unusable=make, value_serializer="str")
+    producer.send(TOPIC, "before")
+    assert made == []
+    way[0](lost)
+    assert producer.send(TOPIC, "a", b"k", None, 1, 5) == "answer 1"  # type: ignore[comparison-overlap]
+    assert producer.send(topic=TOPIC, value="b", partition=2) == "answer 2"  # type: ignore[comparison-overlap]
+    assert list(producer.send_many(TOPIC, iter(["c", "d"]), partition=0)) == ["answer 3", "answer 4"]
+    assert made == [other]
+    assert other.records[:2] == [((TOPIC, "a", b"k", None, 1, 5), {}), ((), {"topic": TOPIC, "value": "b", "partition": 2})]
+    assert [record[0][1] for record in other.records[2:]] == ["c", "d"]
+    producer.flush(7)
+    assert other.calls == [("flush", 7)]
+    assert producer.metrics()["producer-metrics"]["fallback-record-send-total"] == 4
+    producer.close(5)
+    assert [call[0] for call in other.calls] == ["flush", "flush", "close"]
+    with pytest.raises(ProducerClosedError):
+        producer.send(TOPIC, "late")
+    assert len(other.records) == 4
+
+
+def test_without_the_function_and_with_none_it_raises(lost: Arena, way: Way) -> None:
+    count = 0
+
+    def make() -> None:
+        nonlocal count
+        count += 1
+
+    plain, none = Producer(lost), Producer(lost, on_unusable=make)
+    way[0](lost)
+    for _ in range(3):
+        with pytest.raises(way[1]):
+            plain.send(TOPIC, b"")
+        with pytest.raises(way[1]):
+            none.send(TOPIC, b"")
+    assert count == 1
+    for producer in (plain, none):
+        with contextlib.suppress(way[1]):
+            producer.close(0)
+
+
+def test_a_function_that_fails_is_named_with_its_cause(lost: Arena, way: Way) -> None:
+    def fail() -> None:
+        raise LookupError("no broker")
+
+    failing, wrong = Producer(lost, on_unusable=fail), Producer(lost, on_unusable=lambda: 3)
+    way[0](lost)
+    for _ in range(2):  # the record is not lost silently, and the reason stays
+        with pytest.raises(way[1], match=r"on_unusable .* raised LookupError: no broker") as caught:
+            failing.send(TOPIC, b"")
+        assert isinstance(caught.value.__cause__, LookupError)
+        with pytest.raises(way[1], match=r"on_unusable .* returned 3, which has no send\(\)"):
+            wrong.send(TOPIC, b"")
+    del caught
+    for producer in (failing, wrong):
+        with contextlib.suppress(way[1]):
+            producer.close(0)
+
+
+def test_a_wrong_record_is_no_reason(lost: Arena) -> None:
+    producer = Producer(lost, on_unusable=Other)
+    with pytest.raises(TypeError):
+        producer.send(TOPIC, 3)
+    with pytest.raises(TypeError):
+        producer.send(TOPIC, vaule=b"")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        producer.send(TOPIC, b"", b"", None, 1, 2, 3, 4)  # type: ignore[call-arg]
+    producer.close(0)
+
+
+def test_the_function_may_use_the_producer_which_raises_there(lost: Arena) -> None:
+    seen: list[BaseException] = []
+
+    def make() -> Other:
+        try:
+            producer.send(TOPIC, b"within")
+        except CorruptArenaError as error:
+            seen.append(error)
+        return Other()
+
+    producer = Producer(lost, on_unusable=make)
+    cut(lost)
+    assert producer.send(TOPIC, b"") == "answer 1"  # type: ignore[comparison-overlap]
+    assert len(seen) == 1
+    producer.close(0)
+
+
+def test_of_many_threads_one_calls_it_and_the_others_wait(lost: Arena) -> None:
+    other, calls = Other(), []
+    is_called, goes_on = threading.Event(), threading.Event()
+
+    def make() -> Other:
+        calls.append(threading.get_ident())
+        is_called.set()
+        assert goes_on.wait(60)
+        return other
+
+    producer = Producer(lost, on_unusable=make)
+    cut(lost)
+    threads = [threading.Thread(target=producer.send, args=(TOPIC, b"")) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    assert is_called.wait(60)
+    assert other.records == []
+    goes_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert len(calls) == 1
+    assert len(other.records) == 8
+    producer.close(0)
+
+
+def test_a_child_of_a_fork_calls_it_anew(lost: Arena) -> None:
+    made: list[int] = []
+
+    def make() -> Other:
+        made.append(os.getpid())
+        return Other()
+
+    producer = Producer(lost, on_unusable=make)
+    cut(lost)
+    producer.send(TOPIC, b"")
+    producer.send(TOPIC, b"")
+
+    def send() -> list[Any]:
+        answer = producer.send(TOPIC, b"")
+        return [answer, made[-1] == os.getpid(), len(made)]
+
+    assert run_in_child(send) == repr(["answer 1", True, 2])
+    assert made == [os.getpid()]
+    producer.close(0)
+
+
+def test_a_pickled_producer_leaves_it_behind(lost: Arena) -> None:
+    producer = Producer(lost.name, on_unusable=Other)
+    copy = pickle.loads(pickle.dumps(producer))
+    cut(lost)
+    assert producer.send(TOPIC, b"") == "answer 1"  # type: ignore[comparison-overlap]
+    with pytest.raises(CorruptArenaError):
+        copy.send(TOPIC, b"")
+    producer.close(0)
+    with pytest.raises(CorruptArenaError):
+        copy.close(0)
+
+
+def test_transactions_and_wrong_functions_are_refused(lost: Arena, tmp_path: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="a function without arguments"):
+        Producer(lost, on_unusable=3)  # type: ignore[arg-type]
+    name = str(tmp_path / "transactional")
+    Arena.create(name, buffer_memory="64KiB", batch_size="4KiB", transactional_id="t").close()
+    with pytest.raises(InvalidArgumentError, match="not available for transactions"):
+        Producer(name, on_unusable=Other)
+    with Arena.attach(name) as arena:
+        assert sum(process["alive"] for process in arena.native.processes()) == 1
+    Arena.remove(name)
+
+
+def test_the_switch_is_logged_once_and_shown_to_others(lost: Arena, caplog: pytest.LogCaptureFixture) -> None:
+    watcher = Observer(Arena.open_read_only(lost.name))
+    other = Producer(Arena.attach(lost.name), on_unusable=Other)
+    remove(lost)
+    assert not any(process.is_on_fallback for process in watcher.observe().processes)
+    with caplog.at_level(logging.ERROR, "shmaccum.producer.fallback"):
+        other.send(TOPIC, b"")
+        other.send(TOPIC, b"")
+    assert len([each for each in caplog.records if each.name == "shmaccum.producer.fallback"]) == 1
+    seen = watcher.observe()
+    assert [process.pid for process in seen.processes if process.is_on_fallback] == [os.getpid()]
+    assert any(trouble.kind == "fallback" and str(os.getpid()) in trouble.sentence for trouble in troubles(seen))
+    other.close(0)
+    other.arena.close()
+    watcher.arena.close()
