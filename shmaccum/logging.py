@@ -35,6 +35,7 @@ from shmaccum.common.background import listed
 from shmaccum.common.units import format_count
 from shmaccum.config import ArenaOptions, ProducerOptions
 from shmaccum.exceptions import PartitionCountUnknownError, ShmaccumError
+from shmaccum.producer.fallback import Fallback, OnUnusable
 from shmaccum.producer.producer import EXIT_TIMEOUT_S, close_timeout_s
 from shmaccum.supervisor.kept_producer import Producer, split_options
 
@@ -159,6 +160,9 @@ class ArenaHandler(logging.Handler):
         sink: where the sender delivers that this process then keeps, as for `shmaccum.Producer`; None: none is kept.
         level: of the handler, as for each of ``logging``.
         arena_options: those of `shmaccum.config.ArenaOptions`, for an arena that is made here.
+        on_unusable: called without arguments, once in each process, when the arena is poisoned or removed, or its
+            memory is lost. It returns another handler, which gets the log record that failed and all further ones, and
+            which this one flushes and closes; or None: they are dropped and counted, as without the option.
         options: those of `shmaccum.Producer`. ``max_block_ms``, the longest time that a log call waits for room, is 10
             ms by default; 0 suits an event loop.
 
@@ -181,10 +185,16 @@ class ArenaHandler(logging.Handler):
         sink: str | None = None,
         level: int | str = logging.NOTSET,
         arena_options: ArenaOptionsDict | None = None,
+        on_unusable: OnUnusable | None = None,
         **options: Unpack[KeptProducerOptionsDict],
     ) -> None:
         options.setdefault("max_block_ms", MAX_BLOCK_DEFAULT)
         self._producer = _producer(arena, arena_options or {}, sink, options)
+        try:
+            self._fallback = None if on_unusable is None else Fallback(on_unusable, ("handle",), self._producer.arena)
+        except BaseException:
+            self._producer.close(0)
+            raise
         self.topic = topic
         self._drops = _Drops(self._producer.arena.name)
         super().__init__(level)
@@ -228,12 +238,24 @@ class ArenaHandler(logging.Handler):
         try:
             self._send(record)
         except ShmaccumError as error:
-            self._drops.add(str(error), self.report_interval_s)
+            self._hand_over(record, error)
         except Exception:  # noqa: BLE001 - a log call must not fail for its handler
             self.handleError(record)
         else:
             if self._drops.owed_count:
                 self._send_drops()
+
+    def _hand_over(self, record: logging.LogRecord, error: ShmaccumError) -> None:
+        """Gives a record that could not be sent to the handler of `on_unusable`, or drops it."""
+        try:
+            if self._fallback is None:
+                self._drops.add(str(error), self.report_interval_s)
+            else:
+                self._fallback.send(error, lambda handler: handler.handle(record))
+        except ShmaccumError as refusal:
+            self._drops.add(str(refusal), self.report_interval_s)
+        except Exception:  # noqa: BLE001 - of the other handler
+            self.handleError(record)
 
     def _send(self, record: logging.LogRecord) -> None:
         value = _bytes(self.format(record))
@@ -271,6 +293,8 @@ class ArenaHandler(logging.Handler):
 
         Never raises: records that are left stay in the arena and will be delivered.
         """
+        if self._fallback is not None:
+            self._fallback.call("flush")
         with contextlib.suppress(ShmaccumError):
             self._producer.flush(self._patience_s)
 
@@ -282,6 +306,8 @@ class ArenaHandler(logging.Handler):
         if self._drops.owed_count:
             self._send_drops()
         self._drops.report()
+        if self._fallback is not None:
+            self._fallback.call("close")
         with contextlib.suppress(ShmaccumError):
             self._producer.close(self._patience_s)
         super().close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, final
@@ -20,6 +21,7 @@ from shmaccum.common.format.group_offsets import OFFSETS_TOPIC
 from shmaccum.exceptions import ProducerClosedError
 from shmaccum.producer import deliveries as native
 from shmaccum.producer.delivery import RecordMetadata
+from shmaccum.producer.fallback import UNUSABLE, Fallback, OnUnusable
 from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.producer.pipeline import TopicRecords
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S, close_timeout_s
@@ -55,6 +57,9 @@ class Producer(StoppedOnExit):
 
     Args:
         arena, mode, sink, options: as for `shmaccum.Producer`.
+        on_unusable: as for `shmaccum.Producer`. The object's ``send`` gets the arguments of `send` in this order, from
+            `send`, `send_and_wait` and `send_many`. Where a call of the object answers a coroutine, it is awaited. The
+            function is called in the thread of the loop.
     """
 
     def __init__(
@@ -63,9 +68,12 @@ class Producer(StoppedOnExit):
         *,
         mode: int | None = None,
         sink: str | Recipe | None = None,
+        on_unusable: OnUnusable | None = None,
         **options: Unpack[KeptProducerOptionsDict],
     ) -> None:
         self._make: Callable[[], LoopProducer] = lambda: LoopProducer(arena, mode=mode, sink=sink, **options)
+        self._on_unusable = on_unusable
+        self._fallback: Fallback | None = None
         self._producer: LoopProducer | None = None
         self._lines: dict[str, _Line] = {}
 
@@ -80,6 +88,12 @@ class Producer(StoppedOnExit):
         refuse_greenlets("an event loop of asyncio", "use shmaccum.Producer, whose waits let other greenlets run")
         if self._producer is None:
             producer = await asyncio.to_thread(self._make)
+            if self._on_unusable is not None:
+                try:
+                    self._fallback = Fallback(self._on_unusable, ("send",), producer.arena)
+                except BaseException:
+                    await asyncio.to_thread(producer.close, 0)
+                    raise
             producer.bind()
             self._producer = producer
 
@@ -98,7 +112,20 @@ class Producer(StoppedOnExit):
         producer = self._producer
         if producer is None:
             return
-        await producer.close_in_loop(timeout)
+        if (target := self._target) is None or producer.closed:
+            await producer.close_in_loop(timeout)
+            return
+        try:
+            await _called(target, "flush")
+            await _called(target, "close" if hasattr(target, "close") else "stop")
+        finally:
+            with contextlib.suppress(*UNUSABLE):
+                await producer.close_in_loop(0)
+
+    @property
+    def _target(self) -> Any:
+        """The object of `on_unusable`; None before it was called."""
+        return None if self._fallback is None else self._fallback.target
 
     async def stop(self) -> None:
         """Closes the producer, as the end of a block does: with ``close_timeout_ms``, if given, as the timeout."""
@@ -133,12 +160,27 @@ class Producer(StoppedOnExit):
             Exception: as `shmaccum.Producer.send`.
         """
         producer = self._producer or self._started()
-        if producer.is_plain and not self._lines:
-            try:
-                return producer.send(topic, value, key, headers, partition, timestamp_ms)
-            except WouldWaitError:
-                pass
-        return await self._send_in_line(producer, topic, (topic, value, key, headers, partition, timestamp_ms))
+        record = topic, value, key, headers, partition, timestamp_ms
+        try:
+            if producer.is_plain and not self._lines:
+                try:
+                    return producer.send(topic, value, key, headers, partition, timestamp_ms)
+                except WouldWaitError:
+                    pass
+            return await self._send_in_line(producer, topic, record)
+        except UNUSABLE as error:
+            answer: DeliveryFuture = await self._send_elsewhere(error, record)
+            return answer
+
+    async def _send_elsewhere(self, error: Exception, record: tuple[Any, ...]) -> Any:
+        """Sends a record, in the order of `shmaccum.Producer.send`, through the object of `on_unusable`."""
+        if self._fallback is None:
+            raise error
+        topic, value, key, headers, partition, timestamp_ms = record
+        answer = self._fallback.send(
+            error, lambda target: target.send(topic, value, key, partition, timestamp_ms, headers)
+        )
+        return await answer if asyncio.iscoroutine(answer) else answer
 
     async def send_and_wait(
         self,
@@ -155,7 +197,9 @@ class Producer(StoppedOnExit):
             DeliveryError: one of its subclasses: it was not delivered.
             Exception: as `send`.
         """
-        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+        future: Any = await self.send(topic, value, key, partition, timestamp_ms, headers)
+        metadata: RecordMetadata = await future if inspect.isawaitable(future) else future
+        return metadata
 
     async def _send_in_line(self, producer: LoopProducer, topic: str, record: tuple[Any, ...]) -> DeliveryFuture:
         deadline_ns = producer.deadline_ns()
@@ -222,7 +266,10 @@ class Producer(StoppedOnExit):
         except BaseException as error:
             error.appended = sent  # type: ignore[attr-defined]
             await producer.conclude_many(sent, error if isinstance(error, Exception) else None)
-            raise
+            if self._fallback is None or not isinstance(error, UNUSABLE):
+                raise
+            answers: Any = [await self._send_elsewhere(error, tuple(each)) for each in columns.records(topic)]
+            return answers  # type: ignore[no-any-return]
         await producer.conclude_many(sent, None)
         return sent
 
@@ -327,7 +374,11 @@ class Producer(StoppedOnExit):
         Raises:
             FlushTimeoutError, ArenaRemovedError, ProducerClosedError: as `shmaccum.Producer.flush`.
         """
-        await self._started().flush_in_loop(timeout)
+        producer = self._started()
+        if self._target is not None:
+            await _called(self._target, "flush")
+        else:
+            await producer.flush_in_loop(timeout)
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic; waits for a sender to tell them.
@@ -349,6 +400,14 @@ class Producer(StoppedOnExit):
 
     def __repr__(self) -> str:
         return f"<aio.Producer around {self._producer!r}>"
+
+
+async def _called(target: Any, name: str) -> None:
+    """Calls a method of the object of `on_unusable`, if it has it."""
+    method = getattr(target, name, None)
+    answer = method() if callable(method) else None
+    if inspect.isawaitable(answer):
+        await answer
 
 
 class _Line:

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmaccum.common import clock
-from shmaccum.exceptions import ArenaRemovedError
+from shmaccum.exceptions import ArenaRemovedError, CorruptArenaError
 
 if TYPE_CHECKING:
     from shmaccum.arena.arena import Arena
@@ -72,10 +72,16 @@ def check_takes_records(arena: Arena) -> None:
 
 
 def is_abandoned(arena: Arena) -> bool:
-    """True when the arena was removed and has no sender now. A standby takes the role within milliseconds."""
+    """True when the arena was removed and has no sender now, or its memory is lost to this process.
+
+    A standby takes the role within milliseconds.
+    """
     native = arena.native
-    closing = native.closing if native.is_read_only else native.look_at_name()
-    return closing != "not" and not native.sender_is_alive
+    try:
+        closing = native.closing if native.is_read_only else native.look_at_name()
+        return closing != "not" and not native.sender_is_alive
+    except CorruptArenaError:
+        return native.is_lost
 
 
 class RemovalWatch:
@@ -94,13 +100,13 @@ class RemovalWatch:
 
     def is_abandoned(self) -> bool:
         """True when no result comes any more. Looks at most once a second; False between two looks."""
-        if self.arena.native.is_lost:
-            return True
         now_s = clock.monotonic()
-        if now_s < self._look_at_s:
+        if now_s < self._look_at_s and not self.arena.native.is_lost:
             return False
         self._look_at_s = now_s + LOOK_S
         is_left = is_abandoned(self.arena)
+        if self.arena.native.is_lost:
+            return True
         is_for_good = is_left and (self._was_left or self.arena.native.closing == "done")
         self._was_left = is_left
         return is_for_good

@@ -21,7 +21,7 @@ from shmaccum.common.closing import StoppedOnExit
 from shmaccum.common.packages import needed
 from shmaccum.compat.errors import IN_TRANSACTIONS, Ours, aborting, classes_of, join, join_of_code, nearest, translating
 from shmaccum.compat.options import OBJECT, Rows, batch_size, refused, rows_of, to, to_partitioner, without_use
-from shmaccum.compat.settings import OwnerOptions
+from shmaccum.compat.settings import OwnerOptions, of_library
 from shmaccum.exceptions import InvalidArgumentError, ProducerClosedError, ResultPendingError
 from shmaccum.producer.loop_results import LoopResults
 
@@ -105,6 +105,33 @@ class BatchBuilder(TheirBuilder):  # type: ignore[misc]
         return metadata
 
 
+@final
+class _Library:
+    """aiokafka's own producer, which the first record starts."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._producer = aiokafka.AIOKafkaProducer(**options)
+        self._line = asyncio.Lock()
+        self._is_started = False
+
+    async def send(self, *record: Any) -> Any:
+        """Sends as aiokafka; its `start` is tried again where it failed."""
+        async with self._line:
+            if not self._is_started:
+                await self._producer.start()
+                self._is_started = True
+        return await self._producer.send(*record)
+
+    async def flush(self) -> None:
+        """Waits for the records."""
+        if self._is_started:
+            await self._producer.flush()
+
+    async def stop(self) -> None:
+        """Stops it; also one that did not start."""
+        await self._producer.stop()
+
+
 class AIOKafkaProducer(StoppedOnExit):
     """Sends records through the arena that belongs to these settings, in aiokafka's words.
 
@@ -133,6 +160,9 @@ class AIOKafkaProducer(StoppedOnExit):
         with translating(translated):
             self._settings = OwnerOptions.split(given, ROWS, bootstrap_servers)
             self._settings.complete()
+            self._on_unusable = self._settings.way_out(
+                lambda: _Library({"bootstrap_servers": bootstrap_servers, **of_library(options)})
+            )
         self._has_results = self._settings.sender.get("acks") != "0"
         self._waiting: dict[DeliveryFuture, asyncio.Future[Any]] = {}
         self._listening = contextlib.ExitStack()
@@ -151,7 +181,7 @@ class AIOKafkaProducer(StoppedOnExit):
         if self._producer is None:
             with translating(translated):
                 arguments = await asyncio.to_thread(self._settings.make)
-                producer = aio.Producer(**arguments)
+                producer = aio.Producer(**arguments, on_unusable=self._on_unusable)
                 await producer.start()
                 if self._settings.arena.get("transactional_id") is not None:
                     with contextlib.suppress(InvalidArgumentError):  # begin_transaction tells of a plain arena
@@ -235,10 +265,11 @@ class AIOKafkaProducer(StoppedOnExit):
         """
         future = await self._send(topic, value, key, partition, timestamp_ms, headers)
         waiting = self._watch(future)
-        future.tracker.hurry(future)
+        if isinstance(future, DeliveryFuture):
+            future.tracker.hurry(future)
         return await waiting
 
-    async def _send(self, topic: str, value: Any, key: Any, *rest: Any) -> DeliveryFuture:
+    async def _send(self, topic: str, value: Any, key: Any, *rest: Any) -> Any:
         producer = self._started()
         if value is None and key is None:
             raise AssertionError("Need at least one: key or value")
@@ -248,8 +279,10 @@ class AIOKafkaProducer(StoppedOnExit):
                 topic, value, key, partition, timestamp_ms, None if headers is None else list(headers)
             )
 
-    def _watch(self, future: DeliveryFuture) -> asyncio.Future[Any]:
-        """A future of the loop that gets the result of a record."""
+    def _watch(self, future: Any) -> asyncio.Future[Any]:
+        """A future of the loop that gets the result of a record; one of the library's own stays as it is."""
+        if not isinstance(future, DeliveryFuture):
+            return future  # type: ignore[no-any-return]
         waiting = asyncio.get_running_loop().create_future()
         results = LoopResults.of(future.tracker)
         if not self._waiting:

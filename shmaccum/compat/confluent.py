@@ -37,7 +37,7 @@ from shmaccum.compat.confluent_errors import kafka_error, translated, translated
 from shmaccum.compat.confluent_options import DEFAULTS, ROWS
 from shmaccum.compat.confluent_told import Callback, ToldRecords
 from shmaccum.compat.errors import aborting, translating
-from shmaccum.compat.settings import OwnerOptions
+from shmaccum.compat.settings import OwnerOptions, of_library
 from shmaccum.exceptions import (
     FlushTimeoutError,
     InvalidArgumentError,
@@ -47,6 +47,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.producer.buffer_wait import BufferWaiter
 from shmaccum.producer.delivery import DeliveryTracker
+from shmaccum.producer.fallback import Fallback
 from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.supervisor import kept_producer
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 with needed("confluent-kafka", "confluent", "shmaccum.compat.confluent needs"):
     from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import Producer as LibraryProducer
     from confluent_kafka.admin import AdminClient
 
 logger = logging.getLogger(__name__)
@@ -324,6 +326,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
     """
 
     _producer: _ConfluentProducer | None = None
+    _fallback: Fallback | None = None
     _on_delivery: Callback | None = None
     _is_initialized = False
 
@@ -336,7 +339,9 @@ class Producer(ConfluentProducer, ClosedOnExit):
         self._config = {name: value for name, value in config.items() if not name.startswith(PREFIX_DOTTED)}
         with translating(translated):
             settings = _settings(config)
+            on_unusable = settings.way_out(lambda: LibraryProducer(of_library(config)))
             producer = _ConfluentProducer(**settings.make())
+            self._fallback = _fallback_of(producer, on_unusable)
         self._begin(producer, own, int(settings.sender.get("delivery_timeout_ms", TIMEOUT_DEFAULT_MS)))
 
     def _begin(self, producer: _ConfluentProducer, own: _Own, timeout_ms: int) -> None:
@@ -395,7 +400,12 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 code = KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC
                 self._told.refuse(record, partition, kafka_error(unknown, code), timestamp or 0)
         except ShmaccumError as refusal:
-            raise translated(refusal) from None
+            if self._fallback is None:
+                raise translated(refusal) from None
+            rest = {"partition": partition, "on_delivery": told, "timestamp": timestamp or 0, "headers": headers}
+            given = {name: part for name, part in rest.items() if part is not None}
+            with translating(translated):
+                self._fallback.send(refusal, lambda library: library.produce(topic, value, key, **given))
         else:
             if told is not None:
                 is_known_new = look_count == self._told.look_count
@@ -479,6 +489,8 @@ class Producer(ConfluentProducer, ClosedOnExit):
     def _serve(self) -> int:
         """Calls every callback that is due; their number."""
         served = self._told.call() if self._told.look() else 0
+        if self._fallback is not None:
+            served += self._fallback.call("poll", 0) or 0
         return served if self._looks is None else served + self._looks.look(self.__len__)
 
     def flush(self, timeout: float | None = FOREVER) -> int:
@@ -491,7 +503,11 @@ class Producer(ConfluentProducer, ClosedOnExit):
             The number of records that wait on. They stay in the arena and will be sent.
         """
         producer = self._open()
-        end_s = _end_s(self._flush_s if timeout is None or timeout < 0 else timeout)
+        timeout_s = self._flush_s if timeout is None or timeout < 0 else timeout
+        if self._fallback is not None and self._fallback.target is not None:
+            self._serve()
+            return int(self._fallback.call("flush", timeout_s))
+        end_s = _end_s(timeout_s)
         while True:
             slice_s = SLICE_OF_TOLD_S if self._told.pending_count else SLICE_S
             with translating(translated), contextlib.suppress(FlushTimeoutError):
@@ -670,6 +686,15 @@ class Producer(ConfluentProducer, ClosedOnExit):
         if not self._is_initialized:
             raise NoTransactionError("call init_transactions() before the first transaction")
         return producer
+
+
+def _fallback_of(producer: _ConfluentProducer, on_unusable: Callable[[], Any] | None) -> Fallback | None:
+    """What the producer produces through when its arena cannot be used. A function that is refused closes it."""
+    try:
+        return None if on_unusable is None else Fallback(on_unusable, ("produce", "poll", "flush"), producer.arena)
+    except BaseException:
+        producer.close(0)
+        raise
 
 
 def _check_message(index: int, message: Any) -> None:

@@ -32,7 +32,7 @@ from shmaccum.compat.options import (
     to_partitioner,
     without_use,
 )
-from shmaccum.compat.settings import OwnerOptions
+from shmaccum.compat.settings import OwnerOptions, of_library
 from shmaccum.config import INT_MAX
 from shmaccum.config.sender import IN_FLIGHT_MAX_IDEMPOTENT
 from shmaccum.exceptions import DeliveryError, InvalidArgumentError, NoTransactionError, ShmaccumError
@@ -197,7 +197,8 @@ class KafkaProducer(ClosedOnExit):
             _refuse_conflicts(configs)
             settings = OwnerOptions.split(given, ROWS, servers)
             settings.complete()
-            self._producer = _KafkaPythonProducer(**settings.make())
+            on_unusable = settings.way_out(lambda: kafka.KafkaProducer(**of_library(configs)))
+            self._producer = _KafkaPythonProducer(**settings.make(), on_unusable=on_unusable)
         acks = configs.get("acks", -1)
         self.config = {
             **self.DEFAULT_CONFIG,

@@ -12,9 +12,9 @@
 
 A library's table has a row for each option (`shmaccum.compat.options`). An option whose name begins with ``shmaccum_``
 (``shmaccum.``) is one of ours: ``shmaccum_arena`` names the arena, ``shmaccum_sink`` names another sink than the
-cluster, and every other goes where `shmaccum.config` has it. A password that stands in the program stays in the memory
-of this process, and goes to the sender's process by a pipe: users of the host can read command lines, and children
-inherit an environment.
+cluster, ``shmaccum_on_unusable`` names another way for records when the arena cannot be used, and every other goes
+where `shmaccum.config` has it. A password that stands in the program stays in the memory of this process, and goes to
+the sender's process by a pipe: users of the host can read command lines, and children inherit an environment.
 
 **An option that has the library's own default counts as not given**, because wrappers pass on all defaults. Every other
 value that the library documents is met, refused with a reason, or without use. Where a given option rules out the
@@ -28,7 +28,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,8 @@ from shmaccum.supervisor import IDLE_EXIT_DEFAULT, Recipe
 logger = logging.getLogger(__name__)
 
 PREFIX = "shmaccum_"
+LIBRARY = "library"
+"""As ``shmaccum_on_unusable``: records go to the library's own producer when the arena cannot be used."""
 DEFAULT_PORT = 9092
 NAME_HOST_MAX = 40
 REQUEST_TIMEOUT_DEFAULT_MS = 30_000
@@ -62,6 +64,7 @@ class OwnerOptions:
     Attributes:
         secrets: passwords of the sink that stand in the program.
         own: our names of the options that the program gave by our names. Nothing changes those.
+        on_unusable: as it was given: a function, or LIBRARY.
     """
 
     sink: str = ""
@@ -72,6 +75,7 @@ class OwnerOptions:
     producer: dict[str, Any] = field(default_factory=dict)
     secrets: dict[str, Secret] = field(default_factory=dict)
     own: set[str] = field(default_factory=set)
+    on_unusable: Any = None
 
     @classmethod
     def split(
@@ -122,6 +126,8 @@ class OwnerOptions:
             self.arena_name = str(value)
         elif name == "sink":
             self.sink = str(value)
+        elif name == "on_unusable":
+            self.on_unusable = value
         else:
             self.own.add(name)
             self.put(owners_of(name), name, value)
@@ -249,6 +255,22 @@ class OwnerOptions:
 
     # --- the producer
 
+    def way_out(self, library: Callable[[], Any]) -> Callable[[], Any] | None:
+        """The function of ``shmaccum_on_unusable``; None: it was not given.
+
+        Args:
+            library: makes the library's own producer with the program's own options.
+
+        Raises:
+            InvalidArgumentError: it was given, and is no function.
+        """
+        given = library if self.on_unusable == LIBRARY else self.on_unusable
+        if given is not None and not callable(given):
+            raise InvalidArgumentError(
+                f"shmaccum_on_unusable is {LIBRARY!r} or a function without arguments, not {given!r}"
+            )
+        return given
+
     @property
     def recipe(self) -> Recipe:
         """The sender that the producer keeps."""
@@ -280,6 +302,11 @@ def _value(table: type[Options], given: Mapping[str, Any], name: str) -> Any:
         return option.bounded(option.parse(value))
     except (InvalidArgumentError, TypeError, ValueError):
         return None
+
+
+def of_library(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are no ones of ours, for the library's own producer."""
+    return {name: value for name, value in given.items() if not _is_ours(name)}
 
 
 def _is_ours(name: str) -> bool:

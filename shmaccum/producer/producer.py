@@ -724,6 +724,8 @@ class Producer(_native.NativeProducer):
     def will_be_delivered(self) -> bool:
         """True when there is a sender, or the keeper of this process is about to start one."""
         native = self.arena.native
+        if native.is_lost:
+            return False
         return native.sender_is_alive or (self._is_kept and native.sender_died)
 
     def close(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
