@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "arena/batch_seal.h"
+#include "arena/lost_memory.h"
 #include "base/point.h"
 
 static void closing_raise(struct arena *arena, enum closing closing)
@@ -42,6 +43,7 @@ void closing_look_now(struct arena *arena)
 {
     CHECK(!arena->is_read_only);
     arena->name_looked_at_ns = arena_now_ns(arena);
+    lost_memory_look(arena);
     if (arena_takes_records(arena) && arena_lost_its_name(arena)) {
         closing_begin(arena);
     }

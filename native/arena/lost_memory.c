@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 /* A mapping of this process. Written under `list_mutex`, read by the handler. */
 struct watched {
@@ -137,6 +138,14 @@ enum status lost_memory_watch(struct arena *arena, struct error *error)
     }
     pthread_mutex_unlock(&list_mutex);
     return status;
+}
+
+void lost_memory_look(struct arena *arena)
+{
+    struct stat found;
+    if (!arena_is_lost(arena) && fstat(arena->map_descriptor, &found) == 0 && (uint64_t)found.st_size < arena->size) {
+        (void)arena_replace(arena);
+    }
 }
 
 void lost_memory_forget(struct arena *arena)

@@ -31,6 +31,10 @@
 /* Requires arena->base. */
 enum status lost_memory_watch(struct arena *arena, struct error *error) MUST_USE;
 
+/* Finds that the file was cut where this process does not touch what is gone: a thread that waits for a buffer, for
+ * example, reads the beginning alone. */
+void lost_memory_look(struct arena *arena);
+
 /* Before the memory is unmapped. */
 void lost_memory_forget(struct arena *arena);
 

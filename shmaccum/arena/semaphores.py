@@ -41,9 +41,12 @@ def _make(arena: Arena, name: str) -> None:
 
 
 def remove_orphans(arena: Arena) -> None:
-    """Removes the semaphores that this process has opened, when the arena's name is gone: no other process does so."""
+    """Removes the semaphores that this process has opened, when no other process does so.
+
+    The arena's name is gone then, or its memory is lost: nobody finds the names of its semaphores any more.
+    """
     opened = arena.native.opened_semaphores
-    if not opened or arena.is_linked():
+    if not opened or (arena.is_linked() and not arena.native.is_lost):
         return
     for waiter_index in opened:
         with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
