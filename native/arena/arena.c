@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "arena/lost_memory.h"
 #include "base/bytes.h"
 
 /* ---- the handle ---- */
@@ -75,7 +74,7 @@ enum status arena_map(struct arena *arena, int protection, struct error *error)
     arena->base = base;
     arena->size = arena->file_size_wanted;
     arena_set_regions(arena);
-    return lost_memory_watch(arena, error);
+    return STATUS_OK;
 }
 
 bool arena_tables_fit(const struct arena *arena)

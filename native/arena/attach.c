@@ -47,6 +47,12 @@ static void arena_free(struct arena *arena)
     free(arena);
 }
 
+static enum status memory_map(struct arena *arena, int protection, struct error *error)
+{
+    RETURN_IF_FAILED(arena_map(arena, protection, error));
+    return lost_memory_watch(arena, error);
+}
+
 static enum status descriptors_check(struct arena *arena, struct stat *found, struct error *error)
 {
     struct stat lock_file;
@@ -161,7 +167,7 @@ static enum status arena_build(struct arena *arena, const void *options, uint32_
     later_build_plan(arena);
 #endif
     RETURN_IF_FAILED(space_reserve(arena, arena->file_size_wanted, error));
-    RETURN_IF_FAILED(arena_map(arena, PROT_READ | PROT_WRITE, error));
+    RETURN_IF_FAILED(memory_map(arena, PROT_READ | PROT_WRITE, error));
     RETURN_IF_FAILED(arena_populate(arena, arena->size, error));
     regions_fill(arena);
     RETURN_IF_FAILED(superblock_fill(arena, options, options_size, error));
@@ -256,7 +262,7 @@ static enum status arena_join(struct arena *arena, struct error *error)
     bool is_alone;
     RETURN_IF_FAILED(attach_lock(arena, &is_alone, error));
     RETURN_IF_FAILED(superblock_find(arena, error));
-    RETURN_IF_FAILED(arena_map(arena, PROT_READ | PROT_WRITE, error));
+    RETURN_IF_FAILED(memory_map(arena, PROT_READ | PROT_WRITE, error));
     RETURN_IF_FAILED(arena_populate(arena, arena->layout.slot_data, error));
     if (is_alone) {
         RETURN_IF_FAILED(recover_alone(arena, error));
@@ -280,7 +286,7 @@ enum status arena_open_read_only(int map_descriptor, int lock_descriptor, struct
     arena->is_read_only = true;
     enum status status = superblock_find(arena, error);
     if (status == STATUS_OK) {
-        status = arena_map(arena, PROT_READ, error);
+        status = memory_map(arena, PROT_READ, error);
     }
     return arena_finish(arena, status, result);
 }

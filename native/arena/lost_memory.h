@@ -5,9 +5,9 @@
  * The kernel answers an access to a page that the file does not have any more, or that a full tmpfs cannot give, with
  * SIGBUS, which ends a process. The process of a producer is somebody else's program, so it has a handler:
  *
- *   SIGBUS at an address in a mapping of ours      is_lost = 1, then private pages of zeros over the whole mapping, then
- *                                                  their word `poisoned_status`; the access is made again, and succeeds
- *   SIGBUS at any other address, or of kill()      the former handler; without one the process dies as it did before
+ *   SIGBUS at an address in a mapping of ours   is_lost = 1, then private pages of zeros over the whole mapping, then
+ *                                               their word `poisoned_status`; the access is made again, and succeeds
+ *   SIGBUS at any other address, or of kill()   the former handler; without one the process dies as it did before
  *
  * From the first fault on, nothing that this process writes reaches another process, and nothing that it reads says
  * anything. So is_lost is read behind each append and before a result is told:

@@ -11,6 +11,7 @@
     loop_results    waits for results in an event loop
     transaction     begin, commit and abort                                   ─ group_offsets   offsets within one
     notice          the warning that no sender delivers
+    fallback        the object that gets the records when the arena cannot be used
 """
 
 from shmaccum.producer.producer import Producer

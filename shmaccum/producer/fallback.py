@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process sends through when its arena cannot be used any more (``on_unusable``).
+"""The fallback: a process sends through another object when its arena cannot be used any more (``on_unusable``).
 
 ::
 
@@ -88,8 +88,8 @@ class Fallback:
 
         Raises:
             Exception: `error`, where it has another cause, there is no object, or this is a call of the function
-                itself. An error of the same type that names the cause, where the function has failed. What the object
-                raises.
+                itself. An error of the same type names the cause, where the function has failed. The object may raise,
+                too.
         """
         if not isinstance(error, UNUSABLE):
             raise error
