@@ -73,6 +73,7 @@ static int producer_open(struct producer_object *self, const struct producer_arg
     self->prepare = given->prepare == Py_None ? NULL : Py_NewRef(given->prepare);
     self->conclude = given->conclude == Py_None ? NULL : Py_NewRef(given->conclude);
     self->rescue = given->rescue == Py_None ? NULL : Py_NewRef(given->rescue);
+    self->is_piped = self->prepare != NULL || self->conclude != NULL || self->rescue != NULL;
     self->ignores_keys = given->ignores_keys;
     wall_clock_begin(&self->clock);
     self->partitioner = (struct partitioner){.arena = self->appender->arena->core,
@@ -488,9 +489,11 @@ static COLD PyObject *send_rescue(const struct producer_object *self, PyObject *
 PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     struct producer_object *self = producer_of(object);
-    PyObject *future = UNLIKELY(self->prepare != NULL || self->conclude != NULL) ? send_piped(self, args, count, names)
-                                                                                 : send_alone(self, args, count, names);
-    return LIKELY(future != NULL) ? future : send_rescue(self, args, count, names);
+    if (UNLIKELY(self->is_piped)) {
+        PyObject *future = send_piped(self, args, count, names);
+        return future != NULL ? future : send_rescue(self, args, count, names);
+    }
+    return send_alone(self, args, count, names);
 }
 
 /* ---- the type ---- */

@@ -36,6 +36,7 @@ struct producer_object {
     PyObject *conclude;  /* (future or None, exception or None) behind each append; NULL: nothing is left to do there */
     PyObject *rescue; /* (exception, arguments of send...) behind a send that raised; NULL: it raises */
     bool is_open;
+    bool is_piped; /* it was given prepare, conclude or rescue */
     bool ignores_keys;
     uint64_t record_count; /* sent through it, with their bytes */
     uint64_t record_bytes;

@@ -45,6 +45,12 @@ def with_stopped_process(seen: Observation) -> Observation:
     return changed(seen, processes=(*seen.processes, process))
 
 
+def with_fallback(seen: Observation) -> Observation:
+    """The same with a process whose records go elsewhere."""
+    process = seen.processes[0]._replace(pid=4711, name="worker", is_on_fallback=True)
+    return changed(seen, processes=(*seen.processes, process))
+
+
 ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
     "removed": (lambda seen: changed(seen, is_removed=True), "restart the processes"),
     "poisoned": (lambda seen: changed(seen, poisoned="a lock has two owners"), "a lock has two owners"),
@@ -79,6 +85,7 @@ ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
         "2 damaged batches are kept (flights 3 records)",
     ),
     "stopped_process": (with_stopped_process, "worker (4711) is stopped"),
+    "fallback": (with_fallback, "worker (4711) sends its records elsewhere"),
 }
 
 
