@@ -67,11 +67,11 @@ def free_port() -> int:
     return port
 
 
-def held_port() -> socket.socket:
+def held_port(port: int = 0) -> socket.socket:
     """A port of loopback that nobody is given but a server that is told its number: it may listen there beside this."""
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind((LOOPBACK, 0))
+    held.bind((LOOPBACK, port))
     return held
 
 

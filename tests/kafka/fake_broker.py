@@ -27,6 +27,7 @@ from shmaccum.sender.sinks.sink import WireBatch
 
 LOOPBACK = "127.0.0.1"
 CLIENT_ID_HEADER = struct.Struct(">hhi")
+LEADER_NOT_AVAILABLE = 5
 CRC_POSITION = 17
 CRC_START = 21
 PRODUCER_ID_POSITION = 43
@@ -220,6 +221,7 @@ class FakeCluster:
         on_damage: answers for a batch whose CRC is wrong; None: such a batch fails the test.
         on_metadata: called before metadata are answered; may wait.
         topic_errors: topic -> error code in the metadata.
+        leaders: topic and partition -> the node that leads it; -1: no node does.
         throttle_time_ms: of every Produce answer.
         metadata_throttle_ms: of every answer with metadata.
     """
@@ -308,7 +310,7 @@ class FakeCluster:
         code = self.topic_errors.get(topic, 0 if topic in self.topics else 3)
         partitions = [
             MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
-                error_code=0,
+                error_code=0 if self.leaders[topic, partition] >= 0 else LEADER_NOT_AVAILABLE,
                 partition_index=partition,
                 leader_id=self.leaders[topic, partition],
                 leader_epoch=self.leader_epoch,

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An arena whose sender delivers to a fake cluster, of which one broker leads nothing or does not answer.
+
+::
+
+    producer of "live" ─┐                     ┌─ broker 0 leads "live" and answers
+                        ├─> arena ─> sender ──┤
+    producer of "dead" ─┘                     └─ broker 1 leads "dead": no leader, or no answer
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shmaccum import Producer
+from shmaccum._native import decode_batch
+from shmaccum.arena import Arena
+from shmaccum.exceptions import BufferExhaustedError
+from tests.isolation.senders import Senders
+from tests.kafka.fake_broker import Arrived, FakeCluster, Reply, Silence, fake_cluster
+from tests.support.processes import wait_until
+
+LIVE, DEAD = "live", "dead"
+SLOT_SIZE = 4096
+WORKS, NO_LEADER, NO_ANSWER = "works", "no leader", "no answer"
+LIVE_NODE, DEAD_NODE = 0, 1
+NOT_LEADER = 6
+METADATA_ROUNDS = 3
+"""A sender that has asked again so often has dealt with an answer that names no leader."""
+LONG_MS = 60_000
+
+
+class TakenRecords:
+    """The records that a cluster has taken. A batch whose sequence was taken before counts once, as in Apache Kafka."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self._sequences: set[tuple[str, int, tuple[int, int, int]]] = set()
+
+    def take(self, arrived: Arrived) -> Reply:
+        """Takes a batch whose values begin with their numbers."""
+        place = arrived.topic, arrived.partition
+        if (*place, arrived.sequence) not in self._sequences:
+            self._sequences.add((*place, arrived.sequence))
+            self._numbers[place] += [int((record[3] or b"").split()[0]) for record in decode_batch(arrived.wire_bytes)]
+        return Reply()
+
+    def numbers(self, topic: str, partition: int = 0) -> list[int]:
+        """The numbers of the records in their order."""
+        return list(self._numbers[topic, partition])
+
+
+class Brokers:
+    """The answers of a cluster of two brokers, of which the second one leads the dead topic.
+
+    Attributes:
+        cluster: of the brokers.
+        taken: the records that both have taken.
+        unanswered_count: batches that got no answer.
+    """
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.taken = TakenRecords()
+        self.unanswered_count = 0
+        self._faults = [WORKS, WORKS]
+        cluster.on_produce = self._answer
+        self.set_fault(WORKS)
+
+    def set_fault(self, fault: str, node: int = DEAD_NODE) -> None:
+        """Changes the behaviour of a broker; its connections are closed."""
+        self._faults[node] = fault
+        for topic, partition in self.cluster.leaders:
+            if topic == DEAD:
+                leader = -1 if self._faults[DEAD_NODE] == NO_LEADER else DEAD_NODE
+                self.cluster.leaders[topic, partition] = leader
+        self.cluster.leader_epoch += 1
+        self.cluster.brokers[node].cut()
+
+    def _answer(self, arrived: Arrived) -> Reply:
+        fault = self._faults[arrived.node_id]
+        if fault == NO_LEADER:
+            return Reply(NOT_LEADER)
+        if fault == NO_ANSWER:
+            self.unanswered_count += 1
+            raise Silence
+        return self.taken.take(arrived)
+
+
+class FakeOutage:
+    """The cluster, the arena and its sender.
+
+    Attributes:
+        arena: its own.
+        brokers: both work at first.
+        senders: one process.
+    """
+
+    def __init__(self, arena: Arena, brokers: Brokers, senders: Senders) -> None:
+        self.arena = arena
+        self.brokers = brokers
+        self.senders = senders
+        self._sent = dict.fromkeys(brokers.cluster.leaders, 0)
+
+    def _places(self, topic: str) -> list[tuple[str, int]]:
+        return [place for place in self._sent if place[0] == topic]
+
+    def begin(self, fault: str) -> None:
+        """The fault begins, and the sender has met it when this returns."""
+        with self.producer(LONG_MS) as producer:
+            for place in self._sent:
+                self._send(producer, place)
+            wait_until(lambda: all(self.brokers.taken.numbers(*place) for place in self._sent), "all is delivered")
+            self.brokers.set_fault(fault)
+            for place in self._places(DEAD):
+                self._send(producer, place)
+        if fault == NO_LEADER:
+            cluster, count = self.brokers.cluster, self.brokers.cluster.metadata_count
+            wait_until(lambda: cluster.metadata_count >= count + METADATA_ROUNDS, "the sender asks for a leader")
+        elif fault == NO_ANSWER:
+            wait_until(lambda: self.brokers.unanswered_count > 0, "the silent broker has a batch")
+
+    @contextlib.contextmanager
+    def producer(self, max_block_ms: int) -> Iterator[Producer]:
+        """A producer of this process, which leaves its records in the arena at the end."""
+        producer = Producer(self.arena, max_block_ms=max_block_ms, linger_ms=0)
+        try:
+            yield producer
+        finally:
+            producer.close(0)
+
+    def _send(self, producer: Producer, place: tuple[str, int], size: int = 0) -> None:
+        """Sends one record with a value of at least so many bytes, and counts it if it was taken."""
+        topic, partition = place
+        producer.send(topic, (b"%d " % self._sent[place]).ljust(size, b"x"), partition=partition)
+        self._sent[place] += 1
+
+    def fill(self, topic: str, size: int) -> None:
+        """Sends records to each partition until one is refused there."""
+        with self.producer(0) as producer:
+            for place in self._places(topic):
+                with contextlib.suppress(BufferExhaustedError):
+                    while True:
+                        self._send(producer, place, size)
+
+    def fill_alone(self, topic: str, size: int) -> int:
+        """As `fill`, in a process of its own: the number of the records that were taken."""
+        before = sum(self._sent.values())
+        self.fill(topic, size)
+        return sum(self._sent.values()) - before
+
+    def count_sent(self, topic: str, count: int) -> None:
+        """Another process has sent so many records to a topic with one partition."""
+        self._sent[topic, 0] += count
+
+    def failures(self, topic: str, count: int, max_block_ms: int, size: int = 0) -> list[str]:
+        """Sends so many records to a topic; the error of each that failed."""
+        errors = []
+        with self.producer(max_block_ms) as producer:
+            for _ in range(count):
+                try:
+                    self._send(producer, (topic, 0), size)
+                except BufferExhaustedError as error:
+                    errors.append(str(error))
+        return errors
+
+    def end(self) -> None:
+        """The faults end, and every record that was taken by the arena arrives once and in its order."""
+        for node in (LIVE_NODE, DEAD_NODE):
+            self.brokers.set_fault(WORKS, node)
+        slot_count = self.arena.geometry["slot_count"]
+        wait_until(lambda: self.arena.native.state_counts()["FREE"] == slot_count, "all is delivered")
+        for place, count in self._sent.items():
+            assert self.brokers.taken.numbers(*place) == list(range(count)), place
+
+
+@contextlib.contextmanager
+def fake_outage(
+    arena_name: str, folder: Path, slot_count: int, dead_count: int = 1, **options: Any
+) -> Iterator[FakeOutage]:
+    """An arena with so many buffers, a cluster whose brokers both work, and a sender that has begun."""
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(fake_cluster(broker_count=2, topics={LIVE: 1, DEAD: dead_count}))
+        cluster.leaders[LIVE, 0] = LIVE_NODE
+        sizes = {"buffer_memory": slot_count * SLOT_SIZE, "batch_size": SLOT_SIZE}
+        arena = stack.enter_context(Arena.create(arena_name, **sizes, **options))
+        senders = Senders(arena, cluster.bootstrap, folder / "senders", retry_backoff_ms="10")
+        stack.callback(senders.close)
+        senders.start()
+        senders.wait_until_open()
+        yield FakeOutage(arena, Brokers(cluster), senders)
