@@ -159,14 +159,17 @@ class FakeOutage:
 
     def failures(self, topic: str, count: int, max_block_ms: int, size: int = 0) -> list[str]:
         """Sends so many records to a topic; the error of each that failed."""
-        errors = []
         with self.producer(max_block_ms) as producer:
-            for _ in range(count):
-                try:
-                    self._send(producer, (topic, 0), size)
-                except BufferExhaustedError as error:
-                    errors.append(str(error))
-        return errors
+            errors = [self._error_of(producer, (topic, 0), size) for _ in range(count)]
+        return [error for error in errors if error is not None]
+
+    def _error_of(self, producer: Producer, place: tuple[str, int], size: int) -> str | None:
+        """Sends one record; the error, or None."""
+        try:
+            self._send(producer, place, size)
+        except BufferExhaustedError as error:
+            return str(error)
+        return None
 
     def end(self) -> None:
         """The faults end, and every record that was taken by the arena arrives once and in its order."""
@@ -186,8 +189,8 @@ def fake_outage(
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(fake_cluster(broker_count=2, topics={LIVE: 1, DEAD: dead_count}))
         cluster.leaders[LIVE, 0] = LIVE_NODE
-        sizes = {"buffer_memory": slot_count * SLOT_SIZE, "batch_size": SLOT_SIZE}
-        arena = stack.enter_context(Arena.create(arena_name, **sizes, **options))
+        memory = slot_count * SLOT_SIZE
+        arena = stack.enter_context(Arena.create(arena_name, buffer_memory=memory, batch_size=SLOT_SIZE, **options))
         senders = Senders(arena, cluster.bootstrap, folder / "senders", retry_backoff_ms="10")
         stack.callback(senders.close)
         senders.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The buffers that each topic holds, counted in the tables of an arena."""
+"""The buffers that each partition holds, counted in the tables of an arena."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from shmaccum.arena import Arena
 from shmaccum.arena.slot_word import STATE_OF
 from shmaccum.arena.tables import slot_state
 
+Place = tuple[str, int | None]
+
 HEAD_STATES = [STATE_OF[name] for name in ("OPEN", "READY", "DONE")]
 """The states of the first buffer of a batch."""
 
 
-def held_slots(arena: Arena) -> Counter[str]:
-    """Topic -> buffers of its batches; of a batch larger than a buffer, the first one counts."""
-    names = [topic for topic, _ in arena.native.partitions()]
+def held_slots(arena: Arena) -> Counter[Place]:
+    """Topic and partition -> buffers of its batches; of a batch larger than a buffer, the first one counts."""
+    places: list[Place] = list(arena.native.partitions())
     slots = arena.slot_table()
     is_held = np.isin(slot_state(slots["word"]), HEAD_STATES)
     indices, counts = np.unique(slots["partition_index"][is_held], return_counts=True)
-    held: Counter[str] = Counter()
+    held: Counter[Place] = Counter()
     for index, count in zip(indices.tolist(), counts.tolist(), strict=True):
-        held[names[index]] += count
+        held[places[index]] += count
     return held
 
 

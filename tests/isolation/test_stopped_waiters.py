@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from shmaccum._native import Batch
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BufferExhaustedError
@@ -35,6 +36,20 @@ REVOKED = pytest.mark.xfail(
     raises=NoBufferError,
     reason="a grant older than two slices is revoked while an eligible waiter waits and no buffer is free",
 )
+
+
+@contextlib.contextmanager
+def full_arena(arena_name: str) -> Iterator[tuple[Arena, Accumulator, list[Batch]]]:
+    """An arena all of whose buffers are in flight, and its sender."""
+    memory = SLOT_COUNT * SLOT_SIZE
+    with (
+        Arena.create(arena_name, buffer_memory=memory, batch_size=SLOT_SIZE, oversized_max_bytes=memory) as arena,
+        Accumulator(arena) as sender,
+    ):
+        sender.become_sender()
+        for partition in range(SLOT_COUNT):
+            sender.append("fill", partition, 1, None, b"v")
+        yield arena, sender, drain(sender)
 
 
 def append_one(name: str, partition: int, value: bytes) -> None:
@@ -74,13 +89,8 @@ def test_a_living_producer_gets_buffers_that_were_granted_to_stopped_processes(
     waiter_count: int, size: int, arena_name: str
 ) -> None:
     """In the second form each stopped process waits for half of the arena."""
-    sizes = {"buffer_memory": SLOT_COUNT * SLOT_SIZE, "batch_size": SLOT_SIZE, "oversized_max_bytes": "32KiB"}
     error = None
-    with Arena.create(arena_name, **sizes) as arena, Accumulator(arena) as sender:
-        sender.become_sender()
-        for partition in range(SLOT_COUNT):
-            sender.append("fill", partition, 1, None, b"v")
-        batches = drain(sender)
+    with full_arena(arena_name) as (arena, sender, batches):
         with stopped_waiters(arena, waiter_count, size) as children:
             for batch in batches:
                 sender.complete(batch, BatchResult.SUCCEEDED)
@@ -107,12 +117,7 @@ def test_a_living_producer_gets_buffers_that_were_granted_to_stopped_processes(
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGCONT])
 def test_grants_of_processes_that_die_or_continue_are_used(signal_number: signal.Signals, arena_name: str) -> None:
-    sizes = {"buffer_memory": SLOT_COUNT * SLOT_SIZE, "batch_size": SLOT_SIZE}
-    with Arena.create(arena_name, **sizes) as arena, Accumulator(arena) as sender:
-        sender.become_sender()
-        for partition in range(SLOT_COUNT):
-            sender.append("fill", partition, 1, None, b"v")
-        batches = drain(sender)
+    with full_arena(arena_name) as (arena, sender, batches):
         with stopped_waiters(arena, SLOT_COUNT, 10) as children:
             for batch in batches:
                 sender.complete(batch, BatchResult.SUCCEEDED)

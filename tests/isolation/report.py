@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The printed table of a run, and its verdict for each rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.isolation.measurements import DISTURBED, PHASES, UNDISTURBED, quantile_ns, ratio_interval
+from tests.isolation.refused_overflow import Refusal
+from tests.isolation.scenario import Group, Outcome
+from tests.isolation.shares import WAITER_COUNT, Congestion
+
+SHARES = (0.5, 0.99, 0.999)
+RATIO_MAX = 1.1
+OUTAGE_WAIT_S = 1.5
+SENTENCE_SIZE_MAX = 150
+BUSY_SHARE_MIN = 0.8
+JAIN_MIN = 0.95
+CORE_SHARE_MAX = 0.01
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The verdict for one rule.
+
+    Attributes:
+        sentence: the rule and the figure.
+        is_kept: None: the figures do not decide it.
+        is_decisive: a rule of counts, or of waits in seconds. A ratio of latencies is reported alone.
+    """
+
+    sentence: str
+    is_kept: bool | None
+    is_decisive: bool = True
+
+    def __str__(self) -> str:
+        word = {True: "kept", False: "BROKEN", None: "undecided"}[self.is_kept]
+        return f"  {word:<9}  {self.sentence}"
+
+
+def rules(outcome: Outcome, seed: int) -> Iterator[Rule]:
+    """The rules of a run."""
+    kind, live = outcome.kind, outcome.groups["live"]
+    for name in ("live", "free"):
+        if group := outcome.groups.get(name):
+            failed = group.failure_count(DISTURBED)
+            yield Rule(f"no send of {name} producers fails: {failed:,} of {group.send_count(DISTURBED):,}", failed == 0)
+    if kind.overflow:
+        longest_s = max(group.longest_ns[DISTURBED] for group in outcome.groups.values()) / 1e9
+        yield Rule(f"no send waits longer than {OUTAGE_WAIT_S} s: {longest_s:.2f} s", longest_s <= OUTAGE_WAIT_S)
+    if not kind.is_outage:
+        yield _ratio_rule(live, seed)
+    for name, group in outcome.groups.items():
+        may_expire = name != "live" and not kind.overflow and outcome.expired_count
+        if not may_expire:
+            yield Rule(f"{name}: {group.verdict}", group.verdict.is_clean)
+
+
+def _ratio_rule(live: Group, seed: int) -> Rule:
+    sentence = f"p99 of live sends is at most {RATIO_MAX} times the undisturbed one"
+    found = ratio_interval(live.histograms[UNDISTURBED], live.histograms[DISTURBED], 0.99, seed)
+    if found is None:
+        return Rule(f"{sentence}: no sends", None, is_decisive=False)
+    ratio, low, high = found
+    is_kept = True if high <= RATIO_MAX else False if low > RATIO_MAX else None
+    return Rule(f"{sentence}: {ratio:.2f} [{low:.2f}, {high:.2f}]", is_kept, is_decisive=False)
+
+
+def refusal_rules(outage: Refusal) -> list[Rule]:
+    """The rules of an outage with an overflow and an arena of 4 MiB."""
+    spill = (
+        "none spilled"
+        if outage.first_spill_s is None
+        else f"the first batch spilled after {outage.first_spill_s:.1f} s"
+    )
+    counts = f"{outage.lost_count:,} lost, {outage.doubled_count:,} doubled"
+    is_clean = not (outage.lost_count or outage.doubled_count) and outage.is_in_order
+    return [
+        Rule(
+            f"no send waits longer than {OUTAGE_WAIT_S} s: {outage.longest_s:.2f} s", outage.longest_s <= OUTAGE_WAIT_S
+        ),
+        Rule(
+            f"no send fails: {len(outage.failures)} of {outage.sent_count + len(outage.failures):,}",
+            not outage.failures,
+        ),
+        Rule(
+            f"batches spill: {spill}, {outage.spilled_bytes / 2**20:,.0f} MiB in {outage.seconds:.0f} s, "
+            f"{outage.kill_count} senders killed",
+            outage.spilled_bytes > 0,
+        ),
+        Rule(f"{outage.sent_count:,} records: {counts}, in order: {outage.is_in_order}", is_clean),
+    ]
+
+
+def congestion_rules(found: Congestion) -> list[Rule]:
+    """The rules of busy topics."""
+    failures = f"{found.live_failures:,} of {found.live_sends:,}"
+    latency = f"p99 {spell_ns(found.live_p99_ns)}, max {spell_ns(found.live_longest_ns)}"
+    share = f"{found.busy_share:.3f}"
+    verdicts = [
+        Rule(f"no send to another topic fails: {failures}, {latency}", found.live_failures == 0),
+        Rule(f"busy topics get at least {BUSY_SHARE_MIN} of the buffers: {share}", found.busy_share >= BUSY_SHARE_MIN),
+    ]
+    if len(found.held) > 1:
+        held = ", ".join(f"{mean:.0f}" for mean in found.held)
+        verdicts.append(Rule(f"Jain's index is at least {JAIN_MIN}: {found.jain:.3f} ({held})", found.jain >= JAIN_MIN))
+    return verdicts
+
+
+def waiting_rules(core_share: float) -> list[Rule]:
+    """The rule of producers that wait for a topic without a leader."""
+    figure = f"{100 * core_share:.1f} % of a core"
+    return [Rule(f"{WAITER_COUNT} waiting producers use at most 1 %: {figure}", core_share <= CORE_SHARE_MAX)]
+
+
+def table(name: str, outcome: Outcome, seed: int) -> str:
+    """The table of a run."""
+    kind = outcome.kind
+    loads = ", ".join(f"{load:.1f}" for load in outcome.loads)
+    lines = [f"{name}: {kind.title} (seed {seed}, load {loads})"]
+    lines.append(f"  {'group':<6}{'phase':<13}{'sends':>10}{'failed':>10}" + "".join(f"{word:>11}" for word in _HEAD))
+    for group_name, group in outcome.groups.items():
+        lines += [_row(group_name, group, phase) for phase in (UNDISTURBED, DISTURBED)]
+    for group_name, group in outcome.groups.items():
+        for reason, count in group.failures[DISTURBED].items():
+            if count:
+                lines.append(f"  {group_name}: {count:,} {reason}: {group.sentences[reason][:SENTENCE_SIZE_MAX]}")
+    held = ", ".join(f"{of} {mean:,.0f}" for of, mean in outcome.held.items())
+    lines.append(f"  buffers held in the disturbed phase, mean of {outcome.slot_count:,}: {held}")
+    lines.append(
+        f"  overflow {outcome.spilled_bytes / 2**20:,.0f} MiB, {outcome.kill_count} senders killed, "
+        f"{outcome.expired_count:,} batches expired"
+    )
+    return "\n".join(lines)
+
+
+_HEAD = ("p50", "p99", "p99.9", "max")
+
+
+def _row(name: str, group: Group, phase: int) -> str:
+    counts = group.histograms[phase].sum(axis=0)
+    longest_ns = group.longest_ns[phase]
+    times = [*(min(quantile_ns(counts, share), longest_ns) for share in SHARES), longest_ns]
+    figures = f"{group.send_count(phase):>10,}{group.failure_count(phase):>10,}"
+    return f"  {name:<6}{PHASES[phase]:<13}{figures}" + "".join(f"{spell_ns(ns):>11}" for ns in times)
+
+
+def spell_ns(ns: int) -> str:
+    """A time with three digits and its unit."""
+    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns} ns"
