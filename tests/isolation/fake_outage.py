@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +114,12 @@ class FakeOutage:
         with self.producer(LONG_MS) as producer:
             for place in self._sent:
                 self._send(producer, place)
-            wait_until(lambda: all(self.brokers.taken.numbers(*place) for place in self._sent), "all is delivered")
+            wait_until(lambda: all(self.brokers.taken.numbers(*place) for place in self._sent), "all arrives")
+            self._wait_until_free()
             self.brokers.set_fault(fault)
-            for place in self._places(DEAD):
-                self._send(producer, place)
+            if fault != WORKS:
+                for place in self._places(DEAD):
+                    self._send(producer, place)
         if fault == NO_LEADER:
             cluster, count = self.brokers.cluster, self.brokers.cluster.metadata_count
             wait_until(lambda: cluster.metadata_count >= count + METADATA_ROUNDS, "the sender asks for a leader")
@@ -139,6 +141,10 @@ class FakeOutage:
         producer.send(topic, (b"%d " % self._sent[place]).ljust(size, b"x"), partition=partition)
         self._sent[place] += 1
 
+    def _wait_until_free(self) -> None:
+        slot_count = self.arena.geometry["slot_count"]
+        wait_until(lambda: self.arena.native.state_counts()["FREE"] == slot_count, "all buffers are free")
+
     def fill(self, topic: str, size: int) -> None:
         """Sends records to each partition until one is refused there."""
         with self.producer(0) as producer:
@@ -152,6 +158,11 @@ class FakeOutage:
         before = sum(self._sent.values())
         self.fill(topic, size)
         return sum(self._sent.values()) - before
+
+    def send_alone(self, topic: str, size: int) -> None:
+        """Sends one record in a process of its own, and waits for a buffer as long as it takes."""
+        with self.producer(10 * LONG_MS) as producer:
+            self._send(producer, (topic, 0), size)
 
     def count_sent(self, topic: str, count: int) -> None:
         """Another process has sent so many records to a topic with one partition."""
@@ -171,12 +182,12 @@ class FakeOutage:
             return str(error)
         return None
 
-    def end(self) -> None:
-        """The faults end, and every record that was taken by the arena arrives once and in its order."""
+    def end(self, has_sent: Callable[[], bool] = lambda: True) -> None:
+        """The faults end, other processes have sent, and every record that was taken arrives once and in its order."""
         for node in (LIVE_NODE, DEAD_NODE):
             self.brokers.set_fault(WORKS, node)
-        slot_count = self.arena.geometry["slot_count"]
-        wait_until(lambda: self.arena.native.state_counts()["FREE"] == slot_count, "all is delivered")
+        wait_until(has_sent, "another process has sent")
+        self._wait_until_free()
         for place, count in self._sent.items():
             assert self.brokers.taken.numbers(*place) == list(range(count)), place
 

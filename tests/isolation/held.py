@@ -14,6 +14,8 @@ from shmaccum.arena.tables import slot_state
 
 Place = tuple[str, int | None]
 
+WAITER_STATE_SHIFT = 62
+"""The bits above it are the state of a waiter; 0: it does not wait."""
 HEAD_STATES = [STATE_OF[name] for name in ("OPEN", "READY", "DONE")]
 """The states of the first buffer of a batch."""
 
@@ -28,6 +30,11 @@ def held_slots(arena: Arena) -> Counter[Place]:
     for index, count in zip(indices.tolist(), counts.tolist(), strict=True):
         held[places[index]] += count
     return held
+
+
+def waiter_count(arena: Arena) -> int:
+    """Threads that wait for a buffer, for whatever reason."""
+    return sum(word >> WAITER_STATE_SHIFT != 0 for word in arena.waiter_table()["word"].tolist())
 
 
 def jain(shares: Sequence[float]) -> float:

@@ -35,11 +35,13 @@ def produce(
     """Sends until the director ends it."""
     due_ns = time.monotonic_ns()
     count = 0
-    while (cell := control[0]) != Control.OVER:
+    while True:
         now_ns = time.monotonic_ns()
         if due_ns > now_ns:
             time.sleep((due_ns - now_ns) / 1e9)
-            cell = control[0]
+        cell = control[0]
+        if cell == Control.OVER:
+            return
         due_ns = max(due_ns, now_ns - LATE_NS) + control[1 + group]
         place = count % len(places)
         count += 1

@@ -58,6 +58,7 @@ PROCESSES = 2
 """Producing processes of each group."""
 VALUE_SIZE = 500
 DRAIN_S = 600.0
+OUTPUT_SIZE_MAX = 3000
 KILL_PERIOD_S = 1.0
 CALM_RATE = 100.0
 """Records a second of all dead producers before the disturbance."""
@@ -302,7 +303,7 @@ class Run:
         self._control.set_round(RECOVERY)
         self._control.end()
         for _, process, *_ in self._producers:
-            process.wait(DRAIN_S)
+            assert process.wait(DRAIN_S) == 0, (self._folder / "producers").read_text()[-OUTPUT_SIZE_MAX:]
         slot_count = arena.geometry["slot_count"]
         wait_until(
             lambda: arena.native.state_counts()["FREE"] == slot_count and not arena.native.spilled()["partitions"],

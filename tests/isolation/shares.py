@@ -8,7 +8,6 @@ few records. ``waiting``: processes wait in a send to a topic without a leader.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,9 +16,8 @@ from statistics import fmean
 
 from shmaccum import Producer
 from shmaccum.arena import Arena
-from shmaccum.exceptions import BufferExhaustedError
-from tests.isolation.fake_outage import DEAD, NO_LEADER, SLOT_SIZE, fake_outage
-from tests.isolation.held import held_slots, jain
+from tests.isolation.fake_outage import DEAD, NO_LEADER, fake_outage
+from tests.isolation.held import held_slots, jain, waiter_count
 from tests.isolation.measurements import UNDISTURBED, WARM_UP, Control, Measurements, quantile_ns
 from tests.isolation.producing import main as produce
 from tests.isolation.senders import Senders
@@ -128,23 +126,19 @@ def cpu_ns(pid: int) -> int:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
-def _wait(arena_name: str, begun: mmap.mmap, number: int) -> None:
+def _wait(arena_name: str) -> None:
     with contextlib.closing(Producer(arena_name, max_block_ms=600_000)) as producer:
-        begun[number] = 1
-        producer.send(DEAD, bytes(SLOT_SIZE // 2), partition=0)
+        producer.send(DEAD, bytes(VALUE_SIZE), partition=0)
 
 
 def waiting(arena_name: str, folder: Path, seconds: float, slot_count: int = 64) -> float:
     """The part of a core that 64 producers use together while they wait for a topic without a leader."""
-    with fake_outage(arena_name, folder, slot_count) as outage, mmap.mmap(-1, WAITER_COUNT) as begun:
+    with fake_outage(arena_name, folder, slot_count) as outage:
         outage.begin(NO_LEADER)
         outage.fill(DEAD, VALUE_SIZE)
-        children = [Child(_wait, arena_name, begun, number) for number in range(WAITER_COUNT)]
+        children = [Child(_wait, arena_name) for _ in range(WAITER_COUNT)]
         try:
-            wait_until(lambda: begun[:] == b"\1" * WAITER_COUNT, "all processes send")
-            with outage.producer(0) as producer, contextlib.suppress(BufferExhaustedError):
-                producer.send(DEAD, b"the dead topic has no buffer left", partition=0)
-                raise AssertionError("a send to the dead topic was taken")
+            wait_until(lambda: waiter_count(outage.arena) == WAITER_COUNT, "all processes wait")
             begin_s, before = time.monotonic(), sum(cpu_ns(child.pid) for child in children)
             while time.monotonic() < begin_s + seconds:
                 time.sleep(seconds / 10)

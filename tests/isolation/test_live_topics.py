@@ -18,8 +18,8 @@ from tests.isolation.fake_outage import (
     FakeOutage,
     fake_outage,
 )
-from tests.isolation.held import held_slots, jain
-from tests.support.processes import run_in_child
+from tests.isolation.held import held_slots, jain, waiter_count
+from tests.support.processes import Child, run_in_child, wait_until
 
 SEND_COUNT, BLOCK_MS = 10, 500
 FEW_SENDS, LONG_BLOCK_MS = 2, 3_000
@@ -79,6 +79,25 @@ def test_a_topic_without_a_leader_does_not_stop_large_records_of_another_one(
     with fake_outage(arena_name, tmp_path, SLOT_COUNT) as outage:
         outage.begin(NO_LEADER)
         check(outage, dead_size, LARGE)
+
+
+@STUCK
+@pytest.mark.parametrize("waiting_size", [SMALL, LARGE])
+def test_a_producer_that_waits_for_a_topic_without_a_leader_stops_no_other_producer(
+    waiting_size: int, arena_name: str, tmp_path: Path
+) -> None:
+    """Its place in the queue is before that of the producers of the live topic."""
+    with fake_outage(arena_name, tmp_path, SLOT_COUNT) as outage:
+        outage.begin(NO_LEADER)
+        outage.fill(DEAD, SMALL)
+        waiting = Child(outage.send_alone, DEAD, waiting_size)
+        wait_until(lambda: waiter_count(outage.arena) == 1, "the producer waits")
+        errors = outage.failures(LIVE, SEND_COUNT, BLOCK_MS)
+        outage.count_sent(DEAD, 1)
+        outage.end(waiting.has_ended)
+        waiting.join()
+    if errors:
+        raise NotIsolatedError(f"{len(errors)} of {SEND_COUNT} sends to the live topic failed: {errors[0]}")
 
 
 @UNKNOWN
