@@ -47,12 +47,12 @@ def run_refused(arena_name: str, folder: Path, settings: Settings, *, kills: boo
 
 def run_congested(arena_name: str, folder: Path, settings: Settings, *, busy_count: int) -> list[Rule]:
     """Busy topics, of which the cluster takes less than they are sent."""
-    return congestion_rules(congested(arena_name, folder, settings.seconds, busy_count))
+    return congestion_rules(congested(arena_name, folder, settings.undisturbed_s, busy_count))
 
 
 def run_waiting(arena_name: str, folder: Path, settings: Settings) -> list[Rule]:
     """64 producers wait for a topic without a leader."""
-    return waiting_rules(waiting(arena_name, folder, settings.seconds))
+    return waiting_rules(waiting(arena_name, folder, settings.undisturbed_s))
 
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -65,8 +65,14 @@ SCENARIOS: Mapping[str, Scenario] = {
 }
 
 
-def run(name: str, settings: Settings) -> bool:
-    """Runs a scenario, and prints its verdicts. True when it breaks no decisive rule."""
+def run(name: str, settings: Settings, *, is_kept: bool) -> bool:
+    """Runs a scenario, and prints its verdicts. True when it breaks no decisive rule.
+
+    Args:
+        name: of the scenario.
+        settings: its numbers.
+        is_kept: keep its folder, which has the outputs of senders and producers.
+    """
     folder = Path(tempfile.mkdtemp(prefix="isolation-"))
     arena_name = f"isolation-{os.getpid()}"
     load = os.getloadavg()[0]
@@ -74,7 +80,8 @@ def run(name: str, settings: Settings) -> bool:
         verdicts = SCENARIOS[name](arena_name, folder, settings)
     finally:
         Arena.remove(arena_name, missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
     if name not in KINDS:
         print(f"{name} (load {load:.1f}, {os.getloadavg()[0]:.1f})")
     print(*verdicts, "", sep="\n", flush=True)
@@ -91,12 +98,13 @@ def main() -> int:
     parser.add_argument(
         "--dead-rate", type=float, default=0.0, help="records a second of a producer whose broker is dead; 0: no limit"
     )
+    parser.add_argument("--keep", action="store_true", help="keep the folders of the scenarios below TMPDIR")
     given = parser.parse_args()
     if unknown := set(given.scenarios) - set(SCENARIOS):
         parser.error(f"unknown scenarios: {', '.join(sorted(unknown))}; known are: {', '.join(SCENARIOS)}")
     logging.disable(logging.WARNING)
-    settings = Settings(given.minutes * 30, given.live_rate, given.dead_rate, given.seed)
-    are_kept = [run(name, settings) for name in given.scenarios or SCENARIOS]
+    settings = Settings(given.minutes * 60, given.live_rate, given.dead_rate, given.seed)
+    are_kept = [run(name, settings, is_kept=given.keep) for name in given.scenarios or SCENARIOS]
     return 0 if all(are_kept) else 1
 
 

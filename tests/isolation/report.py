@@ -15,6 +15,8 @@ SHARES = (0.5, 0.99, 0.999)
 RATIO_MAX = 1.1
 OUTAGE_WAIT_S = 1.5
 SENTENCE_SIZE_MAX = 150
+ERRORS_SHOWN = 5
+COUNTERS = ("batches expired", "batches failed", "batches quarantined", "locks stolen from dead processes")
 BUSY_SHARE_MIN = 0.8
 JAIN_MIN = 0.95
 CORE_SHARE_MAX = 0.01
@@ -52,7 +54,7 @@ def rules(outcome: Outcome, seed: int) -> Iterator[Rule]:
     if not kind.is_outage:
         yield _ratio_rule(live, seed)
     for name, group in outcome.groups.items():
-        may_expire = name != "live" and not kind.overflow and outcome.expired_count
+        may_expire = name != "live" and not kind.overflow and outcome.counters.get("batches expired")
         if not may_expire:
             yield Rule(f"{name}: {group.verdict}", group.verdict.is_clean)
 
@@ -128,10 +130,9 @@ def table(name: str, outcome: Outcome, seed: int) -> str:
                 lines.append(f"  {group_name}: {count:,} {reason}: {group.sentences[reason][:SENTENCE_SIZE_MAX]}")
     held = ", ".join(f"{of} {mean:,.0f}" for of, mean in outcome.held.items())
     lines.append(f"  buffers held in the disturbed phase, mean of {outcome.slot_count:,}: {held}")
-    lines.append(
-        f"  overflow {outcome.spilled_bytes / 2**20:,.0f} MiB, {outcome.kill_count} senders killed, "
-        f"{outcome.expired_count:,} batches expired"
-    )
+    lines.append(f"  overflow {outcome.spilled_bytes / 2**20:,.0f} MiB, {outcome.kill_count} senders killed")
+    lines.append("  " + ", ".join(f"{outcome.counters.get(name, 0):,} {name}" for name in COUNTERS))
+    lines += [f"  {' '.join(error.split())[:SENTENCE_SIZE_MAX]}" for error in outcome.errors[-ERRORS_SHOWN:]]
     return "\n".join(lines)
 
 

@@ -24,10 +24,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
@@ -57,7 +56,8 @@ GROUP_NAMES = ("live", "dead", "free")
 PROCESSES = 2
 """Producing processes of each group."""
 VALUE_SIZE = 500
-DRAIN_S = 600.0
+DRAIN_S = 3600.0
+UNDISTURBED_S_MAX = 300.0
 OUTPUT_SIZE_MAX = 3000
 KILL_PERIOD_S = 1.0
 CALM_RATE = 100.0
@@ -117,7 +117,7 @@ class Settings:
     """The numbers of a run.
 
     Attributes:
-        seconds: of each of the two phases.
+        seconds: of both phases together; the undisturbed one has half of them, and at most five minutes.
         live_rate: records a second of all live producers.
         dead_rate: records a second of each producer of dead partitions in the disturbed phase; 0: as many as it can.
         seed: of the intervals and of the order of places.
@@ -127,6 +127,11 @@ class Settings:
     live_rate: float = 2000.0
     dead_rate: float = 0.0
     seed: int = 1
+
+    @property
+    def undisturbed_s(self) -> float:
+        """Seconds of the undisturbed phase."""
+        return min(self.seconds / 2, UNDISTURBED_S_MAX)
 
 
 @dataclass
@@ -165,7 +170,8 @@ class Outcome:
         held: the mean of the buffers that dead partitions, and all, held in the disturbed phase.
         spilled_bytes: the most in the overflow.
         kill_count: killed senders.
-        expired_count: batches that the sender gave up.
+        counters: of the arena at the end.
+        errors: of the arena at the end.
     """
 
     kind: Kind
@@ -175,7 +181,8 @@ class Outcome:
     slot_count: int = 0
     spilled_bytes: int = 0
     kill_count: int = 0
-    expired_count: int = 0
+    counters: Mapping[str, int] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
 
 
 class Run:
@@ -282,7 +289,8 @@ class Run:
             senders.start()
             senders.wait_until_open()
             self._run_phases(arena, senders)
-            self._outcome.expired_count = arena.native.counters()["batches expired"]
+            self._outcome.counters = arena.native.counters()
+            self._outcome.errors = [str(error["text"]) for error in arena.native.errors()]
             self._outcome.kill_count = senders.kill_count
         self._read_back()
         return self._outcome
@@ -293,12 +301,12 @@ class Run:
         places = sum(count for *_, count in self._producers)
         wait_until(lambda: self._sent_count() > 3 * places, "all producers send", DRAIN_S)
         wait_until(lambda: arena.native.counters()["records completed"] > 2 * places, "records arrive", DRAIN_S)
-        self._run_phase(arena, UNDISTURBED, self._settings.seconds, lambda: None)
+        self._run_phase(arena, UNDISTURBED, self._settings.undisturbed_s, lambda: None)
         if self._kind.kills:
             senders.start()
             wait_until(lambda: senders.has_standby, "a standby waits", DRAIN_S)
         with self._disturbed():
-            seconds = max(self._settings.seconds, self._kind.seconds_min)
+            seconds = max(self._settings.seconds - self._settings.undisturbed_s, self._kind.seconds_min)
             self._run_phase(arena, DISTURBED, seconds, self._killer(senders))
         self._control.set_round(RECOVERY)
         self._control.end()
@@ -343,21 +351,19 @@ class Run:
     def _run_phase(self, arena: Arena, phase: int, seconds: float, act: Callable[[], None]) -> None:
         self._outcome.loads.append(os.getloadavg()[0])
         begin_s = time.monotonic()
-        samples: list[Counter[Place]] = []
+        held: Counter[Place] = Counter()
+        sample_count = 0
         while (spent_s := time.monotonic() - begin_s) < seconds:
             self._control.set_round(phase, min(int(spent_s / seconds * ROUNDS), ROUNDS - 1))
             act()
-            samples.append(held_slots(arena))
+            held += held_slots(arena)
+            sample_count += 1
             self._outcome.spilled_bytes = max(self._outcome.spilled_bytes, arena.native.spilled()["size"])
             time.sleep(0.05)
         if phase == DISTURBED:
             self._outcome.loads.append(os.getloadavg()[0])
-            self._outcome.held = self._mean_held(samples)
-
-    def _mean_held(self, samples: Sequence[Counter[Place]]) -> dict[str, float]:
-        dead = set(self._places(are_dead=True))
-        of_dead = fmean(sum(held[place] for place in dead) for held in samples)
-        return {"dead partitions": of_dead, "all partitions": fmean(held.total() for held in samples)}
+            dead = sum(held[place] for place in self._places(are_dead=True))
+            self._outcome.held = {"dead partitions": dead / sample_count, "all": held.total() / sample_count}
 
     def _kill_producers(self) -> None:
         for _, process, *_ in self._producers:

@@ -37,7 +37,7 @@ def broken(found: Iterable[Rule]) -> list[str]:
 
 def of(kind: str, live: Group, dead: Group | None = None, expired_count: int = 0) -> list[str]:
     groups = {"live": live, "dead": dead or group()}
-    return broken(rules(Outcome(KINDS[kind], groups, expired_count=expired_count), seed=1))
+    return broken(rules(Outcome(KINDS[kind], groups, counters={"batches expired": expired_count}), seed=1))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,7 @@ from tests.isolation.scenario import KINDS, Run, Settings
 from tests.kafka.broker import running_cluster
 from tests.kafka.distribution import require
 
-SHORT_S = 15.0
+SHORT_S = 30.0
 DEAD_RATE = 5_000.0
 """Records a second of a producer whose records go to the overflow: an unlimited rate would fill the disk."""
 
