@@ -121,12 +121,14 @@ class Settings:
         live_rate: records a second of all live producers.
         dead_rate: records a second of each producer of dead partitions in the disturbed phase; 0: as many as it can.
         seed: of the intervals and of the order of places.
+        max_process_share: option of the arena; 25 leaves half of it to processes that send to no dead partition.
     """
 
     seconds: float
     live_rate: float = 2000.0
     dead_rate: float = 0.0
     seed: int = 1
+    max_process_share: int = 100
 
     @property
     def undisturbed_s(self) -> float:
@@ -277,7 +279,9 @@ class Run:
         """Runs all phases."""
         with contextlib.ExitStack() as stack:
             self._create_topics()
-            arena = stack.enter_context(Arena.create(self._arena_name))
+            arena = stack.enter_context(
+                Arena.create(self._arena_name, max_process_share=self._settings.max_process_share)
+            )
             stack.callback(Arena.remove, self._arena_name)
             self._outcome.slot_count = arena.geometry["slot_count"]
             options = {"overflow": f"log:{self._folder}/overflow", "overflow_max_bytes": OVERFLOW_BYTES}
