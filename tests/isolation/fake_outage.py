@@ -6,6 +6,8 @@
     producer of "live" ─┐                     ┌─ broker 0 leads "live" and answers
                         ├─> arena ─> sender ──┤
     producer of "dead" ─┘                     └─ broker 1 leads "dead": no leader, or no answer
+
+The topic "free" may have a partition of each broker. Its records name no partition.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from tests.isolation.senders import Senders
 from tests.kafka.fake_broker import Arrived, FakeCluster, Reply, Silence, fake_cluster
 from tests.support.processes import wait_until
 
-LIVE, DEAD = "live", "dead"
+LIVE, DEAD, FREE = "live", "dead", "free"
 SLOT_SIZE = 4096
 WORKS, NO_LEADER, NO_ANSWER = "works", "no leader", "no answer"
 LIVE_NODE, DEAD_NODE = 0, 1
@@ -32,6 +34,8 @@ NOT_LEADER = 6
 METADATA_ROUNDS = 3
 """A sender that has asked again so often has dealt with an answer that names no leader."""
 LONG_MS = 60_000
+FREE_FIRST = 1_000_000
+"""The number of the first record that names no partition."""
 
 
 class TakenRecords:
@@ -68,18 +72,21 @@ class Brokers:
         self.taken = TakenRecords()
         self.unanswered_count = 0
         self._faults = [WORKS, WORKS]
+        self._nodes = dict(cluster.leaders)
         cluster.on_produce = self._answer
         self.set_fault(WORKS)
 
     def set_fault(self, fault: str, node: int = DEAD_NODE) -> None:
         """Changes the behaviour of a broker; its connections are closed."""
         self._faults[node] = fault
-        for topic, partition in self.cluster.leaders:
-            if topic == DEAD:
-                leader = -1 if self._faults[DEAD_NODE] == NO_LEADER else DEAD_NODE
-                self.cluster.leaders[topic, partition] = leader
+        for place in self.places_of(node):
+            self.cluster.leaders[place] = -1 if fault == NO_LEADER else node
         self.cluster.leader_epoch += 1
         self.cluster.brokers[node].cut()
+
+    def places_of(self, node: int) -> list[tuple[str, int]]:
+        """Topic and partition of all that a broker leads while it works."""
+        return [place for place, own in self._nodes.items() if own == node]
 
     def _answer(self, arrived: Arrived) -> Reply:
         fault = self._faults[arrived.node_id]
@@ -105,6 +112,7 @@ class FakeOutage:
         self.brokers = brokers
         self.senders = senders
         self._sent = dict.fromkeys(brokers.cluster.leaders, 0)
+        self._free_sent = 0
 
     def _places(self, topic: str) -> list[tuple[str, int]]:
         return [place for place in self._sent if place[0] == topic]
@@ -118,7 +126,7 @@ class FakeOutage:
             self._wait_until_free()
             self.brokers.set_fault(fault)
             if fault != WORKS:
-                for place in self._places(DEAD):
+                for place in self.brokers.places_of(DEAD_NODE):
                     self._send(producer, place)
         if fault == NO_LEADER:
             cluster, count = self.brokers.cluster, self.brokers.cluster.metadata_count
@@ -169,15 +177,19 @@ class FakeOutage:
         self._sent[topic, 0] += count
 
     def failures(self, topic: str, count: int, max_block_ms: int, size: int = 0) -> list[str]:
-        """Sends so many records to a topic; the error of each that failed."""
+        """Sends so many records to partition 0 of a topic, or to the topic "free"; the error of each that failed."""
         with self.producer(max_block_ms) as producer:
-            errors = [self._error_of(producer, (topic, 0), size) for _ in range(count)]
+            errors = [self._error_of(producer, topic, size) for _ in range(count)]
         return [error for error in errors if error is not None]
 
-    def _error_of(self, producer: Producer, place: tuple[str, int], size: int) -> str | None:
+    def _error_of(self, producer: Producer, topic: str, size: int) -> str | None:
         """Sends one record; the error, or None."""
         try:
-            self._send(producer, place, size)
+            if topic == FREE:
+                producer.send(topic, (b"%d " % (FREE_FIRST + self._free_sent)).ljust(size, b"x"))
+                self._free_sent += 1
+            else:
+                self._send(producer, (topic, 0), size)
         except BufferExhaustedError as error:
             return str(error)
         return None
@@ -188,18 +200,24 @@ class FakeOutage:
             self.brokers.set_fault(WORKS, node)
         wait_until(has_sent, "another process has sent")
         self._wait_until_free()
+        free: list[int] = []
         for place, count in self._sent.items():
-            assert self.brokers.taken.numbers(*place) == list(range(count)), place
+            numbers = self.brokers.taken.numbers(*place)
+            assert numbers == sorted(numbers), place
+            assert [number for number in numbers if number < FREE_FIRST] == list(range(count)), place
+            free += [number - FREE_FIRST for number in numbers if number >= FREE_FIRST]
+        assert sorted(free) == list(range(self._free_sent))
 
 
 @contextlib.contextmanager
 def fake_outage(
-    arena_name: str, folder: Path, slot_count: int, dead_count: int = 1, **options: Any
+    arena_name: str, folder: Path, slot_count: int, dead_count: int = 1, free_count: int = 0, **options: Any
 ) -> Iterator[FakeOutage]:
     """An arena with so many buffers, a cluster whose brokers both work, and a sender that has begun."""
     with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(fake_cluster(broker_count=2, topics={LIVE: 1, DEAD: dead_count}))
-        cluster.leaders[LIVE, 0] = LIVE_NODE
+        topics = {LIVE: 1, DEAD: dead_count, FREE: free_count}
+        cluster = stack.enter_context(fake_cluster(broker_count=2, topics=topics))
+        cluster.leaders.update({(DEAD, partition): DEAD_NODE for partition in range(dead_count)})
         memory = slot_count * SLOT_SIZE
         arena = stack.enter_context(Arena.create(arena_name, buffer_memory=memory, batch_size=SLOT_SIZE, **options))
         senders = Senders(arena, cluster.bootstrap, folder / "senders", retry_backoff_ms="10")

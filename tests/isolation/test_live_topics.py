@@ -10,6 +10,7 @@ import pytest
 from tests.isolation.fake_outage import (
     DEAD,
     DEAD_NODE,
+    FREE,
     LIVE,
     LIVE_NODE,
     NO_ANSWER,
@@ -25,8 +26,8 @@ SEND_COUNT, BLOCK_MS = 10, 500
 FEW_SENDS, LONG_BLOCK_MS = 2, 3_000
 """In an arena of few buffers, each send may wait until an earlier batch is delivered."""
 SLOT_COUNT = 64
-SMALL, LARGE = 1000, 12_000
-"""Bytes of a value: a few records share a buffer of 4 KiB, or a record needs several buffers."""
+SMALL, NEARLY_A_BATCH, LARGE = 1000, 3900, 12_000
+"""Bytes of a value. A few records share a buffer of 4 KiB, or a record fills it, or it needs several buffers."""
 
 
 class NotIsolatedError(AssertionError):
@@ -98,6 +99,18 @@ def test_a_producer_that_waits_for_a_topic_without_a_leader_stops_no_other_produ
         waiting.join()
     if errors:
         raise NotIsolatedError(f"{len(errors)} of {SEND_COUNT} sends to the live topic failed: {errors[0]}")
+
+
+@STUCK
+def test_records_that_name_no_partition_avoid_one_without_a_leader(arena_name: str, tmp_path: Path) -> None:
+    """Each record fills a batch, after which the producer chooses a partition again."""
+    with fake_outage(arena_name, tmp_path, SLOT_COUNT, free_count=2) as outage:
+        outage.begin(NO_LEADER)
+        outage.fill(DEAD, SMALL)
+        errors = outage.failures(FREE, SEND_COUNT, BLOCK_MS, NEARLY_A_BATCH)
+        outage.end()
+    if errors:
+        raise NotIsolatedError(f"{len(errors)} of {SEND_COUNT} sends to a topic with a leader failed: {errors[0]}")
 
 
 @UNKNOWN
