@@ -13,6 +13,7 @@ from tests.isolation.shares import WAITER_COUNT, Congestion
 
 SHARES = (0.5, 0.99, 0.999)
 RATIO_MAX = 1.1
+PACE_MIN = 0.9
 OUTAGE_WAIT_S = 1.5
 SENTENCE_SIZE_MAX = 150
 ERRORS_SHOWN = 5
@@ -52,11 +53,22 @@ def rules(outcome: Outcome, seed: int) -> Iterator[Rule]:
         longest_s = max(group.longest_ns[DISTURBED] for group in outcome.groups.values()) / 1e9
         yield Rule(f"no send waits longer than {OUTAGE_WAIT_S} s: {longest_s:.2f} s", longest_s <= OUTAGE_WAIT_S)
     if not kind.is_outage:
+        yield _pace_rule(outcome)
         yield _ratio_rule(live, seed)
     for name, group in outcome.groups.items():
         may_expire = name != "live" and not kind.overflow and outcome.counters.get("batches expired")
         if not may_expire:
             yield Rule(f"{name}: {group.verdict}", group.verdict.is_clean)
+
+
+def _pace_rule(outcome: Outcome) -> Rule:
+    """The sends of live producers that are late because an earlier one waited have no latency of their own."""
+    live, seconds = outcome.groups["live"], outcome.seconds
+    before, after = (live.send_count(phase) / seconds[phase] for phase in (UNDISTURBED, DISTURBED))
+    sentence = (
+        f"live producers send at least {PACE_MIN} times as often as before: {after:,.0f} and {before:,.0f} a second"
+    )
+    return Rule(sentence, after >= PACE_MIN * before, is_decisive=False)
 
 
 def _ratio_rule(live: Group, seed: int) -> Rule:

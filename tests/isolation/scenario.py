@@ -168,6 +168,7 @@ class Outcome:
     """The figures of a run.
 
     Attributes:
+        seconds: of each phase.
         loads: the load of the machine, at the begin of each phase and at the end.
         held: the mean of the buffers that dead partitions, and all, held in the disturbed phase.
         spilled_bytes: the most in the overflow.
@@ -178,6 +179,7 @@ class Outcome:
 
     kind: Kind
     groups: dict[str, Group] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
     loads: list[float] = field(default_factory=list)
     held: dict[str, float] = field(default_factory=dict)
     slot_count: int = 0
@@ -364,6 +366,7 @@ class Run:
             sample_count += 1
             self._outcome.spilled_bytes = max(self._outcome.spilled_bytes, arena.native.spilled()["size"])
             time.sleep(0.05)
+        self._outcome.seconds[phase] = spent_s
         if phase == DISTURBED:
             self._outcome.loads.append(os.getloadavg()[0])
             dead = sum(held[place] for place in self._places(are_dead=True))

@@ -35,9 +35,12 @@ def broken(found: Iterable[Rule]) -> list[str]:
     return [rule.sentence for rule in found if rule.is_decisive and rule.is_kept is False]
 
 
+SECONDS = {UNDISTURBED: 30.0, DISTURBED: 30.0}
+
+
 def of(kind: str, live: Group, dead: Group | None = None, expired_count: int = 0) -> list[str]:
     groups = {"live": live, "dead": dead or group()}
-    return broken(rules(Outcome(KINDS[kind], groups, counters={"batches expired": expired_count}), seed=1))
+    return broken(rules(Outcome(KINDS[kind], groups, SECONDS, counters={"batches expired": expired_count}), seed=1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,8 +67,15 @@ def test_lost_records_of_dead_partitions_are_excused_by_batches_that_expired_wit
 
 
 def test_a_ratio_of_latencies_is_reported_and_decides_nothing() -> None:
-    found = list(rules(Outcome(KINDS["dead-broker"], {"live": group(ns=2000)}), seed=1))
-    assert [rule.is_kept for rule in found if not rule.is_decisive] == [False]
+    found = list(rules(Outcome(KINDS["dead-broker"], {"live": group(ns=2000)}, SECONDS), seed=1))
+    assert [rule.is_kept for rule in found if not rule.is_decisive] == [True, False]
+    assert broken(found) == []
+
+
+def test_a_slower_pace_is_reported_and_decides_nothing() -> None:
+    seconds = {UNDISTURBED: 30.0, DISTURBED: 60.0}
+    found = list(rules(Outcome(KINDS["dead-broker"], {"live": group()}, seconds), seed=1))
+    assert [rule.is_kept for rule in found if not rule.is_decisive] == [False, True]
     assert broken(found) == []
 
 

@@ -14,6 +14,8 @@ from tests.isolation.scenario import KINDS, Run, Settings
 from tests.kafka.broker import running_cluster
 from tests.kafka.distribution import require
 
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200), pytest.mark.xdist_group("isolation")]
+
 SHORT_S = 30.0
 DEAD_RATE = 5_000.0
 """Records a second of a producer whose records go to the overflow: an unlimited rate would fill the disk."""
@@ -36,8 +38,6 @@ def run(name: str, settings: Settings, arena_name: str, folder: Path) -> list[Ru
     return [rule for rule in found if rule.is_decisive and rule.is_kept is False]
 
 
-@pytest.mark.kafka
-@pytest.mark.timeout(1200)
 @pytest.mark.xfail(strict=True, raises=NotIsolatedError, reason="stuck partitions take the whole arena")
 @pytest.mark.parametrize("name", KINDS)
 def test_no_topic_or_broker_stops_the_others(
@@ -48,8 +48,6 @@ def test_no_topic_or_broker_stops_the_others(
         raise NotIsolatedError("\n".join(map(str, broken)))
 
 
-@pytest.mark.kafka
-@pytest.mark.timeout(1200)
 def test_the_check_succeeds_where_two_processes_may_hold_half_of_the_arena(
     arena_name: str, tmp_path: Path, seeded: Callable[[], Random]
 ) -> None:
