@@ -143,7 +143,7 @@ def test_a_busy_topic_gets_four_fifths_of_the_arena(arena_name: str, tmp_path: P
         outage.fill(LIVE, SMALL)
         held = held_slots(outage.arena)[LIVE, 0]
         outage.end()
-    assert held >= SLOT_COUNT * 4 / 5
+    assert held >= SLOT_COUNT * 4 // 5
 
 
 def test_without_a_sender_a_topic_that_was_stuck_gets_four_fifths_of_the_arena(arena_name: str, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_without_a_sender_a_topic_that_was_stuck_gets_four_fifths_of_the_arena(a
         held = held_slots(outage.arena)[DEAD, 0]
         outage.senders.start()
         outage.end()
-    assert held >= SLOT_COUNT * 4 / 5
+    assert held >= SLOT_COUNT * 4 // 5
 
 
 @pytest.mark.parametrize("slot_count", [1, 2, 8, 16, SLOT_COUNT])

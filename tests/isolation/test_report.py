@@ -91,8 +91,8 @@ def test_the_rules_without_kafka_are_broken_by_planted_figures() -> None:
     assert broken(refusal_rules(good)) == []
     bad = Refusal(60.0, 10, ["no buffer"], 29.7, None, 0, 0, lost_count=1)
     assert len(broken(refusal_rules(bad))) == 4
-    assert broken(congestion_rules(Congestion([40, 45], 100, 10, 0, 1000, 1000))) == []
-    assert len(broken(congestion_rules(Congestion([10, 60], 100, 10, 1, 1000, 1000)))) == 3
+    assert broken(congestion_rules(Congestion([400, 450], 850, 1000, 10, 0, 1000, 1000))) == []
+    assert len(broken(congestion_rules(Congestion([100, 600], 700, 1000, 10, 1, 1000, 1000)))) == 3
     assert [broken(waiting_rules(share)) == [] for share in (0.01, 0.011)] == [True, False]
 
 
