@@ -96,7 +96,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(2), "little"))
     parser.add_argument("--live-rate", type=float, default=2000.0, help="records a second of all live producers")
     parser.add_argument(
-        "--dead-rate", type=float, default=0.0, help="records a second of a producer whose broker is dead; 0: no limit"
+        "--dead-rate",
+        type=float,
+        default=0.0,
+        help="records a second of a producer whose broker is dead, without a limit by default",
     )
     parser.add_argument("--keep", action="store_true", help="keep the folders of the scenarios below TMPDIR")
     given = parser.parse_args()

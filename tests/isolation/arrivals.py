@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records that an independent consumer reads, compared with those that were sent."""
+"""Compare the records that an independent consumer reads with the records that were sent."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Verdict:
 
     Attributes:
         arrived_count: different records.
-        lost_count: a send returned, and the record is not there.
-        doubled_count: records that are there again.
-        disordered_count: records that are behind a later one of the same producer and place, in their partition.
+        lost_count: records that did not arrive although their send returned.
+        doubled_count: records that arrived again.
+        disordered_count: records that follow a later one of the same producer and place, in their partition.
     """
 
     arrived_count: int = 0

@@ -85,7 +85,7 @@ class Brokers:
         self.cluster.brokers[node].cut()
 
     def places_of(self, node: int) -> list[tuple[str, int]]:
-        """Topic and partition of all that a broker leads while it works."""
+        """The partitions that a broker leads while it works."""
         return [place for place, own in self._nodes.items() if own == node]
 
     def _answer(self, arrived: Arrived) -> Reply:

@@ -15,7 +15,7 @@ from shmaccum.arena.tables import slot_state
 Place = tuple[str, int | None]
 
 WAITER_STATE_SHIFT = 62
-"""The bits above it are the state of a waiter; 0: it does not wait."""
+"""The bits from this one up are the state of a waiter. A waiter with the state 0 does not wait."""
 HEAD_STATES = [STATE_OF[name] for name in ("OPEN", "READY", "DONE")]
 """The states of the first buffer of a batch."""
 

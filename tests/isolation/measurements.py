@@ -85,7 +85,7 @@ class Control:
         self.words[0] = self.OVER
 
     def set_rate(self, group: int, rate: float) -> None:
-        """Each producer of the group sends so many records a second; 0: as many as it can."""
+        """Each producer of the group sends so many records a second. If the rate is 0, it does not pause."""
         self.words[1 + group] = round(1e9 / rate) if rate else 0
 
 
@@ -108,7 +108,7 @@ class Measurements:
         self._words[_PLACES_AT + place] += 1
 
     def add_failure(self, cell: int, error: ShmaccumError) -> None:
-        """A send failed. The first sentence of each kind of error is kept."""
+        """A send failed. The file has the first message of each kind of error."""
         name = type(error).__name__
         if name not in self._reasons and len(self._reasons) < REASONS:
             self._reasons.append(name)
@@ -166,7 +166,7 @@ def quantile_ns(counts: Counts, share: float) -> int:
 def ratio_interval(before: Counts, after: Counts, share: float, seed: int) -> tuple[float, float, float] | None:
     """The ratio of a quantile of two phases, with an interval of 95 %: whole rounds are drawn again.
 
-    None: one of them has no sends.
+    The result is None if one of them has no sends.
     """
     before, after = (phase[phase.sum(axis=1) > 0] for phase in (before, after))
     if not (len(before) and len(after)):

@@ -39,7 +39,7 @@ class Refusal:
         sent_count: records that were taken.
         failures: the error of each record that was not.
         longest_s: the longest send.
-        first_spill_s: from the begin of the outage until the first batch was in the overflow; None: none was.
+        first_spill_s: from the begin of the outage until the first batch was in the overflow, or None.
         spilled_bytes: in the overflow at the end of the outage.
         kill_count: killed senders.
         lost_count: records that were taken and did not arrive.

@@ -10,7 +10,7 @@
 
 Live producers send to partitions whose brokers work. Dead producers send to partitions of broker 3, slowly at first,
 and from the disturbance on as fast as they can. Free producers name no partition. In an outage there are live
-producers alone, and these send as fast as they can. In the recovery, the broker comes back.
+producers alone, and these send as fast as they can. In the recovery, the broker works again.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Kind:
         title: of its table.
         topic_count: topics.
         partition_count: of each topic.
-        dead_topic_count: topics that only broker 3 has; 0: broker 3 has the last partition of each topic.
+        dead_topic_count: topics that only broker 3 has. If there are none, it has the last partition of each topic.
         broker_count: of the cluster.
         stops: broker 3 is stopped (SIGSTOP) instead of killed.
         overflow: the sender has an overflow.
@@ -119,7 +119,8 @@ class Settings:
     Attributes:
         seconds: of both phases together; the undisturbed one has half of them, and at most five minutes.
         live_rate: records a second of all live producers.
-        dead_rate: records a second of each producer of dead partitions in the disturbed phase; 0: as many as it can.
+        dead_rate: records a second of each producer of dead partitions in the disturbed phase. If it is 0, they do not
+            pause.
         seed: of the intervals and of the order of places.
         max_process_share: option of the arena; 25 leaves half of it to processes that send to no dead partition.
     """
@@ -155,7 +156,7 @@ class Group:
     verdict: Verdict
 
     def send_count(self, phase: int) -> int:
-        """Sends, also those that failed."""
+        """The number of sends, failed ones included."""
         return int(self.histograms[phase].sum())
 
     def failure_count(self, phase: int) -> int:

@@ -68,7 +68,7 @@ class Congestion:
 
 
 def slowly(cluster: FakeCluster, arrived: Arrived) -> Reply:
-    """A batch is taken after a while, and is not kept."""
+    """Accept a batch after a while, and forget it."""
     time.sleep(ANSWER_S)
     cluster.arrived.clear()
     return Reply()

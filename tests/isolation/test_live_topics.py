@@ -47,7 +47,7 @@ UNKNOWN = pytest.mark.xfail(
 
 
 def check(outage: FakeOutage, dead_size: int = SMALL, live_size: int = SMALL) -> None:
-    """Sends to the live topic succeed after the dead topic has taken all that it may."""
+    """Sends to the live topic succeed after the dead topic has taken its share of the arena."""
     is_small = outage.arena.geometry["slot_count"] < SLOT_COUNT
     count, block_ms = (FEW_SENDS, LONG_BLOCK_MS) if is_small else (SEND_COUNT, BLOCK_MS)
     outage.fill(DEAD, dead_size)
@@ -135,7 +135,7 @@ def test_the_check_succeeds_where_a_process_may_hold_half_of_the_arena(
 
 
 def test_a_busy_topic_gets_four_fifths_of_the_arena(arena_name: str, tmp_path: Path) -> None:
-    """No broker answers, so no partition is behind another one."""
+    """No broker answers, so no partition is slower than another one."""
     with fake_outage(arena_name, tmp_path, SLOT_COUNT) as outage:
         outage.begin(WORKS)
         for node in (LIVE_NODE, DEAD_NODE):

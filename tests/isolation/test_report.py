@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each rule of a report is broken by one planted figure, and kept without it."""
+"""One planted figure breaks each rule of a report. Without it, no rule is broken."""
 
 from __future__ import annotations
 
