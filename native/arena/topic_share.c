@@ -22,6 +22,15 @@ bool free_count_reaches(const struct arena *arena, uint32_t count)
     return free_count >= count;
 }
 
+uint32_t free_count(const struct arena *arena)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < arena->layout.bitmap_word_count; i++) {
+        count += (uint32_t)__builtin_popcountll(load_relaxed_u64(&arena->free_hints[i]));
+    }
+    return count;
+}
+
 bool partition_is_stuck(const struct arena *arena, uint32_t partition_index)
 {
     CHECK(partition_index < arena->geometry.partition_count);

@@ -97,6 +97,9 @@ static inline void topic_share_released(struct arena *arena, uint32_t partition_
     }
 }
 
+/* The free slots. */
+uint32_t free_count(const struct arena *arena);
+
 /* True when so many slots are free. Counts no further. */
 bool free_count_reaches(const struct arena *arena, uint32_t count);
 

@@ -300,15 +300,41 @@ enum status sender_decide(struct sender_half *half, uint32_t slot_index, uint64_
 
 /* The overflow takes the batches of a partition in order, and the sink gets them before any other of it. So the sink
  * has taken a batch of the epoch by the time it gets the next one from here. */
-enum status sender_spill(struct sender_half *half, uint32_t slot_index, uint64_t seq, struct wake_set *wakes)
+static void batch_take_in(struct sender_half *half, uint32_t slot_index, uint64_t seq)
 {
-    if (!sender_has_in_flight(half, slot_index, seq) || half->notes[slot_index].is_ended) {
-        return STATUS_STALE;
-    }
+    CHECK(half->notes[slot_index].is_in_flight);
     uint32_t partition_index = half->notes[slot_index].partition_index;
     spilled_take_in(half->arena, partition_index, seq);
     half->queues[partition_index].is_established = true;
+}
+
+static bool batch_may_spill(const struct sender_half *half, uint32_t slot_index, uint64_t seq)
+{
+    CHECK(half->arena->is_sender);
+    return sender_has_in_flight(half, slot_index, seq) && !half->notes[slot_index].is_ended;
+}
+
+enum status sender_spill(struct sender_half *half, uint32_t slot_index, uint64_t seq, struct wake_set *wakes)
+{
+    if (!batch_may_spill(half, slot_index, seq)) {
+        return STATUS_STALE;
+    }
+    batch_take_in(half, slot_index, seq);
     batch_become_done(half, slot_index, wakes);
+    return STATUS_OK;
+}
+
+enum status sender_spill_lent(struct sender_half *half, uint32_t slot_index, uint64_t seq)
+{
+    if (!batch_may_spill(half, slot_index, seq)) {
+        return STATUS_STALE;
+    }
+    struct slot_note *note = &half->notes[slot_index];
+    batch_take_in(half, slot_index, seq);
+    note->is_ended = true; /* the overflow gets the result */
+    if (note->is_retry) {  /* the batches behind it follow it to the overflow, not to the sink */
+        half->queues[note->partition_index].has_retry_in_flight = false;
+    }
     return STATUS_OK;
 }
 
@@ -319,7 +345,10 @@ enum status sender_complete_spilled(struct sender_half *half, const struct compl
     if (completion->slot_index >= geometry->slot_count || completion->partition_index >= geometry->partition_count) {
         return STATUS_INVALID;
     }
-    if (completion->result != RESULT_SUCCEEDED) {
+    if (completion->result == RESULT_SUCCEEDED) {
+        half->queues[completion->partition_index].has_acked = true;
+        half->has_acked_spilled = true;
+    } else {
         transaction_fail(half->arena, TRANSACTION_WHY_FAILED_BATCH);
     }
     completion_record(half->arena, completion);

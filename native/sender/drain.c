@@ -165,6 +165,32 @@ uint32_t sender_ready(struct sender_half *half, const struct ready_options *opti
     return take_along(partitions, partitions_max, count, along_count);
 }
 
+/* Since when the next batch of a partition might have been delivered: its linger was over, or another one was opened
+ * behind it. */
+static uint64_t batch_due_ns(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index)
+{
+    CHECK(half->notes[slot_index].is_queued);
+    const struct slot_header *slots = half->arena->slots;
+    uint64_t linger_ns = batch_linger_ns(half->arena, options, slot_index);
+    uint64_t created_ns = slots[slot_index].created_ns;
+    uint64_t due_ns = created_ns <= UINT64_MAX - linger_ns ? created_ns + linger_ns : UINT64_MAX;
+    uint32_t next = half->notes[slot_index].next;
+    uint64_t full_ns = next == 0 ? UINT64_MAX : slots[next - 1].created_ns;
+    return due_ns < full_ns ? due_ns : full_ns;
+}
+
+uint64_t sender_waits_since_ns(struct sender_half *half, const struct ready_options *options)
+{
+    uint64_t since_ns = UINT64_MAX;
+    sender_collect_news(half);
+    for (uint32_t i = 0; i < half->active_count; i++) {
+        CHECK(half->queues[half->active[i]].first != 0);
+        uint64_t due_ns = batch_due_ns(half, options, half->queues[half->active[i]].first - 1);
+        since_ns = due_ns < since_ns ? due_ns : since_ns;
+    }
+    return since_ns <= options->now_ns ? since_ns : UINT64_MAX;
+}
+
 /* ---- drain ---- */
 
 /* Seals an open batch. False when there is nothing to send in it after all, or when it is not the one that was queued:

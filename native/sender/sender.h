@@ -79,6 +79,9 @@ struct ready_options {
 uint32_t sender_ready(struct sender_half *half, const struct ready_options *options, uint32_t *partitions,
                       uint32_t partitions_max, uint64_t *next_check_ns);
 
+/* Since when a batch has waited for its acknowledgement that might have been delivered; UINT64_MAX: none does. */
+uint64_t sender_waits_since_ns(struct sender_half *half, const struct ready_options *options);
+
 struct drained_batch {
     uint64_t seq;
     uint64_t created_ns;
@@ -152,6 +155,9 @@ void sender_end_backoff(struct sender_half *half, uint32_t partition_index);
 
 /* A drained batch that lies in the overflow now (spilled.h): its memory is free, and its result is still to come. */
 enum status sender_spill(struct sender_half *half, uint32_t slot_index, uint64_t seq, struct wake_set *wakes) MUST_USE;
+
+/* The same while the sink still has the batch: its memory is freed with the sink's answer, whatever that is. */
+enum status sender_spill_lent(struct sender_half *half, uint32_t slot_index, uint64_t seq) MUST_USE;
 
 /* The result of records of a spilled batch. STATUS_INVALID: there is no such slot or partition. */
 enum status sender_complete_spilled(struct sender_half *half, const struct completion *completion) MUST_USE;

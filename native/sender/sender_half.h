@@ -105,6 +105,8 @@ struct sender_half {
     uint32_t in_flight_count;
     uint64_t delivery_clock_ns; /* our own sum: the reading in the arena is input */
     bool counts_always;         /* expiry looks at the boot clock alone */
+    bool has_acked_spilled;     /* since the last maintenance: a batch of the overflow (stuck_partitions.h) */
+    uint64_t former_heartbeat_ns; /* of the sender before this one; 0: there was none */
     uint64_t acked_created_ns;  /* of a batch that this call found acknowledged; 0: none was */
     uint64_t oldest_created_ns; /* of what has no result yet, as the last expiry saw it; UINT64_MAX: nothing */
 };

@@ -64,6 +64,7 @@ enum status sender_role_take(struct arena *arena, const struct role_options *opt
     }
     POINT(sender_role_taken);
     half->owner = arena->owner;
+    half->former_heartbeat_ns = load_relaxed_u64(&arena->globals->sender_heartbeat_ns);
     half->wants_dead_letters = options->wants_dead_letters;
     half->oldest_created_ns = UINT64_MAX;
     half->delivery_clock_ns = load_relaxed_u64(&arena->globals->delivery_clock_ns);

@@ -2,6 +2,7 @@
 #include "sender/stuck_partitions.h"
 
 #include "arena/registry.h"
+#include "arena/spilled.h"
 
 enum {
     USUAL_SHARE = 8,      /* one acknowledgement moves the usual delivery by this part of the difference */
@@ -10,11 +11,20 @@ enum {
 
 #define SILENT_NS_MIN NS_PER_S
 
+/* Its oldest batches lie in the overflow. */
+static bool partition_has_spilled(const struct sender_half *half, uint32_t partition_index)
+{
+    CHECK(partition_index < half->arena->geometry.partition_count);
+    return spilled_has_up_to(half->arena, partition_index, UINT64_MAX);
+}
+
 void stuck_partitions_begin(struct sender_half *half)
 {
     CHECK(half->arena->is_sender);
     struct arena *arena = half->arena;
+    uint64_t now_ns = arena_now_ns(arena);
     for (uint32_t i = 0; i < arena->geometry.partition_count; i++) {
+        half->queues[i].acked_ns = partition_has_spilled(half, i) ? now_ns : 0; /* its batches tell no time */
         if (load_relaxed_u64(&arena->partitions[i].stuck) != 0) {
             store_relaxed_u64(&arena->partitions[i].stuck, 0);
         }
@@ -46,36 +56,42 @@ static uint64_t silence_max_ns(const struct sender_half *half)
     return limit_ns > SILENT_NS_MIN ? limit_ns : SILENT_NS_MIN;
 }
 
-static bool partition_is_silent(const struct sender_half *half, const struct partition_queue *queue, uint64_t now_ns)
+static bool partition_has_batches(const struct sender_half *half, uint32_t partition_index)
 {
+    return half->queues[partition_index].first != 0 || partition_has_spilled(half, partition_index);
+}
+
+static bool partition_is_silent(const struct sender_half *half, uint32_t partition_index, uint64_t now_ns)
+{
+    const struct partition_queue *queue = &half->queues[partition_index];
     CHECK(queue->first <= half->arena->geometry.slot_count);
-    if (queue->first == 0) {
+    if (!partition_has_batches(half, partition_index)) {
         return false;
     }
-    uint64_t created_ns = half->arena->slots[queue->first - 1].created_ns;
+    uint64_t created_ns = queue->first == 0 ? 0 : half->arena->slots[queue->first - 1].created_ns;
     uint64_t since_ns = created_ns > queue->acked_ns ? created_ns : queue->acked_ns;
     return since_ns < now_ns && now_ns - since_ns > silence_max_ns(half) &&
            load_relaxed_u64(&half->arena->globals->acked_ns) > since_ns;
 }
 
-static enum stuck_reason stuck_reason_of(const struct sender_half *half, const struct partition_queue *queue,
-                                         uint64_t now_ns)
+static enum stuck_reason stuck_reason_of(const struct sender_half *half, uint32_t partition_index, uint64_t now_ns)
 {
-    CHECK(queue >= half->queues && queue < half->queues + half->arena->geometry.partition_count);
+    CHECK(partition_index < half->arena->geometry.partition_count);
+    const struct partition_queue *queue = &half->queues[partition_index];
     if (queue->is_unavailable) {
         return STUCK_NO_LEADER;
     }
     if (queue->refused_error != 0) {
         return STUCK_REFUSED;
     }
-    return partition_is_silent(half, queue, now_ns) ? STUCK_SILENT : STUCK_NOT;
+    return partition_is_silent(half, partition_index, now_ns) ? STUCK_SILENT : STUCK_NOT;
 }
 
 void stuck_partition_tell(struct sender_half *half, uint32_t partition_index, uint64_t now_ns)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);
     struct partition_queue *queue = &half->queues[partition_index];
-    enum stuck_reason reason = stuck_reason_of(half, queue, now_ns);
+    enum stuck_reason reason = stuck_reason_of(half, partition_index, now_ns);
     int16_t error_code = reason == STUCK_REFUSED ? queue->refused_error : 0;
     if (reason == queue->stuck_reason && error_code == queue->stuck_error) {
         return;
@@ -93,9 +109,13 @@ void stuck_partitions_maintain(struct sender_half *half)
 {
     CHECK(half->arena->is_sender);
     uint64_t now_ns = arena_now_ns(half->arena);
+    if (half->has_acked_spilled) {
+        half->has_acked_spilled = false;
+        store_relaxed_u64(&half->arena->globals->acked_ns, now_ns);
+    }
     for (uint32_t i = 0; i < registry_partition_count(half->arena); i++) {
         struct partition_queue *queue = &half->queues[i];
-        if (queue->has_acked || queue->first == 0) {
+        if (queue->has_acked || !partition_has_batches(half, i)) {
             queue->acked_ns = now_ns;
             queue->has_acked = false;
             queue->refused_error = 0;

@@ -14,15 +14,6 @@ void topic_limits_recount(struct sender_half *half)
 
 /* ---- congestion ---- */
 
-static uint32_t free_count(const struct arena *arena)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < arena->layout.bitmap_word_count; i++) {
-        count += (uint32_t)__builtin_popcountll(load_relaxed_u64(&arena->free_hints[i]));
-    }
-    return count;
-}
-
 static void congestion_publish(struct arena *arena)
 {
     CHECK(arena->is_sender);

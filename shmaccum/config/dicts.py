@@ -172,8 +172,11 @@ class SenderOptionsDict(TypedDict, total=False):
     """log:DIR: the sender writes batches that expire or are refused to this log before it frees their memory.
     Headers of each record tell the reason."""
     overflow: str | None
-    """log:DIR: while the sink does not work and the arena fills, the sender moves the oldest batches to this log on
-    disk. They go first when the sink works again."""
+    """log:DIR: while the sink or the broker of a partition does not work and the arena fills, the sender moves the
+    oldest batches to this log on disk. They go first when the sink works again."""
+    overflow_after_ms: int | str
+    """The sink does not work, as far as the overflow is concerned, when no batch was acknowledged for this time
+    while one waited for it."""
     overflow_at: int | str
     """The sender moves batches to the overflow while more of the buffers are in use."""
     overflow_max_bytes: int | str

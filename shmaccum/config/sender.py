@@ -80,8 +80,14 @@ class SenderOptions(Options):
 
     overflow: str | None = text(
         None,
-        "log:DIR: while the sink does not work and the arena fills, the sender moves the oldest batches to this log on "
-        "disk. They go first when the sink works again.",
+        "log:DIR: while the sink or the broker of a partition does not work and the arena fills, the sender moves the "
+        "oldest batches to this log on disk. They go first when the sink works again.",
+    )
+    overflow_after_ms: int = duration_ms(
+        "1s",
+        "The sink does not work, as far as the overflow is concerned, when no batch was acknowledged for this time "
+        "while one waited for it.",
+        minimum=1,
     )
     overflow_at: int = percent(50, "The sender moves batches to the overflow while more of the buffers are in use.")
     overflow_max_bytes: int = size("10GiB", "The most bytes of batches in the overflow.", minimum=1)

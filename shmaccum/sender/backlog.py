@@ -168,9 +168,15 @@ class Backlog:
             self.file.write_position(OverflowPosition(end_offset, identity=self.position.identity))
         self.end_offset = end_offset
         self.file.cut(self.file.find(end_offset))
-        own = [row.seq for row in self.file.rows(self.file.find(self.position.offset)) if row.arena == self._arena]
-        for seq in own:
+        for seq in self._own_seqs():
             self._note_seq(seq)
+
+    def _own_seqs(self) -> list[int]:
+        return [row.seq for row in self.file.rows(self.file.find(self.position.offset)) if row.arena == self._arena]
+
+    def seqs(self) -> set[int]:
+        """The numbers of the batches of this arena that are left, as far as the rows tell."""
+        return set(self._own_seqs())
 
     def add(self, rows: Sequence[OverflowBatch], end_offset: int) -> None:
         """Batches lie in the log below the end by now; their rows are written behind the others.

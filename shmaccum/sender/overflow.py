@@ -43,6 +43,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import final
 
@@ -77,6 +78,8 @@ from shmaccum.sender.send_window import take_delivery
 from shmaccum.sender.sinks.sink import Ack, Delivered, Sink, Verdict, WireBatch, sockets_of
 from shmaccum.sender.sinks.stream_end import StreamEnd, StreamState, delivered_by
 from shmaccum.sender.spill_file import OverflowBatch, SpillFile
+from shmaccum.sender.spill_need import SpillClock
+from shmaccum.sender.splitting import is_part
 
 SPILL_SIZE_MAX = 16 << 20
 """Bytes that are drained at once."""
@@ -84,7 +87,6 @@ SEGMENT_SIZE_MIN = 128 << 20
 ANY_RECORD = 2**32 - 1
 """No record is larger, so none is looked at."""
 PAUSE_NS = 1_000_000_000
-PERCENT = 100
 MARK = "{}.arena"
 """The file in the folder of an overflow that says which arena spills there, by its uuid."""
 LOOP_MS = 25
@@ -123,11 +125,12 @@ class Overflow:
         self._host = host
         self._sink = sink
         self._options = options
-        self._slot_count: int = self._native.geometry["slot_count"]
         self._tag = int.from_bytes(host.arena.uuid[:8], "little")
         self._backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms)
         self._backlogs: dict[int, Backlog] = {}
         self._unsettled: set[int] = set()
+        self._clock = SpillClock(half, sink, options, self._native.geometry["slot_count"])
+        self._lent: set[int] = set()  # of them the sink has batches of the arena
         self._is_lost = False
         self._opened_count = 1
         self._sockets = sockets_of(sink)
@@ -376,6 +379,7 @@ class Overflow:
 
     def spill(self, lending: Lending, linger_ns: int, now_ns: int) -> int:
         """Moves batches of the arena to the log, if it is time to. Answers how many."""
+        self._lent = {wire.partition_index for wire in lending if not self.lends(wire)}
         if now_ns < self._not_before_ns or self._is_lost:
             return 0
         self._not_before_ns = 0
@@ -389,23 +393,45 @@ class Overflow:
         if self._sink.peer.outage is not None:
             self._progress_ns = now_ns
         count = self._settle_fronts(lending, now_ns) if self._unsettled else 0
-        surplus = 0 if self._not_before_ns else self._surplus()
-        if not surplus:
+        need = self._clock.need(linger_ns, now_ns, holds_any=bool(self))
+        if self._not_before_ns or not need.surplus:
             return count
-        ready, _ = self._half.ready(linger_ns, False, now_ns, KEPT_COUNT)
-        lent = {wire.partition_index for wire in lending if not self.lends(wire)}
-        chosen = [index for index in ready if index not in lent and self._may_spill(index)]
-        return count + self._spill_from(chosen, surplus, lending, now_ns)
 
-    def _surplus(self) -> int:
-        """How many buffers more are in use than `overflow_at` says; 0 while nothing has to be done about it."""
-        if self._sink.peer.outage is None and not self:
-            return 0
-        used = self._slot_count - self._native.state_counts()["FREE"]
-        return max(used - self._options.overflow_at * self._slot_count // PERCENT, 0)
+        def may_spill(index: int) -> bool:
+            return index not in self._unsettled and (need.is_outage or index in need.stuck or self.holds(index))
 
-    def _may_spill(self, index: int) -> bool:
-        return index not in self._unsettled and (self._sink.peer.outage is not None or self.holds(index))
+        blocked = self._spill_lent(lending, may_spill, now_ns)
+        ready, _ = self._half.ready(linger_ns, False, now_ns, self._in_flight_max)
+        chosen = [index for index in ready if index not in blocked and may_spill(index)]
+        return count + self._spill_from(chosen, need.surplus, lending, now_ns)
+
+    def _spill_lent(self, lending: Lending, may_spill: Callable[[int], bool], now_ns: int) -> set[int]:
+        """Spills the batches that the sink has, for younger ones follow them. Answers partitions where that failed.
+
+        Their buffers stay in use until the sink gives them back. It may still deliver them: the overflow ships them
+        after that, with the same sequences.
+        """
+        lent: defaultdict[int, list[WireBatch]] = defaultdict(list)
+        for wire in lending:
+            if not self.lends(wire) and not wire.batch.is_ended and may_spill(wire.partition_index):
+                lent[wire.partition_index].append(wire)
+        return {index for index, wires in lent.items() if not self._take_lent(wires, now_ns)}
+
+    def _take_lent(self, wires: list[WireBatch], now_ns: int) -> bool:
+        """Spills all batches of a partition that the sink has; False: they stay in the arena alone."""
+        wires.sort(key=lambda wire: wire.batch.seq)
+        has_room = self._has_room(wires, now_ns)
+        if not has_room or any(is_part(wire) or wire.batch.acked_record_count for wire in wires):
+            return False
+        written_count = self._try_to_write(wires, now_ns)
+        for wire in wires[:written_count]:
+            self._half.spill_lent(wire.batch)
+        return written_count == len(wires)
+
+    @property
+    def _in_flight_max(self) -> int:
+        """Of a partition that spills: the batches that the sink has are among them."""
+        return KEPT_COUNT + self._sink.limits.in_flight_max
 
     def _spill_from(self, partition_indices: Sequence[int], surplus: int, lending: Lending, now_ns: int) -> int:
         """Spills the oldest batches of each of the partitions, about as many as are too many."""
@@ -418,7 +444,7 @@ class Overflow:
         log_ends = {one.index: end for one in open_ends if (end := self._log_end(one)) is not None}
         spills = {index: self._backlogs[index].spill_file() for index in log_ends}
         batches, _, numbers = self._half.append_to_log(
-            log_ends, request, min(SPILL_SIZE_MAX, room), KEPT_COUNT, now_ns, ANY_RECORD, spills
+            log_ends, request, min(SPILL_SIZE_MAX, room), self._in_flight_max, now_ns, ANY_RECORD, spills
         )
         count = 0 if numbers is None else self._take_spilled(Delivered(*numbers))
         return count + self._take(batches, lending, now_ns)
@@ -455,10 +481,15 @@ class Overflow:
     def _settle_front(self, index: int, lending: Lending, now_ns: int) -> int:
         """Spills the batches at the front of a partition that were drained before: they may be in the log."""
         count = 0
+        known = self._backlogs[index].seqs()
         while batches := self._half.drain([index], 1, 1, now_ns)[0]:
             if batches[0].attempt_count == 1:
                 self._half.requeue(batches[0])
                 break
+            if batches[0].seq in known:
+                self._half.spill(batches[0])
+                count += 1
+                continue
             count += self._take(batches, lending, now_ns)
             if self._not_before_ns:
                 break
@@ -475,11 +506,7 @@ class Overflow:
         for batch in itertools.takewhile(lambda batch: not batch.acked_record_count, batches):
             wire = lending.whole(batch)
             wires += [] if wire is None else [wire]
-        room = self._options.overflow_max_bytes - self._size
-        has_room = sum(wire.size for wire in wires) <= room  # not for a record that is much larger than a buffer
-        if not has_room:
-            self._fail(f"overflow_max_bytes leaves {room:,} bytes", now_ns)
-        spilled_count = self._try_to_write(wires, now_ns) if wires and has_room else 0
+        spilled_count = self._try_to_write(wires, now_ns) if wires and self._has_room(wires, now_ns) else 0
         for wire in wires:
             let_go(wire.buffers)
         for wire in wires[:spilled_count]:
@@ -488,6 +515,14 @@ class Overflow:
             if not batch.is_over:  # delivered in part, or not written
                 self._half.requeue(batch)
         return spilled_count
+
+    def _has_room(self, wires: Iterable[WireBatch], now_ns: int) -> bool:
+        """False for a record that is much larger than a buffer, too."""
+        room = self._options.overflow_max_bytes - self._size
+        has_room = sum(wire.size for wire in wires) <= room
+        if not has_room:
+            self._fail(f"overflow_max_bytes leaves {room:,} bytes", now_ns)
+        return has_room
 
     def _try_to_write(self, wires: Sequence[WireBatch], now_ns: int) -> int:
         """Steps 2 and 3. Answers how many batches from the first on are in the log, and have their rows."""
@@ -564,7 +599,7 @@ class Overflow:
         return delivered_by(ends.values())
 
     def _may_loop(self, backlog: Backlog, now_ns: int) -> bool:
-        is_ready = not (backlog.is_empty or backlog.has_read_ahead or backlog.index in self._unsettled)
+        is_ready = not (backlog.is_empty or backlog.has_read_ahead or backlog.index in self._unsettled | self._lent)
         return is_ready and self._is_ordinary(backlog, now_ns)
 
     def _is_ordinary(self, backlog: Backlog, now_ns: int) -> bool:
@@ -606,7 +641,7 @@ class Overflow:
         if self._is_lost:
             return ready
         for backlog in self._backlogs.values():
-            if backlog.is_empty or backlog.index in self._unsettled | self._looping:
+            if backlog.is_empty or backlog.index in self._unsettled | self._looping | self._lent:
                 continue
             self._guard(backlog, functools.partial(self._prepare, backlog, identity, now_ns))
             if backlog.next_to_send(now_ns) is not None:

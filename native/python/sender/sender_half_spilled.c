@@ -4,12 +4,71 @@
  */
 #include "arena/spilled.h"
 #include "arena/registry.h"
+#include "arena/topic_share.h"
 #include "python/common/errors.h"
 #include "python/sender/batch_type.h"
 
 static struct sender_half_object *half_of(PyObject *self)
 {
     return (struct sender_half_object *)self;
+}
+
+/* ---- the need ---- */
+
+struct pressure_arguments {
+    int64_t linger_ns;
+    int64_t now_ns;
+};
+
+static PyObject *pressure_report(struct sender_half *core, const struct ready_options *options)
+{
+    const struct arena *arena = core->arena;
+    const struct globals *globals = arena->globals;
+    uint64_t waits_since_ns = sender_waits_since_ns(core, options);
+    uint32_t waiter_count = load_relaxed_u32(&globals->waiting_count) + load_relaxed_u32(&globals->parked_count);
+    PyObject *since = waits_since_ns == UINT64_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(waits_since_ns);
+    return Py_BuildValue("(IIKNK)", arena->geometry.slot_count - free_count(arena), waiter_count,
+                         (unsigned long long)load_relaxed_u64(&globals->acked_ns), since,
+                         (unsigned long long)core->former_heartbeat_ns);
+}
+
+PyObject *half_pressure(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct argument_table table = {
+        .signature = {
+            .function = "pressure", .names = {"linger_ns", "now_ns"}, .required_count = 2, .count = 2},
+        .arguments = {INTEGER_ARGUMENT(struct pressure_arguments, linger_ns, 0, INT64_MAX),
+                      INTEGER_ARGUMENT(struct pressure_arguments, now_ns, 0, INT64_MAX)}};
+    struct sender_half_object *self = half_of(object);
+    struct pressure_arguments given = {0};
+    if (!half_begin_with(self, &table, args, count, names, &given)) {
+        return NULL;
+    }
+    const struct ready_options options = {.now_ns = (uint64_t)given.now_ns, .linger_ns = (uint64_t)given.linger_ns};
+    return half_end(self, pressure_report(self->core, &options));
+}
+
+static PyObject *stuck_indices(const struct sender_half *core)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < registry_partition_count(core->arena); i++) {
+        if (core->queues[i].stuck_reason == STUCK_NOT) {
+            continue;
+        }
+        PyObject *index = PyLong_FromUnsignedLong(i);
+        if (index == NULL || PyList_Append(list, index) != 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(index);
+    }
+    return list;
+}
+
+PyObject *half_stuck_partitions(PyObject *object, PyObject *unused)
+{
+    struct sender_half_object *self = half_of(object);
+    (void)unused;
+    return half_begin(self) ? half_end(self, stuck_indices(self->core)) : NULL;
 }
 
 /* ---- results ---- */

@@ -262,6 +262,7 @@ ALONE_FAST(half_partition_index, arena_of_half)
 ALONE_FAST(half_pump, arena_of_half)
 ALONE_FAST(half_publish_outage, arena_of_half)
 ALONE(half_publish_queues, arena_of_half)
+ALONE_FAST(half_pressure, arena_of_half)
 ALONE_FAST(half_publish_spilled, arena_of_half)
 ALONE(half_quarantine, arena_of_half)
 ALONE_FAST(half_ready, arena_of_half)
@@ -276,6 +277,8 @@ ALONE_FAST(half_set_spilled, arena_of_half)
 ALONE_FAST(half_run_batch_loop, arena_of_half)
 ALONE(half_show_life, arena_of_half)
 ALONE(half_spill, arena_of_half)
+ALONE(half_spill_lent, arena_of_half)
+ALONE(half_stuck_partitions, arena_of_half)
 ALONE(half_statistics, arena_of_half)
 ALONE(half_look_at_transaction, arena_of_half)
 ALONE_FAST(half_end_transaction, arena_of_half)
@@ -321,6 +324,9 @@ static PyMethodDef half_methods[] = {
      "Tells every observer since when the sink does not work, and why, as bytes; 0: it works."},
     {"publish_queues", alone_half_publish_queues, METH_NOARGS,
      "Tells producers how many batches wait in each partition."},
+    {"pressure", FAST(alone_half_pressure), METH_FASTCALL | METH_KEYWORDS,
+     "(used buffers, processes that wait for one, when a batch was acknowledged last, since when one waits for that or "
+     "None, the last sign of life of the sender before this one)."},
     {"publish_spilled", FAST(alone_half_publish_spilled), METH_FASTCALL | METH_KEYWORDS,
      "Tells every observer what lies in the overflow, and since when; 0: nothing does."},
     {"quarantine", alone_half_quarantine, METH_O, "Ends a batch whose bytes are damaged and keeps them."},
@@ -345,6 +351,10 @@ static PyMethodDef half_methods[] = {
      "The ordinary rounds of an overflow on its way to brokers."},
     {"show_life", alone_half_show_life, METH_NOARGS, "Shows the sender's sign of life, as each drain does."},
     {"spill", alone_half_spill, METH_O, "Frees a drained batch that lies in the overflow now; its result is to come."},
+    {"spill_lent", alone_half_spill_lent, METH_O,
+     "The same while the sink has the batch: it is freed with the sink's answer."},
+    {"stuck_partitions", alone_half_stuck_partitions, METH_NOARGS,
+     "Indexes of the partitions to which nothing can be delivered while the sink works."},
     {"statistics", alone_half_statistics, METH_NOARGS, "The sender's own counts."},
     {"look_at_transaction", alone_half_look_at_transaction, METH_O,
      "Goes on with the end of the arena's transaction; answers (is it a commit, number) for the sink, or None."},

@@ -79,6 +79,7 @@ PyObject *half_ready(PyObject *self, PyObject *const *args, Py_ssize_t count, Py
 PyObject *half_requeue(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_show_life(PyObject *self, PyObject *unused);
 PyObject *half_spill(PyObject *self, PyObject *batch);
+PyObject *half_spill_lent(PyObject *self, PyObject *batch);
 PyObject *half_statistics(PyObject *self, PyObject *unused);
 PyObject *half_take_expired(PyObject *self, PyObject *unused);
 
@@ -118,7 +119,9 @@ PyObject *half_want_dead_letters(PyObject *self, PyObject *is_wanted);
 
 PyObject *half_complete_spilled(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_partition_index(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_pressure(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_publish_spilled(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_set_spilled(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_stuck_partitions(PyObject *self, PyObject *unused);
 
 #endif

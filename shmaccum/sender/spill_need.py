@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When batches of the arena go to the overflow, and which.
+
+::
+
+    nothing is acknowledged for overflow_after_ms    the batches of every partition      above overflow_at
+    a partition is stuck (stuck_partitions.h)        those of the stuck partitions       above overflow_at, or STUCK_AT
+    something of a partition lies in the overflow    those of this partition             as above
+
+Rules
+    An outage counts from the last acknowledgement, or from the time at which the oldest batch might have been
+    delivered, whichever is later. So an idle hour is no outage, and a slow sink that acknowledges has none.
+    The time of the last acknowledgement is in the arena, so a sender that takes over goes on with it. Where nobody
+    delivered for `overflow_after_ms` (no sender ran, or it was stopped), the outage counts from the end of that time.
+    Stuck partitions may hold half of the buffers (topic_share.h, R1). Their batches spill before they hold as much,
+    because producers would wait otherwise.
+    While a process waits for a buffer, a part of the buffers is freed whatever is in use: the share of a topic may end
+    below `overflow_at`.
+    Batches of stuck and held partitions spill before they expire, whatever is in use. In an outage that the sink
+    reports no batch gets older, so it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple, final
+
+from shmaccum._native import SenderHalf
+from shmaccum.config import SenderOptions
+from shmaccum.sender.backoff import NS_PER_MS
+from shmaccum.sender.sinks.sink import Sink
+
+PERCENT = 100
+STUCK_AT = 40
+"""Percent of the buffers: less than half of them."""
+WAITED_SHARE = 8
+"""This part of the buffers is freed while a process waits for one."""
+
+
+class SpillNeed(NamedTuple):
+    """What has to go to the overflow."""
+
+    surplus: int = 0
+    """Buffers that are to be freed."""
+    is_outage: bool = False
+    """True when the batches of every partition may go."""
+    stuck: Collection[int] = ()
+    """Partitions whose batches may go otherwise, beside those that the overflow holds."""
+
+
+@final
+class SpillClock:
+    """Decides.
+
+    Args:
+        half: with the sender role.
+        sink: whose acknowledgements count.
+        options: of the sender.
+        slot_count: buffers of the arena.
+    """
+
+    def __init__(self, half: SenderHalf, sink: Sink, options: SenderOptions, slot_count: int) -> None:
+        self._half = half
+        self._sink = sink
+        self._slot_count = slot_count
+        self._at = options.overflow_at
+        self._after_ns = options.overflow_after_ms * NS_PER_MS
+        self._late_ns = options.delivery_timeout_ms * NS_PER_MS // 2
+        self._looked_ns: int | None = None
+        self._begun_ns = 0
+        """Nobody delivered right before this time."""
+
+    def need(self, linger_ns: int, now_ns: int, *, holds_any: bool) -> SpillNeed:
+        """The need now.
+
+        Args:
+            linger_ns: of batches whose producer set none.
+            now_ns: the arena's clock.
+            holds_any: something lies in the overflow.
+        """
+        used, waiter_count, acked_ns, waits_since_ns, former_heartbeat_ns = self._half.pressure(linger_ns, now_ns)
+        self._note_look(former_heartbeat_ns if self._looked_ns is None else self._looked_ns, now_ns)
+        is_silent = waits_since_ns is not None and self._is_over(max(acked_ns, waits_since_ns), now_ns)
+        is_outage = self._sink.peer.outage is not None or is_silent
+        stuck = self._half.stuck_partitions()
+        if not (is_outage or stuck or holds_any):
+            return SpillNeed()
+        limit = (min(self._at, STUCK_AT) if stuck else self._at) * self._slot_count // PERCENT
+        surplus = max(used - limit, self._slot_count // WAITED_SHARE if waiter_count else 0)
+        if self._is_late(now_ns):
+            surplus = self._slot_count
+        return SpillNeed(surplus, is_outage, stuck) if surplus > 0 else SpillNeed()
+
+    def _note_look(self, looked_ns: int, now_ns: int) -> None:
+        if not 0 <= now_ns - looked_ns <= self._after_ns:
+            self._begun_ns = now_ns
+        self._looked_ns = now_ns
+
+    def _is_over(self, since_ns: int, now_ns: int) -> bool:
+        return now_ns - max(since_ns, self._begun_ns) >= self._after_ns
+
+    def _is_late(self, now_ns: int) -> bool:
+        oldest_ns = self._half.oldest_created_ns
+        return self._sink.peer.outage is None and oldest_ns is not None and now_ns - oldest_ns > self._late_ns
