@@ -15,7 +15,7 @@ something is not ordinary, and the sink reads the answer that was not. So errors
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from shmaccum._native import Batch
@@ -73,16 +73,19 @@ class Pumping:
         """True when the last run carried the partition."""
         return partition_index in self._carried
 
-    def run(self, ready: Iterable[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
+    def run(
+        self, ready: Iterable[int], due_ns: int, holds: Callable[[int], bool], *, is_stuck: bool
+    ) -> Carried | None:
         """Carries what it can until something is due or not ordinary; None when the sink lends nothing now.
 
         Args:
             due_ns: the time on the arena's clock at which the sender has something else to do.
+            holds: True for a partition whose batches go by the overflow.
             is_stuck: there are ready partitions that the sink cannot take.
         """
         now_ns = self._native.now_ns()
         self._note_recent(dict.fromkeys(ready), now_ns)
-        loans = self._sockets.lend(list(self._recent))
+        loans = self._sockets.lend([index for index in self._recent if not holds(index)])
         self._carried = frozenset(index for loan in loans for index in loan.partition_indices)
         if not loans:
             return None

@@ -199,6 +199,7 @@ class FakeOutage:
         for node in (LIVE_NODE, DEAD_NODE):
             self.brokers.set_fault(WORKS, node)
         wait_until(has_sent, "another process has sent")
+        wait_until(lambda: not self.arena.native.spilled()["partitions"], "the overflow is empty")
         self._wait_until_free()
         free: list[int] = []
         for place, count in self._sent.items():
@@ -211,16 +212,24 @@ class FakeOutage:
 
 @contextlib.contextmanager
 def fake_outage(
-    arena_name: str, folder: Path, slot_count: int, dead_count: int = 1, free_count: int = 0, **options: Any
+    arena_name: str,
+    folder: Path,
+    slot_count: int,
+    dead_count: int = 1,
+    free_count: int = 0,
+    *,
+    has_overflow: bool = False,
+    **options: Any,
 ) -> Iterator[FakeOutage]:
     """An arena with so many buffers, a cluster whose brokers both work, and a sender that has begun."""
+    overflow = {"overflow": f"log:{folder}/overflow"} if has_overflow else {}
     with contextlib.ExitStack() as stack:
         topics = {LIVE: 1, DEAD: dead_count, FREE: free_count}
         cluster = stack.enter_context(fake_cluster(broker_count=2, topics=topics))
         cluster.leaders.update({(DEAD, partition): DEAD_NODE for partition in range(dead_count)})
         memory = slot_count * SLOT_SIZE
         arena = stack.enter_context(Arena.create(arena_name, buffer_memory=memory, batch_size=SLOT_SIZE, **options))
-        senders = Senders(arena, cluster.bootstrap, folder / "senders", retry_backoff_ms="10")
+        senders = Senders(arena, cluster.bootstrap, folder / "senders", retry_backoff_ms="10", **overflow)
         stack.callback(senders.close)
         senders.start()
         senders.wait_until_open()

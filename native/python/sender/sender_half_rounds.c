@@ -255,8 +255,8 @@ PyObject *half_dead_letters(PyObject *object, PyObject *unused)
 
 /* ---- the end of a batch ---- */
 
-/* One of ours, not over, and nobody reads its bytes any more. */
-static struct batch_object *batch_parse(struct sender_half_object *self, PyObject *object)
+/* One of ours, and not over. */
+static struct batch_object *batch_parse_lent(struct sender_half_object *self, PyObject *object)
 {
     if (!Py_IS_TYPE(object, self->state->batch_type)) {
         PyErr_Format(PyExc_TypeError, "a Batch is needed, not %.80s", Py_TYPE(object)->tp_name);
@@ -267,10 +267,14 @@ static struct batch_object *batch_parse(struct sender_half_object *self, PyObjec
         raise_format(self->state, STATUS_INVALID, "the batch was drained by another sender");
         return NULL;
     }
-    if (!batch_object_is_current(batch)) {
-        return NULL;
-    }
-    uint32_t export_count = load_acquire_u32(&batch->export_count);
+    return batch_object_is_current(batch) ? batch : NULL;
+}
+
+/* The same, and nobody reads its bytes any more. */
+static struct batch_object *batch_parse(struct sender_half_object *self, PyObject *object)
+{
+    struct batch_object *batch = batch_parse_lent(self, object);
+    uint32_t export_count = batch == NULL ? 0 : load_acquire_u32(&batch->export_count);
     if (export_count > 0) {
         PyErr_Format(self->state->batch_in_use, "buffers of the batch are still in use, %u of them: release its "
                      "memoryviews before it is completed or requeued", export_count);
@@ -554,7 +558,7 @@ PyObject *half_spill(PyObject *object, PyObject *given)
 PyObject *half_spill_lent(PyObject *object, PyObject *given)
 {
     struct sender_half_object *self = half_of(object);
-    struct batch_object *batch = batch_parse(self, given);
+    struct batch_object *batch = batch_parse_lent(self, given);
     if (batch == NULL || !half_begin(self)) {
         return NULL;
     }

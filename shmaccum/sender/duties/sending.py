@@ -176,7 +176,8 @@ class SocketSending(Sending):
             return super()._send(ready, now_ns)
         newest_expiry_ns = now_ns + self.shared.options.delivery_timeout_ms * NS_PER_MS  # of a batch that begins now
         due_ns = min(self.next_ns(), newest_expiry_ns, self.maintenance.ends_pump_ns)
-        carried = self.shared.trouble.ask(lambda: self.pumping.run(ready, due_ns, is_stuck=self._is_stuck), None)
+        is_stuck = self._is_stuck or not self.overflow.is_idle
+        carried = self.shared.trouble.ask(lambda: self.pumping.run(ready, due_ns, self.overflow.holds, is_stuck=is_stuck), None)
         if carried is None:
             return super()._send(ready, now_ns)
         if carried.batch_count:
@@ -193,6 +194,6 @@ class SocketSending(Sending):
 
         By a clock that stands still no time of the pump is ever over.
         """
-        is_alone = self.overflow.is_idle and not self.shared.splitting.partitions_due()
+        is_whole = not self.shared.splitting.partitions_due()
         is_timed = not self.shared.native.has_manual_clock
-        return self.pumping.may_run and is_alone and is_timed and not self.ready.is_closing
+        return self.pumping.may_run and is_whole and is_timed and not self.ready.is_closing
