@@ -129,9 +129,9 @@ class Sending:
         sender: open.
     """
 
-    def __init__(self, arena: Arena, sink: Sink | None = None, **options: Any) -> None:
+    def __init__(self, arena: Arena, sink: Sink | None = None, now_ms: int = 1000, **options: Any) -> None:
         self.arena = arena
-        self.now_ms = 1000
+        self.now_ms = now_ms
         self._numbers = itertools.count()
         arena.native.set_manual_clock(self.now_ms * MS)
         self.scripted = ScriptedSink()

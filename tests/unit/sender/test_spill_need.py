@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When batches spill: a second after the last acknowledgement, and those of a stuck partition at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
+from shmaccum.log.files.reader import LogReader
+from shmaccum.sender import Sender
+from shmaccum.sender.sinks.sink import WireBatch
+from tests.support.accumulator import Accumulator
+from tests.support.sender import TOPIC, Sending
+from tests.support.system_calls import dies_at_system_call
+from tests.unit.sender.test_overflow import (
+    FAST,
+    SLOT_COUNT,
+    AwayLog,
+    Open,
+    die,
+    open_sending,  # noqa: F401 - a fixture
+    overflow_of,
+    run_rounds,
+    settle,
+)
+
+
+def fill(sending: Sending, count: int = SLOT_COUNT) -> None:
+    for _ in range(count):
+        sending.append()
+
+
+def takes_nothing(sending: Sending) -> None:
+    sending.scripted.plan_filter = lambda _: False
+
+
+def takes_all(sending: Sending) -> None:
+    sending.scripted.plan_filter = lambda _: True
+
+
+def spilled_count(sending: Sending) -> int:
+    return int(overflow_of(sending).metrics()["overflow-batches"])
+
+
+def stick(sending: Sending, partition: int = 0) -> None:
+    """A partition has no leader."""
+    index = sending.sender._half.partition_index(TOPIC, partition)
+    sending.sender._half.set_available(index, False)
+    sending.scripted.plan_filter = lambda one: one != index
+
+
+def recover(sending: Sending, partition: int = 0) -> None:
+    sending.sender._half.set_available(sending.partition_index(partition), True)
+    takes_all(sending)
+
+
+# --- an outage
+
+
+def test_a_full_arena_spills_a_second_after_the_last_acknowledgement(open_sending: Open) -> None:
+    sending = open_sending()
+    sending.append()
+    settle(sending, 2)
+    takes_nothing(sending)
+    fill(sending)
+    settle(sending, 95)
+    assert spilled_count(sending) == 0
+    settle(sending, 20)
+    assert spilled_count(sending) >= SLOT_COUNT // 2
+    takes_all(sending)
+    settle(sending, 20)
+    assert sending.values() == list(range(SLOT_COUNT + 1))
+
+
+def test_the_time_without_an_acknowledgement_is_an_option(open_sending: Open) -> None:
+    sending = open_sending(overflow_after_ms="100ms")
+    takes_nothing(sending)
+    fill(sending)
+    settle(sending, 15)
+    assert spilled_count(sending) > 0
+
+
+def test_a_slow_sink_that_acknowledges_has_no_outage(open_sending: Open) -> None:
+    sending = open_sending()
+    takes_nothing(sending)
+    fill(sending)
+    for _ in range(6):
+        settle(sending, 50)
+        sending.scripted.is_held = True
+        takes_all(sending)
+        sending.run()
+        takes_nothing(sending)
+        sending.scripted.is_held = False
+        sending.run()
+        fill(sending, sending.arena.native.state_counts()["FREE"])
+    assert spilled_count(sending) == 0
+    assert len(sending.values()) >= 6
+
+
+def test_idle_time_is_no_outage(open_sending: Open) -> None:
+    sending = open_sending()
+    sending.append()
+    settle(sending, 300)
+    takes_nothing(sending)
+    fill(sending)
+    settle(sending, 95)
+    assert spilled_count(sending) == 0
+    settle(sending, 20)
+    assert spilled_count(sending) > 0
+
+
+def test_batches_that_linger_are_no_outage(open_sending: Open) -> None:
+    sending = open_sending(linger_ms=5000, overflow_at=25)
+    for partition in range(8):
+        sending.producer.append(TOPIC, partition, sending.now_ms, None, b"0")
+    settle(sending, 505)
+    assert spilled_count(sending) == 0
+    assert sending.values(7) == [0]
+
+
+def test_an_arena_that_is_not_full_does_not_spill_in_an_outage(open_sending: Open) -> None:
+    sending = open_sending()
+    takes_nothing(sending)
+    fill(sending, SLOT_COUNT // 2)
+    settle(sending, 300)
+    assert spilled_count(sending) == 0
+
+
+def test_a_sender_that_takes_over_goes_on_with_the_outage(open_sending: Open) -> None:
+    sending = open_sending()
+    takes_nothing(sending)
+    fill(sending)
+    settle(sending, 70)
+    die(sending)
+    sending = open_sending(now_ms=sending.now_ms)
+    takes_nothing(sending)
+    settle(sending, 40)
+    assert spilled_count(sending) > 0
+
+
+def test_time_without_a_sender_is_no_outage(open_sending: Open) -> None:
+    sending = open_sending()
+    takes_nothing(sending)
+    fill(sending)
+    settle(sending, 70)
+    die(sending)
+    sending.jump(60_000)
+    sending = open_sending(now_ms=sending.now_ms)
+    takes_nothing(sending)
+    settle(sending, 90)
+    assert spilled_count(sending) == 0
+    settle(sending, 20)
+    assert spilled_count(sending) > 0
+
+
+def test_time_in_which_the_sender_was_stopped_is_no_outage(open_sending: Open) -> None:
+    sending = open_sending()
+    takes_nothing(sending)
+    fill(sending)
+    settle(sending, 20)
+    sending.jump(60_000)
+    settle(sending, 50)
+    assert spilled_count(sending) == 0
+
+
+# --- a stuck partition
+
+
+def test_a_stuck_partition_spills_and_the_others_go_on(open_sending: Open) -> None:
+    sending = open_sending()
+    sending.append(0)
+    settle(sending, 2)
+    stick(sending)
+    for _ in range(3 * SLOT_COUNT):
+        sending.append(0)
+        sending.append(1)
+        settle(sending, 2)
+    assert sending.arena.native.spilled()["partitions"] == [sending.partition_index(0)]
+    assert sending.values(1) == list(range(2, 6 * SLOT_COUNT + 1, 2))
+    assert sending.values(0) == [0]
+    recover(sending)
+    settle(sending, 100)
+    assert sending.values(0) == [0, *range(1, 6 * SLOT_COUNT, 2)]
+    assert not overflow_of(sending)
+
+
+def test_a_partition_that_recovers_is_emptied_beside_one_that_is_stuck(open_sending: Open) -> None:
+    sending = open_sending()
+    for partition in (0, 1):
+        stick(sending, partition)
+    sending.scripted.plan_filter = lambda _: False
+    for _ in range(SLOT_COUNT):
+        sending.append(0)
+        sending.append(1)
+        settle(sending, 2)
+    recover(sending, 1)
+    sending.scripted.plan_filter = lambda index: index != sending.partition_index(0)
+    settle(sending, 50)
+    assert sending.values(1) == list(range(1, 2 * SLOT_COUNT, 2))
+    assert sending.values(0) == []
+    recover(sending, 0)
+    settle(sending, 50)
+    assert sending.values(0) == list(range(0, 2 * SLOT_COUNT, 2))
+
+
+def test_a_stuck_partition_that_holds_little_stays_in_the_arena(open_sending: Open) -> None:
+    sending = open_sending()
+    stick(sending)
+    fill(sending, 4)
+    settle(sending, 50)
+    assert spilled_count(sending) == 0
+
+
+def test_the_batches_of_a_stuck_partition_spill_before_they_expire(open_sending: Open) -> None:
+    sending = open_sending(delivery_timeout_ms=30_000, request_timeout_ms=1000)
+    stick(sending)
+    (token,) = sending.append(0)
+    for _ in range(120):
+        sending.append(1)
+        sending.sleep(500)
+        sending.run(2)
+    assert sending.result(token) is None
+    assert spilled_count(sending) == 1
+    recover(sending)
+    settle(sending, 20)
+    assert sending.result(token) is BatchResult.SUCCEEDED
+
+
+# --- batches in flight
+
+
+def in_flight_and_spilled(sending: Sending) -> None:
+    """The sink has batches of partition 0 and does not answer, and the younger ones spill."""
+    sending.append()
+    settle(sending, 3)
+    sending.scripted.is_held = True
+    fill(sending)
+    settle(sending, 120)
+    assert len(sending.scripted.held) == 5
+    assert spilled_count(sending) >= SLOT_COUNT // 2
+    assert sending.arena.native.state_counts()["READY"] < SLOT_COUNT - 1
+
+
+def test_batches_in_flight_spill_before_the_younger_ones(open_sending: Open) -> None:
+    sending = open_sending()
+    in_flight_and_spilled(sending)
+    sending.scripted.is_held = False
+    settle(sending, 30)
+    assert sending.values() == list(range(SLOT_COUNT + 1))
+    assert sending.arena.native.state_counts()["FREE"] == SLOT_COUNT
+
+
+def test_nothing_of_a_partition_is_shipped_while_the_sink_has_its_batches(open_sending: Open) -> None:
+    sending = open_sending()
+    in_flight_and_spilled(sending)
+    delivery_count = len(sending.scripted.deliveries)
+    settle(sending, 50)
+    assert len(sending.scripted.deliveries) == delivery_count
+
+
+def test_a_death_with_spilled_batches_in_flight_repeats_nothing(open_sending: Open) -> None:
+    sending = open_sending()
+    in_flight_and_spilled(sending)
+    die(sending)
+    sending = open_sending()
+    settle(sending, 40)
+    assert sending.values() == list(range(SLOT_COUNT + 1))
+    assert sending.arena.native.state_counts()["FREE"] == SLOT_COUNT
+    assert not overflow_of(sending)
+
+
+class StuckLog(AwayLog):
+    """A log that keeps what it gets of partition 0 while that is stuck, and answers nothing for it."""
+
+    is_away = False
+    log_ends = {}
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, partitions=2)
+        self.is_stuck = True
+        self.kept: list[WireBatch] = []
+
+    def deliver(self, batches: Sequence[WireBatch]) -> None:
+        if self.is_stuck:
+            self.kept += [wire for wire in batches if wire.partition == 0]
+            batches = [wire for wire in batches if wire.partition != 0]
+        if batches:
+            super().deliver(batches)
+
+    def let_go(self) -> None:
+        kept, self.kept, self.is_stuck = self.kept, [], False
+        if kept:
+            super().deliver(kept)
+
+
+def open_stuck(arena: Arena | str, tmp_path: Path) -> tuple[Sender, StuckLog]:
+    sink = StuckLog(str(tmp_path / "sink"))
+    sender = Sender(arena, sink, overflow=f"log:{tmp_path}/overflow", **FAST)
+    sender.open()
+    sender._half.set_available(0, False)
+    return sender, sink
+
+
+def stick_and_recover(sender: Sender, sink: StuckLog) -> None:
+    run_rounds(sender, 6)
+    sink.let_go()
+    sender._half.set_available(0, True)
+    run_rounds(sender, 25)
+
+
+def test_a_sender_that_dies_at_any_system_call_of_a_stuck_partition_repeats_nothing(
+    arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
+) -> None:
+    """The kill comes before every 40th system call or so of spilling and shipping, with a batch in flight."""
+    steps = seeded()
+    death_count = number = appended = 0
+    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB") as arena, Accumulator(arena) as producer:
+
+        def prepare() -> Callable[[], object]:
+            sender, sink = open_stuck(arena_name, tmp_path)
+            return lambda: stick_and_recover(sender, sink)
+
+        while True:
+            number += steps.randint(20, 60)
+            tokens = []
+            for place in range(14):
+                tokens.append(producer.append(TOPIC, place // 10, 1000, None, b"%d" % appended))
+                producer.flush_begin()
+                appended += 1
+            is_dead = dies_at_system_call(prepare, number)
+            death_count += is_dead
+            sender, sink = open_stuck(arena, tmp_path)
+            stick_and_recover(sender, sink)
+            sender.close()
+            for partition in range(2):
+                log = LogReader(tmp_path / "sink").partition(TOPIC, partition)
+                values = [int(record.value or b"") for record in log.records()]
+                expected = [value for value in range(appended) if value % 14 // 10 == partition]
+                assert values == expected, f"killed before system call {number}"
+            results = [found.result for token in tokens if (found := producer.find(token)) is not None]
+            assert results == [BatchResult.SUCCEEDED] * len(tokens), f"killed before system call {number}"
+            if not is_dead:
+                break
+    assert death_count > 3
