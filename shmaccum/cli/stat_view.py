@@ -28,6 +28,7 @@ from shmaccum.observe.observation import Observation, PartitionFacts, ProcessFac
 LABEL_WIDTH = 9
 PROCESSES_SHOWN = 12
 QUEUES_SHOWN = 8
+OVERFLOW_TOPICS_SHOWN = 5
 ERRORS_SHOWN = 5
 STALE_HEARTBEAT_NS = 2_000_000_000
 
@@ -248,6 +249,9 @@ def _overflow(seen: Observation) -> Iterator[tuple[str, View]]:
         batches = format_count(facts.batch_count, "batch", "batches")
         since = format_duration_ns(facts.age_ns)
         yield "overflow", Text(f"{records} in {batches}, {format_size(facts.size)} on disk, for {since}", style=PROBLEM)
+        most = sorted(facts.topics.items(), key=lambda topic: topic[1], reverse=True)[:OVERFLOW_TOPICS_SHOWN]
+        for topic, count in most:
+            yield "", Text(f"{topic}: at most {format_count(count, 'batch', 'batches')}", style=QUIET)
 
 
 # --- tables

@@ -12,6 +12,7 @@ to be defined.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -173,13 +174,24 @@ class OverflowFacts(NamedTuple):
     """Bytes on disk."""
     age_ns: int | None
     """Since when something lies there; None: nothing does."""
+    topics: Mapping[str, int]
+    """Topic -> at most so many batches of it: their numbers may have gaps."""
 
     @classmethod
-    def of(cls, spilled: Mapping[str, Any], now_ns: int) -> OverflowFacts:
-        """The facts of `Arena.spilled`."""
+    def of(cls, spilled: Mapping[str, Any], names: list[tuple[str, int]], now_ns: int) -> OverflowFacts:
+        """The facts of `Arena.spilled`.
+
+        Args:
+            spilled: the facts.
+            names: topic and partition of each partition index.
+            now_ns: the arena's clock.
+        """
+        topics: Counter[str] = Counter()
+        for index, first_seq, end_seq in spilled["ranges"]:
+            topics[partition_name(names, index)[0]] += max(end_seq - first_seq, 0)
         since_ns = spilled["since_ns"]
         age_ns = max(now_ns - since_ns, 0) if since_ns else None
-        return cls(spilled["batch_count"], spilled["record_count"], spilled["size"], age_ns)
+        return cls(spilled["batch_count"], spilled["record_count"], spilled["size"], age_ns, dict(topics))
 
 
 class TransactionFacts(NamedTuple):
@@ -475,7 +487,7 @@ class Observer:
             counters=native.counters(),
             sender=self._sender(entries, states, now_ns),
             delivery_clock=clock,
-            overflow=OverflowFacts.of(native.spilled(), now_ns),
+            overflow=OverflowFacts.of(native.spilled(), names, now_ns),
             transaction=TransactionFacts.of(self.arena),
             processes=tuple(self._processes(entries, states, census, now_ns)),
             partitions=tuple(_partitions(census, names, now_ns)),

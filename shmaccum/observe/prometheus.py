@@ -162,6 +162,12 @@ class ArenaCollector:
             {(topic,): count for topic, count in seen.damaged.items()},
             "topic",
         )
+        yield self._family(
+            "overflow_topic_batches",
+            "Batches of a topic in the sender's overflow on disk, at most",
+            {(topic,): count for topic, count in seen.overflow.topics.items()},
+            "topic",
+        )
         yield self._family("processes", "Attached processes", _process_counts(seen), "role", "state")
         events: dict[tuple[str, ...], int] = {  # times are no events: they have names of their own
             (label.replace(" ", "_"),): count

@@ -44,7 +44,7 @@ def give_up_overflow(arena: Arena) -> str:
         records = format_count(spilled["record_count"], "record")
         sentence = f"{records} of {arena.name} in its overflow ({places}) were given up: they are lost"
         Report(Kind.SENTENCE, sentence).record(arena.native)
-        for index, numbers in zip(spilled["partitions"], spilled["ranges"], strict=True):
+        for index, *numbers in spilled["ranges"]:
             Report(Kind.GIVEN_UP, " ".join(map(str, numbers)), "-".join(map(str, names[index]))).record(arena.native)
             half.set_spilled(index, 0, 0)
         half.publish_spilled(0, 0, 0, 0)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The overflow: a log on disk that takes batches while the sink does not work and the arena fills (decision 0066).
+"""The overflow: a log on disk that takes batches while the sink, or a broker, does not work (decision 0066).
+
+`spill_need.py` says when, and of which partitions.
 
 ::
 
@@ -15,12 +17,15 @@ Rules
     A batch keeps its producer id, epoch and sequence: perhaps it was in flight when the outage began.
     A spilled record has no result before the sink has it, and it does not expire.
     While the overflow gets emptier no record of the arena grows older: it waits for the overflow.
+    Batches that the sink has when their partition begins to spill are spilled first, and stay in their slots until the
+    sink has answered, whatever that is. Nothing of the partition is shipped before. So the log has them all in order,
+    and the sink gets those again that it has, with the same sequences.
 
 DEATHS. Each step, the state that a death in it leaves, and the next sender's repair:
 
     1        batches with a sequence in their slots: they are spilled, or sent, again
     2, 3, 4  batches in their slots and in the log: before anything is sent, `_settle_front` drains the front of each
-             partition that lies in the overflow again, the log recognises what it has, and steps 3 to 5 follow
+             partition that lies in the overflow again, rows and log tell what lies there, and steps 3 to 5 follow
     5        a slot that is DONE: it is freed
     6 to 9   batches that the sink has or has not: they are sent again, and the sink drops those it has
     10       a position that is whole, or the former one

@@ -43,12 +43,17 @@ class Carried(NamedTuple):
 
 
 class Pumping:
-    """Runs the pump on sockets of the sink."""
+    """Runs the pump on sockets of the sink.
 
-    def __init__(self, shared: Shared, sockets: Sockets) -> None:
+    Args:
+        holds: True for a partition of which nothing goes from the arena to the sink now.
+    """
+
+    def __init__(self, shared: Shared, sockets: Sockets, holds: Callable[[int], bool]) -> None:
         self._half = shared.half
         self._native = shared.native
         self._sockets = sockets
+        self._holds = holds
         self._limits = shared.sink.limits
         self._lending = shared.lending
         self._places = shared.places
@@ -73,19 +78,16 @@ class Pumping:
         """True when the last run carried the partition."""
         return partition_index in self._carried
 
-    def run(
-        self, ready: Iterable[int], due_ns: int, holds: Callable[[int], bool], *, is_stuck: bool
-    ) -> Carried | None:
+    def run(self, ready: Iterable[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
         """Carries what it can until something is due or not ordinary; None when the sink lends nothing now.
 
         Args:
             due_ns: the time on the arena's clock at which the sender has something else to do.
-            holds: True for a partition whose batches go by the overflow.
             is_stuck: there are ready partitions that the sink cannot take.
         """
         now_ns = self._native.now_ns()
         self._note_recent(dict.fromkeys(ready), now_ns)
-        loans = self._sockets.lend([index for index in self._recent if not holds(index)])
+        loans = self._sockets.lend([index for index in self._recent if not self._holds(index)])
         self._carried = frozenset(index for loan in loans for index in loan.partition_indices)
         if not loans:
             return None

@@ -68,7 +68,7 @@ class Rounds:
         self._rest = Rest(shared, ready, settling, self._duties, self._maintenance)
         sockets, logs = sockets_of(shared.sink), logs_of(shared.sink)
         if sockets is not None:
-            pumping, next_ns = Pumping(shared, sockets), self._rest.next_ns
+            pumping, next_ns = Pumping(shared, sockets, self._overflow.holds), self._rest.next_ns
             self._sending: Sending = SocketSending(
                 shared, ready, settling, self._overflow, pumping, self._ending, self._maintenance, next_ns
             )

@@ -129,7 +129,7 @@ class Sending:
         sender: open.
     """
 
-    def __init__(self, arena: Arena, sink: Sink | None = None, now_ms: int = 1000, **options: Any) -> None:
+    def __init__(self, arena: Arena, sink: Sink | None = None, now_ms: Any = 1000, **options: Any) -> None:
         self.arena = arena
         self.now_ms = now_ms
         self._numbers = itertools.count()

@@ -336,14 +336,14 @@ static PyObject *spilled_partitions(const struct arena *core)
     return list;
 }
 
-/* The first seq and the end seq of the batches of each of them. */
+/* The index, the first seq and the end seq of each of them. */
 static PyObject *spilled_ranges(const struct arena *core)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; i < registry_partition_count(core) && list != NULL; i++) {
         if (spilled_has_up_to(core, i, UINT64_MAX)) {
             const struct partition_entry *partition = &core->partitions[i];
-            list = list_add(list, Py_BuildValue("(KK)",
+            list = list_add(list, Py_BuildValue("(IKK)", i,
                                                 (unsigned long long)load_relaxed_u64(&partition->spilled_first_seq),
                                                 (unsigned long long)load_relaxed_u64(&partition->spilled_end_seq)));
         }

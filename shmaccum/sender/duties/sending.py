@@ -177,7 +177,7 @@ class SocketSending(Sending):
         newest_expiry_ns = now_ns + self.shared.options.delivery_timeout_ms * NS_PER_MS  # of a batch that begins now
         due_ns = min(self.next_ns(), newest_expiry_ns, self.maintenance.ends_pump_ns)
         is_stuck = self._is_stuck or not self.overflow.is_idle
-        carried = self.shared.trouble.ask(lambda: self.pumping.run(ready, due_ns, self.overflow.holds, is_stuck=is_stuck), None)
+        carried = self.shared.trouble.ask(lambda: self.pumping.run(ready, due_ns, is_stuck=is_stuck), None)
         if carried is None:
             return super()._send(ready, now_ns)
         if carried.batch_count:

@@ -9,7 +9,7 @@ import itertools
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,94 +42,25 @@ from shmaccum.sender import Sender, giving_up
 from shmaccum.sender.giving_up import give_up_overflow
 from shmaccum.sender.overflow import Overflow
 from shmaccum.sender.shipping import Shipper
-from shmaccum.sender.sinks.log import LogSink
 from shmaccum.sender.sinks.sink import Ack, WireBatch
 from shmaccum.sender.spill_file import HEAD_SIZE, OverflowBatch, OverflowPosition, SpillFile
 from tests.support.accumulator import Accumulator
+from tests.support.overflow import (
+    FAST,
+    SLOT_COUNT,
+    AwayLog,
+    AwaySink,
+    Open,
+    away,
+    die,
+    overflow_of,
+    run_rounds,
+    settle,
+)
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import make_batch
 from tests.support.sender import TOPIC, ScriptedSink, Sending, refuse, retry
 from tests.support.system_calls import dies_at_system_call
-
-FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 1}
-SLOT_COUNT = 16
-Open = Callable[..., Sending]
-
-
-class AwaySink(ScriptedSink):
-    """A sink that does not work while it is told so.
-
-    Attributes:
-        is_away: it does not work.
-    """
-
-    is_away = False
-
-    @property
-    def outage(self) -> str | None:
-        return "nobody answers" if self.is_away else None
-
-    def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
-        return [] if self.is_away else super().plan(ready)
-
-
-@pytest.fixture
-def open_sending(arena: Arena, tmp_path: Path) -> Iterator[Open]:
-    opened: list[Sending] = []
-    sink = AwaySink()
-
-    def open_one(*, is_away: bool = False, **options: Any) -> Sending:
-        """The next sender, with a sink that remembers what the former one had."""
-        next_sink = AwaySink()
-        next_sink.broker = sink.broker
-        next_sink.is_away = is_away
-        if opened:
-            opened[-1].producer.close()
-        sending = Sending(arena, next_sink, **{**FAST, "overflow": f"log:{tmp_path}/overflow", **options})
-        sending.scripted = next_sink
-        opened.append(sending)
-        return sending
-
-    yield open_one
-    opened[-1].close()
-
-
-def away(sending: Sending) -> AwaySink:
-    assert isinstance(sending.sink, AwaySink)
-    return sending.sink
-
-
-def overflow_of(sending: Sending) -> Overflow:
-    assert sending.sender._overflow is not None
-    return sending.sender._overflow
-
-
-def settle(sending: Sending, rounds: int = 12) -> None:
-    for _ in range(rounds):
-        sending.sleep(10)
-        sending.run()
-
-
-def die(sending: Sending) -> None:
-    """The sender is gone, and left nothing in order."""
-    overflow = overflow_of(sending)
-    overflow._directory.abandon()
-    for backlog in overflow._backlogs.values():
-        backlog.rest()
-        backlog.file.close()
-    rounds = sending.sender._rounds
-    assert rounds is not None
-    for wire in rounds._lending.take_all_back():
-        for buffer in wire.buffers:
-            buffer.release()
-    sending.sender._half.close()
-    sending.sender._rounds = None
-    sending.sender._overflow = None
-    sending.sender._close_bells()
-    presence = sending.sender._presence
-    assert presence is not None
-    presence.close()
-
 
 # --- order, and once each
 
@@ -334,31 +265,11 @@ def test_an_overflow_outlives_its_arena(open_sending: Open, tmp_path: Path, aren
     open_sending()
 
 
-class AwayLog(LogSink):
-    """A log that does not work while it is told so, and takes as few batches in flight as a broker."""
-
-    in_flight_max = 5
-    is_away = True
-
-    @property
-    def outage(self) -> str | None:
-        return "nobody answers" if self.is_away else super().outage
-
-    def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
-        return [] if self.is_away else super().plan(ready)
-
-
 def open_sender(arena: Arena | str, tmp_path: Path) -> tuple[Sender, AwayLog]:
     sink = AwayLog(str(tmp_path / "sink"))
     sender = Sender(arena, sink, overflow=f"log:{tmp_path}/overflow", **FAST)
     sender.open()
     return sender, sink
-
-
-def run_rounds(sender: Sender, count: int) -> None:
-    for _ in range(count):
-        sender._wake()
-        sender.run_once()
 
 
 def outage_and_return(sender: Sender, sink: AwayLog) -> None:

@@ -7,27 +7,16 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pytest
-
+from shmaccum._native import LogEnd
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.log.files.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sender.sinks.sink import WireBatch
 from tests.support.accumulator import Accumulator
+from tests.support.overflow import FAST, SLOT_COUNT, AwayLog, Open, die, overflow_of, run_rounds, settle
 from tests.support.sender import TOPIC, Sending
 from tests.support.system_calls import dies_at_system_call
-from tests.unit.sender.test_overflow import (
-    FAST,
-    SLOT_COUNT,
-    AwayLog,
-    Open,
-    die,
-    open_sending,  # noqa: F401 - a fixture
-    overflow_of,
-    run_rounds,
-    settle,
-)
 
 
 def fill(sending: Sending, count: int = SLOT_COUNT) -> None:
@@ -274,14 +263,21 @@ def test_a_death_with_spilled_batches_in_flight_repeats_nothing(open_sending: Op
     assert not overflow_of(sending)
 
 
+class NoEnds(dict[int, LogEnd]):
+    """The core appends nothing by itself."""
+
+    def __setitem__(self, partition_index: int, log_end: LogEnd) -> None:
+        pass
+
+
 class StuckLog(AwayLog):
     """A log that keeps what it gets of partition 0 while that is stuck, and answers nothing for it."""
 
     is_away = False
-    log_ends = {}
 
     def __init__(self, path: str) -> None:
         super().__init__(path, partitions=2)
+        self.log_ends = NoEnds()
         self.is_stuck = True
         self.kept: list[WireBatch] = []
 
