@@ -14,7 +14,7 @@
     host             the sender as its sink sees it
     identity         the producer id of the arena
     overflow         a log that takes batches while the sink does not work
-                     ─ backlog   one partition of it, sent
+                     ─ spill_need  when, and of which partitions  ─ backlog   one partition of it, sent
                      ─ spill_file  the batches in it         ─ giving_up   an overflow that is lost
     send_window      the batches of a partition of a log, from the log to their acks: of an overflow, or of `shipping`
                      ─ batch_loop  ordinary ones, in one native call
