@@ -21,6 +21,7 @@
  *   recovery           the work of the first opener               verify             the checker of the invariants
  *   closing            the end of an arena without a name         arena              the mapping (here)
  *   layout_fields      the place of every field, frozen           extension          features, extension regions
+ *   topic_share        the limits of topics                       lost_memory        a mapping whose file was cut
  */
 #ifndef ARENA_ARENA_H
 #define ARENA_ARENA_H

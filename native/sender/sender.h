@@ -32,6 +32,8 @@
  *   spill_keeper       how far an overflow is: results, positions
  *   spill_row          the rows of a spill file
  *   delivered          sums for the sender's metrics
+ *   stuck_partitions   partitions to which nothing can be delivered now
+ *   topic_limits       what topics hold, and who of the parked may go on
  */
 #ifndef SENDER_SENDER_H
 #define SENDER_SENDER_H

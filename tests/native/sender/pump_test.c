@@ -127,7 +127,7 @@ static void begin_requests(struct pumping *pumping, uint32_t count)
     }
 }
 
-static uint32_t free_count(const struct pumping *pumping)
+static uint32_t free_slot_count(const struct pumping *pumping)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < SLOT_COUNT; i++) {
@@ -203,12 +203,12 @@ TEST(a_batch_is_free_when_its_answer_was_well)
     EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
     begin_requests(&pumping, 1);
     EXPECT(request_read(&pumping) > RECORDS_START);
-    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT - 1);
+    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT - 1);
     answer(&pumping, 0, 0, 42);
     while (pumping.link.broker.first == 0) {
         round_and_exchange(&pumping);
     }
-    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
     EXPECT_EQ_U64(pumping.pump.delivered.record_count, 1);
     EXPECT_EQ_U64(pumping.places[0].batch_count, 1);
     pumping_end(&pumping);
@@ -420,7 +420,7 @@ static void expect_that_it_is_left(struct pumping *pumping)
     pump_exchange(&pumping->pump);
     EXPECT(!pump_round(&pumping->pump, &pumping->wakes));
     EXPECT_EQ_U64(pumping->link.broker.end - pumping->link.broker.first, 1);
-    EXPECT_EQ_U64(free_count(pumping), SLOT_COUNT - 1);
+    EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT - 1);
 }
 
 TEST(an_answer_with_an_error_stays_where_it_is)
@@ -493,7 +493,7 @@ TEST(half_of_an_answer_is_waited_for)
     }
     (void)pump_round(&pumping.pump, &pumping.wakes);
     EXPECT_EQ_U64(pumping.link.broker.first, 1);
-    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
     pumping_end(&pumping);
 }
 
@@ -562,7 +562,7 @@ TEST(a_batch_of_a_transaction_goes_in_a_request_that_names_it)
     while (pumping.link.broker.first == 0) {
         round_and_exchange(&pumping);
     }
-    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
     pumping_end(&pumping);
 }
 
@@ -608,7 +608,7 @@ TEST(a_commit_ends_the_pump_when_the_last_batch_is_answered)
     pump_exchange(&pumping.pump);
     EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
     EXPECT_EQ_U64(pumping.link.broker.first, 2);
-    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
     pumping_end(&pumping);
 }
 
@@ -711,7 +711,7 @@ TEST(an_answer_before_the_end_of_its_socket_is_taken)
     pumping.broker = -1;
     round_and_exchange(&pumping);
     EXPECT(pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
     pump_exchange(&pumping.pump);
     EXPECT(pumping.link.broker.is_broken);
     EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
@@ -776,7 +776,7 @@ TEST(a_throttle_ends_the_pump_with_the_result_taken)
     pump_exchange(&pumping.pump);
     EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
     EXPECT(pumping.link.broker.throttle_ms == 250);
-    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
     pumping_end(&pumping);
 }
 
@@ -803,7 +803,7 @@ TEST(correlation_ids_go_on_where_the_lender_ended)
     while (pumping.link.broker.first < 2) {
         round_and_exchange(&pumping);
     }
-    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
     pumping_end(&pumping);
 }
 
@@ -858,7 +858,7 @@ TEST(the_rest_of_a_request_follows_when_the_socket_has_room)
     while (pumping.link.broker.first < SLOT_COUNT / 4) {
         round_and_exchange(&pumping);
     }
-    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
     pumping_end(&pumping);
 }
 
