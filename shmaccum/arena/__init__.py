@@ -16,6 +16,7 @@ Producers and the sender meet here; nothing in this package knows either of them
     results_bell     wakes event loops, which cannot sleep on a futex
     presence         tells standbys at once that the sender is gone   ─ stalled   kills a sender without a sign of life
     sender_state     sentences about the sender, for errors and views
+    stuck            why nothing can be delivered to a partition, in words
     semaphores       of processes that wait for a buffer
     flusher          the thread that forces an arena with durability=interval to disk
     results          how a batch or a transaction ended

@@ -53,7 +53,7 @@ SYNC_TIMEOUT_S = 60.0
 TOPIC_NAME_SIZE_MEAN = 64
 TOPIC_NAME_SIZE_MAX = 249
 COMPLETION_COUNT_MIN = 4096
-WAITER_WAIT = 1
+WAITER_WAIT, WAITER_PARKED = 1, 3
 
 
 class VerifyDepth(enum.IntEnum):
@@ -661,7 +661,7 @@ class Arena:
             oversized_bytes=self.native.oversized_bytes,
             attached_process_count=sum(process["alive"] for process in processes),
             sender_is_alive=self.native.sender_is_alive,
-            waiting_count=sum(word >> 62 == WAITER_WAIT for word in waiter_words),
+            waiting_count=sum(word >> 62 in {WAITER_WAIT, WAITER_PARKED} for word in waiter_words),
             topic_count=len(self.native.topics()),
             partition_count=len(self.native.partitions()),
             record_count=sum(process["record_count"] for process in processes),

@@ -28,6 +28,7 @@ from shmaccum.observe.observation import Observation, PartitionFacts, ProcessFac
 LABEL_WIDTH = 9
 PROCESSES_SHOWN = 12
 QUEUES_SHOWN = 8
+LIMITED_TOPICS_SHOWN = 8
 OVERFLOW_TOPICS_SHOWN = 5
 ERRORS_SHOWN = 5
 STALE_HEARTBEAT_NS = 2_000_000_000
@@ -417,6 +418,29 @@ def _queues(seen: Observation, shown_max: int) -> View:
     return table
 
 
+def _limited_topics(seen: Observation, shown_max: int) -> View:
+    """Topics to which nothing can be delivered, and topics whose threads wait because they hold their share."""
+    topics = seen.limited_topics
+    columns = (*words("topic", "stuck"), *numbers("since", "holds", "needs free", "waiting"))
+    title = f"topics at a limit ({len(topics)} of {len(seen.topics)})"
+    table = Table(*columns, Column("why", is_folded=True), title=title)
+    for topic in topics[:shown_max]:
+        stuck = f"{topic.stuck_partition_count} of {format_count(topic.partition_count, 'partition')}"
+        age_ns = topic.stuck_age_ns if topic.is_stuck else topic.waiting_age_ns
+        table.add_row(
+            topic.topic,
+            Text(stuck, style=PROBLEM) if topic.is_stuck else "-",
+            format_duration_ns(age_ns or 0),
+            f"{topic.held_slot_count:,} of {seen.slot_count:,}",
+            number(topic.free_needed) if topic.free_needed else "-",
+            Text(number(topic.waiting_count), style="yellow" if topic.waiting_count else ""),
+            topic.why,
+        )
+    if len(topics) > shown_max:
+        table.add_row(f"and {len(topics) - shown_max} more", style=QUIET)
+    return table
+
+
 def _errors(seen: Observation, shown_max: int) -> View:
     columns = (*words("last"), *numbers("times"), Column("what", is_folded=True))
     table = Table(*columns, title="errors")
@@ -434,8 +458,10 @@ def stat_view(seen: Observation, rates: Rates, *, has_resources: bool = False) -
     """Everything about an arena in one screen; the CPU and the memory of each process where they were read."""
 
     def make_view(shown: Sequence[int]) -> View:
-        errors_shown, processes_shown, queues_shown = shown
+        topics_shown, errors_shown, processes_shown, queues_shown = shown
         parts = [_facts(seen, rates)]
+        if topics_shown:
+            parts.append(_limited_topics(seen, topics_shown))
         if processes_shown or not _alive_count(seen):
             parts.append(_processes(seen, rates, processes_shown, has_resources=has_resources))
         if queues_shown:
@@ -445,6 +471,7 @@ def stat_view(seen: Observation, rates: Rates, *, has_resources: bool = False) -
         return _apart(parts)
 
     wanted = (
+        min(len(seen.limited_topics), LIMITED_TOPICS_SHOWN),
         min(len(seen.errors), ERRORS_SHOWN),
         min(_alive_count(seen), PROCESSES_SHOWN),
         min(len(_queue_rows(seen)), QUEUES_SHOWN),
@@ -482,12 +509,15 @@ def _facts(seen: Observation, rates: Rates) -> View:
 
 
 def top_view(seen: Observation, rates: Rates) -> View:
-    """The processes alone, with everything that is known of them."""
+    """The processes with everything that is known of them, and the topics that make them wait."""
 
     def make_view(shown: Sequence[int]) -> View:
         sets = (APPENDED, HELD, RESOURCES, LIFE, PASSED)
         facts = [("in", _in(seen, rates)), *_sender_lines(seen.sender), *_outage(seen), *_overflow(seen)]
-        lines = Labelled(LABEL_WIDTH, facts)
-        return _apart([_head(seen), lines, ProcessTable("", sets, seen, rates, *shown)])
+        parts: list[View] = [_head(seen), Labelled(LABEL_WIDTH, facts)]
+        processes_shown, topics_shown = shown
+        if topics_shown:
+            parts.append(_limited_topics(seen, topics_shown))
+        return _apart([*parts, ProcessTable("", sets, seen, rates, processes_shown)])
 
-    return FittedToScreen(make_view, [_alive_count(seen)])
+    return FittedToScreen(make_view, [_alive_count(seen), min(len(seen.limited_topics), LIMITED_TOPICS_SHOWN)])

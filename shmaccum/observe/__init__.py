@@ -3,7 +3,7 @@
 
 ::
 
-    observation    typed facts of an arena at this moment
+    observation    typed facts of an arena at this moment   ─ limited_topics   topics that may hold no more buffers
     resources      CPU and memory of processes, from psutil
     inspection     slots taken apart, records decoded, batches exported
     host           the arenas of this host

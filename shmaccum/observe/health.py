@@ -6,7 +6,8 @@
 ``ready``
     Records are delivered, and there is room for more. A balancer sends no work to a program that is not ready.
 ``well``
-    Nobody has to look: no damaged batch is kept, no process is stopped, and the sender can write all of its files.
+    Nobody has to look: no topic is stuck, no damaged batch is kept, no process is stopped, and the sender can write all
+    of its files.
 
 A question includes the ones above it, so an arena that is not live is neither ready nor well. There is one exception:
 an idle arena (`Observation.is_idle`) is well, though it is not ready before a sender begins. A probe decides nothing in
@@ -16,15 +17,18 @@ the arena: it only tells.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from shmaccum.common.units import format_count, format_duration_ns
+from shmaccum.observe.limited_topics import LimitedTopic
 from shmaccum.observe.observation import Observation
 
 SILENCE_NS_MAX = 30_000_000_000
 """A sender gives a sign of life each second, so after this time without one it is stopped or wedged in its sink."""
+PATIENCE_NS_MAX = 10_000_000_000
+"""A partition may be stuck for so long, and a thread may wait so long because its topic holds its share."""
 REPORT_NS_MAX = 60_000_000_000
 """A keeper that cannot start a sender reports that at least every ten seconds."""
 
@@ -100,6 +104,51 @@ def _exhausted(seen: Observation) -> str | None:
     return f"all buffers are taken, and {threads} for one: the sink is too slow, or the arena is too small"
 
 
+def _stuck(seen: Observation) -> str | None:
+    """A topic to which nothing can be delivered, though something of it waits."""
+    stuck = [
+        topic
+        for topic in seen.limited_topics
+        if (topic.stuck_age_ns or 0) > PATIENCE_NS_MAX
+        and (topic.held_slot_count or topic.waiting_count or topic.overflow_batch_count)
+    ]
+    if not stuck:
+        return None
+    worst = stuck[0]
+    facts = [f"it holds {worst.held_slot_count:,} of {format_count(seen.slot_count, 'buffer')}"]
+    if worst.waiting_count:
+        facts.append(f"{format_count(worst.waiting_count, 'thread waits', 'threads wait')} for one")
+    if worst.overflow_batch_count:
+        facts.append(f"at most {format_count(worst.overflow_batch_count, 'batch', 'batches')} lie in the overflow")
+    return (
+        f"nothing is delivered to {worst.stuck_partition_count} of "
+        f"{format_count(worst.partition_count, 'partition')} of topic {worst.topic!r} for "
+        f"{format_duration_ns(worst.stuck_age_ns or 0)}: {worst.why}; {', '.join(facts)}{_others(stuck)}: see the "
+        "brokers"
+    )
+
+
+def _at_share(seen: Observation) -> str | None:
+    """A topic that holds its share of the buffers, and whose threads wait for one."""
+    waiting = [
+        topic for topic in seen.limited_topics if not topic.is_stuck and (topic.waiting_age_ns or 0) > PATIENCE_NS_MAX
+    ]
+    if not waiting:
+        return None
+    worst = waiting[0]
+    threads = format_count(worst.waiting_count, "thread waits", "threads wait")
+    return (
+        f"topic {worst.topic!r} holds its share, {worst.held_slot_count:,} of "
+        f"{format_count(seen.slot_count, 'buffer')}, and {threads} for one, for "
+        f"{format_duration_ns(worst.waiting_age_ns or 0)}{_others(waiting)}: the sink is too slow, or the arena is too "
+        "small"
+    )
+
+
+def _others(topics: Sequence[LimitedTopic]) -> str:
+    return f" (and {format_count(len(topics) - 1, 'other topic')})" if len(topics) > 1 else ""
+
+
 def _damaged(seen: Observation) -> str | None:
     if not seen.slots["BAD"]:
         return None
@@ -109,14 +158,16 @@ def _damaged(seen: Observation) -> str | None:
 
 
 def _retried(seen: Observation) -> str | None:
-    """A partition that its sink does not take, while the sink as a whole works."""
+    """A partition that its sink does not take, while the sink as a whole works. `_stuck` has the stuck ones."""
     reports = {
         error.place: error for error in seen.errors if error.kind == "retried" and error.age_ns <= SILENCE_NS_MAX
     }
     late = [
         (queue.oldest_age_ns, reports[place].text)
         for queue in seen.partitions
-        if (place := f"{queue.topic}-{queue.partition}") in reports and (queue.oldest_age_ns or 0) > SILENCE_NS_MAX
+        if (place := f"{queue.topic}-{queue.partition}") in reports
+        and queue.stuck is None
+        and (queue.oldest_age_ns or 0) > SILENCE_NS_MAX
     ]
     if not late or not seen.sender.is_alive:
         return None
@@ -161,6 +212,8 @@ TROUBLES: Final[Mapping[str, tuple[Question, Callable[[Observation], str | None]
     "stopped_sender": (Question.READY, _stopped_sender),
     "outage": (Question.READY, _outage),
     "exhausted": (Question.READY, _exhausted),
+    "stuck": (Question.WELL, _stuck),
+    "at_share": (Question.WELL, _at_share),
     "retried": (Question.WELL, _retried),
     "impaired": (Question.WELL, _impaired),
     "damaged": (Question.WELL, _damaged),

@@ -24,6 +24,7 @@ from shmaccum.arena.reports import Entry, Kind, read_entries
 from shmaccum.arena.sender_state import readable_name
 from shmaccum.arena.slot_word import SLOT_STATES, record_count_of, size_of, state_of
 from shmaccum.exceptions import CorruptArenaError
+from shmaccum.observe.limited_topics import LimitedTopic, Parked, Stuck, limited_topics, stuck_partitions
 
 if TYPE_CHECKING:
     from shmaccum.observe.resources import Resources
@@ -81,7 +82,7 @@ class ProcessFacts(NamedTuple):
     held_size: int
     """Bytes of these buffers."""
     is_waiting: bool
-    """A thread of it waits for a buffer."""
+    """A thread of it waits for a buffer, maybe because of a limit of its topic."""
     is_forcing: bool
     """It forces the arena to disk for all whose appends wait for that (durability=sync, interval)."""
     passed_count: int
@@ -142,6 +143,8 @@ class PartitionFacts(NamedTuple):
     record_count: int
     size: int
     oldest_age_ns: int | None
+    stuck: str | None = None
+    """Why nothing can be delivered to it now: no_leader, refused or silent; None: something can."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +252,7 @@ class Observation(NamedTuple):
     oversized_bytes_max: int
     """The most that they may hold together (oversized_max_bytes)."""
     waiting_count: int
+    """Threads that wait for a buffer, those that wait because of a limit of their topic included."""
     record_count: int
     record_bytes: int
     completion_count: int
@@ -261,6 +265,8 @@ class Observation(NamedTuple):
     partitions: tuple[PartitionFacts, ...]
     topics: Mapping[str, int]
     """Topic -> partitions its sink reported; 0 unknown."""
+    limited_topics: tuple[LimitedTopic, ...]
+    """The topics to which nothing can be delivered, and those that hold their share; those of most weight first."""
     errors: tuple[ErrorFacts, ...]
 
     @property
@@ -284,6 +290,7 @@ class Observation(NamedTuple):
             "transaction": None if self.transaction is None else self.transaction._asdict(),
             "processes": [process._asdict() for process in self.processes],
             "partitions": [partition._asdict() for partition in self.partitions],
+            "limited_topics": [topic._asdict() for topic in self.limited_topics],
             "errors": [asdict(error) for error in self.errors],
         }
 
@@ -416,13 +423,14 @@ class _Held(NamedTuple):
 class _Census:
     """Everything that the slots of an arena hold, counted in one look (native/arena/census.h)."""
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: Arena, now_ns: int) -> None:
         counted = arena.native.census()
         self.states: dict[str, int] = dict(zip(SLOT_STATES, counted["states"], strict=True))
         self.queues = [_Queue(*row) for row in counted["queues"]]
         self.damage: list[tuple[int, int]] = counted["damage"]
         self.oldest = None if counted["oldest"] is None else _Oldest(*counted["oldest"])
-        self.waiting: list[int] = counted["waiting"]
+        self.parked = [Parked(entry, index, max(now_ns - since_ns, 0)) for entry, index, since_ns in counted["parked"]]
+        self.waiting: list[int] = counted["waiting"] + [wait.entry for wait in self.parked]
         self._held = {entry: _Held(owned, held) for entry, owned, held in counted["holdings"]}
 
     def held_by(self, entry: Mapping[str, Any]) -> _Held:
@@ -453,11 +461,13 @@ class Observer:
         """One look."""
         arena, native = self.arena, self.arena.native
         now_ns = native.now_ns()
-        census = _Census(arena)
+        census = _Census(arena, now_ns)
         entries = native.processes()
         states = {entry["entry"]: _state_of_holder(entry) for entry in entries}
         names = native.partitions()
         clock = DeliveryClockReading.of(native)
+        overflow = OverflowFacts.of(native.spilled(), names, now_ns)
+        stuck = stuck_partitions(arena, now_ns)
         return Observation(
             name=arena.name,
             uuid=arena.uuid.hex(),
@@ -487,11 +497,12 @@ class Observer:
             counters=native.counters(),
             sender=self._sender(entries, states, now_ns),
             delivery_clock=clock,
-            overflow=OverflowFacts.of(native.spilled(), names, now_ns),
+            overflow=overflow,
             transaction=TransactionFacts.of(self.arena),
             processes=tuple(self._processes(entries, states, census, now_ns)),
-            partitions=tuple(_partitions(census, names, now_ns)),
+            partitions=tuple(_partitions(census, names, stuck, now_ns)),
             topics=arena.topics(),
+            limited_topics=tuple(limited_topics(arena, names, stuck, census.parked, overflow.topics)),
             errors=tuple(_error(entry, now_ns) for entry in read_entries(native)),
         )
 
@@ -601,13 +612,16 @@ def _damaged(census: _Census, names: list[tuple[str, int]]) -> dict[str, int]:
     return counts
 
 
-def _partitions(census: _Census, names: list[tuple[str, int]], now_ns: int) -> Iterator[PartitionFacts]:
+def _partitions(
+    census: _Census, names: list[tuple[str, int]], stuck: Sequence[Stuck], now_ns: int
+) -> Iterator[PartitionFacts]:
     """The queue of each partition, empty ones too."""
     queues = {queue.partition_index: queue for queue in census.queues}
+    reasons = {one.partition_index: one.reason for one in stuck}
     for index, (topic, partition) in enumerate(names):
-        queue = queues.get(index)
+        queue, reason = queues.get(index), reasons.get(index)
         if queue is None:
-            yield PartitionFacts(topic, partition, 0, 0, 0, None)
+            yield PartitionFacts(topic, partition, 0, 0, 0, None, reason)
         else:
             age_ns = max(now_ns - queue.created_ns, 0)
-            yield PartitionFacts(topic, partition, queue.batch_count, queue.record_count, queue.size, age_ns)
+            yield PartitionFacts(topic, partition, queue.batch_count, queue.record_count, queue.size, age_ns, reason)

@@ -23,7 +23,7 @@ from shmaccum.observe.resources import Resources
 
 CELL_COUNT_MAX = 16_384
 ROW_COUNT_MAX = 50
-"""Rows of a list of the page: processes, queues, errors."""
+"""Rows of a list of the page: processes, queues, topics at a limit, errors."""
 LATENCIES: Final[Mapping[str, str]] = {
     "request-latency-avg": "request_latency_ms",
     "record-queue-time-avg": "queue_time_ms",
@@ -110,13 +110,20 @@ def _most_telling(states: tables.Table, span: int) -> tables.Table:
 
 
 def _lists(seen: Observation) -> dict[str, Any]:
-    """The living processes, the queues that are not empty and the errors: the most pressing ones of each."""
+    """The living processes, the queues that are not empty, the topics at a limit and the errors: the most pressing ones
+    of each."""
     alive = sorted((each for each in seen.processes if each.is_alive), key=lambda each: -each.record_count)
     queues = sorted((each for each in seen.partitions if each.batch_count), key=lambda each: -(each.oldest_age_ns or 0))
-    errors = sorted(seen.errors, key=lambda each: each.age_ns)
+    topics, errors = seen.limited_topics, sorted(seen.errors, key=lambda each: each.age_ns)
     return {
         "processes": [each._asdict() for each in alive[:ROW_COUNT_MAX]],
         "queues": [each._asdict() for each in queues[:ROW_COUNT_MAX]],
+        "limited_topics": [each._asdict() for each in topics[:ROW_COUNT_MAX]],
         "errors": [asdict(each) for each in errors[:ROW_COUNT_MAX]],
-        "list_counts": {"processes": len(alive), "queues": len(queues), "errors": len(errors)},
+        "list_counts": {
+            "processes": len(alive),
+            "queues": len(queues),
+            "limited_topics": len(topics),
+            "errors": len(errors),
+        },
     }

@@ -30,6 +30,7 @@ from shmaccum.exceptions import ShmaccumError
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from shmaccum.observe.limited_topics import LimitedTopic
     from shmaccum.observe.observation import Observation
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ KAFKA_PREFIX = "kafka_producer_"
 TAGS: Final[Mapping[str, str]] = {"node": "node_id", "topic": "topic"}
 """The word behind a name and its dot -> the label that it becomes."""
 TOTAL = "_total"
+LIMITED_TOPIC_COUNT_MAX = 50
+"""Topics at a limit that have rows of their own: those that are stuck, and then those that hold most."""
 WAIT_LABEL = "nanoseconds spent waiting for a buffer"
 NS_PER_S = 1e9
 SENDER_ANSWER_S = 2.0
@@ -74,6 +77,10 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
     ),
     "oversized_bytes": ("Bytes of buffers that records larger than a buffer hold", lambda seen: seen.oversized_bytes),
     "oversized_max_bytes": ("The most that these may hold", lambda seen: seen.oversized_bytes_max),
+    "limited_topics": (
+        "Topics that are stuck, or hold their share while threads wait",
+        lambda seen: len(seen.limited_topics),
+    ),
     "waiting_threads": ("Threads that wait for a buffer", lambda seen: seen.waiting_count),
     "poisoned": ("1 when the arena takes no more work", lambda seen: seen.poisoned is not None),
     "removed": ("1 when the arena lost its name and takes no more records", lambda seen: seen.is_removed),
@@ -91,6 +98,22 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
         lambda seen: (seen.sender.heartbeat_age_ns or 0) / NS_PER_S,
     ),
 }
+LIMITED_TOPIC_GAUGES: Final[Mapping[str, tuple[str, Callable[[LimitedTopic, Observation], float]]]] = {
+    "topic_stuck_seconds": (
+        "For how long a partition of a topic at a limit has been stuck, 0 while none is",
+        lambda topic, _seen: (topic.stuck_age_ns or 0) / NS_PER_S,
+    ),
+    "topic_held_bytes": ("Bytes of buffers that a topic at a limit holds", lambda topic, _seen: topic.held_size),
+    "topic_needs_free_bytes": (
+        "Bytes that have to be free before a topic at a limit gets its next buffer, 0 when it gets one now",
+        lambda topic, seen: topic.free_needed * seen.batch_size,
+    ),
+    "topic_waiting_threads": (
+        "Threads that wait because their topic is at a limit",
+        lambda topic, _seen: topic.waiting_count,
+    ),
+}
+"""Of topics that are stuck, or hold their share while threads wait."""
 ARENA_COUNTERS: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = {
     "appended_records": ("Records appended by all processes", lambda seen: seen.record_count),
     "appended_bytes": ("Bytes these take at most", lambda seen: seen.record_bytes),
@@ -168,6 +191,7 @@ class ArenaCollector:
             {(topic,): count for topic, count in seen.overflow.topics.items()},
             "topic",
         )
+        yield from self._limited_topics(seen)
         yield self._family("processes", "Attached processes", _process_counts(seen), "role", "state")
         events: dict[tuple[str, ...], int] = {  # times are no events: they have names of their own
             (label.replace(" ", "_"),): count
@@ -182,6 +206,19 @@ class ArenaCollector:
             "topic",
             "partition",
         )
+
+    def _limited_topics(self, seen: Observation) -> Iterator[Metric]:
+        """Topics that are stuck or hold their share; none of the others, so that their number has a bound."""
+        topics = seen.limited_topics[:LIMITED_TOPIC_COUNT_MAX]
+        yield self._family(
+            "stuck_partitions",
+            "Partitions of a topic to which nothing can be delivered now, by reason",
+            {(one.topic, reason): count for one in topics for reason, count in one.reasons.items()},
+            "topic",
+            "reason",
+        )
+        for name, (sentence, read) in LIMITED_TOPIC_GAUGES.items():
+            yield self._family(name, sentence, {(one.topic,): read(one, seen) for one in topics}, "topic")
 
     def _family(self, name: str, sentence: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
         family = _family_of(self._core, PREFIX + name, sentence, ["arena", *labels])
@@ -201,7 +238,8 @@ def _process_counts(seen: Observation) -> dict[tuple[str, ...], int]:
     counts: dict[tuple[str, ...], int] = {}
     for process in seen.processes:
         is_well = process.is_alive and not process.is_stopped
-        key = (process.role.lower(), "alive" if is_well else process.state)
+        state = "fallback" if process.is_on_fallback else "alive"
+        key = (process.role.lower(), state if is_well else process.state)
         counts[key] = counts.get(key, 0) + 1
     return counts
 

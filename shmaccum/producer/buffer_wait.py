@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from shmaccum import _native
 from shmaccum.arena import Arena
@@ -26,7 +27,9 @@ from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, tell_removal
 from shmaccum.arena.semaphores import make_semaphore, remove_orphans
 from shmaccum.arena.sender_state import sender_state
+from shmaccum.arena.stuck import NS_PER_MS, stuck_reason
 from shmaccum.common import clock, cooperative
+from shmaccum.common.units import format_duration_ns
 from shmaccum.exceptions import (
     ArenaRemovedError,
     BufferExhaustedError,
@@ -38,28 +41,22 @@ SHARE_SLICE_NS = 5_000_000
 """A buffer is free shortly after its result was recorded, so the wake-up may come just too early."""
 
 
-STUCK_REASONS = {
-    1: "it has no leader",
-    2: "its broker refuses its batches (error code {error})",
-    3: "its broker does not answer, while brokers of other partitions do",
-}
-"""Why a partition is stuck, by the reason in its stuck word (native/arena/slot_word.h)."""
+def limit_sentence(arena: Arena, limit: Mapping[str, Any]) -> str:
+    """The limit that keeps a partition from more buffers.
 
-
-def limit_reached(arena: Arena, partition_index: int, need: int) -> str:
-    """A sentence on the limit that keeps a partition from more buffers; empty where none does."""
-    limit = arena.native.partition_limit(partition_index, need)
-    if limit["is_admitted"]:
-        return ""
+    Args:
+        arena: of the partition.
+        limit: as `_native.Arena.partition_limit` returns it.
+    """
     slot_count = arena.geometry["slot_count"]
     holder = f"topic {limit['topic']!r} holds {limit['held']} of the {slot_count} buffers"
-    if (reason := limit["stuck_reason"]) != 0:
-        why = STUCK_REASONS.get(reason, "its sender says so").format(error=limit["stuck_error"])
-        since_s = max(arena.native.now_ns() - limit["stuck_since_ms"] * 10**6, 0) / 1e9
+    if limit["stuck_reason"] != 0:
+        _, why = stuck_reason(limit["stuck_reason"], limit["stuck_error"])
+        age = format_duration_ns(max(arena.native.now_ns() - limit["stuck_since_ms"] * NS_PER_MS, 0))
         return (
-            f"partition {limit['partition']} of topic {limit['topic']!r} is stuck since {since_s:.1f} s: {why}. It "
-            f"gets a buffer while more than {slot_count // 2} of {slot_count} are free, so that it does not take the "
-            f"memory of others; {holder}. See the brokers, or spill to an overflow."
+            f"partition {limit['partition']} of topic {limit['topic']!r} has been stuck for {age}: {why}. It gets a "
+            f"buffer while more than {slot_count // 2} of {slot_count} are free, so that it does not take the memory "
+            f"of others; {holder}. See the brokers, or spill to an overflow."
         )
     return (
         f"{holder}, and may hold no more until {min(limit['free_needed'], slot_count)} are free "
@@ -218,8 +215,11 @@ class BufferWaiter:
         """The error with Kafka's facts (BufferPool.allocate) and advice, or with the limit that was reached."""
         geometry = self._arena.geometry
         failed = f"Failed to allocate {need * geometry['batch_size']} bytes within the configured max blocking time "
-        if limit := limit_reached(self._arena, partition_index, need):
-            return f"{failed}{max_block_ms} ms: {limit} {sender_state(self._arena)}"
+        limit = self._arena.native.partition_limit(partition_index, need)
+        if not limit["is_admitted"]:
+            stuck_block_ms = self._stuck_block_ms if limit["stuck_reason"] != 0 else None
+            block_ms = max_block_ms if stuck_block_ms is None else min(max_block_ms, stuck_block_ms)
+            return f"{failed}{block_ms} ms: {limit_sentence(self._arena, limit)} {sender_state(self._arena)}"
         free = self._arena.native.state_counts()["FREE"]
         return (
             f"{failed}{max_block_ms} ms. Total memory: {geometry['buffer_memory']} bytes. "

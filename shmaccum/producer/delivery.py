@@ -39,6 +39,7 @@ from shmaccum.arena.reports import (
     reason_of_giving_up,
     reason_of_refusal,
 )
+from shmaccum.arena.stuck import stuck_clause
 from shmaccum.common import clock, cooperative
 from shmaccum.common.background import RETRY_S, listed, log_exception, started_thread
 from shmaccum.common.format.topic_partition import TopicPartition
@@ -371,8 +372,10 @@ class DeliveryTracker:
         return self.arena.name, self._mode, self._uuid
 
     def what_is_left(self, future: DeliveryFuture) -> str:
-        """How long the record may still be delivered, in words; empty when that is not known."""
-        return record_left(self._native(), future.slot_index, future.seq)
+        """How long the record may still be delivered, and why it was not, in words; empty when that is not known."""
+        native = self._native()
+        left = record_left(native, future.slot_index, future.seq)
+        return "; ".join(filter(None, (left, stuck_clause(native, future.partition_index))))
 
     def topic_partition(self, partition_index: int) -> TopicPartition:
         """The name of a row in the arena's table of partitions, which only grows.
@@ -427,8 +430,8 @@ class DeliveryTracker:
             )
         where = "{}-{}".format(*self.topic_partition(future.partition_index))
         if result == _native.RESULT_EXPIRED:
-            native = self._native()
-            return DeliveryTimeoutError(*self._explain(future, lambda reports: _expiry(reports, where, native)))
+            native, index = self._native(), future.partition_index
+            return DeliveryTimeoutError(*self._explain(future, lambda reports: _expiry(reports, where, native, index)))
         if result == _native.RESULT_FAILED:
             return DeliveryFailedError(*self._explain(future, lambda reports: _failure(reports, where, error_code)))
         if result == _native.RESULT_ABORTED:
@@ -665,9 +668,11 @@ def wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
     return native.completion_tail
 
 
-def _expiry(reports: Iterable[Report], where: str, native: _native.Arena) -> tuple[str, int | None, bool]:
-    """Sentence, timeout and rule of a record that expired, with the reason that the arena's error log still has."""
-    reason = reason_of_expiry(reports, where)
+def _expiry(
+    reports: Iterable[Report], where: str, native: _native.Arena, partition_index: int
+) -> tuple[str, int | None, bool]:
+    """Sentence, timeout and rule of a record that expired, with the reason that the arena still has."""
+    reason = "; ".join(filter(None, (stuck_clause(native, partition_index), reason_of_expiry(reports, where))))
     clock = DeliveryClockReading.of(native)
     span = ""
     if clock.timeout_ns is not None:

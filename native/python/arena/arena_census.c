@@ -70,7 +70,8 @@ static PyObject *oldest(const struct arena *core, const struct census *census)
                          slot->delivery_stamp_ms);
 }
 
-/* The entry index of each process that waits for buffers, once for each of its waits. An index is input. */
+/* The entry index of each process that waits for buffers and is not parked, once for each of its waits. An index is
+ * input. */
 static PyObject *waiting(const struct arena *core)
 {
     PyObject *list = PyList_New(0);
@@ -83,11 +84,26 @@ static PyObject *waiting(const struct arena *core)
     return list;
 }
 
+/* (entry index of the process, partition index or -1, waiting_ns) of each parked wait. All of it is input. */
+static PyObject *parked(const struct arena *core)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; i < core->geometry.waiter_count && list != NULL; i++) {
+        const struct waiter_entry *waiter = &core->waiters[i];
+        if (waiter_word_state(load_relaxed_u64(&waiter->word)) == WAITER_PARKED) {
+            list = list_add(list, Py_BuildValue("(IiK)", owner_index(load_relaxed_u32(&waiter->owner)),
+                                                (int)(load_relaxed_u32(&waiter->partition) - 1),
+                                                (unsigned long long)load_relaxed_u64(&waiter->waiting_ns)));
+        }
+    }
+    return list;
+}
+
 static PyObject *census_to_dict(const struct arena *core, const struct census *census)
 {
-    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:N}", "states", state_counts(census), "queues", queues(census),
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:N,s:N}", "states", state_counts(census), "queues", queues(census),
                          "damage", damage(census), "holdings", holdings(census), "oldest", oldest(core, census),
-                         "waiting", waiting(core));
+                         "waiting", waiting(core), "parked", parked(core));
 }
 
 PyObject *arena_census(PyObject *self, PyObject *unused)

@@ -57,6 +57,7 @@ PyObject *arena_report_delivery_clock(PyObject *self, PyObject *unused);
 PyObject *arena_report_spilled(PyObject *self, PyObject *unused);
 PyObject *arena_report_sender(PyObject *self, PyObject *unused);
 PyObject *arena_report_partition_limit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *arena_report_stuck_partitions(PyObject *self, PyObject *unused);
 PyObject *arena_report_state_counts(PyObject *self, PyObject *unused);
 PyObject *arena_report_topics(PyObject *self, PyObject *unused);
 PyObject *arena_report_verify(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);

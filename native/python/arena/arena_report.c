@@ -408,6 +408,22 @@ PyObject *arena_report_partition_limit(PyObject *self, PyObject *const *args, Py
                          PyBool_FromLong(topic_share_admits(core, partition_index, (uint32_t)need)));
 }
 
+/* (partition index, reason, error code, since when in ms) of each partition that is stuck. */
+PyObject *arena_report_stuck_partitions(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    PyObject *list = core == NULL ? NULL : PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < registry_partition_count(core); i++) {
+        uint64_t word = load_relaxed_u64(&core->partitions[i].stuck);
+        if (stuck_word_reason(word) != STUCK_NOT && partition_is_stuck(core, i)) {
+            list = list_add(list, Py_BuildValue("(IIiK)", i, stuck_word_reason(word), (int)stuck_word_error_code(word),
+                                                (unsigned long long)stuck_word_since_ms(word)));
+        }
+    }
+    return list;
+}
+
 PyObject *arena_report_topics(PyObject *self, PyObject *unused)
 {
     (void)unused;

@@ -725,6 +725,7 @@ ALONE_FAST(arena_set_topic_partition_count, itself)
 ALONE_FAST(arena_want_partitions, itself)
 ALONE(arena_report_spilled, itself)
 ALONE_FAST(arena_report_partition_limit, itself)
+ALONE(arena_report_stuck_partitions, itself)
 ALONE(arena_report_state_counts, itself)
 ALONE(arena_show_fallback, itself)
 ALONE(arena_stand_by, itself)
@@ -797,6 +798,8 @@ static PyMethodDef arena_methods[] = {
      "What lies in the overflow, since when, and of which partitions."},
     {"partition_limit", FAST(alone_arena_report_partition_limit), METH_FASTCALL | METH_KEYWORDS,
      "What keeps a partition from opening a batch of so many slots now."},
+    {"stuck_partitions", alone_arena_report_stuck_partitions, METH_NOARGS,
+     "(partition index, reason, error code, since when in ms) of each partition that is stuck."},
     {"state_counts", alone_arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
     {"show_fallback", alone_arena_show_fallback, METH_NOARGS,
      "Shows that the records of this process go elsewhere, until it attaches again."},

@@ -208,11 +208,17 @@ function points(rows, index, top) {
 
 // --- the lists
 
+function processState({ state, is_waiting, is_on_fallback }) {
+  if (state === "stopped") return state;
+  if (is_on_fallback) return "fallback";
+  return is_waiting ? "waits for a buffer" : state;
+}
+
 const PROCESSES = [
   ["pid", (row) => row.pid, "word"],
   ["name", (row) => row.name, "word"],
   ["role", (row) => row.role, "word"],
-  ["state", (row) => (row.is_waiting ? "waits for a buffer" : row.state), "word"],
+  ["state", processState, "word"],
   ["records", (row) => number(row.record_count)],
   ["bytes", (row) => size(row.record_bytes)],
   ["holds", (row) => count(row.held_slot_count, "buffer")],
@@ -227,18 +233,33 @@ const QUEUES = [
   ["bytes", (row) => size(row.size)],
   ["oldest", (row) => duration(row.oldest_age_ns)],
 ];
+const LIMITED_TOPICS = [
+  ["topic", (row) => row.topic, "word long"],
+  ["stuck", (row) => (isStuck(row) ? `${number(row.stuck_partition_count)} of ${count(row.partition_count, "partition")}` : "–"), "word"],
+  ["since", (row) => duration(isStuck(row) ? row.stuck_age_ns : row.waiting_age_ns ?? 0)],
+  ["holds", (row) => `${size(row.held_size)} (${percent(row.held_share)})`],
+  ["needs free", (row) => (row.free_needed ? count(row.free_needed, "buffer") : "–")],
+  ["waiting", (row) => count(row.waiting_count, "thread")],
+  ["overflow", (row) => (row.overflow_batch_count ? `≤ ${count(row.overflow_batch_count, "batch", "batches")}` : "–")],
+  ["why", (row) => row.why, "word long"],
+];
 const ERRORS = [
   ["last", (row) => `${duration(row.age_ns)} ago`, "word"],
   ["times", (row) => number(row.count)],
   ["sentence", (row) => row.text || row.status, "word long"],
 ];
 
+const isStuck = (row) => row.stuck_partition_count > 0;
+
 function shown(all, found) {
   return found > all.length ? `${all.length} of ${number(found)}` : number(found);
 }
 
 function lists() {
-  const { processes, queues, errors, list_counts: counts } = last;
+  const { processes, queues, limited_topics: topics, errors, list_counts: counts } = last;
+  $("limited").hidden = !topics.length;
+  $("limited_topics").replaceChildren(table(LIMITED_TOPICS, topics, "none"));
+  $("topic_count").textContent = shown(topics, counts.limited_topics);
   $("processes").replaceChildren(table(PROCESSES, processes, "no process is attached"));
   $("queues").replaceChildren(table(QUEUES, queues, "nothing waits"));
   $("errors").replaceChildren(table(ERRORS, errors, "none"));

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
+from shmaccum.arena.stuck import REPLICAS_MISSING
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
@@ -34,10 +35,6 @@ from shmaccum.sender.splitting import is_part
 
 if TYPE_CHECKING:
     from shmaccum.sender.duties.dead_letters import DeadLetters
-
-REPLICAS_MISSING = frozenset((19, 20, 56))
-"""Kafka's errors of a leader that can take no batches of a partition for now: NOT_ENOUGH_REPLICAS,
-NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR. The partition is stuck until it takes one again."""
 
 SUCCEEDED = int(BatchResult.SUCCEEDED)
 FAILED = int(BatchResult.FAILED)

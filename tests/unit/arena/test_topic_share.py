@@ -13,6 +13,7 @@ from itertools import count
 
 import pytest
 
+from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.config import ArenaOptions, ProducerOptions
 from shmaccum.exceptions import BufferExhaustedError, InvalidArgumentError
@@ -85,7 +86,7 @@ def test_the_error_of_a_stuck_partition_says_why_and_since_when(small: Arena) ->
         assert fill(accumulator, "dead", 3) == SLOTS // 2
         with pytest.raises(
             BufferExhaustedError,
-            match=r"partition 3 of topic 'dead' is stuck since \d+\.\d s: it has no leader.* 8 of 16 .*holds 8 of",
+            match=r"partition 3 of topic 'dead' has been stuck for \d+.* m?s: it has no leader.* 8 of 16 .*holds 8 of",
         ):
             accumulator.append("dead", 3, 1, None, VALUE, None, 1)
         assert fill(accumulator, "live") >= 1
@@ -101,7 +102,8 @@ def test_a_parked_thread_goes_on_as_its_topic_is_delivered(small: Arena) -> None
         thread = threading.Thread(target=accumulator.append, args=("busy", 0, 1, None, VALUE, None, LONG_MS))
         thread.start()
         wait_until(lambda: _parked_count(small) == 1, "it is parked")
-        assert small.statistics().waiting_count == 0, "it stands in nobody's way"
+        assert small.native.census()["waiting"] == [], "it stands in nobody's way"
+        assert small.statistics().waiting_count == 1, "a person who looks sees that it waits"
         deliver_all(sender)
         thread.join()
         deliver_all(sender)
@@ -162,6 +164,18 @@ def test_a_factor_of_0_turns_the_limit_off(arena_name: str) -> None:
         assert fill(accumulator, "busy") == SLOTS - 1
         accumulator.become_sender()
         deliver_all(accumulator)
+
+
+def test_the_error_names_the_time_that_a_send_to_a_stuck_partition_may_take(small: Arena) -> None:
+    with Accumulator(small) as sender, Producer(small, stuck_block_ms=0, max_block_ms=LONG_MS) as producer:
+        sender.become_sender()
+        sender.set_available(begin(sender, "dead"), False)
+        small.native.set_topic_partition_count("dead", 1)
+        fill(sender, "dead")
+        with pytest.raises(BufferExhaustedError, match=r"within the configured max blocking time 0 ms: .* stuck for"):
+            producer.send("dead", VALUE, partition=0)
+        sender.set_available(sender.partition_index("dead", 0), True)
+        deliver_all(sender)
 
 
 def test_a_stuck_partition_blocks_as_long_as_any_other_unless_the_user_says_so() -> None:

@@ -24,6 +24,7 @@ from shmaccum.cli.drawing import Screen, View, drawn
 from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.observe import observation
+from shmaccum.observe.limited_topics import LimitedTopic
 from shmaccum.observe.observation import ErrorFacts, Observation, Observer, ProcessFacts, Rates
 from shmaccum.observe.resources import Resources
 from tests.support.accumulator import Accumulator
@@ -139,11 +140,15 @@ def test_problems_are_named(seen: Observation) -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_views_keep_within_the_terminal(seen: Observation, width: int) -> None:
     many = tuple(seen.processes[0]._replace(entry=entry, pid=10**6 + entry) for entry in range(40))
-    crowd = changed(seen, processes=many, record_count=10**9)
+    topic = LimitedTopic("flights", 30, 9, {}, "it has no leader", 10**9, 10**4, 10**9, 0.5, 10**4, 10**3, 10**9, 0)
+    topics = tuple(topic._replace(topic=f"a-topic-with-a-name-of-its-own-{number}") for number in range(12))
+    crowd = changed(seen, processes=many, record_count=10**9, limited_topics=topics)
     for view in (stat_view, top_view):
         text = rendered(view(crowd, Rates.between(crowd, crowd)), width)
         assert max(map(len, text.splitlines())) <= width
         assert str(10**6) in text
+        assert "topics at a limit (12 of" in text
+        assert "and 4 more" in text
     assert "and 28 more" in rendered(stat_view(crowd, Rates.between(crowd, crowd)), width)
 
 

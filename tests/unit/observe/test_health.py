@@ -11,7 +11,8 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
-from shmaccum.observe.health import REPORT_NS_MAX, SILENCE_NS_MAX, TROUBLES, Question, troubles
+from shmaccum.observe.health import PATIENCE_NS_MAX, REPORT_NS_MAX, SILENCE_NS_MAX, TROUBLES, Question, troubles
+from shmaccum.observe.limited_topics import LimitedTopic
 from shmaccum.observe.observation import ErrorFacts, Observation, Observer, PartitionFacts
 from tests.support.accumulator import Accumulator
 
@@ -51,6 +52,12 @@ def with_fallback(seen: Observation) -> Observation:
     return changed(seen, processes=(*seen.processes, process))
 
 
+def with_limited(seen: Observation, **facts: Any) -> Observation:
+    """The same with a topic at a limit."""
+    topic = LimitedTopic("flights", 3, 0, {}, "it has no leader", None, 8, 8 * 4096, 0.5, 9, 0, None, 0)
+    return changed(seen, limited_topics=(topic._replace(**facts),))
+
+
 ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
     "removed": (lambda seen: changed(seen, is_removed=True), "restart the processes"),
     "poisoned": (lambda seen: changed(seen, poisoned="a lock has two owners"), "a lock has two owners"),
@@ -67,6 +74,17 @@ ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
     "exhausted": (
         lambda seen: changed(seen, slots=with_slots(seen, READY=16), waiting_count=2),
         "2 threads wait for one",
+    ),
+    "stuck": (
+        lambda seen: with_limited(seen, stuck_partition_count=1, stuck_age_ns=11 * 10**9, waiting_count=2),
+        (
+            "nothing is delivered to 1 of 3 partitions of topic 'flights' for 11 s: it has no leader; it holds 8 of 16 "
+            "buffers, 2 threads wait for one: see the brokers"
+        ),
+    ),
+    "at_share": (
+        lambda seen: with_limited(seen, waiting_count=1, waiting_age_ns=11 * 10**9),
+        "topic 'flights' holds its share, 8 of 16 buffers, and 1 thread waits for one, for 11 s: the sink is too slow",
     ),
     "retried": (
         lambda seen: changed(
@@ -117,6 +135,9 @@ def test_a_trouble_is_told_and_answers_its_question_and_later_ones_with_no(seen:
         lambda seen: changed(seen, slots=with_slots(seen, FREE=1, READY=15), waiting_count=1),
         lambda seen: with_clock(seen, outage="no sender runs"),
         lambda seen: changed(seen, errors=(ErrorFacts("OS", "a disk is full", 9, SILENCE_NS_MAX + 1, "impaired"),)),
+        lambda seen: with_limited(seen, stuck_partition_count=1, stuck_age_ns=PATIENCE_NS_MAX),
+        lambda seen: with_limited(seen, stuck_partition_count=1, stuck_age_ns=PATIENCE_NS_MAX + 1, held_slot_count=0),
+        lambda seen: with_limited(seen, waiting_count=1, waiting_age_ns=PATIENCE_NS_MAX),
     ],
     ids=[
         "30 s of silence",
@@ -125,6 +146,9 @@ def test_a_trouble_is_told_and_answers_its_question_and_later_ones_with_no(seen:
         "a wait that is about to end",
         "no outage yet",
         "a disk that was full",
+        "a leader that is elected",
+        "a stuck topic to which nobody sends",
+        "a wait for the share of a topic that is about to end",
     ],
 )
 def test_a_state_that_passes_by_itself_is_no_trouble(
@@ -152,3 +176,19 @@ def test_a_keeper_that_cannot_start_a_sender_tells_why(arena: Arena) -> None:
 def test_a_dead_sender_is_one_trouble_and_not_also_a_silent_or_broken_one(seen: Observation) -> None:
     dead = with_sender(seen, is_alive=False, heartbeat_age_ns=10**12, state=None)
     assert [found.kind for found in troubles(with_clock(dead, outage="no sender runs"))] == ["no_sender"]
+
+
+def test_a_stuck_partition_is_told_once(seen: Observation) -> None:
+    make_ill, _ = ILL["retried"]
+    retried = make_ill(seen)
+    stuck = with_limited(retried, stuck_partition_count=1, stuck_age_ns=PATIENCE_NS_MAX + 1)
+    queue = stuck.partitions[0]._replace(stuck="no_leader")
+    assert [trouble.kind for trouble in troubles(changed(stuck, partitions=(queue,)))] == ["stuck"]
+
+
+def test_of_several_topics_the_one_that_holds_most_is_named(seen: Observation) -> None:
+    ill = with_limited(seen, stuck_partition_count=1, stuck_age_ns=PATIENCE_NS_MAX + 1, overflow_batch_count=7)
+    (topic,) = ill.limited_topics
+    (found,) = troubles(changed(ill, limited_topics=(topic, topic._replace(topic="cargo", held_slot_count=1))))
+    assert "topic 'flights'" in found.sentence
+    assert "at most 7 batches lie in the overflow (and 1 other topic)" in found.sentence

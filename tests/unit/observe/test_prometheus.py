@@ -72,6 +72,14 @@ def test_an_arena_tells_what_lies_in_it(arena: Arena) -> None:
     assert arenas_named(exposition(collector)) == {arena.name}
 
 
+def test_a_process_whose_records_go_elsewhere_is_counted_as_such(arena: Arena) -> None:
+    collector = ArenaCollector(arena)
+    with Accumulator(arena):
+        arena.native.show_fallback()
+        told = samples(exposition(collector))
+        assert told["shmaccum_processes", (("role", "producer"), ("state", "fallback"))] == 1
+
+
 def test_an_arena_is_idle_while_nothing_waits_and_no_sender_died(arena: Arena) -> None:
     collector = ArenaCollector(arena)
     assert samples(exposition(collector))["shmaccum_idle", ()] == 1

@@ -147,6 +147,20 @@ def test_what_expired_says_what_kept_it(
         future.get(60)
 
 
+def test_a_record_of_a_stuck_partition_says_why_while_it_waits_and_when_it_expires(
+    producer: Producer, sender: Accumulator
+) -> None:
+    future = producer.send(TOPIC, b"v", partition=0)
+    sender.set_available(sender.partition_index(TOPIC, 0), False)
+    stuck = r"its partition has been stuck for \S+ \w+: it has no leader"
+    with pytest.raises(ResultPendingError, match=rf"ask again \(.*{stuck}\)$"):
+        future.get(0)
+    assert "its partition has been stuck" in repr(future)
+    complete_all(sender, BatchResult.EXPIRED)
+    with pytest.raises(DeliveryTimeoutError, match=rf"within delivery_timeout_ms: {stuck}$"):
+        future.get(60)
+
+
 @pytest.mark.parametrize(
     ("counts_always", "rule"), [(False, "of time in which somebody could deliver"), (True, "of all time")]
 )
