@@ -547,6 +547,7 @@ enum status buffer_pool_enqueue(struct arena *arena, uint32_t partition_index, u
     RETURN_IF_FAILED(process_share_await(arena, need));
     uint64_t held = pool_lock(arena);
     wait->need = need;
+    store_relaxed_u32(&wait->is_interrupted, 0);
     if (!locked_claim_waiter(arena, &wait->waiter_index)) {
         pool_unlock(arena, held);
         process_share_given_up(arena, need);
@@ -694,7 +695,7 @@ enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wai
     if (status == STATUS_EXHAUSTED) {
         store_release_u64(&arena->waiters[wait->waiter_index].word, 0);
         process_share_given_up(arena, wait->need);
-            POINT(wait_cancelled);
+        POINT(wait_cancelled);
         locked_free_grants(arena, wait->waiter_index, wait->need, wait->ticket);
         locked_fix(arena, wakes);
     }

@@ -106,6 +106,7 @@ struct buffer_wait {
     uint32_t waiter_index;
     uint32_t need;
     uint64_t ticket;
+    atomic_u32 is_interrupted; /* no sleep of this wait lasts any longer (waiter_interrupt) */
 };
 
 /* STATUS_EXHAUSTED when no slot is free, somebody waits already, or our share may be used up. Lock-free. */

@@ -11,6 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "arena/closing.h"
+#include "arena/counters.h"
+#include "arena/lost_memory.h"
 #include "base/point.h"
 
 enum { PATH_SIZE_MAX = 64 };
@@ -164,6 +167,13 @@ static bool sleep_once(struct arena *arena, const struct buffer_wait *wait, sem_
     return is_parked ? buffer_pool_stays_parked(arena, wait) : awakening == AWAKE_POSTED;
 }
 
+/* False when its process has to look: it is interrupted, or the arena takes no more records. */
+static bool wait_goes_on(const struct arena *arena, const struct buffer_wait *wait)
+{
+    return load_acquire_u32(&wait->is_interrupted) == 0 && arena_takes_records(arena) && !arena_is_poisoned(arena) &&
+           !arena_is_lost(arena);
+}
+
 enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, uint64_t timeout_ns)
 {
     const struct timespec end = time_after(timeout_ns);
@@ -171,7 +181,8 @@ enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, ui
         waiter_semaphore_open(arena, wait->waiter_index) ? arena->semaphores[wait->waiter_index] : NULL;
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
     POINT(waiter_sleeps);
-    while (buffer_pool_poll(arena, wait) == STATUS_EXHAUSTED && sleep_once(arena, wait, semaphore, &end)) {
+    while (buffer_pool_poll(arena, wait) == STATUS_EXHAUSTED && wait_goes_on(arena, wait) &&
+           sleep_once(arena, wait, semaphore, &end)) {
     }
     if (arena->blocking.end != NULL) {
         arena->blocking.end(state);
@@ -186,6 +197,13 @@ static void waiter_post(struct arena *arena, uint32_t waiter_index)
     if (waiter_index < arena->geometry.waiter_count && waiter_semaphore_open(arena, waiter_index)) {
         sem_post(arena->semaphores[waiter_index]);
     }
+}
+
+void waiter_interrupt(struct arena *arena, struct buffer_wait *wait)
+{
+    CHECK(wait->waiter_index < arena->geometry.waiter_count);
+    store_release_u32(&wait->is_interrupted, 1);
+    waiter_post(arena, wait->waiter_index);
 }
 
 void waiters_post(struct arena *arena, struct wake_set *wakes)

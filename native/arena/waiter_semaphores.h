@@ -32,9 +32,12 @@ bool waiter_semaphore_open(struct arena *arena, uint32_t waiter_index);
 /* True when this handle has opened it. */
 bool waiter_semaphore_is_open(const struct arena *arena, uint32_t waiter_index);
 
-/* Sleeps until the grant, a signal, the moment when a parked waiter fits, or the end of the time. Answers as
- * buffer_pool_poll. */
+/* Sleeps until the grant, a signal, an interrupt, the moment when a parked waiter fits, or the end of the time. Returns
+ * what buffer_pool_poll returns. */
 enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, uint64_t timeout_ns) MUST_USE;
+
+/* Ends the sleep of a wait of this process, from any of its threads, and each later sleep of this wait. */
+void waiter_interrupt(struct arena *arena, struct buffer_wait *wait);
 
 /* Posts the semaphores of the waiters in the set, which is not empty. No process sleeps on one that is missing. */
 void waiters_post(struct arena *arena, struct wake_set *wakes);

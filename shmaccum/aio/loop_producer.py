@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena.removal import RemovalWatch, check_takes_records
 from shmaccum.common import clock
+from shmaccum.common.background import listed
 from shmaccum.common.units import parse_timeout_s
 from shmaccum.exceptions import ArenaRemovedError, BufferExhaustedError, FlushTimeoutError, ProcessShareUsedError
 from shmaccum.producer.buffer_wait import BufferWaiter
@@ -60,6 +61,10 @@ class LoopBufferWaiter(BufferWaiter):
     loop_thread: int | None = None
     _granted: _native.BufferWait | None = None
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._rings: set[Rings] = set()
+
     def wait(
         self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None, partition_index: int
     ) -> _native.BufferWait:
@@ -85,7 +90,7 @@ class LoopBufferWaiter(BufferWaiter):
         """
         started_ns = clock.monotonic_ns()
         is_granted = False
-        with Rings(results) as rings:
+        with Rings(results) as rings, self._ended_by_refusal(rings):
             place = await self._join_in_loop(rings, need, deadline_ns, partition_index)
             try:
                 self._doorbell.ring_if_asleep()  # somebody waits: nothing lingers any more
@@ -98,6 +103,20 @@ class LoopBufferWaiter(BufferWaiter):
                     place.cancel()
                 self._arena.native.count_wait(clock.monotonic_ns() - started_ns, not is_granted)
         self._granted = place
+
+    @contextlib.contextmanager
+    def _ended_by_refusal(self, rings: Rings) -> Iterator[None]:
+        """`refuse` ends a wait for these rings in the block."""
+        self._rings.add(rings)
+        try:
+            yield
+        finally:
+            self._rings.discard(rings)
+
+    def refuse(self) -> None:
+        super().refuse()
+        for rings in listed(self._rings):
+            rings.end_soon()
 
     async def _join_in_loop(
         self, rings: Rings, need: int, deadline_ns: int, partition_index: int
@@ -115,7 +134,7 @@ class LoopBufferWaiter(BufferWaiter):
 
     async def _poll_in_loop(self, rings: Rings, place: _native.BufferWait, deadline_ns: int) -> bool:
         while not place.poll():
-            if (left_s := _left_s(self.deadline_of(place, deadline_ns))) <= 0:
+            if (left_s := _left_s(self._deadline_of(place, deadline_ns))) <= 0:
                 return False
             self._on_wait()
             await rings.next(min(left_s, SLICE_S))

@@ -29,6 +29,7 @@ from shmaccum.arena.semaphores import make_semaphore, remove_orphans
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.arena.stuck import NS_PER_MS, stuck_reason
 from shmaccum.common import clock, cooperative
+from shmaccum.common.background import listed
 from shmaccum.common.units import format_duration_ns
 from shmaccum.exceptions import (
     ArenaRemovedError,
@@ -91,6 +92,7 @@ class BufferWaiter:
         self._stuck_block_ms = stuck_block_ms
         self._is_refused = False
         self._waiting_threads: list[int] = []
+        self._places: set[_native.BufferWait] = set()
 
     # --- wait
 
@@ -140,18 +142,20 @@ class BufferWaiter:
         if place is None:
             place = self._join(need, deadline_ns, started_ns, partition_index)
         is_taken = False
+        self._places.add(place)
         try:
             while self._sleep(place, deadline_ns):
                 is_taken = place.take()
                 if is_taken:
                     return place
         finally:
+            self._places.discard(place)
             if not is_taken:
                 place.cancel()
             self._arena.native.count_wait(clock.monotonic_ns() - started_ns, not is_taken)
         raise BufferExhaustedError(self._exhausted(need, max_block_ms, partition_index))
 
-    def deadline_of(self, place: _native.BufferWait, deadline_ns: int) -> int:
+    def _deadline_of(self, place: _native.BufferWait, deadline_ns: int) -> int:
         """When a wait ends: earlier than at its deadline while its partition is stuck."""
         if self._stuck_block_ms is None or not place.is_stuck():
             return deadline_ns
@@ -188,24 +192,33 @@ class BufferWaiter:
             self.check_not_refused()
             check_takes_records(self._arena)
             place.help()
-            if (left_ns := self.deadline_of(place, deadline_ns) - clock.monotonic_ns()) <= 0:
+            if (left_ns := self._deadline_of(place, deadline_ns) - clock.monotonic_ns()) <= 0:
                 return place.poll()
             self._on_wait()
             self._sleep_once(place, left_ns)
         return True
 
-    @staticmethod
-    def _sleep_once(place: _native.BufferWait, left_ns: int) -> None:
-        """A parked waiter looks by itself at the end of each slice of a longer sleep."""
-        is_parked = place.is_parked()
-        if cooperative.patched_by() is None:
-            place.sleep(min(left_ns, _native.PARKED_SLEEP_NS if is_parked else _native.WAITER_SLICE_NS))
+    def _sleep_once(self, place: _native.BufferWait, left_ns: int) -> None:
+        """A parked waiter looks by itself at the end of each slice of a longer sleep.
+
+        It does not see there that its partition has become stuck: with stuck_block_ms it sleeps for one slice.
+        """
+        slice_ns = _native.PARKED_SLICE_NS if place.is_parked() else _native.WAITER_SLICE_NS
+        if cooperative.patched_by() is not None:
+            cooperative.sleep(min(left_ns, slice_ns) / 1e9)
+        elif self._stuck_block_ms is None and place.is_parked():
+            place.sleep(min(left_ns, _native.PARKED_SLEEP_NS))
         else:
-            cooperative.sleep(min(left_ns, _native.PARKED_SLICE_NS if is_parked else _native.WAITER_SLICE_NS) / 1e9)
+            place.sleep(min(left_ns, slice_ns))
 
     def refuse(self) -> None:
-        """Ends waits of all threads, within a slice (Kafka's BufferPool.close)."""
+        """Ends waits of all threads (Kafka's BufferPool.close).
+
+        A thread looks at the flag after it has added its place, so it either sees the flag or is interrupted.
+        """
         self._is_refused = True
+        for place in listed(self._places):
+            place.interrupt()
 
     def check_not_refused(self) -> None:
         if self._is_refused:

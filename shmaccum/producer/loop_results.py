@@ -181,6 +181,11 @@ class Rings:
             timer.cancel()
         self._event.clear()
 
+    def end_soon(self) -> None:
+        """Ends the present call of `next`, or the following one. Any thread may call it."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._event.set)
+
     def __enter__(self) -> Rings:
         self._listening.__enter__()
         return self

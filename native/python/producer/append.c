@@ -103,6 +103,7 @@ static struct buffer_wait_object *slots_wait_on(const struct appender_object *se
 static struct buffer_wait_object *slots_wait(struct appender_object *self, struct append_target *target, uint32_t need)
 {
     struct buffer_wait_object *place = NULL;
+    (void)append_deadline(target); /* the time to join the queue is a part of the wait */
     if (self->sleeps) {
         place = slots_wait_briefly(self, target, need);
         if (place == NULL || place->stage == WAIT_TAKEN) {

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
-#define SLEEP_NS_MAX INT64_C(1000000000)
+#define SLEEP_NS_MAX INT64_C(60000000000)
 
 static struct buffer_wait_object *wait_of(PyObject *self)
 {
@@ -272,6 +272,9 @@ static PyObject *polled(struct buffer_wait_object *self, enum status status)
     case STATUS_OK:
         Py_RETURN_TRUE;
     case STATUS_EXHAUSTED:
+        if (arena_is_poisoned(self->arena->core)) {
+            return raise_status(self->arena->state, STATUS_POISONED);
+        }
         Py_RETURN_FALSE;
     default:
         self->stage = WAIT_OVER;
@@ -316,6 +319,16 @@ static PyObject *wait_help(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *wait_interrupt(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct buffer_wait_object *self = wait_of(object);
+    if (wait_is_ours(self) && self->stage == WAIT_QUEUED) {
+        waiter_interrupt(self->arena->core, &self->wait);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *wait_take(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -348,6 +361,7 @@ static PyObject *wait_is_parked(PyObject *object, PyObject *unused)
 
 ALONE(wait_cancel, arena_of_wait)
 ALONE(wait_help, arena_of_wait)
+ALONE(wait_interrupt, arena_of_wait)
 ALONE(wait_is_parked, arena_of_wait)
 ALONE(wait_is_stuck, arena_of_wait)
 ALONE(wait_open_semaphore, arena_of_wait)
@@ -361,6 +375,8 @@ static PyMethodDef wait_methods[] = {
      "Joins the queue for that many slots of a partition."},
     {"help", alone_wait_help, METH_NOARGS,
      "Repairs the pool and serves waiters, or looks whether a parked one fits now."},
+    {"interrupt", alone_wait_interrupt, METH_NOARGS,
+     "Ends its sleep, from any thread, and each later one. Nothing happens where the wait is over."},
     {"is_parked", alone_wait_is_parked, METH_NOARGS,
      "True while its topic or its partition may hold no more buffers."},
     {"is_stuck", alone_wait_is_stuck, METH_NOARGS, "True while it is parked because its partition is stuck."},

@@ -4,6 +4,7 @@
 #include "arena/arena_fixture.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -124,6 +125,71 @@ TEST(a_post_that_came_too_late_ends_no_other_wait)
     EXPECT(now_ns() - begin_ns >= 4 * NS_PER_MS);
     EXPECT_STATUS(buffer_pool_leave(full.arena, &second, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
     full_end(&full);
+}
+
+struct sleeper {
+    struct full *full;
+    struct buffer_wait wait;
+};
+
+static void interrupt_sleeper(void *argument)
+{
+    struct sleeper *sleeper = argument;
+    waiter_interrupt(sleeper->full->arena, &sleeper->wait);
+}
+
+static void *interrupt_in_thread(void *argument)
+{
+    interrupt_sleeper(argument);
+    return NULL;
+}
+
+static void sleeper_end(struct sleeper *sleeper)
+{
+    EXPECT_STATUS(buffer_pool_leave(sleeper->full->arena, &sleeper->wait, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
+    full_end(sleeper->full);
+}
+
+TEST(an_interrupt_ends_a_sleep_and_each_later_one)
+{
+    struct full full;
+    full_begin(&full);
+    semaphore_make(&full);
+    struct sleeper sleeper = {.full = &full, .wait = wait_begun(full.arena)};
+    interrupt_at("waiter_sleeps", 0, interrupt_sleeper, &sleeper);
+    EXPECT_STATUS(waiter_sleep(full.arena, &sleeper.wait, AN_HOUR_NS), STATUS_EXHAUSTED);
+    EXPECT(interruption_is_over());
+    EXPECT_STATUS(waiter_sleep(full.arena, &sleeper.wait, AN_HOUR_NS), STATUS_EXHAUSTED);
+    sleeper_end(&sleeper);
+}
+
+TEST(an_interrupt_by_another_thread_ends_a_sleep)
+{
+    struct full full;
+    full_begin(&full);
+    semaphore_make(&full);
+    struct sleeper sleeper = {.full = &full, .wait = wait_begun(full.arena)};
+    EXPECT(waiter_semaphore_open(full.arena, sleeper.wait.waiter_index));
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, interrupt_in_thread, &sleeper) == 0);
+    EXPECT_STATUS(waiter_sleep(full.arena, &sleeper.wait, AN_HOUR_NS), STATUS_EXHAUSTED);
+    pthread_join(thread, NULL);
+    sleeper_end(&sleeper);
+}
+
+TEST(no_sleep_begins_in_an_arena_that_takes_no_more_records)
+{
+    struct full full;
+    full_begin(&full);
+    semaphore_make(&full);
+    struct sleeper sleeper = {.full = &full, .wait = wait_begun(full.arena)};
+    store_relaxed_u32(&full.arena->globals->poisoned_status, STATUS_CORRUPT);
+    EXPECT_STATUS(waiter_sleep(full.arena, &sleeper.wait, AN_HOUR_NS), STATUS_EXHAUSTED);
+    store_relaxed_u32(&full.arena->globals->poisoned_status, STATUS_OK);
+    store_relaxed_u32(&full.arena->globals->closing, CLOSING_BEGUN);
+    EXPECT_STATUS(waiter_sleep(full.arena, &sleeper.wait, AN_HOUR_NS), STATUS_EXHAUSTED);
+    store_relaxed_u32(&full.arena->globals->closing, CLOSING_NOT);
+    sleeper_end(&sleeper);
 }
 
 /* The seconds by which the wall clock of this program is ahead of the kernel's. */
