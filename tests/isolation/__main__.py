@@ -18,8 +18,18 @@ from functools import partial
 from pathlib import Path
 
 from shmaccum.arena import Arena
+from tests.isolation.delays import blocked, fallen_back
 from tests.isolation.refused_overflow import refuse
-from tests.isolation.report import Rule, congestion_rules, refusal_rules, rules, table, waiting_rules
+from tests.isolation.report import (
+    Rule,
+    block_rules,
+    congestion_rules,
+    fallback_rules,
+    refusal_rules,
+    rules,
+    table,
+    waiting_rules,
+)
 from tests.isolation.scenario import KINDS, Run, Settings
 from tests.isolation.shares import congested, waiting
 from tests.kafka.broker import running_cluster
@@ -55,6 +65,16 @@ def run_waiting(arena_name: str, folder: Path, settings: Settings) -> list[Rule]
     return waiting_rules(waiting(arena_name, folder, settings.undisturbed_s))
 
 
+def run_blocked(arena_name: str, folder: Path, settings: Settings) -> list[Rule]:
+    """Sends to a topic without a leader wait until max_block_ms is over, beside a producer that sends at full rate."""
+    return block_rules(blocked(arena_name, folder, settings.undisturbed_s, settings.seed))
+
+
+def run_fallback(arena_name: str, folder: Path, _settings: Settings, *, waits: bool) -> list[Rule]:
+    """The arena of a producer ends, and its records go to a fallback."""
+    return fallback_rules(fallen_back(arena_name, folder, waits=waits))
+
+
 SCENARIOS: Mapping[str, Scenario] = {
     **{name: partial(run_kafka, name) for name in KINDS},
     "refused-overflow": partial(run_refused, kills=False),
@@ -62,6 +82,9 @@ SCENARIOS: Mapping[str, Scenario] = {
     "one-busy-topic": partial(run_congested, busy_count=1),
     "eight-busy-topics": partial(run_congested, busy_count=8),
     "waiting-producers": run_waiting,
+    "longest-block": run_blocked,
+    "fallback": partial(run_fallback, waits=False),
+    "fallback-of-waiting-producers": partial(run_fallback, waits=True),
 }
 
 

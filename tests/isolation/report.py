@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.isolation.measurements import DISTURBED, PHASES, UNDISTURBED, quantile_ns, ratio_interval
@@ -23,6 +23,8 @@ OTHERS_SLOTS = 8
 """Buffers that the other topic, and batches that are being freed, may hold when the share is counted."""
 JAIN_MIN = 0.95
 CORE_SHARE_MAX = 0.01
+LATE_MS_MAX = 10
+FALLBACK_MS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,37 @@ def waiting_rules(core_share: float) -> list[Rule]:
     """The rule of producers that wait for a topic without a leader."""
     figure = f"{100 * core_share:.1f} % of a core"
     return [Rule(f"{WAITER_COUNT} waiting producers use at most 1 %: {figure}", core_share <= CORE_SHARE_MAX)]
+
+
+def block_rules(late_ns: Sequence[int]) -> list[Rule]:
+    """The rules of sends that wait until max_block_ms is over."""
+    figures, count = _spread(late_ns), f"{len(late_ns):,} sends"
+    return [
+        Rule(f"no send gives up before max_block_ms: {late_ns[0] / 1e6:.3f} ms, {count}", late_ns[0] >= 0),
+        Rule(
+            f"a send gives up at most {LATE_MS_MAX} ms after max_block_ms: {figures}",
+            late_ns[-1] <= LATE_MS_MAX * 10**6,
+            is_decisive=False,
+        ),
+    ]
+
+
+def fallback_rules(found: Mapping[str, Sequence[int]]) -> list[Rule]:
+    """The rule of the first record in a fallback, for each way in which an arena ends."""
+    return [
+        Rule(
+            f"an arena is {way}: the first record is in the fallback within {FALLBACK_MS_MAX} ms: {_spread(times_ns)}",
+            times_ns[-1] <= FALLBACK_MS_MAX * 10**6,
+            is_decisive=False,
+        )
+        for way, times_ns in found.items()
+    ]
+
+
+def _spread(times_ns: Sequence[int]) -> str:
+    """Quantiles of sorted times."""
+    p50, p99 = (times_ns[min(int(len(times_ns) * share), len(times_ns) - 1)] for share in (0.5, 0.99))
+    return f"p50 {spell_ns(p50)}, p99 {spell_ns(p99)}, max {spell_ns(times_ns[-1])}"
 
 
 def table(name: str, outcome: Outcome, seed: int) -> str:

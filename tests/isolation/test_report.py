@@ -12,7 +12,17 @@ import pytest
 from tests.isolation.arrivals import Verdict
 from tests.isolation.measurements import BUCKETS, DISTURBED, ROUNDS, UNDISTURBED, bucket_of
 from tests.isolation.refused_overflow import Refusal
-from tests.isolation.report import Rule, congestion_rules, refusal_rules, rules, spell_ns, table, waiting_rules
+from tests.isolation.report import (
+    Rule,
+    block_rules,
+    congestion_rules,
+    fallback_rules,
+    refusal_rules,
+    rules,
+    spell_ns,
+    table,
+    waiting_rules,
+)
 from tests.isolation.scenario import KINDS, Group, Outcome
 from tests.isolation.shares import Congestion
 
@@ -94,6 +104,14 @@ def test_the_rules_without_kafka_are_broken_by_planted_figures() -> None:
     assert broken(congestion_rules(Congestion([400, 450], 850, 1000, 10, 0, 1000, 1000))) == []
     assert len(broken(congestion_rules(Congestion([100, 600], 700, 1000, 10, 1, 1000, 1000)))) == 3
     assert [broken(waiting_rules(share)) == [] for share in (0.01, 0.011)] == [True, False]
+    assert [broken(block_rules([early_ns, 1])) == [] for early_ns in (0, -1)] == [True, False]
+
+
+def test_delays_are_reported_and_decide_nothing() -> None:
+    good, bad = 10_000_000, 10_000_001
+    assert [rule.is_kept for rule in (*block_rules([0, good]), *fallback_rules({"cut": [good]}))] == [True] * 3
+    assert [rule.is_kept for rule in (*block_rules([0, bad]), *fallback_rules({"cut": [bad]}))] == [True, False, False]
+    assert broken([*block_rules([0, bad]), *fallback_rules({"cut": [bad]})]) == []
 
 
 def test_a_time_is_spelled_with_its_unit() -> None:
