@@ -41,13 +41,15 @@ def _make(arena: Arena, name: str) -> None:
 
 
 def remove_orphans(arena: Arena) -> None:
-    """Removes the semaphores that this process has opened, when no other process does so.
+    """Removes the semaphores of all waiters of an arena whose name is gone or whose memory is lost.
 
-    The arena's name is gone then, or its memory is lost: nobody finds the names of its semaphores any more.
+    Only its processes know the uuid then, which is a part of the names. Semaphores that a killed process has made are
+    removed by the next process that leaves. A process that has made or opened one in an arena without a name removes
+    them itself.
     """
-    opened = arena.native.opened_semaphores
-    if not opened or (arena.is_linked() and not arena.native.is_lost):
+    native = arena.native
+    if not native.is_lost and (not native.opened_semaphores or arena.is_linked()):
         return
-    for waiter_index in opened:
+    for waiter_index in range(arena.geometry["waiter_count"]):
         with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
             posix_ipc.unlink_semaphore(semaphore_name(arena.uuid, waiter_index))

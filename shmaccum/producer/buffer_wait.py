@@ -188,6 +188,7 @@ class BufferWaiter:
         """True when granted. At the deadline memory is looked at once more: the grant may have come meanwhile."""
         if not place.poll() and not place.open_semaphore():
             make_semaphore(self._arena, place.waiter_index)
+            place.open_semaphore()  # from here on it is removed at the end, whatever becomes of the arena
         while not place.poll():
             self.check_not_refused()
             check_takes_records(self._arena)

@@ -19,9 +19,16 @@ from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.semaphores import make_semaphore
-from shmaccum.exceptions import BufferExhaustedError, InvalidArgumentError, RecordTooLargeError, TableFullError
+from shmaccum.exceptions import (
+    ArenaRemovedError,
+    BufferExhaustedError,
+    CorruptArenaError,
+    InvalidArgumentError,
+    RecordTooLargeError,
+    TableFullError,
+)
 from tests.support.accumulator import Accumulator
-from tests.support.arenas import check_idle, deliver_all, drain, each_semaphore
+from tests.support.arenas import SHARED_MEMORY, check_idle, deliver_all, drain, each_semaphore
 from tests.support.processes import Child, wait_until
 
 LONG_MS = 60_000
@@ -376,6 +383,57 @@ def test_no_semaphore_outlives_an_arena_that_was_removed(arena_name: str) -> Non
         Arena.remove(arena_name)
     assert list(each_semaphore(arena.uuid)) == []
     arena.close()
+
+
+def lose_name(arena: Arena) -> None:
+    Arena.remove(arena.name)
+
+
+def lose_memory(arena: Arena) -> None:
+    os.truncate(SHARED_MEMORY / arena.name, 0)
+
+
+@pytest.mark.parametrize("lose", [lose_name, lose_memory])
+def test_no_semaphore_outlives_an_arena_that_is_lost_when_the_semaphore_is_made(
+    arena_name: str, monkeypatch: pytest.MonkeyPatch, lose: Callable[[Arena], None]
+) -> None:
+    """The send that has made it never sleeps on it."""
+    arena = Arena.create(arena_name, buffer_memory="4KiB", batch_size="4KiB")
+    make = posix_ipc.Semaphore
+
+    def lost_before_it(*arguments: Any, **named: Any) -> posix_ipc.Semaphore:
+        lose(arena)
+        return make(*arguments, **named)
+
+    with Accumulator(arena, max_block_ms=LONG_MS) as accumulator:
+        accumulator.append("t", 0, 1, None, b"v")
+        monkeypatch.setattr(posix_ipc, "Semaphore", lost_before_it)
+        with pytest.raises((ArenaRemovedError, CorruptArenaError)):
+            accumulator.append("t", 1, 1, None, b"v")
+        assert len(list(each_semaphore(arena.uuid))) == 1
+    assert list(each_semaphore(arena.uuid)) == []
+    arena.close()
+    Arena.remove(arena_name, missing_ok=True)
+
+
+def make_and_die(name: str) -> None:
+    with Arena.attach(name) as arena:
+        make_semaphore(arena, 3)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_semaphore_of_a_killed_process_is_removed_where_the_memory_is_lost(arena_name: str) -> None:
+    arena = Arena.create(arena_name, buffer_memory="4KiB", batch_size="4KiB")
+    with Accumulator(arena, max_block_ms=1) as accumulator:
+        child = Child(make_and_die, arena_name)
+        os.waitpid(child.pid, 0)
+        assert len(list(each_semaphore(arena.uuid))) == 1
+        lose_memory(arena)
+        with pytest.raises(CorruptArenaError):
+            accumulator.append("t", 0, 1, None, b"v")
+    assert list(each_semaphore(arena.uuid)) == []
+    arena.close()
+    Arena.remove(arena_name)
 
 
 # --- many processes
