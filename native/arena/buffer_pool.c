@@ -730,8 +730,10 @@ static const struct waiter_entry *parked_next(const struct arena *arena, uint64_
 static bool parked_fits(const struct arena *arena, const struct waiter_entry *waiter, uint32_t need, uint32_t posted)
 {
     uint32_t margin = arena->geometry.slot_count / FREE_MARGIN_SHARE + posted;
-    uint32_t needed = topic_share_free_needed(arena, waiter_partition_index(waiter), need, posted);
-    return needed != FREE_COUNT_NEVER && free_count_reaches(arena, (needed == 0 ? need : needed) + margin);
+    uint32_t partition_index = waiter_partition_index(waiter);
+    uint32_t needed = topic_share_free_needed(arena, partition_index, need, posted);
+    return needed != FREE_COUNT_NEVER && free_count_reaches(arena, (needed == 0 ? need : needed) + margin) &&
+           (need == 1 || topic_share_admits_oversized(arena, partition_index, need, posted));
 }
 
 void buffer_pool_wake_parked(struct arena *arena, uint64_t *posted_ticket, struct wake_set *wakes)

@@ -58,6 +58,15 @@ static bool topics_share(const struct arena *arena)
            load_relaxed_u32(&arena->globals->topic_count) > 1;
 }
 
+/* How many slots have to be free so that a topic may hold `wanted` of them. */
+static uint64_t free_needed_beside(const struct arena *arena, uint64_t wanted)
+{
+    CHECK(wanted <= arena->geometry.slot_count);
+    uint32_t congested = load_relaxed_u32(&arena->globals->congested_topic_count);
+    uint64_t scaled = wanted * (congested == 0 ? 1 : congested) * TOPIC_SHARE_ONE;
+    return (scaled + arena->geometry.topic_share_factor - 1) / arena->geometry.topic_share_factor;
+}
+
 static uint32_t share_free_needed(const struct arena *arena, const struct topic_entry *topic, uint32_t need,
                                   uint32_t more)
 {
@@ -66,11 +75,8 @@ static uint32_t share_free_needed(const struct arena *arena, const struct topic_
     if (held == 0) {
         return 0; /* its first batch */
     }
-    uint32_t congested = load_relaxed_u32(&arena->globals->congested_topic_count);
     uint64_t slots = arena->geometry.slot_count;
-    uint64_t wanted = held + need < slots ? held + need : slots;
-    uint64_t scaled = wanted * (congested == 0 ? 1 : congested) * TOPIC_SHARE_ONE;
-    uint64_t needed = (scaled + arena->geometry.topic_share_factor - 1) / arena->geometry.topic_share_factor;
+    uint64_t needed = free_needed_beside(arena, held + need < slots ? held + need : slots);
     return needed <= slots ? (uint32_t)needed : FREE_COUNT_NEVER;
 }
 
@@ -85,9 +91,7 @@ uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_i
     return stuck > share ? stuck : share;
 }
 
-/* ---- the recount ---- */
-
-enum { RECOUNTS_AT_ONCE = 8 };
+/* ---- what is held ---- */
 
 /* The head of the batch whose slot this is; NO_SLOT when no topic holds it. */
 static uint32_t holding_head(const struct arena *arena, uint32_t slot_index, uint64_t word)
@@ -108,6 +112,62 @@ static uint32_t holding_head(const struct arena *arena, uint32_t slot_index, uin
     enum slot_state state = slot_word_state(word);
     return state == SLOT_OPEN || state == SLOT_READY || state == SLOT_DONE ? head_index : NO_SLOT;
 }
+
+/* ---- records larger than a slot ---- */
+
+/* The slots of a topic that belong to its records larger than a slot. A link may be changed meanwhile: a hint. */
+static uint64_t oversized_held(const struct arena *arena, const struct topic_entry *topic)
+{
+    uint64_t held = 0;
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        uint32_t head_index = holding_head(arena, i, word);
+        if (head_index != NO_SLOT && (slot_word_state(word) == SLOT_CONT || arena->slots[i].chain_next != 0)) {
+            held += topic_of_partition(arena, load_relaxed_u32(&arena->slots[head_index].partition_index)) == topic;
+        }
+    }
+    return held;
+}
+
+/* Behind a record of many slots, too, its share has to be free. */
+static bool oversized_fits(const struct arena *arena, uint64_t held, uint64_t free, uint32_t need)
+{
+    CHECK(need > 1);
+    return need <= free && held + need <= arena->geometry.slot_count &&
+           free_needed_beside(arena, held + need) <= free - need;
+}
+
+/* As if the topic held everything that is charged, which costs two loads; then what it holds. */
+static bool oversized_share_admits(const struct arena *arena, const struct topic_entry *topic, uint64_t charged,
+                                   uint64_t free, uint32_t need)
+{
+    CHECK(need > 1);
+    if (oversized_fits(arena, charged, free, need)) {
+        return true;
+    }
+    uint64_t held = oversized_held(arena, topic);
+    return held == 0 || oversized_fits(arena, held, free, need);
+}
+
+bool topic_share_admits_oversized(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more)
+{
+    const struct topic_entry *topic = topic_of_partition(arena, partition_index);
+    if (topic == NULL || arena->geometry.is_transactional) {
+        return true;
+    }
+    uint64_t slots = arena->geometry.oversized_bytes_max / arena->geometry.batch_size;
+    uint64_t charged = load_relaxed_u64(&arena->globals->oversized_bytes) / arena->geometry.batch_size + more;
+    uint64_t free = charged < slots ? slots - charged : 0;
+    bool is_marked = stuck_word_reason(load_relaxed_u64(&arena->partitions[partition_index].stuck)) != STUCK_NOT;
+    if (is_marked && free < slots / 2 + need && partition_is_stuck(arena, partition_index)) {
+        return false;
+    }
+    return !topics_share(arena) || oversized_share_admits(arena, topic, charged, free, need);
+}
+
+/* ---- the recount ---- */
+
+enum { RECOUNTS_AT_ONCE = 8 };
 
 static void holdings_count(const struct arena *arena, uint32_t *counts)
 {

@@ -9,6 +9,9 @@
  *       in switches with shared buffers (Choudhury and Hahne 1998): all heavy topics together settle at
  *       factor / (1 + factor) of the slots. The only topic of an arena has no share, an arena with fewer than 9 slots
  *       has none, and a factor of 0 turns it off.
+ *   Records larger than a slot may hold oversized_bytes_max together, which is less than the arena. So both rules hold
+ *   for this part, too: half of it stays free of stuck partitions, and a topic holds at most
+ *   max(its first record, factor * free / congested topics) of it. `free` is what is free behind the record.
  *   A transactional arena has neither limit: its transaction has one outcome, whichever topics it writes to.
  *
  *   word of the layout      writer
@@ -26,7 +29,8 @@
  * PROCEDURE
  *   look      (before a batch is opened, under the producer lock; before a waiter joins the queue, under the pool lock)
  *             count free slots until it is decided whether there are enough. A chain is looked at once, for all that it
- *             needs. A slot that was granted is not looked at again: its own grant has made `free` smaller.
+ *             needs, and for the part of records larger than a slot. What its topic holds of that part is counted only
+ *             where it matters. A slot that was granted is not looked at again: its own grant has made `free` smaller.
  *   recount   (sender, when it takes the role, after it repaired a death, and once per second) read `opened`, count the
  *             slots OPEN, READY, DONE, and their pieces; read `opened` again. If it is the same: released = opened -
  *             count. Quarantined slots are evidence, and no topic holds them.
@@ -110,11 +114,15 @@ bool partition_is_stuck(const struct arena *arena, uint32_t partition_index);
  * slots of the same topic that others are about to open. FREE_COUNT_NEVER: not before the topic holds less. */
 uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
 
+/* True when the part of records larger than a slot has room for one of `need` slots. */
+bool topic_share_admits_oversized(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
+
 /* The look. Costs a few loads where nothing is scarce. */
 static inline bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uint32_t need)
 {
     uint32_t needed = topic_share_free_needed(arena, partition_index, need, 0);
-    return LIKELY(needed == 0) || free_count_reaches(arena, needed);
+    return (LIKELY(needed == 0) || free_count_reaches(arena, needed)) &&
+           (LIKELY(need == 1) || topic_share_admits_oversized(arena, partition_index, need, 0));
 }
 
 /* The recount, of all topics. `counts` and `opened_before` have room for topic_count. */

@@ -45,7 +45,9 @@ class ArenaOptions(Options):
     max_request_size: int = size("1MiB", "The largest record, with the header of its batch.", maximum=INT_MAX)
     oversized_max_bytes: int | None = size(
         None,
-        "Bytes of the buffers that records larger than a batch may hold together; auto: half of them.",
+        "Bytes of the buffers that records larger than a batch may hold together; auto: half of them. Partitions to "
+        "which nothing can be delivered now leave half of these bytes to others, and topic_share_factor holds for "
+        "them, too.",
         minimum=0,
         unset="auto",
     )

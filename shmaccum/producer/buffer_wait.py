@@ -54,10 +54,20 @@ def limit_sentence(arena: Arena, limit: Mapping[str, Any]) -> str:
     if limit["stuck_reason"] != 0:
         _, why = stuck_reason(limit["stuck_reason"], limit["stuck_error"])
         age = format_duration_ns(max(arena.native.now_ns() - limit["stuck_since_ms"] * NS_PER_MS, 0))
+        if limit["is_oversized_admitted"]:
+            rule = f"a buffer while more than {slot_count // 2} of {slot_count} are free"
+        else:
+            rule = "the buffers of a large record while half of oversized_max_bytes stays free"
         return (
-            f"partition {limit['partition']} of topic {limit['topic']!r} has been stuck for {age}: {why}. It gets a "
-            f"buffer while more than {slot_count // 2} of {slot_count} are free, so that it does not take the memory "
-            f"of others; {holder}. See the brokers, or spill to an overflow."
+            f"partition {limit['partition']} of topic {limit['topic']!r} has been stuck for {age}: {why}. It gets "
+            f"{rule}, so that it does not take the memory of others; {holder}. See the brokers, or spill to an "
+            "overflow."
+        )
+    if not limit["is_oversized_admitted"]:
+        return (
+            f"{holder}, and its large records may take no more of oversized_max_bytes (topic_share_factor), so that "
+            f"they leave a part to others: partition {limit['partition']} gets none. Give the arena a larger "
+            "oversized_max_bytes, or wait longer (max_block_ms)."
         )
     return (
         f"{holder}, and may hold no more until {min(limit['free_needed'], slot_count)} are free "
@@ -233,7 +243,10 @@ class BufferWaiter:
         if not limit["is_admitted"]:
             stuck_block_ms = self._stuck_block_ms if limit["stuck_reason"] != 0 else None
             block_ms = max_block_ms if stuck_block_ms is None else min(max_block_ms, stuck_block_ms)
-            return f"{failed}{block_ms} ms: {limit_sentence(self._arena, limit)} {sender_state(self._arena)}"
+            return (
+                f"{failed}{block_ms} ms: {limit_sentence(self._arena, limit)} {self._oversized(need)}"
+                f"{sender_state(self._arena)}"
+            )
         free = self._arena.native.state_counts()["FREE"]
         return (
             f"{failed}{max_block_ms} ms. Total memory: {geometry['buffer_memory']} bytes. "

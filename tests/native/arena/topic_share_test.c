@@ -9,7 +9,7 @@
 #include "sender/stuck_partitions.h"
 #include "sender/topic_limits.h"
 
-enum { SLOTS = 16, BATCH_SIZE = 512, STUCK = 0, LIVE = 1, FACTOR = 2 };
+enum { SLOTS = 16, BATCH_SIZE = 512, OVERSIZED = 8, STUCK = 0, LIVE = 1, FACTOR = 2 };
 
 /* Partition STUCK is of one topic, partition LIVE of another. Each record fills a batch. */
 struct host {
@@ -138,10 +138,66 @@ TEST(a_chain_of_a_stuck_partition_is_looked_at_for_all_that_it_needs)
 {
     struct host host = host_begun(0);
     mark_stuck(&host, true);
-    EXPECT(topic_share_admits(host.arena, STUCK, SLOTS / 2));
-    EXPECT(!topic_share_admits(host.arena, STUCK, SLOTS / 2 + 1));
-    EXPECT(topic_share_admits(host.arena, LIVE, SLOTS / 2 + 1));
+    EXPECT(topic_share_admits(host.arena, STUCK, OVERSIZED / 2));
+    EXPECT(!topic_share_admits(host.arena, STUCK, OVERSIZED / 2 + 1));
+    EXPECT(topic_share_admits(host.arena, LIVE, OVERSIZED));
+    for (uint32_t i = 0; i < SLOTS / 2 - 2; i++) {
+        EXPECT_STATUS(append_batch(&host, LIVE), STATUS_OK);
+    }
+    EXPECT(topic_share_admits(host.arena, STUCK, 2));
+    EXPECT(!topic_share_admits(host.arena, STUCK, 3)); /* as many slots have to be free */
     mark_stuck(&host, false);
+    host_ended(&host);
+}
+
+static void append_large(struct host *host, uint32_t partition_index)
+{
+    struct append_result result;
+    uint8_t large[BATCH_SIZE + BATCH_SIZE / 2] = {0};
+    append_waiting(host->producer, partition_index, record_of(large, sizeof large, 1000), &result);
+}
+
+TEST(large_records_of_stuck_partitions_leave_half_of_their_part_to_others)
+{
+    struct host host = host_begun(0);
+    mark_stuck(&host, true);
+    append_large(&host, STUCK);
+    append_large(&host, STUCK);
+    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->globals->oversized_bytes), OVERSIZED / 2 * BATCH_SIZE);
+    EXPECT(!topic_share_admits(host.arena, STUCK, 2));
+    EXPECT(topic_share_admits(host.arena, LIVE, 2));
+    append_large(&host, LIVE);
+    append_large(&host, LIVE);
+    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->globals->oversized_bytes), OVERSIZED * BATCH_SIZE);
+    mark_stuck(&host, false);
+    host_ended(&host);
+}
+
+TEST(a_topic_holds_its_share_of_the_part_of_large_records_and_its_first_one_always)
+{
+    struct host host = host_begun(FACTOR);
+    append_large(&host, STUCK);
+    append_large(&host, STUCK);
+    EXPECT(!topic_share_admits(host.arena, STUCK, 2)); /* 6 > 2 * (4 - 2) */
+    EXPECT(topic_share_admits(host.arena, LIVE, 2));   /* 2 <= 2 * (4 - 2), although all together are more */
+    append_large(&host, LIVE);
+    EXPECT(!topic_share_admits(host.arena, LIVE, 2));
+    deliver_some(&host, 2);
+    EXPECT(topic_share_admits(host.arena, LIVE, 2));
+    append_large(&host, STUCK);
+    append_large(&host, LIVE);
+    host_ended(&host);
+}
+
+TEST(the_first_large_record_of_a_topic_joins_the_queue_whatever_others_hold)
+{
+    struct host host = host_begun(FACTOR);
+    append_large(&host, STUCK);
+    append_large(&host, STUCK);
+    store_relaxed_u32(&host.arena->globals->congested_topic_count, 100);
+    EXPECT(topic_share_admits_oversized(host.arena, LIVE, 4, 0));
+    EXPECT(!topic_share_admits_oversized(host.arena, STUCK, 2, 0));
+    EXPECT(topic_share_admits_oversized(host.arena, NO_PARTITION, 4, 0));
     host_ended(&host);
 }
 

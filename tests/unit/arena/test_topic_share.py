@@ -109,6 +109,46 @@ def test_a_parked_thread_goes_on_as_its_topic_is_delivered(small: Arena) -> None
         deliver_all(sender)
 
 
+LARGE = bytes(5_000)
+"""A record of two buffers. Such records may hold 8 buffers together."""
+
+
+def fill_with_large(accumulator: Accumulator, topic: str) -> int:
+    """How many large records of a topic find buffers."""
+    numbers = count()
+    with contextlib.suppress(BufferExhaustedError):
+        for _ in numbers:
+            accumulator.append(topic, 0, 1, None, LARGE, None, 0)
+    return next(numbers) - 1
+
+
+def test_large_records_of_a_stuck_partition_leave_half_of_their_part_to_others(small: Arena) -> None:
+    with Accumulator(small) as accumulator:
+        accumulator.become_sender()
+        accumulator.set_available(begin(accumulator, "dead"), False)
+        assert fill_with_large(accumulator, "dead") == 2
+        with pytest.raises(
+            BufferExhaustedError,
+            match=r"gets the buffers of a large record while half of oversized_max_bytes stays free.* larger than a "
+            r"buffer hold 16384 of at most 32768 bytes",
+        ):
+            accumulator.append("dead", 0, 1, None, LARGE, None, 1)
+        assert fill_with_large(accumulator, "live") == 1, "as many as a topic may hold beside it"
+        accumulator.set_available(accumulator.partition_index("dead", 0), True)
+        deliver_all(accumulator)
+
+
+def test_large_records_of_a_topic_leave_room_for_one_of_another_topic(small: Arena) -> None:
+    with Accumulator(small) as accumulator:
+        begin(accumulator, "live")
+        assert fill_with_large(accumulator, "busy") == 3
+        with pytest.raises(BufferExhaustedError, match=r"its large records may take no more of oversized_max_bytes"):
+            accumulator.append("busy", 0, 1, None, LARGE, None, 1)
+        assert fill_with_large(accumulator, "live") == 1
+        accumulator.become_sender()
+        deliver_all(accumulator)
+
+
 def _parked_count(arena: Arena) -> int:
     return int((arena.waiter_table()["word"] >> 62 == WAITER_PARKED).sum())
 
