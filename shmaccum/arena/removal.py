@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmaccum.common import clock
-from shmaccum.exceptions import ArenaRemovedError, CorruptArenaError
+from shmaccum.exceptions import ArenaPoisonedError, ArenaRemovedError, CorruptArenaError
 
 if TYPE_CHECKING:
     from shmaccum.arena.arena import Arena
@@ -62,13 +62,19 @@ def tell_removal(arena: Arena) -> ArenaRemovedError:
 
 
 def check_takes_records(arena: Arena) -> None:
-    """Looks at the arena's name.
+    """Looks at the arena's name, and at its state.
 
     Raises:
         ArenaRemovedError: the arena was removed.
+        ArenaPoisonedError: the arena is poisoned.
     """
     if arena.native.look_at_name() != "not":
         raise tell_removal(arena)
+    if arena.native.poisoned is not None:
+        raise ArenaPoisonedError(
+            f"the arena {arena.name} is poisoned, because one of its invariants broke: it takes no more records. "
+            f"`shmaccum check {arena.name}` tells what is wrong; remove it, and create it again"
+        )
 
 
 def is_abandoned(arena: Arena) -> bool:

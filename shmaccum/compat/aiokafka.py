@@ -22,7 +22,7 @@ from shmaccum.common.packages import needed
 from shmaccum.compat.errors import IN_TRANSACTIONS, Ours, aborting, classes_of, join, join_of_code, nearest, translating
 from shmaccum.compat.options import OBJECT, Rows, batch_size, refused, rows_of, to, to_partitioner, without_use
 from shmaccum.compat.settings import OwnerOptions, of_library
-from shmaccum.exceptions import InvalidArgumentError, ProducerClosedError, ResultPendingError
+from shmaccum.exceptions import InvalidArgumentError, ProducerClosedError, ResultPendingError, ShmaccumError
 from shmaccum.producer.loop_results import LoopResults
 
 with needed("aiokafka", "aiokafka", "shmaccum.compat.aiokafka needs"):
@@ -212,6 +212,7 @@ class AIOKafkaProducer(StoppedOnExit):
             if not waiting.done():
                 error = ResultPendingError("the producer was stopped: the record is in the arena and will be sent")
                 waiting.set_exception(translated(error))
+            if not waiting.cancelled():
                 waiting.exception()  # nobody has to ask for it
         self._waiting.clear()
 
@@ -295,9 +296,15 @@ class AIOKafkaProducer(StoppedOnExit):
         waiting = self._waiting.pop(future, None)
         if not self._waiting:
             self._listening.close()
-        if waiting is None or waiting.done() or not future.is_done:
+        if waiting is None or waiting.done():
             return
-        error = future.exception
+        error: Exception | None
+        try:
+            if not future.is_done:
+                return
+            error = future.exception
+        except ShmaccumError as lost:  # the arena is gone, and the result with it
+            error = lost
         if error is not None:
             waiting.set_exception(translated(error))
         else:

@@ -47,7 +47,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.producer.buffer_wait import BufferWaiter
 from shmaccum.producer.delivery import DeliveryTracker
-from shmaccum.producer.fallback import Fallback
+from shmaccum.producer.fallback import UNUSABLE, Fallback
 from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.supervisor import kept_producer
 
@@ -551,9 +551,14 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 self._produce_through(None, None)
                 _producers.discard(self)
                 self._log_untold(producer.client_id)
-                with translating(translated):
+                with translating(translated), self._nothing_left_to_tell():
                     producer.close(0)
         return True
+
+    def _nothing_left_to_tell(self) -> contextlib.AbstractContextManager[None]:
+        """Drops the error of an arena that cannot be used any more, which led to the fallback."""
+        has_target = self._fallback is not None and self._fallback.target is not None
+        return contextlib.suppress(*UNUSABLE) if has_target else contextlib.nullcontext()
 
     def _tell_the_rest(self) -> None:
         """Calls the callbacks that are due where one of them has ended the flush. Their exceptions are logged."""

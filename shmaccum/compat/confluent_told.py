@@ -28,7 +28,7 @@ from shmaccum._native import RESULT_SUCCEEDED, ConfluentProducer
 from shmaccum.common.background import listed
 from shmaccum.common.packages import needed
 from shmaccum.compat.confluent_errors import kafka_error
-from shmaccum.exceptions import ArenaClosedError
+from shmaccum.exceptions import ArenaClosedError, InvalidArgumentError
 from shmaccum.producer.delivery import DeliveryTracker
 
 with needed("confluent-kafka", "confluent", "shmaccum.compat.confluent needs"):
@@ -42,6 +42,7 @@ Batch: TypeAlias = tuple[int, int]
 INDEX, FUTURE, CALLBACK, TOPIC, VALUE, KEY, HEADERS, BATCH = range(8)
 """The items of a record (confluent_type.c)."""
 CREATE_TIME = 1
+PARTITION_UNKNOWN = -1
 
 
 class _Due(NamedTuple):
@@ -156,8 +157,10 @@ class ToldRecords:
         found.extend(records)
 
     def _walk(self, tail: int) -> bool:
-        """Walks the results since the last look. False: it is less work to ask for each, or some are overwritten."""
-        if tail - self._tail > self.pending_count:
+        """Walks the results since the last look. False: it is less work to ask for each, some are overwritten, or the
+        memory of the arena is lost (`tail` is negative), and each record has that for its result.
+        """
+        if tail < 0 or tail - self._tail > self.pending_count:
             return False
         results = self._tracker.results(self._tail, tail)
         for _, partition_index, seq, *completion in results:
@@ -183,7 +186,11 @@ class ToldRecords:
     def _end(self, batch: Batch, begin: int, end: int, completion: tuple[int, ...]) -> None:
         records = self._batches[batch]
         ended = records[begin:end]
-        due = _Due(iter(ended), self._tracker.topic_partition(batch[0]).partition, completion)
+        try:
+            partition = self._tracker.topic_partition(batch[0]).partition
+        except InvalidArgumentError:  # the memory of the arena is lost, and its table with it
+            partition = PARTITION_UNKNOWN
+        due = _Due(iter(ended), partition, completion)
         del records[begin:end]
         if not records:
             del self._batches[batch]

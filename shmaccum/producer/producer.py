@@ -49,7 +49,7 @@ from shmaccum.producer.appender import Appender
 from shmaccum.producer.buffer_wait import BufferWaiter
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.delivery import DeliveryTracker
-from shmaccum.producer.fallback import Fallback, OnUnusable
+from shmaccum.producer.fallback import UNUSABLE, Fallback, OnUnusable
 from shmaccum.producer.group_offsets import GroupOffsets, parse_group, parse_offsets
 from shmaccum.producer.notice import SenderNotice
 from shmaccum.producer.pipeline import Pipeline, TopicRecords
@@ -106,9 +106,9 @@ class Producer(_native.NativeProducer):
             is shared with other users needs the mode it was created with (``mode=0o660``). Default 0600.
         is_kept: somebody in this process keeps a sender: without one, this producer warns nobody and waits for it.
         on_unusable: called without arguments, once in each process, when the arena is poisoned or removed, or its
-            memory is lost. `send` and `send_many` pass their arguments on to the object that it returns, as they were
-            given, from the record on that failed. None: they raise as without the option. Not for an arena with
-            transactions; a pickled producer leaves it behind.
+            memory is lost. `send` and `send_many` pass their arguments on to the ``send`` of the object that it
+            returns, as they were given, from the record on that failed, and `append_arrow` passes on its rows. None:
+            they raise as without the option. Not for an arena with transactions; a pickled producer leaves it behind.
         options: those of `shmaccum.config.ProducerOptions`, in either spelling.
 
     Raises:
@@ -382,7 +382,24 @@ class Producer(_native.NativeProducer):
                 "append_arrow() reads rows in place, which interceptors and a partitioner of your own cannot see: use "
                 "send_many(), or another producer"
             )
+        if self._fallback is not None:
+            return self._append_arrow_or_rescue(self._fallback, batch, topic)
         return self._deliveries(lambda: self.append_rows(batch, topic))
+
+    def _append_arrow_or_rescue(self, fallback: Fallback, batch: object, topic: str | None) -> Deliveries:
+        """Sends the rows that could not be appended, and all that follow, through the object of `on_unusable`.
+
+        Returns:
+            There: a list of what the object answered to each of these rows.
+        """
+        try:
+            return self._deliveries(lambda: self.append_rows(batch, topic))
+        except UNUSABLE as error:
+            rows: list[tuple[Any, ...]] | None = getattr(error, "unsent", None)
+            if rows is None:  # they were appended, and could not be forced to disk
+                raise
+            answers: Any = fallback.send(error, lambda target: [target.send(*row) for row in rows], len(rows))
+            return answers  # type: ignore[no-any-return]
 
     def _deliveries(self, append: Callable[[], Receipt]) -> Deliveries:
         """The deliveries of a native call of many appends, also where it raises."""

@@ -48,9 +48,9 @@ class Producer(producer.Producer):
         sink: where the sender delivers that is kept: ``kafka:HOST:PORT``, ``log:DIR``; None: none is kept. A recipe is
             what a pickled producer brings along.
         on_unusable: called without arguments, once in each process, when the arena is poisoned or removed, or its
-            memory is lost. `send` and `send_many` pass their arguments on to the object that it returns, as they were
-            given, from the record on that failed. None: they raise as without the option. Not for an arena with
-            transactions; a pickled producer leaves it behind.
+            memory is lost. `send` and `send_many` pass their arguments on to the ``send`` of the object that it
+            returns, as they were given, from the record on that failed, and `append_arrow` passes on its rows. None:
+            they raise as without the option. Not for an arena with transactions; a pickled producer leaves it behind.
         options: those of `shmaccum.config.ProducerOptions`; with a sink also those of `shmaccum.config.SenderOptions`
             and of the sink, in either spelling. An option that several have goes to all of them. The sender leaves
             ``idle_exit_ms`` (60 s) after its last work, when no process is attached any more.

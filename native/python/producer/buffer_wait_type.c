@@ -272,9 +272,6 @@ static PyObject *polled(struct buffer_wait_object *self, enum status status)
     case STATUS_OK:
         Py_RETURN_TRUE;
     case STATUS_EXHAUSTED:
-        if (arena_is_poisoned(self->arena->core)) {
-            return raise_status(self->arena->state, STATUS_POISONED);
-        }
         Py_RETURN_FALSE;
     default:
         self->stage = WAIT_OVER;

@@ -7,17 +7,27 @@
  * OWNERS. The schema and the array of a capsule stay the capsule's, which we hold until the end. An array that a stream
  * gives is ours, and is released before the next one is asked for. The stream may run Python, or threads that wait for
  * the GIL: it is asked without it.
+ *
+ * UNSENT. Where the arena cannot be used any more, and the producer has another way for its records, the rest of the
+ * data is read to its end, because a stream can be read once. The exception has the rows in its attribute `unsent`.
  */
 #include "format/arrow.h"
+#include "arena/closing.h"
+#include "arena/counters.h"
+#include "arena/lost_memory.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/producer/arrow_rows.h"
 #include "python/producer/producer_many.h"
 
 struct arrow_call {
     struct many many;
     struct topic_note *topic; /* of the argument `topic`, which overrides the column; or NULL */
+    PyObject *topic_given;
     struct record_header *headers;
     int64_t header_capacity;
+    PyObject *exception; /* why the rows are unsent */
+    PyObject *unsent;    /* a list of rows: nothing is appended any more; or NULL */
 };
 
 static bool arrow_raise(const struct arrow_call *call, const struct error *error)
@@ -215,6 +225,41 @@ static void chunk_fill(struct arrow_call *call, const struct rows *rows, struct 
     }
 }
 
+/* ---- rows that the arena did not take ---- */
+
+/* Keeps the exception that is set if the rows have another way. False where they have none. */
+static COLD bool unsent_begin(struct arrow_call *call)
+{
+    const struct producer_object *producer = call->many.producer;
+    const struct arena *arena = producer->appender->arena->core;
+    if (producer->rescue == NULL || arena == NULL ||
+        (arena_takes_records(arena) && !arena_is_poisoned(arena) && !arena_is_lost(arena))) {
+        return false;
+    }
+    call->exception = exception_take();
+    call->unsent = PyList_New(0);
+    return call->unsent != NULL;
+}
+
+/* The exception that was kept, with the rows; another one that is set takes its place. */
+static COLD void unsent_end(struct arrow_call *call)
+{
+    if (call->exception == NULL) {
+        return;
+    }
+    if (PyErr_Occurred() || PyObject_SetAttrString(call->exception, "unsent", call->unsent) < 0) {
+        Py_DECREF(call->exception);
+    } else {
+        exception_put(call->exception);
+    }
+    Py_XDECREF(call->unsent);
+}
+
+static COLD bool unsent_add(const struct arrow_call *call, const struct arrow_batch *batch, int64_t start)
+{
+    return arrow_rows_add(call->many.producer->state, call->unsent, batch, start, call->topic_given);
+}
+
 /* ---- batches ---- */
 
 static bool batch_append(struct arrow_call *call, const struct ArrowSchema *schema, const struct ArrowArray *array)
@@ -224,8 +269,11 @@ static bool batch_append(struct arrow_call *call, const struct ArrowSchema *sche
     if (arrow_batch_open(schema, array, &batch, &error) != STATUS_OK) {
         return arrow_raise(call, &error);
     }
-    if (call->topic == NULL && !batch.has_topic && batch.row_count > 0) {
+    if (call->topic_given == NULL && !batch.has_topic && batch.row_count > 0) {
         return raise_no_topic(call, 0);
+    }
+    if (UNLIKELY(call->unsent != NULL)) {
+        return unsent_add(call, &batch, 0);
     }
     bool is_done = true;
     for (int64_t start = 0; start < batch.row_count && is_done; start += CHUNK_COUNT_MAX) {
@@ -236,6 +284,9 @@ static bool batch_append(struct arrow_call *call, const struct ArrowSchema *sche
         chunk.has_timestamps = batch.has_timestamp;
         chunk_fill(call, &rows, &chunk);
         is_done = many_chunk(&call->many, &chunk);
+        if (UNLIKELY(!is_done) && unsent_begin(call)) {
+            return unsent_add(call, &batch, start);
+        }
     }
     return is_done;
 }
@@ -348,13 +399,17 @@ PyObject *producer_append_rows(PyObject *object, PyObject *const *args, Py_ssize
     struct producer_object *self = (struct producer_object *)object;
     PyObject *bound[ARGUMENT_COUNT_MAX];
     struct arrow_call call = {.topic = NULL};
-    if (!arguments_bind(&signature, args, count, names, bound) ||
-        !many_begin(self, &call.many)) {
+    if (!arguments_bind(&signature, args, count, names, bound)) {
         return NULL;
     }
-    bool has_topic = bound[TOPIC] != NULL && bound[TOPIC] != Py_None;
-    bool is_done = (!has_topic || many_topic(&call.many, bound[TOPIC], &call.topic)) &&
-                   source_append(&call, bound[BATCH]);
+    call.topic_given = bound[TOPIC] == Py_None ? NULL : bound[TOPIC];
+    bool has_begun = many_begin(self, &call.many);
+    bool is_ready =
+        has_begun && (call.topic_given == NULL || many_topic(&call.many, call.topic_given, &call.topic));
+    if (is_ready || unsent_begin(&call)) {
+        (void)source_append(&call, bound[BATCH]);
+    }
     PyMem_Free(call.headers);
-    return many_end(&call.many, is_done);
+    unsent_end(&call);
+    return has_begun ? many_end(&call.many, !PyErr_Occurred()) : NULL;
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from shmaccum.arena import Arena
 from shmaccum.compat import aiokafka as ours_aiokafka
 from shmaccum.compat import confluent as ours_confluent
 from shmaccum.compat import kafka_python as ours_kafka_python
+from tests.support.arenas import SHARED_MEMORY
 from tests.unit.compat.conftest import TOPIC
 
 
@@ -117,6 +119,47 @@ def test_confluent(unkept: dict[str, Any], unsent: Arena) -> None:
     assert producer.poll(0) == 2
     assert producer.flush(1) == 3
     producer.close()
+
+
+def cut(arena: Arena) -> None:
+    os.truncate(SHARED_MEMORY / arena.name, 0)
+
+
+@pytest.mark.parametrize("lose", [cut, remove])
+def test_confluent_ends_in_order_with_records_that_were_in_the_arena(
+    unkept: dict[str, Any], unsent: Arena, lose: Callable[[Arena], None]
+) -> None:
+    """Where memory is lost, the callback of each record learns that its result is unknown."""
+    told: list[Any] = []
+    own = {name.replace("shmaccum_", "shmaccum."): value for name, value in unkept.items()}
+    producer = ours_confluent.Producer({**own, "shmaccum.on_unusable": Library})
+    producer.produce(TOPIC, "before", on_delivery=lambda error, _message: told.append(error))
+    lose(unsent)
+    producer.produce(TOPIC, "v")
+    assert producer.flush(1) == 3
+    producer.close()
+    assert [record[0][1] for record in made[0].records] == [b"v"]
+    assert [error is not None for error in told] == ([True] if lose is cut else [])
+    if lose is cut:
+        Arena.remove(unsent.name)
+
+
+@pytest.mark.parametrize("lose", [cut, remove])
+def test_aiokafka_stops_in_order_with_records_that_were_in_the_arena(
+    unkept: dict[str, Any], unsent: Arena, lose: Callable[[Arena], None]
+) -> None:
+    async def run() -> None:
+        producer = ours_aiokafka.AIOKafkaProducer(**unkept, shmaccum_on_unusable=LoopLibrary)
+        await producer.start()
+        before = await producer.send(TOPIC, b"before")
+        lose(unsent)
+        assert await producer.send_and_wait(TOPIC, b"v") == "theirs"
+        await producer.stop()
+        assert before.exception() is not None
+
+    asyncio.run(run())
+    if lose is cut:
+        Arena.remove(unsent.name)
 
 
 def test_aiokafka(unkept: dict[str, Any], unsent: Arena) -> None:

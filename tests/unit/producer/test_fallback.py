@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from shmaccum import Producer, _native, aio
@@ -126,6 +127,85 @@ def test_records_go_to_the_object_as_they_were_given(lost: Arena, way: Way) -> N
     assert len(other.records) == 4
 
 
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+ARROW_ROWS: list[dict[str, Any]] = [
+    {
+        "topic": TOPIC,
+        "value": b"0",
+        "key": b"k",
+        "partition": 1,
+        "timestamp": 5,
+        "headers": [{"key": "h", "value": b"x"}],
+    },
+    {"topic": TOPIC, "value": None, "key": None, "partition": None, "timestamp": None, "headers": None},
+    *({"topic": TOPIC, "value": b"%d" % number, "headers": []} for number in range(2, 500)),
+]
+
+
+def arrow_table() -> pa.Table:
+    schema = pa.schema(
+        {
+            "topic": pa.string(),
+            "value": pa.binary(),
+            "key": pa.binary(),
+            "partition": pa.int32(),
+            "timestamp": pa.int64(),
+            "headers": HEADERS,
+        }
+    )
+    return pa.Table.from_pylist(ARROW_ROWS, schema)
+
+
+def sent_values(other: Other) -> list[Any]:
+    return [arguments[1] for arguments, _ in other.records]
+
+
+def test_rows_of_arrow_go_to_the_object(lost: Arena, way: Way) -> None:
+    other = Other()
+    producer = Producer(lost, on_unusable=lambda: other)
+    way[0](lost)
+    assert list(producer.append_arrow(arrow_table())) == [f"answer {number}" for number in range(1, 501)]
+    assert sent_values(other) == [row["value"] for row in ARROW_ROWS]
+    assert other.records[0][0] == (TOPIC, b"0", b"k", [("h", b"x")], 1, 5)
+    assert other.records[1][0] == (TOPIC, None, None, None, None, None)
+    other.records.clear()
+    producer.append_arrow(arrow_table().select(["value"]).to_batches()[0], topic="others")
+    assert {arguments[0] for arguments, _ in other.records} == {"others"}
+    assert producer.metrics()["producer-metrics"]["fallback-record-send-total"] == 1000
+    producer.close(5)
+
+
+def test_a_stream_of_arrow_that_was_read_in_part_goes_on_in_the_object(lost: Arena, way: Way) -> None:
+    """A stream can be read once. What was appended before is in the arena, and is not sent again."""
+    other = Other()
+    producer = Producer(lost, on_unusable=lambda: other)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(arrow_table().to_batches(max_chunksize=100)):
+            if number == 2:
+                way[0](lost)
+            yield batch
+
+    producer.append_arrow(pa.RecordBatchReader.from_batches(arrow_table().schema, batches()))
+    assert sent_values(other) == [row["value"] for row in ARROW_ROWS[200:]]
+    producer.close(5)
+
+
+def test_a_wrong_row_of_arrow_is_named_where_rows_would_go_to_the_object(lost: Arena) -> None:
+    other = Other()
+    producer = Producer(lost, on_unusable=lambda: other)
+    cut(lost)
+    with pytest.raises(InvalidArgumentError, match="has no topic"):
+        producer.append_arrow(arrow_table().select(["value"]))
+    with pytest.raises(InvalidArgumentError, match="partition"):
+        producer.append_arrow(pa.table({"value": pa.array([b"v"], pa.binary()), "partition": [-5]}), topic=TOPIC)
+    with pytest.raises(TypeError):
+        producer.append_arrow([b"v"], topic=TOPIC)
+    assert other.records == []
+    with pytest.raises(CorruptArenaError):
+        producer.close(0)
+
+
 def test_without_the_function_and_with_none_it_raises(lost: Arena, way: Way) -> None:
     count = 0
 
@@ -171,6 +251,18 @@ def test_a_wrong_record_is_no_reason(lost: Arena) -> None:
     with pytest.raises(TypeError):
         producer.send(TOPIC, b"", b"", None, 1, 2, 3, 4)  # type: ignore[call-arg]
     producer.close(0)
+
+
+def test_a_new_topic_is_not_waited_for_in_an_arena_that_cannot_be_used(lost: Arena, way: Way) -> None:
+    """No sender tells its partitions. Without an arena, that is no reason to wait."""
+    other = Other()
+    producer = Producer(lost, on_unusable=lambda: other, max_block_ms=600_000)
+    way[0](lost)
+    assert producer.send("new", b"v") == "answer 1"
+    producer.send_many("newer", [b"w"])
+    producer.append_arrow(pa.table({"value": pa.array([b"x"], pa.binary())}), topic="newest")
+    assert sent_values(other) == [b"v", b"w", b"x"]
+    producer.close(5)
 
 
 def test_the_function_may_use_the_producer_which_raises_there(lost: Arena) -> None:

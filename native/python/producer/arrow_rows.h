@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of Arrow data as Python objects, for a program that sends them elsewhere: Producer.append_rows gives those that
+ * an arena did not take because it cannot be used any more. Nothing here looks at an arena.
+ */
+#ifndef PYTHON_PRODUCER_ARROW_ROWS_H
+#define PYTHON_PRODUCER_ARROW_ROWS_H
+
+#include "format/arrow.h"
+#include "python/common/module_state.h"
+
+/* Adds the rows from `start` on to a list: tuples of the arguments of Producer.send in their order. `topic`: of all
+ * rows, whatever the column says; or NULL. False with an exception set: a row is wrong, or there is no memory. */
+bool arrow_rows_add(const struct module_state *state, PyObject *list, const struct arrow_batch *batch, int64_t start,
+                    PyObject *topic);
+
+#endif
