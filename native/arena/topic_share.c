@@ -91,7 +91,7 @@ uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_i
     return stuck > share ? stuck : share;
 }
 
-/* ---- what is held ---- */
+/* ---- the head of a slot ---- */
 
 /* The head of the batch whose slot this is; NO_SLOT when no topic holds it. */
 static uint32_t holding_head(const struct arena *arena, uint32_t slot_index, uint64_t word)

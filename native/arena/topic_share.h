@@ -29,8 +29,9 @@
  * PROCEDURE
  *   look      (before a batch is opened, under the producer lock; before a waiter joins the queue, under the pool lock)
  *             count free slots until it is decided whether there are enough. A chain is looked at once, for all that it
- *             needs, and for the part of records larger than a slot. What its topic holds of that part is counted only
- *             where it matters. A slot that was granted is not looked at again: its own grant has made `free` smaller.
+ *             needs, and for the part of records larger than a slot. The slots of its topic there are counted only
+ *             where their number decides. A slot that was granted is not looked at again: its own grant has made
+ *             `free` smaller.
  *   recount   (sender, when it takes the role, after it repaired a death, and once per second) read `opened`, count the
  *             slots OPEN, READY, DONE, and their pieces; read `opened` again. If it is the same: released = opened -
  *             count. Quarantined slots are evidence, and no topic holds them.

@@ -22,7 +22,9 @@ class ArenaOptionsDict(TypedDict, total=False):
     max_request_size: int | str
     """The largest record, with the header of its batch."""
     oversized_max_bytes: int | str | None
-    """Bytes of the buffers that records larger than a batch may hold together; auto: half of them."""
+    """Bytes of the buffers that records larger than a batch may hold together; auto: half of them. Partitions to
+    which nothing can be delivered now leave half of these bytes to others, and topic_share_factor holds for them,
+    too."""
     max_process_share: int | str
     """The share of the buffers that one process may hold, so that a runaway process cannot starve the others."""
     topic_share_factor: float | str
