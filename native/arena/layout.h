@@ -190,9 +190,7 @@ struct globals {
     ALIGNED atomic_u32 waiting_count; /* holder of pool_lock; raised before a word says WAIT; 0 opens the fast path */
     atomic_u32 parked_count;          /* holder of pool_lock; raised before a word says PARKED. Cache, recounted by
                                          repair */
-    atomic_u32 congested_topic_count; /* sender: topics that want more buffers than they may hold; 0 counts as 1 */
-    uint32_t reserved_waiting;
-    uint64_t reserved_waiting_2[6];
+    uint64_t reserved_waiting[7];
 
     ALIGNED atomic_u64 next_ticket;     /* holder of pool_lock; grows for ever */
     atomic_u64 oversized_bytes;         /* holder of pool_lock; bytes charged to records larger than a slot: batch_size

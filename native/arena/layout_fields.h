@@ -60,9 +60,7 @@
     FIELD(globals, reserved_registry, 72, 56)          \
     FIELD(globals, waiting_count, 128, 4)              \
     FIELD(globals, parked_count, 132, 4)               \
-    FIELD(globals, congested_topic_count, 136, 4)      \
-    FIELD(globals, reserved_waiting, 140, 4)           \
-    FIELD(globals, reserved_waiting_2, 144, 48)        \
+    FIELD(globals, reserved_waiting, 136, 56)          \
     FIELD(globals, next_ticket, 192, 8)                \
     FIELD(globals, oversized_bytes, 200, 8)            \
     FIELD(globals, waiter_count_used, 208, 4)          \

@@ -370,7 +370,6 @@ static void holders_clear(struct arena *arena)
     }
     store_relaxed_u32(&arena->globals->waiting_count, 0);
     store_relaxed_u32(&arena->globals->parked_count, 0);
-    store_relaxed_u32(&arena->globals->congested_topic_count, 0);
     store_relaxed_u64(&arena->globals->stuck_epoch, 0);
 }
 

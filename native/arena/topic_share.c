@@ -7,7 +7,7 @@
 /* ---- the look ---- */
 
 /* From the word where free slots are likely: a lightly used arena is decided by the first one. */
-bool free_count_reaches(const struct arena *arena, uint32_t count)
+bool free_count_reaches(const struct arena *arena, uint64_t count)
 {
     uint32_t word_count = arena->layout.bitmap_word_count;
     uint32_t start = load_relaxed_u32(&arena->globals->free_scan_hint) % word_count;
@@ -35,49 +35,60 @@ bool partition_is_stuck(const struct arena *arena, uint32_t partition_index)
 {
     CHECK(partition_index < arena->geometry.partition_count);
     const struct globals *globals = arena->globals;
-    return stuck_word_reason(load_relaxed_u64(&arena->partitions[partition_index].stuck)) != STUCK_NOT &&
+    return partition_is_marked(arena, partition_index) &&
            load_relaxed_u64(&globals->stuck_epoch) == load_relaxed_u64(&globals->sender_epoch) &&
-           process_sender_is_alive(arena);
+           process_sender_is_alive(arena); /* the kernel is asked only where it matters */
 }
 
-/* More than half: need more than floor(N / 2) - 1. */
-static uint32_t stuck_free_needed(const struct arena *arena, uint32_t partition_index, uint32_t need)
+static uint32_t topic_count(const struct arena *arena)
 {
-    CHECK(need >= 1);
-    uint32_t needed = arena->geometry.slot_count / 2 + need;
-    bool is_marked = stuck_word_reason(load_relaxed_u64(&arena->partitions[partition_index].stuck)) != STUCK_NOT;
-    if (LIKELY(!is_marked) || free_count_reaches(arena, needed)) { /* the kernel is asked only where it matters */
-        return is_marked ? needed : 0;
-    }
-    return partition_is_stuck(arena, partition_index) ? needed : 0;
+    uint32_t count = load_acquire_u32(&arena->globals->topic_count);
+    return count < arena->geometry.topic_count ? count : arena->geometry.topic_count;
 }
 
 static bool topics_share(const struct arena *arena)
 {
     return arena->geometry.topic_share_factor != 0 && arena->geometry.slot_count >= TOPIC_SHARE_SLOTS_MIN &&
-           load_relaxed_u32(&arena->globals->topic_count) > 1;
+           topic_count(arena) > 1;
+}
+
+/* The least number whose product with the factor is `sum` or more. */
+static uint64_t divided_by_factor(uint64_t sum, uint32_t factor)
+{
+    CHECK(factor != 0);
+    return (sum * TOPIC_SHARE_ONE + factor - 1) / factor;
+}
+
+/* More than half: need more than floor(N / 2) - 1. */
+static uint32_t stuck_free_needed(const struct arena *arena, uint32_t need)
+{
+    CHECK(need >= 1);
+    return arena->geometry.slot_count / 2 + need;
+}
+
+/* So many free slots are enough for a share of `wanted`, whatever the topics hold: no topic counts more than `wanted`,
+ * and all together hold no more than what is not free. */
+static uint64_t share_free_enough(const struct arena *arena, uint64_t wanted, uint32_t need)
+{
+    CHECK(wanted >= need);
+    uint32_t factor = arena->geometry.topic_share_factor;
+    uint64_t for_topics = divided_by_factor(wanted * topic_count(arena), factor);
+    uint64_t for_all = divided_by_factor((uint64_t)arena->geometry.slot_count + need, factor + TOPIC_SHARE_ONE);
+    return for_topics < for_all ? for_topics : for_all;
 }
 
 /* How many slots have to be free so that a topic may hold `wanted` of them. */
-static uint64_t free_needed_beside(const struct arena *arena, uint64_t wanted)
+static uint64_t share_free_needed(const struct arena *arena, const struct topic_entry *topic, uint64_t wanted)
 {
-    CHECK(wanted <= arena->geometry.slot_count);
-    uint32_t congested = load_relaxed_u32(&arena->globals->congested_topic_count);
-    uint64_t scaled = wanted * (congested == 0 ? 1 : congested) * TOPIC_SHARE_ONE;
-    return (scaled + arena->geometry.topic_share_factor - 1) / arena->geometry.topic_share_factor;
-}
-
-static uint32_t share_free_needed(const struct arena *arena, const struct topic_entry *topic, uint32_t need,
-                                  uint32_t more)
-{
-    CHECK(need >= 1);
-    uint64_t held = topic_held(topic) + more;
-    if (held == 0) {
-        return 0; /* its first batch */
+    CHECK(topic >= arena->topics);
+    uint64_t sum = wanted;
+    for (uint32_t i = 0; i < topic_count(arena); i++) {
+        uint64_t held = topic_held(&arena->topics[i]);
+        if (&arena->topics[i] != topic) {
+            sum += held < wanted ? held : wanted;
+        }
     }
-    uint64_t slots = arena->geometry.slot_count;
-    uint64_t needed = free_needed_beside(arena, held + need < slots ? held + need : slots);
-    return needed <= slots ? (uint32_t)needed : FREE_COUNT_NEVER;
+    return divided_by_factor(sum, arena->geometry.topic_share_factor);
 }
 
 uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more)
@@ -86,31 +97,51 @@ uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_i
     if (UNLIKELY(topic == NULL) || arena->geometry.is_transactional) {
         return 0;
     }
-    uint32_t stuck = stuck_free_needed(arena, partition_index, need);
-    uint32_t share = topics_share(arena) ? share_free_needed(arena, topic, need, more) : 0;
-    return stuck > share ? stuck : share;
+    uint64_t stuck = partition_is_stuck(arena, partition_index) ? stuck_free_needed(arena, need) : 0;
+    uint64_t held = topic_held(topic) + more; /* 0: its first batch */
+    uint64_t share = held != 0 && topics_share(arena) ? share_free_needed(arena, topic, held + need) : 0;
+    uint64_t needed = stuck > share ? stuck : share;
+    return needed <= arena->geometry.slot_count ? (uint32_t)needed : FREE_COUNT_NEVER;
+}
+
+bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uint32_t need)
+{
+    const struct topic_entry *topic = topic_of_partition(arena, partition_index);
+    if (UNLIKELY(topic == NULL) || arena->geometry.is_transactional) {
+        return true;
+    }
+    uint64_t held = topic_held(topic);
+    uint64_t enough = held != 0 && topics_share(arena) ? share_free_enough(arena, held + need, need) : 0;
+    if (UNLIKELY(partition_is_marked(arena, partition_index)) && enough < stuck_free_needed(arena, need)) {
+        enough = stuck_free_needed(arena, need);
+    }
+    return (free_count_reaches(arena, enough) ||
+            free_count_reaches(arena, topic_share_free_needed(arena, partition_index, need, 0))) &&
+           (LIKELY(need == 1) || topic_share_admits_oversized(arena, partition_index, need, 0));
 }
 
 /* ---- the head of a slot ---- */
 
-/* The head of the batch whose slot this is; NO_SLOT when no topic holds it. */
-static uint32_t holding_head(const struct arena *arena, uint32_t slot_index, uint64_t word)
+/* The partition of the batch whose slot this is; NO_PARTITION when no topic holds it. */
+static uint32_t holding_partition(const struct arena *arena, uint32_t slot_index)
 {
     CHECK(slot_index < arena->geometry.slot_count);
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
     uint32_t head_index = slot_index;
     if (slot_word_state(word) == SLOT_CONT) {
         head_index = slot_word_head_index(word);
         if (head_index >= arena->geometry.slot_count) {
-            return NO_SLOT;
+            return NO_PARTITION;
         }
         uint64_t head = load_acquire_u64(&arena->slots[head_index].word);
         if (slot_word_generation(head) != slot_word_head_generation(word)) {
-            return NO_SLOT;
+            return NO_PARTITION;
         }
         word = head;
     }
     enum slot_state state = slot_word_state(word);
-    return state == SLOT_OPEN || state == SLOT_READY || state == SLOT_DONE ? head_index : NO_SLOT;
+    bool is_held = state == SLOT_OPEN || state == SLOT_READY || state == SLOT_DONE;
+    return is_held ? load_relaxed_u32(&arena->slots[head_index].partition_index) : NO_PARTITION;
 }
 
 /* ---- records larger than a slot ---- */
@@ -120,33 +151,26 @@ static uint64_t oversized_held(const struct arena *arena, const struct topic_ent
 {
     uint64_t held = 0;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        uint64_t word = load_acquire_u64(&arena->slots[i].word);
-        uint32_t head_index = holding_head(arena, i, word);
-        if (head_index != NO_SLOT && (slot_word_state(word) == SLOT_CONT || arena->slots[i].chain_next != 0)) {
-            held += topic_of_partition(arena, load_relaxed_u32(&arena->slots[head_index].partition_index)) == topic;
+        bool is_piece = slot_word_state(load_acquire_u64(&arena->slots[i].word)) == SLOT_CONT;
+        if (is_piece || arena->slots[i].chain_next != 0) {
+            uint32_t partition_index = holding_partition(arena, i);
+            held += topic_of_partition(arena, partition_index) == topic && !partition_is_marked(arena, partition_index);
         }
     }
     return held;
 }
 
-/* Behind a record of many slots, too, its share has to be free. */
-static bool oversized_fits(const struct arena *arena, uint64_t held, uint64_t free, uint32_t need)
-{
-    CHECK(need > 1);
-    return need <= free && held + need <= arena->geometry.slot_count &&
-           free_needed_beside(arena, held + need) <= free - need;
-}
-
-/* As if the topic held everything that is charged, which costs two loads; then what it holds. */
+/* Costs two loads while all charged slots together leave a share free. Then what its topic holds is counted, and each
+ * of the others counts with all of its slots. A record of many slots leaves the share free behind itself. */
 static bool oversized_share_admits(const struct arena *arena, const struct topic_entry *topic, uint64_t charged,
                                    uint64_t free, uint32_t need)
 {
     CHECK(need > 1);
-    if (oversized_fits(arena, charged, free, need)) {
+    if (need <= free && divided_by_factor(charged + need, arena->geometry.topic_share_factor) <= free - need) {
         return true;
     }
     uint64_t held = oversized_held(arena, topic);
-    return held == 0 || oversized_fits(arena, held, free, need);
+    return held == 0 || (need <= free && share_free_needed(arena, topic, held + need) <= free - need);
 }
 
 bool topic_share_admits_oversized(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more)
@@ -158,8 +182,7 @@ bool topic_share_admits_oversized(const struct arena *arena, uint32_t partition_
     uint64_t slots = arena->geometry.oversized_bytes_max / arena->geometry.batch_size;
     uint64_t charged = load_relaxed_u64(&arena->globals->oversized_bytes) / arena->geometry.batch_size + more;
     uint64_t free = charged < slots ? slots - charged : 0;
-    bool is_marked = stuck_word_reason(load_relaxed_u64(&arena->partitions[partition_index].stuck)) != STUCK_NOT;
-    if (is_marked && free < slots / 2 + need && partition_is_stuck(arena, partition_index)) {
+    if (free < slots / 2 + need && partition_is_stuck(arena, partition_index)) {
         return false;
     }
     return !topics_share(arena) || oversized_share_admits(arena, topic, charged, free, need);
@@ -172,31 +195,36 @@ enum { RECOUNTS_AT_ONCE = 8 };
 static void holdings_count(const struct arena *arena, uint32_t *counts)
 {
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        uint32_t head_index = holding_head(arena, i, load_acquire_u64(&arena->slots[i].word));
-        if (head_index == NO_SLOT) {
-            continue;
-        }
-        uint32_t partition_index = load_relaxed_u32(&arena->slots[head_index].partition_index);
+        uint32_t partition_index = holding_partition(arena, i);
         const struct topic_entry *topic = topic_of_partition(arena, partition_index);
-        if (topic != NULL) {
+        if (topic != NULL && !partition_is_marked(arena, partition_index)) {
             counts[topic - arena->topics]++;
         }
     }
 }
 
+uint32_t topic_slot_count(const struct arena *arena, uint32_t topic_index)
+{
+    CHECK(topic_index < arena->geometry.topic_count);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        count += topic_of_partition(arena, holding_partition(arena, i)) == &arena->topics[topic_index];
+    }
+    return count;
+}
+
 /* True when the sums of all topics are true now. */
 static bool recount_once(struct arena *arena, uint32_t *counts, uint64_t *opened_before)
 {
-    uint32_t topic_count = load_acquire_u32(&arena->globals->topic_count);
-    topic_count = topic_count < arena->geometry.topic_count ? topic_count : arena->geometry.topic_count;
+    uint32_t count = topic_count(arena);
     bool has_stood_still = true;
-    for (uint32_t i = 0; i < topic_count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         counts[i] = 0;
         opened_before[i] = load_acquire_u64(&arena->topics[i].opened);
     }
     holdings_count(arena, counts);
     POINT(holdings_counted);
-    for (uint32_t i = 0; i < topic_count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         if (load_acquire_u64(&arena->topics[i].opened) == opened_before[i]) {
             store_relaxed_u64(&arena->topics[i].released, opened_before[i] - counts[i]);
         } else {

@@ -5,13 +5,16 @@
  *
  *   R1  A stuck partition opens a batch only while more than half of the slots are free. So all stuck partitions
  *       together hold at most half, regardless of their number.
- *   R2  A topic holds at most max(its first batch, factor * free / congested topics). These are dynamic thresholds, as
- *       in switches with shared buffers (Choudhury and Hahne 1998): all heavy topics together settle at
- *       factor / (1 + factor) of the slots. The only topic of an arena has no share, an arena with fewer than 9 slots
- *       has none, and a factor of 0 turns it off.
+ *   R2  A topic may hold its first batch always, and `wanted` slots while the sum over all topics of
+ *       min(what the topic holds, wanted) is at most factor * free. These are dynamic thresholds, as in switches with
+ *       shared buffers (Choudhury and Hahne 1998), with max-min fairness between the topics: all heavy topics together
+ *       settle at factor / (1 + factor) of the slots, and a topic that holds little is counted little. The only topic
+ *       of an arena has no share, an arena with fewer than 9 slots has none, and a factor of 0 turns it off.
  *   Records larger than a slot may hold oversized_bytes_max together, which is less than the arena. So both rules hold
- *   for this part, too: half of it stays free of stuck partitions, and a topic holds at most
- *   max(its first record, factor * free / congested topics) of it. `free` is what is free behind the record.
+ *   for this part, too: half of it stays free of stuck partitions, and a topic may have its first record there, or a
+ *   share. `free` is what is free behind the record.
+ *   The slots of a stuck partition do not count for its topic: R1 limits them, and the other partitions of the topic
+ *   may use its share.
  *   A transactional arena has neither limit: its transaction has one outcome, whichever topics it writes to.
  *
  *   word of the layout      writer
@@ -20,27 +23,30 @@
  *   partition.stuck         sender, when it changes. It counts while stuck_epoch is the epoch of a living sender
  *   topic.opened            opener, by an addition right behind its store of OPEN or READY: 1, or the length of a
  *                           chain. It takes the same back when it takes its batch back
- *   topic.released          sender, before it stores FREE or BAD; and the recount
+ *   topic.released          sender, before it stores FREE or BAD, but for a stuck partition; and the recount
  *   topic.is_parked_for     a parked waiter raises it at each slice, the sender takes it every 100 ms
- *   congested_topic_count   sender
  *
  *   held = opened - released, at least 0.
  *
  * PROCEDURE
  *   look      (before a batch is opened, under the producer lock; before a waiter joins the queue, under the pool lock)
- *             count free slots until it is decided whether there are enough. A chain is looked at once, for all that it
- *             needs, and for the part of records larger than a slot. The slots of its topic there are counted only
- *             where their number decides. A slot that was granted is not looked at again: its own grant has made
- *             `free` smaller.
- *   recount   (sender, when it takes the role, after it repaired a death, and once per second) read `opened`, count the
- *             slots OPEN, READY, DONE, and their pieces; read `opened` again. If it is the same: released = opened -
- *             count. Quarantined slots are evidence, and no topic holds them.
+ *             count free slots until it is decided whether there are enough. While free >= slots / (1 + factor), there
+ *             are, and the topics are not read. A chain is looked at once, for all that it needs, and for the
+ *             part of records larger than a slot. The slots of its topic there are counted only where their number
+ *             decides. A slot that was granted is not looked at again: its own grant has made `free` smaller.
+ *   recount   (sender, when it takes the role, after it repaired a death, once per second, and at the maintenance
+ *             behind a change of a stuck word) read `opened`, count the slots OPEN, READY, DONE, and their pieces,
+ *             without those of stuck partitions; read `opened` again. If it is the same: released = opened - count.
+ *             Quarantined slots are evidence, and no topic holds them.
  *
  * WHY THE SUMS MAY BE TRUSTED. `opened` is added behind OPEN and `released` before FREE, so a topic is never said to
  *   hold more than it holds, and a topic without a batch may always open its first one. An opener that dies between
  *   its store and its addition makes the difference one batch too small, until the recount behind the repair of
  *   that death. A recount between the two of a living opener makes it one batch too large, until the next recount. A
  *   sender that dies between `released` and FREE leaves the slot DONE, and the next one recounts before it frees.
+ *   Batches that a stuck partition opens are counted until the next recount. When a
+ *   mark ends, the batches of its partition are not counted until then, but the sender subtracts those that it frees.
+ *   So their topic may open as many more as became free.
  * WHY A LOOK IS ENOUGH. Processes that look at the same time may all open: that is one batch for each of them too much,
  *   and the next look finds it.
  * tests/model/topic_share_model.py explores this exhaustively.
@@ -67,7 +73,7 @@ static inline struct topic_entry *topic_of_partition(const struct arena *arena, 
     return LIKELY(topic_index < arena->geometry.topic_count) ? &arena->topics[topic_index] : NULL;
 }
 
-/* The slots that a topic holds. */
+/* The slots that a topic holds, without those of stuck partitions. */
 static inline uint64_t topic_held(const struct topic_entry *topic)
 {
     uint64_t released = load_relaxed_u64(&topic->released);
@@ -93,11 +99,17 @@ static inline void topic_share_taken_back(struct arena *arena, uint32_t partitio
     }
 }
 
+/* True while a sender has marked the partition, which may be dead. */
+static inline bool partition_is_marked(const struct arena *arena, uint32_t partition_index)
+{
+    return stuck_word_reason(load_relaxed_u64(&arena->partitions[partition_index].stuck)) != STUCK_NOT;
+}
+
 /* Sender only: before the slots become FREE or BAD. */
 static inline void topic_share_released(struct arena *arena, uint32_t partition_index, uint32_t count)
 {
     struct topic_entry *topic = topic_of_partition(arena, partition_index);
-    if (LIKELY(topic != NULL)) {
+    if (LIKELY(topic != NULL) && LIKELY(!partition_is_marked(arena, partition_index))) {
         store_relaxed_u64(&topic->released, load_relaxed_u64(&topic->released) + count);
     }
 }
@@ -106,25 +118,24 @@ static inline void topic_share_released(struct arena *arena, uint32_t partition_
 uint32_t free_count(const struct arena *arena);
 
 /* True when so many slots are free. Counts no further. */
-bool free_count_reaches(const struct arena *arena, uint32_t count);
+bool free_count_reaches(const struct arena *arena, uint64_t count);
 
 /* True while the stuck word of this partition counts. */
 bool partition_is_stuck(const struct arena *arena, uint32_t partition_index);
 
 /* How many slots have to be free before `need` of them may be opened for the partition; 0: it has no limit now. `more`:
- * slots of the same topic that others are about to open. FREE_COUNT_NEVER: not before the topic holds less. */
+ * slots of the same topic that others are about to open. FREE_COUNT_NEVER: not before topics hold less. Reads the entry
+ * of each topic. */
 uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
 
 /* True when the part of records larger than a slot has room for one of `need` slots. */
 bool topic_share_admits_oversized(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
 
 /* The look. Costs a few loads where nothing is scarce. */
-static inline bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uint32_t need)
-{
-    uint32_t needed = topic_share_free_needed(arena, partition_index, need, 0);
-    return (LIKELY(needed == 0) || free_count_reaches(arena, needed)) &&
-           (LIKELY(need == 1) || topic_share_admits_oversized(arena, partition_index, need, 0));
-}
+bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uint32_t need);
+
+/* All slots that a topic holds, also those of stuck partitions. Reads the word of each slot. */
+uint32_t topic_slot_count(const struct arena *arena, uint32_t topic_index);
 
 /* The recount, of all topics. `counts` and `opened_before` have room for topic_count. */
 void topic_share_recount(struct arena *arena, uint32_t *counts, uint64_t *opened_before);

@@ -78,6 +78,7 @@ struct topic_limits {
     uint32_t *counts; /* topic_count, for a recount */
     uint64_t *opened; /* likewise */
     uint64_t recounted_ns;
+    bool is_recount_due; /* a stuck word has changed */
     uint64_t posted_ticket; /* of the parked waiter that was posted last */
     uint32_t freed_count;   /* batches freed since parked waiters were looked at */
 };

@@ -71,8 +71,8 @@ enum status sender_role_take(struct arena *arena, const struct role_options *opt
     delivery_clock_publish_outage(arena, 0, ""); /* a dead sender has left its own */
     completion_repair(arena);
     buffer_pool_repair(arena);
-    topic_limits_recount(half); /* before anything is freed */
     stuck_partitions_begin(half);
+    topic_limits_recount(half); /* before anything is freed */
     sender_look_at_everything(half);
     *result = half;
     return STATUS_OK;
@@ -117,8 +117,8 @@ void sender_maintain(struct sender_half *half, struct wake_set *wakes)
     }
     sender_collect_news(half);
     sender_free_deferred(half, wakes);
-    topic_limits_maintain(half, wakes);
     stuck_partitions_maintain(half);
+    topic_limits_maintain(half, wakes);
     sender_show_life(half);
 }
 

@@ -96,6 +96,7 @@ void stuck_partition_tell(struct sender_half *half, uint32_t partition_index, ui
     if (reason == queue->stuck_reason && error_code == queue->stuck_error) {
         return;
     }
+    half->limits.is_recount_due |= (reason == STUCK_NOT) != (queue->stuck_reason == STUCK_NOT);
     queue->stuck_reason = reason;
     queue->stuck_error = error_code;
     uint64_t word = reason == STUCK_NOT ? 0 : stuck_word(reason, error_code, now_ns / NS_PER_MS);

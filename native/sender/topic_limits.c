@@ -8,31 +8,22 @@
 void topic_limits_recount(struct sender_half *half)
 {
     CHECK(half->arena->is_sender);
+    half->limits.is_recount_due = false;
     half->limits.recounted_ns = arena_now_ns(half->arena);
     topic_share_recount(half->arena, half->limits.counts, half->limits.opened);
 }
 
-/* ---- congestion ---- */
+/* ---- parked waiters ---- */
 
-static void congestion_publish(struct arena *arena)
+static void parked_flags_take(struct arena *arena)
 {
     CHECK(arena->is_sender);
-    uint64_t share = (uint64_t)free_count(arena) * arena->geometry.topic_share_factor / TOPIC_SHARE_ONE;
-    uint32_t former = load_relaxed_u32(&arena->globals->congested_topic_count);
-    uint64_t limit = share / (former == 0 ? 1 : former);
-    uint32_t congested = 0;
     for (uint32_t i = 0; i < registry_topic_count(arena); i++) {
-        struct topic_entry *topic = &arena->topics[i];
-        uint64_t held = topic_held(topic);
-        congested += held > 0 && 2 * held >= limit;
-        if (load_relaxed_u32(&topic->is_parked_for) != 0) {
-            store_relaxed_u32(&topic->is_parked_for, 0);
+        if (load_relaxed_u32(&arena->topics[i].is_parked_for) != 0) {
+            store_relaxed_u32(&arena->topics[i].is_parked_for, 0);
         }
     }
-    store_relaxed_u32(&arena->globals->congested_topic_count, congested == 0 ? 1 : congested);
 }
-
-/* ---- parked waiters ---- */
 
 static void parked_look(struct sender_half *half, struct wake_set *wakes)
 {
@@ -55,8 +46,8 @@ void topic_limits_maintain(struct sender_half *half, struct wake_set *wakes)
 {
     CHECK(half->arena->is_sender);
     uint64_t now_ns = arena_now_ns(half->arena);
-    congestion_publish(half->arena);
-    if (now_ns - half->limits.recounted_ns >= NS_PER_S) {
+    parked_flags_take(half->arena);
+    if (half->limits.is_recount_due || now_ns - half->limits.recounted_ns >= NS_PER_S) {
         topic_limits_recount(half);
     }
     parked_look(half, wakes);

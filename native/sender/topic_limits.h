@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's part in the limits of topics (topic_share.h): it recounts what they hold, says how many of them are
- * congested, and posts parked waiters.
+ * The sender's part in the limits of topics (topic_share.h): it recounts what they hold, and posts parked waiters.
  *
  *   slots freed        parked waiters are looked at once 1/64 of the slots was freed, and at each maintenance
- *   each maintenance   congested_topic_count = topics that hold at least half of what they may hold, 1 at least;
- *                      the flags of topics with parked waiters are taken (a waiter raises its own at each slice)
- *   each second, at takeover, after a repaired death: the recount
+ *   each maintenance   the flags of topics with parked waiters are taken (a waiter raises its own at each slice)
+ *                      the recount, once per second and behind a change of a stuck word
+ *   at takeover, after a repaired death: the recount
  *
  * Killed anywhere here: the words are hints until the recount of the next sender, and parked waiters look by themselves
  * at the end of their slices.

@@ -56,10 +56,10 @@ class ArenaOptions(Options):
     )
     topic_share_factor: Fraction = factor(
         4,
-        "One topic may hold this many times the buffers that are free, divided by the number of congested topics, and "
-        "its first batch always: no topic takes the memory of the others. With 4, heavy topics leave a fifth of the "
-        "buffers free. 0 turns the limit off; it is off in an arena with one topic, with fewer than 9 buffers, or with "
-        "a transactional_id.",
+        "The topics may together hold this many times the buffers that are free, in equal parts where they need them, "
+        "and each its first batch always: no topic takes the memory of the others. With 4, heavy topics leave a fifth "
+        "of the buffers free. 0 turns the limit off; it is off in an arena with one topic, with fewer than 9 buffers, "
+        "or with a transactional_id.",
     )
     durability: str = choice(
         "process",

@@ -28,10 +28,10 @@ class ArenaOptionsDict(TypedDict, total=False):
     max_process_share: int | str
     """The share of the buffers that one process may hold, so that a runaway process cannot starve the others."""
     topic_share_factor: float | str
-    """One topic may hold this many times the buffers that are free, divided by the number of congested topics, and
-    its first batch always: no topic takes the memory of the others. With 4, heavy topics leave a fifth of the
-    buffers free. 0 turns the limit off; it is off in an arena with one topic, with fewer than 9 buffers, or with
-    a transactional_id."""
+    """The topics may together hold this many times the buffers that are free, in equal parts where they need them,
+    and each its first batch always: no topic takes the memory of the others. With 4, heavy topics leave a fifth
+    of the buffers free. 0 turns the limit off; it is off in an arena with one topic, with fewer than 9 buffers,
+    or with a transactional_id."""
     durability: Literal["process", "interval", "sync"]
     """The records that survive a crash of the host. process: those that the kernel had written by itself; every
     death of processes is survived. interval: all but those of the last sync_interval_ms. sync: all that were

@@ -74,7 +74,7 @@ class Parked(NamedTuple):
     """The wait of a thread that its topic lets have no buffer."""
 
     entry: int
-    """Of its process."""
+    """The entry of its process."""
     partition_index: int
     age_ns: int
 

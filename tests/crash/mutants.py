@@ -281,7 +281,7 @@ MUTANTS = (
         "wait-without-waiting-count",
         "arena/buffer_pool.c",
         "    store_seq_cst_u32(&globals->waiting_count, load_relaxed_u32(&globals->waiting_count) + 1);\n",
-        "",
+        "    (void)globals;\n",
         (("seal", "enqueue"),),
     ),
     Mutant(
@@ -669,15 +669,29 @@ MUTANTS = (
     Mutant(
         "chain-looked-at-for-one",
         "arena/topic_share.c",
-        "    uint32_t needed = arena->geometry.slot_count / 2 + need;\n",
-        "    uint32_t needed = arena->geometry.slot_count / 2 + (need > 0);\n",
+        "    return arena->geometry.slot_count / 2 + need;\n",
+        "    return arena->geometry.slot_count / 2 + (need > 0);\n",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "topics-do-not-see-one-another",
+        "arena/topic_share.c",
+        "            sum += held < wanted ? held : wanted;\n",
+        "            sum += held < wanted ? 0 : 0;\n",
+        (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "stuck-slots-count-for-their-topic",
+        "arena/topic_share.c",
+        "        if (topic != NULL && !partition_is_marked(arena, partition_index)) {\n",
+        "        if (topic != NULL) {\n",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
         "marks-of-the-dead-count",
         "arena/topic_share.c",
-        " &&\n           process_sender_is_alive(arena);\n",
-        ";\n",
+        " &&\n           process_sender_is_alive(arena); /*",
+        "; /*",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
@@ -1182,12 +1196,12 @@ MUTANTS = (
     Mutant(
         "spill-lets-go-before-the-range-has-it",
         "sender/complete.c",
-        "    spilled_take_in(half->arena, partition_index, seq);\n"
-        "    half->queues[partition_index].is_established = true;\n"
-        "    batch_become_done(half, slot_index, wakes);\n",
-        "    half->queues[partition_index].is_established = true;\n"
+        "    batch_take_in(half, slot_index, seq);\n"
+        "    batch_become_done(half, slot_index, wakes);\n    return STATUS_OK;\n",
+        "    uint32_t partition = half->notes[slot_index].partition_index;\n"
         "    batch_become_done(half, slot_index, wakes);\n"
-        "    spilled_take_in(half->arena, partition_index, seq);\n",
+        "    spilled_take_in(half->arena, partition, seq);\n"
+        "    return STATUS_OK;\n",
         (("copy", "spill"),),
         is_quick=True,
     ),

@@ -52,13 +52,19 @@ def is_marked(outage: FakeOutage) -> bool:
     return len(outage.arena.native.stuck_partitions()) == DEAD_COUNT
 
 
+def is_full(outage: FakeOutage) -> bool:
+    """True when the dead topic has taken its half, and the buffer of the live one is free again."""
+    outage.fill(DEAD, SMALL)
+    return outage.arena.native.state_counts()["FREE"] == SLOT_COUNT // 2
+
+
 @contextlib.contextmanager
 def stuck_topic(stuck: Stuck, arena_name: str, folder: Path) -> Iterator[FakeOutage]:
     """The dead topic holds all that it may hold, and a thread of another process waits for more."""
     with fake_outage(arena_name, folder, SLOT_COUNT, dead_count=DEAD_COUNT) as outage:
         outage.begin(stuck.fault)
         wait_until(partial(is_marked, outage), "the topic is stuck")
-        outage.fill(DEAD, SMALL)
+        wait_until(partial(is_full, outage), "the topic holds half of the buffers")
         child = Child(outage.send_alone, DEAD, SMALL)
         wait_until(lambda: outage.arena.statistics().waiting_count == 1, "a thread waits")
         yield outage

@@ -28,6 +28,8 @@ def run(bounds: Bounds, mutation: str = "") -> Report[State]:
         Bounds((0, 1), 4, rounds=2, stuck=BOTH),
         Bounds((0, 1), 2, deaths=1, stuck=FIRST),
         Bounds((0, 0), 4, needs=(2, 1), deaths=1, factor=Fraction(2)),
+        Bounds((0, 1), 4, rounds=2, factor=Fraction(1), stuck=FIRST),
+        Bounds((0, 1), 3, factor=Fraction(1), marks=1),
     ],
 )
 def test_limits_are_sound(bounds: Bounds) -> None:
@@ -43,6 +45,9 @@ def test_limits_are_sound(bounds: Bounds) -> None:
         Bounds((0, 0, 1), 3, deaths=1, factor=Fraction(1)),
         Bounds((0, 1), 4, rounds=3, deaths=2, factor=Fraction(1), stuck=FIRST),
         Bounds((0, 1, 1), 4, needs=(2, 1, 1), deaths=1, factor=Fraction(2), stuck=FIRST),
+        Bounds((0, 1), 3, rounds=2, factor=Fraction(1), marks=2),
+        Bounds((0, 1), 3, deaths=1, factor=Fraction(1), marks=2),
+        Bounds((0, 1, 2), 6, rounds=2, factor=Fraction(1)),
     ],
 )
 def test_limits_are_sound_with_wider_bounds(bounds: Bounds) -> None:
@@ -68,6 +73,8 @@ BOUNDS = {
     "no limit for stuck": Bounds((0,), 4, rounds=3, stuck=FIRST),
     "no limit for topics": Bounds((0,), 4, rounds=4, factor=Fraction(1)),
     "own half for each": Bounds((0, 1), 4, rounds=2, stuck=BOTH),
+    "topics do not see one another": Bounds((0, 1), 5, rounds=2, factor=Fraction(1)),
+    "stuck slots count": Bounds((0, 1), 5, rounds=2, factor=Fraction(1), stuck=FIRST),
 }
 
 

@@ -12,14 +12,18 @@ to ``pool_model.py``: an opener that does not fit is parked here, and looks agai
 
 The sender frees batches. A new sender takes over from a dead one, and a sender repairs after dead openers; behind each
 of the two it recounts ``released``: it reads ``opened``, counts the slots, reads ``opened`` again, and stores the
-difference if the two are equal. It may do so at any other time as well (once per second in the code).
+difference if the two are equal. It may do so at any other time as well (once per second in the code). A recount leaves
+out the slots of stuck topics, and the sender adds nothing to ``released`` for them. It may mark a topic as stuck, and
+take the mark back (``marks``); until the next recount, the sums of that topic are only hints.
 
 A count that reads the slots between an opener's OPEN and its addition stores a value that is wrong by that batch until
 the next recount. ``is_raced`` marks these, and ``lost`` the batches whose openers died there.
 
 The explorer checks every state. The sums of a topic never say that it holds more than it does, and they say less only
 by the batches that its openers have still to add. Stuck partitions hold half of the slots, and a topic holds its share,
-plus one batch for each opener that looked at the same time. A topic that holds nothing is never refused by its share.
+plus one batch for each opener that looked at the same time. A topic is not admitted to more slots than its part of
+what all topics as large as it may hold together. A topic that holds nothing is never refused by its share, and one that
+is not stuck is never refused for slots of stuck ones.
 Limits that a sender set do not count without one. From every state an end can be reached in which both sums are equal.
 
 ``mutation`` breaks a rule; each one must be found (``MUTATIONS``).
@@ -78,6 +82,8 @@ MUTATIONS = {
     "no limit for stuck": "a stuck partition opens while a slot is free",
     "no limit for topics": "a topic opens while a slot is free",
     "own half for each": "each stuck partition may hold half of the slots by itself",
+    "topics do not see one another": "a share depends on the slots of its own topic alone",
+    "stuck slots count": "a recount counts the slots of stuck topics",
 }
 
 
@@ -90,7 +96,8 @@ class Bounds(NamedTuple):
     rounds: int = 1
     deaths: int = 0
     factor: Fraction = Fraction(0)
-    stuck: frozenset[int] = frozenset()  # topics whose partitions are stuck
+    stuck: frozenset[int] = frozenset()  # topics whose partitions are stuck from the beginning
+    marks: int = 0  # how often the sender marks a topic or takes a mark back
 
 
 class State(NamedTuple):
@@ -105,6 +112,9 @@ class State(NamedTuple):
     recount: tuple[int, int, int, int, int] = NO_RECOUNT
     is_raced: tuple[bool, ...] = ()
     lost: tuple[int, ...] = ()
+    stuck: frozenset[int] = frozenset()
+    marks_left: int = 0
+    hints: frozenset[int] = frozenset()  # topics whose sums are not exact until the next recount
     problem: str | None = None
 
 
@@ -133,6 +143,9 @@ class TopicShareModel:
             deaths_left=self.bounds.deaths,
             is_raced=(False,) * self.topic_count,
             lost=zeros,
+            stuck=self.bounds.stuck,
+            marks_left=self.bounds.marks,
+            hints=self.bounds.stuck,
         )
 
     # ---- rules ----
@@ -169,6 +182,8 @@ class TopicShareModel:
     def _sum_problem(self, state: State, topic: int) -> str | None:
         held = state.opened[topic] - state.released[topic]
         truth = self._truth(state, topic)
+        if topic in state.stuck or topic in state.hints:
+            return None
         if held > truth and not state.is_raced[topic]:
             return "a topic is said to hold more than it holds"
         has_released = sum(isinstance(slot, Done) and slot.is_released and slot.topic == topic for slot in state.slots)
@@ -184,9 +199,10 @@ class TopicShareModel:
         has_sender = state.deaths_left == bounds.deaths
         stuck_needs = [need for need, topic in zip(bounds.needs, bounds.topics, strict=False) if topic in bounds.stuck]
         stuck = sum(self._truth(state, topic) for topic in bounds.stuck)
-        if bounds.stuck and has_sender and 2 * stuck > count + 2 * (sum(stuck_needs) - max(stuck_needs)):
+        has_stayed_stuck = bool(bounds.stuck) and not bounds.marks and has_sender
+        if has_stayed_stuck and 2 * stuck > count + 2 * (sum(stuck_needs) - max(stuck_needs)):
             return "stuck partitions hold more than half of the slots"
-        if bounds.factor == 0 or not has_sender:
+        if bounds.factor == 0 or not has_sender or bounds.marks:
             return None
         for topic in range(self.topic_count):
             needs = [need for need, other in zip(bounds.needs, bounds.topics, strict=False) if other == topic]
@@ -205,7 +221,7 @@ class TopicShareModel:
 
     def _stuck_admits(self, state: State, topic: int, need: int) -> bool:
         has_sender = state.places[0] != ABSENT or self.mutation == "flags of the dead"
-        if topic not in self.bounds.stuck or not has_sender or self.mutation == "no limit for stuck":
+        if topic not in state.stuck or not has_sender or self.mutation == "no limit for stuck":
             return True
         free = state.slots.count(FREE)
         if self.mutation == "own half for each":
@@ -215,12 +231,18 @@ class TopicShareModel:
     def _share_admits(self, state: State, topic: int, need: int) -> bool:
         if self.bounds.factor == 0 or self.mutation == "no limit for topics":
             return True
-        held = state.opened[topic] - state.released[topic]
-        if held < 0:
-            held = 1 << 64 if self.mutation == "no clamp" else 0
+        held = self._held(state, topic)
         if held == 0 and self.mutation != "no first batch":
             return True
-        return held + need <= self.bounds.factor * state.slots.count(FREE)
+        wanted = held + need
+        others = [self._held(state, other) for other in range(self.topic_count) if other != topic]
+        if self.mutation == "topics do not see one another":
+            others = []
+        return wanted + sum(min(held, wanted) for held in others) <= self.bounds.factor * state.slots.count(FREE)
+
+    def _held(self, state: State, topic: int) -> int:
+        held = state.opened[topic] - state.released[topic]
+        return held if held >= 0 else 1 << 64 if self.mutation == "no clamp" else 0
 
     # ---- next steps ----
 
@@ -252,12 +274,42 @@ class TopicShareModel:
             yield "has opened all", self._at(state, p, DONE)
         elif self._is_admitted(state, p):
             if state.slots.count(FREE) >= need:
-                yield "fits", self._at(state, p, "allocate")
+                yield "fits", self._at(self._admitted(state, topic, need), p, "allocate")
         else:
             yield "does not fit", self._refused(state, topic, need)
 
+    def _is_exact(self, state: State) -> bool:
+        """The sums of all topics are those of their slots now."""
+        return (
+            not state.hints
+            and not any(state.is_raced)
+            and not any(state.lost)
+            and not any(place == "add" for place in state.places)
+            and not any(isinstance(slot, Done) and slot.is_released for slot in state.slots)
+        )
+
+    def _parts(self, state: State, topic: int, wanted: int) -> list[int]:
+        """What each topic that is not stuck has of `wanted`; `topic` has all of it."""
+        topics = set(range(self.topic_count)) - state.stuck
+        return [wanted if other == topic else min(self._truth(state, other), wanted) for other in topics]
+
+    def _admitted(self, state: State, topic: int, need: int) -> State:
+        """Topics that hold at least as much count in full here, so that this is another sum than that of the rule."""
+        truth = self._truth(state, topic)
+        if self.bounds.factor == 0 or topic in state.stuck or truth == 0 or not self._is_exact(state):
+            return state
+        large = sum(part == truth + need for part in self._parts(state, topic, truth + need))
+        if large * (truth + need) > self.bounds.factor * state.slots.count(FREE):
+            return state._replace(problem="large topics hold more than their part")
+        return state
+
     def _refused(self, state: State, topic: int, need: int) -> State:
-        holds_nothing = self._truth(state, topic) == 0 and not state.is_raced[topic]
+        if topic not in state.stuck and self._is_exact(state):
+            parts = self._parts(state, topic, self._truth(state, topic) + need)
+            if sum(parts) <= self.bounds.factor * state.slots.count(FREE):
+                return state._replace(problem="a topic is refused for slots of stuck topics")
+        is_hint = state.is_raced[topic] or topic in state.hints
+        holds_nothing = self._truth(state, topic) == 0 and not is_hint
         if holds_nothing and not self._share_admits(state, topic, need):
             return state._replace(problem="a topic that holds nothing is refused")
         if state.places[0] == ABSENT and not self._stuck_admits(state, topic, need):
@@ -287,7 +339,8 @@ class TopicShareModel:
     def _add(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         topic = self.bounds.topics[p - 1]
         need = 1 if self.mutation == "chain adds one" else self.bounds.needs[p - 1]
-        state = state._replace(opened=_replace(state.opened, topic, state.opened[topic] + need))
+        hints = state.hints | ({topic} & state.stuck)
+        state = state._replace(opened=_replace(state.opened, topic, state.opened[topic] + need), hints=hints)
         if self.mutation == "added before OPEN":
             yield "adds its batch", self._at(state, p, "open")
         else:
@@ -307,6 +360,7 @@ class TopicShareModel:
         elif place == "rest":
             yield from self._free(state)
             yield from self._repair(state)
+            yield from self._mark(state)
             if self.mutation != "no recount after a death":
                 for topic in range(self.topic_count):
                     yield f"the sender recounts topic {topic}", self._begin_recount(state, topic, "recount one")
@@ -314,6 +368,15 @@ class TopicShareModel:
             yield from self._recount(state)
         else:
             yield from self._free_on(state, int(place.removeprefix("frees ")))
+
+    def _mark(self, state: State) -> Iterator[tuple[str, State]]:
+        if state.marks_left == 0:
+            return
+        for topic in range(self.topic_count):
+            changed = state._replace(
+                stuck=state.stuck ^ {topic}, hints=state.hints | {topic}, marks_left=state.marks_left - 1
+            )
+            yield f"the sender marks topic {topic}, or takes its mark back", changed
 
     def _free(self, state: State) -> Iterator[tuple[str, State]]:
         """A slot that a dead sender left is already DONE."""
@@ -327,7 +390,8 @@ class TopicShareModel:
         slot = state.slots[index]
         late = self.mutation == "freed before released"
         if isinstance(slot, Done) and not slot.is_released:
-            released = _replace(state.released, slot.topic, state.released[slot.topic] + 1)
+            count = 0 if slot.topic in state.stuck else 1
+            released = _replace(state.released, slot.topic, state.released[slot.topic] + count)
             if late:
                 state = state._replace(slots=_replace(state.slots, index, Done(slot.topic, True)))
                 yield "the sender frees it", state._replace(slots=_replace(state.slots, index, FREE), problem=None)
@@ -353,7 +417,8 @@ class TopicShareModel:
         topic, index, count, opened, lost = state.recount
         if index < len(state.slots):
             slot = state.slots[index]
-            count += isinstance(slot, Open | Done) and slot.topic == topic
+            is_left_out = topic in state.stuck and self.mutation != "stuck slots count"
+            count += isinstance(slot, Open | Done) and slot.topic == topic and not is_left_out
             yield "the sender counts a slot", state._replace(recount=(topic, index + 1, count, opened, lost))
             return
         if opened == state.opened[topic] or self.mutation == "recount trusts a scan":
@@ -362,6 +427,7 @@ class TopicShareModel:
                 released=_replace(state.released, topic, opened - count),
                 is_raced=_replace(state.is_raced, topic, pending > 0),
                 lost=_replace(state.lost, topic, state.lost[topic] - lost),
+                hints=state.hints - {topic},
             )
         elif state.places[0] == "recount":
             yield "the sender counts again", self._begin_recount(state, topic, "recount")

@@ -401,8 +401,8 @@ PyObject *arena_report_partition_limit(PyObject *self, PyObject *const *args, Py
     bool is_stuck = partition_is_stuck(core, partition_index);
     uint64_t word = is_stuck ? load_relaxed_u64(&partition->stuck) : 0;
     bool has_part = need == 1 || topic_share_admits_oversized(core, partition_index, (uint32_t)need, 0);
-    return Py_BuildValue("{s:N,s:i,s:K,s:I,s:I,s:i,s:K,s:N,s:N}", "topic", topic_name(core, partition->topic_index),
-                         "partition", partition->partition, "held", (unsigned long long)topic_held(topic),
+    return Py_BuildValue("{s:N,s:i,s:I,s:I,s:I,s:i,s:K,s:N,s:N}", "topic", topic_name(core, partition->topic_index),
+                         "partition", partition->partition, "held", topic_slot_count(core, partition->topic_index),
                          "free_needed", topic_share_free_needed(core, partition_index, (uint32_t)need, 0),
                          "stuck_reason", stuck_word_reason(word), "stuck_error", (int)stuck_word_error_code(word),
                          "stuck_since_ms", (unsigned long long)stuck_word_since_ms(word), "is_admitted",

@@ -353,7 +353,6 @@ TEST(locks_hazards_roles_and_waiters_are_cleared_and_acquisitions_go_on)
     store_relaxed_u64(&arena->waiters[1].word, waiter_word(WAITER_PARKED, 1, 8));
     store_relaxed_u32(&arena->globals->waiting_count, 1);
     store_relaxed_u32(&arena->globals->parked_count, 1);
-    store_relaxed_u32(&arena->globals->congested_topic_count, 3);
     store_relaxed_u64(&arena->globals->stuck_epoch, 4);
     store_relaxed_u64(&arena->partitions[7].stuck, stuck_word(STUCK_NO_LEADER, 5, 1000));
     store_relaxed_u32(&arena->topics[1].is_parked_for, 1);
@@ -361,7 +360,6 @@ TEST(locks_hazards_roles_and_waiters_are_cleared_and_acquisitions_go_on)
     recovered(arena);
     EXPECT_EQ_U64(waiter_word_state(load_relaxed_u64(&arena->waiters[1].word)), WAITER_IDLE);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->parked_count), 0);
-    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->congested_topic_count), 0);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->stuck_epoch), 0);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->partitions[7].stuck), 0);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->topics[1].is_parked_for), 0);

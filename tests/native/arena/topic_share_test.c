@@ -179,7 +179,7 @@ TEST(a_topic_holds_its_share_of_the_part_of_large_records_and_its_first_one_alwa
     append_large(&host, STUCK);
     append_large(&host, STUCK);
     EXPECT(!topic_share_admits(host.arena, STUCK, 2)); /* 6 > 2 * (4 - 2) */
-    EXPECT(topic_share_admits(host.arena, LIVE, 2));   /* 2 <= 2 * (4 - 2), although all together are more */
+    EXPECT(topic_share_admits(host.arena, LIVE, 2));   /* its first one */
     append_large(&host, LIVE);
     EXPECT(!topic_share_admits(host.arena, LIVE, 2));
     deliver_some(&host, 2);
@@ -194,7 +194,6 @@ TEST(the_first_large_record_of_a_topic_joins_the_queue_whatever_others_hold)
     struct host host = host_begun(FACTOR);
     append_large(&host, STUCK);
     append_large(&host, STUCK);
-    store_relaxed_u32(&host.arena->globals->congested_topic_count, 100);
     EXPECT(topic_share_admits_oversized(host.arena, LIVE, 4, 0));
     EXPECT(!topic_share_admits_oversized(host.arena, STUCK, 2, 0));
     EXPECT(topic_share_admits_oversized(host.arena, NO_PARTITION, 4, 0));
@@ -251,12 +250,37 @@ TEST(a_topic_holds_its_share_of_what_is_free_and_its_first_batch_always)
 {
     struct host host = host_begun(FACTOR);
     EXPECT_EQ_U64(append_batches(&host, STUCK), 11); /* 11 <= 2 * (16 - 10), 12 > 2 * (16 - 11) */
-    store_relaxed_u32(&host.arena->globals->congested_topic_count, 100);
-    EXPECT_EQ_U64(append_batches(&host, LIVE), 1);
-    deliver_some(&host, 12);
-    sender_maintain(host.sender->sender, NULL);
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->globals->congested_topic_count), 1);
+    EXPECT_EQ_U64(append_batches(&host, LIVE), 3); /* 3 + 3 <= 2 * (16 - 13), 4 + 4 > 2 * (16 - 14) */
+    deliver_some(&host, 14);
     EXPECT_EQ_U64(append_batches(&host, LIVE), 11);
+    host_ended(&host);
+}
+
+TEST(slots_of_a_stuck_partition_do_not_count_for_its_topic)
+{
+    struct host host = host_begun(FACTOR);
+    EXPECT_EQ_U64(append_batches(&host, STUCK), 11);
+    mark_stuck(&host, true);
+    sender_maintain(host.sender->sender, NULL);
+    EXPECT_EQ_U64(held(&host, STUCK), 0);
+    EXPECT_EQ_U64(topic_slot_count(host.arena, host.arena->partitions[STUCK].topic_index), 11);
+    EXPECT_EQ_U64(append_batches(&host, LIVE), 4); /* 4 <= 2 * (16 - 14), 5 > 2 * (16 - 15) */
+    mark_stuck(&host, false);
+    sender_maintain(host.sender->sender, NULL);
+    EXPECT_EQ_U64(held(&host, STUCK), 11);
+    host_ended(&host);
+}
+
+TEST(what_is_freed_of_a_stuck_partition_is_not_subtracted_from_its_topic)
+{
+    struct host host = host_begun(FACTOR);
+    const struct topic_entry *topic = topic_of_partition(host.arena, STUCK);
+    EXPECT_EQ_U64(append_batches(&host, STUCK), 11);
+    sender_set_refused(host.sender->sender, STUCK, 19);
+    sender_maintain(host.sender->sender, NULL);
+    EXPECT_EQ_U64(load_relaxed_u64(&topic->opened), load_relaxed_u64(&topic->released));
+    deliver_some(&host, 11);
+    EXPECT_EQ_U64(load_relaxed_u64(&topic->opened), load_relaxed_u64(&topic->released));
     host_ended(&host);
 }
 
@@ -409,12 +433,16 @@ TEST(a_topic_with_a_parked_waiter_lingers_no_longer)
     EXPECT_STATUS(append_number(host.producer, STUCK, 1), STATUS_OK);
     EXPECT_STATUS(append_number(host.producer, LIVE, 1), STATUS_OK);
     EXPECT_EQ_U64(sender_ready(host.sender->sender, &ready, partitions, COUNT_OF(partitions), &next_check_ns), 0);
-    store_relaxed_u32(&host.arena->globals->congested_topic_count, 100);
+    uint32_t taken[SLOTS - 3];
+    for (uint32_t i = 0; i < COUNT_OF(taken); i++) {
+        EXPECT_STATUS(buffer_pool_try_allocate(host.arena, &taken[i]), STATUS_OK);
+    }
     struct buffer_wait wait = parked_begun(&host, LIVE);
     EXPECT_EQ_U64(sender_ready(host.sender->sender, &ready, partitions, COUNT_OF(partitions), &next_check_ns), 1);
     EXPECT_EQ_U64(partitions[0], LIVE);
     uint32_t slot_index;
     EXPECT_STATUS(buffer_pool_leave(host.arena, &wait, &slot_index, NULL), STATUS_EXHAUSTED);
+    buffer_pool_give_back(host.arena, taken, COUNT_OF(taken), NULL);
     host_ended(&host);
 }
 
