@@ -30,9 +30,9 @@ from shmaccum.observe.observation import Observer
 def command(ctx: click.Context, arena_name: str, question: str | None, is_json: bool) -> None:
     """Tell whether an arena is well: a line for each trouble, and an exit code for probes.
 
-    Without --live or --ready the question is whether nobody has to look. Then a damaged batch that is kept, or a
-    stopped process, is a trouble, too. An arena without a sender is none while no record waits in it, unless its last
-    sender died, or somebody else is to keep one (external_sender). Only reads the arena, and asks no process.
+    Without --live or --ready the question is whether nobody has to look. Then a stuck topic, a damaged batch that is
+    kept, or a stopped process is a trouble, too. An arena without a sender is none while no record waits in it, unless
+    its last sender died, or somebody else is to keep one (external_sender). Only reads the arena, and asks no process.
     """
     asked = Question[(question or "well").upper()]
     with looking_at(arena_name) as arena:

@@ -16,8 +16,10 @@ from shmaccum.cli.stat_view import stat_view
     "stat",
     cls=Command,
     epilog="in: records that processes append. out: records that the sender completes. oldest: the batch that waits "
-    "longest. holds: buffers of a process, of those it may have (max_process_share). A stopped process (SIGSTOP) "
-    "is named, because it keeps its buffers while it lives.",
+    "longest. topics at a limit: nothing can be delivered to a partition (stuck), or the topic holds its share of the "
+    "buffers (topic_share_factor) and threads wait; it gets the next buffer when as many are free as it needs. "
+    "holds: buffers of a topic, or of a process, of those it may have (max_process_share). A stopped process (SIGSTOP) "
+    "is named, because it keeps the buffers that it is writing into.",
 )
 @arena_argument
 @click.option("--processes", "has_resources", is_flag=True, help="Show the CPU and resident memory of each process.")

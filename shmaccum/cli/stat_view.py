@@ -425,7 +425,7 @@ def _limited_topics(seen: Observation, shown_max: int) -> View:
     title = f"topics at a limit ({len(topics)} of {len(seen.topics)})"
     table = Table(*columns, Column("why", is_folded=True), title=title)
     for topic in topics[:shown_max]:
-        stuck = f"{topic.stuck_partition_count} of {format_count(topic.partition_count, 'partition')}"
+        stuck = f"{topic.stuck_partition_count:,} of {topic.partition_count:,}"
         age_ns = topic.stuck_age_ns if topic.is_stuck else topic.waiting_age_ns
         table.add_row(
             topic.topic,

@@ -121,9 +121,9 @@ def _stuck(seen: Observation) -> str | None:
     if worst.overflow_batch_count:
         facts.append(f"at most {format_count(worst.overflow_batch_count, 'batch', 'batches')} lie in the overflow")
     return (
-        f"nothing is delivered to {worst.stuck_partition_count} of "
+        f"nothing has been delivered to {worst.stuck_partition_count} of "
         f"{format_count(worst.partition_count, 'partition')} of topic {worst.topic!r} for "
-        f"{format_duration_ns(worst.stuck_age_ns or 0)}: {worst.why}; {', '.join(facts)}{_others(stuck)}: see the "
+        f"{format_duration_ns(worst.stuck_age_ns or 0)}: {worst.why}; {', and '.join(facts)}{_others(stuck)}: see the "
         "brokers"
     )
 

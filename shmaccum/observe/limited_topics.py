@@ -33,13 +33,13 @@ class LimitedTopic(NamedTuple):
     partition_count: int
     """Partitions that the arena knows."""
     stuck_partition_count: int
-    """Those of them to which nothing can be delivered now; 0: the topic is at its share."""
+    """Those of them to which nothing can be delivered now. If there are none, the topic is at its share."""
     reasons: Mapping[str, int]
     """no_leader, refused, silent -> partitions that are stuck for this reason."""
     why: str
     """The reasons in words."""
     stuck_age_ns: int | None
-    """Since the first of them became stuck, or since this sender began; None: none is."""
+    """The time since the first of them became stuck, or since this sender began. If none is stuck, None."""
     held_slot_count: int
     """Buffers that its batches hold."""
     held_size: int
@@ -47,11 +47,11 @@ class LimitedTopic(NamedTuple):
     held_share: float
     """Their part of all buffers, 0 to 1."""
     free_needed: int
-    """Buffers that have to be free before the topic gets the next one; 0: it gets one now."""
+    """Buffers that have to be free before the topic gets the next one. If it gets one now, 0."""
     waiting_count: int
     """Threads that wait, and are not in the way of others, until so many are free."""
     waiting_age_ns: int | None
-    """For how long the first of them has waited; None: none does."""
+    """The time that the first of them has waited. If none waits, None."""
     overflow_batch_count: int
     """At most so many batches of it lie in the overflow."""
 

@@ -144,7 +144,7 @@ class PartitionFacts(NamedTuple):
     size: int
     oldest_age_ns: int | None
     stuck: str | None = None
-    """Why nothing can be delivered to it now: no_leader, refused or silent; None: something can."""
+    """The reason for which nothing can be delivered to it now: no_leader, refused or silent. If something can, None."""
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ LIMITED_TOPIC_GAUGES: Final[Mapping[str, tuple[str, Callable[[LimitedTopic, Obse
         lambda topic, _seen: topic.waiting_count,
     ),
 }
-"""The metrics of topics that are stuck, or hold their share while threads wait."""
+"""Each topic that is stuck, or holds its share while threads wait, has them."""
 ARENA_COUNTERS: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = {
     "appended_records": ("Records appended by all processes", lambda seen: seen.record_count),
     "appended_bytes": ("Bytes these take at most", lambda seen: seen.record_bytes),

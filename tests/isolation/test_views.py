@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every view names the topic to which nothing can be delivered: why, since when, what it holds, and who waits.
+"""Every view names the topic to which nothing can be delivered, the reason, the age, its buffers and its threads.
 
 A broker that leads nothing, or does not answer, makes the topic stuck. Nothing here is a made-up look.
 """
@@ -108,7 +108,7 @@ def check_tables(text: str, stuck: Stuck) -> None:
     held = re.search(rf"(\d+) of {SLOT_COUNT} +{SLOT_COUNT // 2 + 1} +1  ", row)
     assert held is not None, row
     assert int(held[1]) >= SLOT_COUNT // 2
-    assert f"{DEAD_COUNT} of {DEAD_COUNT} partitions" in row
+    assert f" {DEAD_COUNT} of {DEAD_COUNT} " in row
     assert stuck.why in row
     assert "waiting" in text
 
@@ -130,7 +130,7 @@ def check_metrics(text: str, stuck: Stuck) -> None:
 
 
 def check_error(outage: FakeOutage, stuck: Stuck) -> None:
-    """An append that finds no buffer names partition, reason, age, and what the topic holds."""
+    """An append that finds no buffer names the partition, the reason, the age, and the buffers of the topic."""
     (error,) = outage.failures(DEAD, 1, 1, SMALL)
     assert re.search(
         rf"partition 0 of topic '{DEAD}' has been stuck for \S+ m?s: {stuck.why}\. .* more than {SLOT_COUNT // 2} of "
@@ -153,9 +153,12 @@ def test_each_view_names_the_stuck_topic(
         (row,) = page(outage)["limited_topics"]
         check_row(row, stuck)
         check_metrics(shown("metrics", arena_name), stuck)
-        for command in (("health", arena_name), ("ls",)):
-            (sentence,) = re.findall(rf".*of topic '{DEAD}'.*", shown(*command).replace("\n", " "))
-            assert f"nothing is delivered to {DEAD_COUNT} of {DEAD_COUNT} partitions of topic '{DEAD}' for" in sentence
+        for arguments in (("health", arena_name), ("ls",)):
+            (sentence,) = re.findall(rf".*of topic '{DEAD}'.*", shown(*arguments).replace("\n", " "))
+            assert (
+                f"nothing has been delivered to {DEAD_COUNT} of {DEAD_COUNT} partitions of topic '{DEAD}' for"
+                in sentence
+            )
             assert stuck.why in sentence
             assert "1 thread waits for one" in sentence
         assert f"{arena_name} is ready" in shown("health", arena_name, "--ready")

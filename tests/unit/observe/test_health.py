@@ -78,8 +78,8 @@ ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
     "stuck": (
         lambda seen: with_limited(seen, stuck_partition_count=1, stuck_age_ns=11 * 10**9, waiting_count=2),
         (
-            "nothing is delivered to 1 of 3 partitions of topic 'flights' for 11 s: it has no leader; it holds 8 of 16 "
-            "buffers, 2 threads wait for one: see the brokers"
+            "nothing has been delivered to 1 of 3 partitions of topic 'flights' for 11 s: it has no leader; it holds "
+            "8 of 16 buffers, and 2 threads wait for one: see the brokers"
         ),
     ),
     "at_share": (
@@ -191,4 +191,4 @@ def test_of_several_topics_the_one_that_holds_most_is_named(seen: Observation) -
     (topic,) = ill.limited_topics
     (found,) = troubles(changed(ill, limited_topics=(topic, topic._replace(topic="cargo", held_slot_count=1))))
     assert "topic 'flights'" in found.sentence
-    assert "at most 7 batches lie in the overflow (and 1 other topic)" in found.sentence
+    assert "and at most 7 batches lie in the overflow (and 1 other topic)" in found.sentence

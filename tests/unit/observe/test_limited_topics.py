@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of topics that are stuck or hold their share: what an arena tells of them, and how many metrics show."""
+"""An arena has a row for each topic that is stuck or holds its share, and the metrics show a limited number of them."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import urllib.request
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from setup import ROOT
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, NotSenderError
 from shmaccum.observe.prometheus import ArenaCollector, SenderCollector, exposition
@@ -78,6 +80,12 @@ def test_a_process_whose_records_go_elsewhere_is_counted_as_such(arena: Arena) -
         arena.native.show_fallback()
         told = samples(exposition(collector))
         assert told["shmaccum_processes", (("role", "producer"), ("state", "fallback"))] == 1
+
+
+def test_the_page_of_metrics_names_those_of_an_arena(arena: Arena) -> None:
+    page = (ROOT / "docs" / "reference" / "metrics.rst").read_text(encoding="utf-8")
+    told = set(re.findall(r"^# HELP (shmaccum_\w+)", exposition(ArenaCollector(arena)), re.MULTILINE))
+    assert set(re.findall(r"``(shmaccum_\w+)", page)) == told
 
 
 def test_an_arena_is_idle_while_nothing_waits_and_no_sender_died(arena: Arena) -> None:
