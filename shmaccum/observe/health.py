@@ -104,14 +104,19 @@ def _exhausted(seen: Observation) -> str | None:
     return f"all buffers are taken, and {threads} for one: the sink is too slow, or the arena is too small"
 
 
-def _stuck(seen: Observation) -> str | None:
-    """A topic to which nothing can be delivered, though something of it waits."""
-    stuck = [
+def _stuck_topics(seen: Observation) -> list[LimitedTopic]:
+    """The topics to which nothing could be delivered for too long, though something of them waits."""
+    return [
         topic
         for topic in seen.limited_topics
         if (topic.stuck_age_ns or 0) > PATIENCE_NS_MAX
         and (topic.held_slot_count or topic.waiting_count or topic.overflow_batch_count)
     ]
+
+
+def _stuck(seen: Observation) -> str | None:
+    """The topic among them that holds most."""
+    stuck = _stuck_topics(seen)
     if not stuck:
         return None
     worst = stuck[0]
@@ -158,7 +163,8 @@ def _damaged(seen: Observation) -> str | None:
 
 
 def _retried(seen: Observation) -> str | None:
-    """A partition that its sink does not take, while the sink as a whole works. `_stuck` has the stuck ones."""
+    """A partition that its sink does not take, while the sink as a whole works. `_stuck` tells of the stuck topics."""
+    stuck = {topic.topic for topic in _stuck_topics(seen)}
     reports = {
         error.place: error for error in seen.errors if error.kind == "retried" and error.age_ns <= SILENCE_NS_MAX
     }
@@ -166,7 +172,7 @@ def _retried(seen: Observation) -> str | None:
         (queue.oldest_age_ns, reports[place].text)
         for queue in seen.partitions
         if (place := f"{queue.topic}-{queue.partition}") in reports
-        and queue.stuck is None
+        and not (queue.stuck and queue.topic in stuck)
         and (queue.oldest_age_ns or 0) > SILENCE_NS_MAX
     ]
     if not late or not seen.sender.is_alive:

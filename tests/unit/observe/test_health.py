@@ -184,6 +184,8 @@ def test_a_stuck_partition_is_told_once(seen: Observation) -> None:
     stuck = with_limited(retried, stuck_partition_count=1, stuck_age_ns=PATIENCE_NS_MAX + 1)
     queue = stuck.partitions[0]._replace(stuck="no_leader")
     assert [trouble.kind for trouble in troubles(changed(stuck, partitions=(queue,)))] == ["stuck"]
+    again = with_limited(changed(stuck, partitions=(queue,)), stuck_partition_count=1, stuck_age_ns=1)
+    assert [trouble.kind for trouble in troubles(again)] == ["retried"], "a new sender has just found it stuck"
 
 
 def test_of_several_topics_the_one_that_holds_most_is_named(seen: Observation) -> None:
