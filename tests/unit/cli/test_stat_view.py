@@ -137,6 +137,14 @@ def test_problems_are_named(seen: Observation) -> None:
         assert words in text
 
 
+def test_a_process_whose_records_go_elsewhere_is_shown_as_such(arena: Arena) -> None:
+    with Accumulator(arena):
+        arena.native.show_fallback()
+        seen = Observer(arena).observe()
+    for view in (stat_view, top_view):
+        assert "fallback" in rendered(view(seen, Rates.between(seen, seen)))
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_views_keep_within_the_terminal(seen: Observation, width: int) -> None:
     many = tuple(seen.processes[0]._replace(entry=entry, pid=10**6 + entry) for entry in range(40))
