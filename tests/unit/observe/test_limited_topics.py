@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shmaccum.arena import Arena
 from shmaccum.arena.stuck import REASONS, stuck_reason
 from shmaccum.exceptions import BufferExhaustedError
+from shmaccum.observe.health import Question, troubles
 from shmaccum.observe.limited_topics import AT_SHARE, LimitedTopic
 from shmaccum.observe.observation import Observation, Observer
 from shmaccum.observe.prometheus import LIMITED_TOPIC_COUNT_MAX, ArenaCollector, exposition
@@ -113,6 +114,22 @@ def test_a_topic_whose_threads_wait_for_its_share_has_a_row(small: Arena) -> Non
         assert [process.is_waiting for process in seen.processes].count(True) == 1
         deliver_all(sender)
         thread.join()
+        deliver_all(sender)
+
+
+def test_a_thread_that_a_limit_makes_wait_in_a_full_arena_counts_as_one_that_waits(small: Arena) -> None:
+    with Accumulator(small) as accumulator, Accumulator(small) as sender:
+        accumulator.append("other", 0, 1, None, b"v")
+        sender.become_sender()
+        fill(accumulator, "busy")
+        for number in range(SLOTS):
+            fill(accumulator, f"first-batch-{number}")
+        thread = threading.Thread(target=accumulator.append, args=("busy", 0, 1, None, VALUE, None, LONG_MS))
+        thread.start()
+        wait_until(lambda: seen_of(small).waiting_count == 1, "the thread waits")
+        assert [trouble.kind for trouble in troubles(seen_of(small), Question.READY)] == ["exhausted"]
+        while thread.is_alive():
+            deliver_all(sender)
         deliver_all(sender)
 
 
