@@ -415,7 +415,10 @@ PyObject *arena_report_stuck_partitions(PyObject *self, PyObject *unused)
 {
     (void)unused;
     const struct arena *core = core_of(self);
-    PyObject *list = core == NULL ? NULL : PyList_New(0);
+    if (core == NULL || (!core->is_read_only && !arena_object_attach((struct arena_object *)self))) {
+        return NULL;
+    }
+    PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < registry_partition_count(core); i++) {
         uint64_t word = load_relaxed_u64(&core->partitions[i].stuck);
         if (stuck_word_reason(word) != STUCK_NOT && partition_is_stuck(core, i)) {
