@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""on_unusable: what a process sends through when its arena is poisoned or removed, or its memory is lost."""
+"""``on_unusable`` gives a process another way to send when its arena is poisoned, removed or lost."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_rows_of_arrow_go_to_the_object(lost: Arena, way: Way) -> None:
 
 
 def test_a_stream_of_arrow_that_was_read_in_part_goes_on_in_the_object(lost: Arena, way: Way) -> None:
-    """A stream can be read once. What was appended before is in the arena, and is not sent again."""
+    """A stream can be read once. Records that were appended before are in the arena, and are not sent again."""
     other = Other()
     producer = Producer(lost, on_unusable=lambda: other)
 

@@ -189,7 +189,7 @@ def test_a_send_that_waits_when_its_partition_becomes_stuck_learns_it_within_a_s
 def test_no_sleep_goes_past_the_deadline_and_none_begins_behind_it(
     stuck: Arena, topic: str, max_block_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last sleep ends at the deadline itself. What a send takes beyond it is the wake-up alone."""
+    """The last sleep ends at the deadline itself. A send takes only the wake-up longer than that."""
     given: list[int] = []
     sleep_once = BufferWaiter._sleep_once
 
