@@ -147,7 +147,7 @@ static void regions_fill(struct arena *arena)
     boot_id_read(arena->globals->boot_id);
     counters_init(arena);
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        or_bits_u64(&arena->free_hints[i / 64], UINT64_C(1) << (i % 64));
+        or_bits_u64(&arena->free_hints[i / 64], UINT64_C(1) << (i % 64)); /* V3 */
     }
 }
 
@@ -172,7 +172,7 @@ static enum status arena_build(struct arena *arena, const void *options, uint32_
     regions_fill(arena);
     RETURN_IF_FAILED(superblock_fill(arena, options, options_size, error));
     POINT(arena_before_magic);
-    store_release_u64(&arena->superblock->magic, ARENA_MAGIC);
+    store_release_u64(&arena->superblock->magic, ARENA_MAGIC); /* V3 */
     RETURN_IF_FAILED(byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_SHARED, error));
     return arena_register(arena, error);
 }
@@ -267,7 +267,7 @@ static enum status arena_join(struct arena *arena, struct error *error)
     if (is_alone) {
         RETURN_IF_FAILED(recover_alone(arena, error));
     }
-    store_release_u32(&arena->globals->is_clean, 0);
+    store_release_u32(&arena->globals->is_clean, 0); /* V3 */
     return arena_register(arena, error);
 }
 
@@ -305,7 +305,7 @@ static enum status arena_join_again(struct arena *arena, struct error *error)
     if (is_alone) {
         RETURN_IF_FAILED(recover_alone(arena, error));
     }
-    store_release_u32(&arena->globals->is_clean, 0);
+    store_release_u32(&arena->globals->is_clean, 0); /* V3 */
     RETURN_IF_FAILED(arena_enter(arena, error));
     closing_look_now(arena);
     return STATUS_OK;
@@ -343,7 +343,7 @@ static void maybe_mark_clean(struct arena *arena)
     CHECK(arena->owner == 0);
     CHECK(arena->lock_descriptor >= 0);
     if (byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_EXCLUSIVE, NULL) == STATUS_OK) {
-        store_release_u32(&arena->globals->is_clean, 1);
+        store_release_u32(&arena->globals->is_clean, 1); /* V3 */
     }
 }
 

@@ -17,7 +17,7 @@ static inline bool batch_seal(struct arena *arena, uint32_t slot_index, uint64_t
     CHECK(slot_index < arena->geometry.slot_count);
     CHECK(slot_word_state(word) == SLOT_OPEN);
     enum slot_state sealed = slot_word_count(word) == 0 ? SLOT_DONE : SLOT_READY;
-    return cas_u64(&arena->slots[slot_index].word, &word, slot_word_with_state(word, sealed));
+    return cas_u64(&arena->slots[slot_index].word, &word, slot_word_with_state(word, sealed)); /* P5 */
 }
 
 /* Seals each OPEN slot, for a process that has changed a word that openers read behind OPEN (closing.h, transaction.h).

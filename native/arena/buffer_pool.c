@@ -16,7 +16,7 @@ static void free_hint_set(struct arena *arena, uint32_t slot_index)
 {
     CHECK(slot_index < arena->geometry.slot_count);
     uint32_t word_index = slot_index / 64;
-    or_bits_u64(&arena->free_hints[word_index], UINT64_C(1) << (slot_index % 64));
+    or_bits_u64(&arena->free_hints[word_index], UINT64_C(1) << (slot_index % 64)); /* F3 */
     if (word_index < load_relaxed_u32(&arena->globals->free_scan_hint)) {
         store_relaxed_u32(&arena->globals->free_scan_hint, word_index);
     }
@@ -34,7 +34,7 @@ static bool free_hint_take(struct arena *arena, uint32_t *slot_index)
         while (bits != 0) {
             uint64_t lowest = bits & -bits;
             bits ^= lowest;
-            if ((and_bits_u64(&arena->free_hints[word_index], ~lowest) & lowest) != 0) {
+            if ((and_bits_u64(&arena->free_hints[word_index], ~lowest) & lowest) != 0) { /* F4 */
                 *slot_index = word_index * 64 + (uint32_t)__builtin_ctzll(lowest);
                 store_relaxed_u32(&arena->globals->free_scan_hint, word_index);
                 if (*slot_index < arena->geometry.slot_count) {
@@ -54,9 +54,9 @@ static bool slot_take_free(struct arena *arena, enum slot_state state, uint64_t 
     uint32_t hinted;
     while (free_hint_take(arena, &hinted)) {
         atomic_u64 *cell = &arena->slots[hinted].word;
-        uint64_t word = load_acquire_u64(cell);
+        uint64_t word = load_acquire_u64(cell); /* F5 */
         while (slot_word_state(word) == SLOT_FREE) {
-            if (cas_u64(cell, &word, slot_word(state, slot_word_generation(word), payload))) {
+            if (cas_u64(cell, &word, slot_word(state, slot_word_generation(word), payload))) { /* F2 */
                 *slot_index = hinted;
                 return true;
             }
@@ -88,7 +88,7 @@ static void slot_become_free(struct arena *arena, uint32_t slot_index, uint64_t 
     CHECK(arena->owner != 0);
     slot_scrub(arena, slot_index);
     POINT(slot_scrubbed);
-    store_seq_cst_u64(&arena->slots[slot_index].word, slot_word_freed(word));
+    store_seq_cst_u64(&arena->slots[slot_index].word, slot_word_freed(word)); /* F1 */
     POINT(slot_freed);
     free_hint_set(arena, slot_index);
     barrier_store_load(); /* W2 */
@@ -180,7 +180,7 @@ static void wake_add(struct wake_set *wakes, uint32_t waiter_index)
 static void locked_charge_oversized(struct arena *arena, int64_t slot_count)
 {
     CHECK(slot_count <= (int64_t)arena->geometry.slot_count);
-    add_u64(&arena->globals->oversized_bytes, (uint64_t)(slot_count * (int64_t)arena->geometry.batch_size));
+    add_u64(&arena->globals->oversized_bytes, (uint64_t)(slot_count * (int64_t)arena->geometry.batch_size)); /* V1 */
 }
 
 static void waiter_renew_grants(const struct arena *arena, struct waiter_entry *waiter)
@@ -201,7 +201,7 @@ static void locked_grant(struct arena *arena, struct waiter_entry *waiter, uint3
         locked_charge_oversized(arena, 1);
     }
     if (waiter->granted_count >= need) {
-        store_release_u64(&waiter->word, waiter_word(WAITER_GOT, need, waiter_word_ticket(word)));
+        store_release_u64(&waiter->word, waiter_word(WAITER_GOT, need, waiter_word_ticket(word))); /* G1 */
         wake_add(wakes, (uint32_t)(waiter - arena->waiters));
     }
 }
@@ -216,7 +216,7 @@ static void locked_count_waiting(struct arena *arena)
         parked += state == WAITER_PARKED;
     }
     store_relaxed_u32(&arena->globals->parked_count, parked);
-    store_seq_cst_u32(&arena->globals->waiting_count, waiting);
+    store_seq_cst_u32(&arena->globals->waiting_count, waiting); /* W1 */
 }
 
 static void locked_fix(struct arena *arena, struct wake_set *wakes)
@@ -255,7 +255,7 @@ static bool cont_is_valid(const struct arena *arena, uint64_t word)
     if (head_index >= arena->geometry.slot_count) {
         return false;
     }
-    uint64_t head = load_acquire_u64(&arena->slots[head_index].word);
+    uint64_t head = load_acquire_u64(&arena->slots[head_index].word); /* G4 */
     enum slot_state state = slot_word_state(head);
     return slot_word_generation(head) == slot_word_head_generation(word) &&
            (state == SLOT_OWNED || state == SLOT_READY || state == SLOT_DONE || state == SLOT_BAD);
@@ -279,7 +279,7 @@ static bool slot_is_abandoned(const struct arena *arena, uint64_t word)
 static void locked_free_abandoned(struct arena *arena, enum slot_state state)
 {
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        uint64_t word = load_acquire_u64(&arena->slots[i].word); /* G4 */
         if (slot_word_state(word) == state && slot_is_abandoned(arena, word)) {
             slot_become_free(arena, i, word);
             counter_add(arena, COUNTER_SLOTS_REPAIRED, 1);
@@ -293,7 +293,7 @@ static void locked_idle_dead_waiters(struct arena *arena)
         struct waiter_entry *waiter = &arena->waiters[i];
         bool is_idle = waiter_word_state(load_relaxed_u64(&waiter->word)) == WAITER_IDLE;
         if (!is_idle && !process_is_alive(arena, load_relaxed_u32(&waiter->owner))) {
-            store_release_u64(&waiter->word, 0);
+            store_release_u64(&waiter->word, 0); /* G3 */
         }
         waiter->granted_count = 0;
         waiter->granted_first = 0;
@@ -325,7 +325,7 @@ static void locked_recount(struct arena *arena)
 {
     uint64_t oversized_count = 0;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        uint64_t word = load_acquire_u64(&arena->slots[i].word); /* G4 */
         oversized_count += slot_is_oversized(arena, i, word);
         if (slot_word_state(word) == SLOT_FREE) {
             free_hint_set(arena, i);
@@ -346,7 +346,8 @@ static void locked_finish_grants(struct arena *arena)
         struct waiter_entry *waiter = &arena->waiters[i];
         uint64_t word = load_relaxed_u64(&waiter->word);
         if (waiter_word_state(word) == WAITER_WAIT && waiter->granted_count >= waiter_word_need(word)) {
-            store_release_u64(&waiter->word, waiter_word(WAITER_GOT, waiter_word_need(word), waiter_word_ticket(word)));
+            uint64_t got = waiter_word(WAITER_GOT, waiter_word_need(word), waiter_word_ticket(word));
+            store_release_u64(&waiter->word, got); /* G1 */
         }
     }
 }
@@ -370,7 +371,7 @@ static void locked_free_grants(struct arena *arena, uint32_t waiter_index, uint3
     uint32_t next = waiter->granted_first;
     while (next != 0 && next - 1 < arena->geometry.slot_count) {
         struct slot_header *slot = &arena->slots[next - 1];
-        uint64_t word = load_acquire_u64(&slot->word);
+        uint64_t word = load_acquire_u64(&slot->word); /* G4 */
         if (slot_word_state(word) != SLOT_GRANT || (word & LOW_BITS(43)) != grant) {
             break;
         }
@@ -403,7 +404,7 @@ static void locked_revoke(struct arena *arena, struct waiter_entry *waiter, uint
     uint32_t need = waiter_word_need(word);
     uint64_t ticket = waiter_word_ticket(word);
     store_relaxed_u32(&globals->parked_count, load_relaxed_u32(&globals->parked_count) + 1);
-    store_release_u64(&waiter->word, waiter_word(WAITER_PARKED, need, ticket));
+    store_release_u64(&waiter->word, waiter_word(WAITER_PARKED, need, ticket)); /* G3 */
     POINT(grant_revoked);
     locked_free_grants(arena, (uint32_t)(waiter - arena->waiters), need, ticket);
     counter_add(arena, COUNTER_GRANTS_REVOKED, 1);
@@ -431,7 +432,7 @@ static void locked_revoke_stale(struct arena *arena, struct wake_set *wakes)
 enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index)
 {
     CHECK(arena->owner != 0);
-    if (load_acquire_u32(&arena->globals->waiting_count) != 0) {
+    if (load_acquire_u32(&arena->globals->waiting_count) != 0) { /* V2 */
         return STATUS_EXHAUSTED; /* no barging past those who wait */
     }
     if (!arena_takes_records(arena)) {
@@ -488,7 +489,7 @@ static void locked_park(struct arena *arena, uint32_t partition_index, struct bu
     store_relaxed_u64(&waiter->waiting_ns, arena_now_ns(arena));
     waiter->granted_count = 0;
     waiter->granted_first = 0;
-    store_release_u64(&waiter->word, waiter_word(WAITER_PARKED, wait->need, wait->ticket));
+    store_release_u64(&waiter->word, waiter_word(WAITER_PARKED, wait->need, wait->ticket)); /* G3 */
     POINT(waiter_parked);
     barrier_store_load(); /* W3 */
 }
@@ -526,9 +527,9 @@ static void locked_admit(struct arena *arena, const struct buffer_wait *wait)
         waiter_end_linger(arena, wait);
         return;
     }
-    store_seq_cst_u32(&globals->waiting_count, load_relaxed_u32(&globals->waiting_count) + 1);
+    store_seq_cst_u32(&globals->waiting_count, load_relaxed_u32(&globals->waiting_count) + 1); /* W1 */
     POINT(waiting_count_raised);
-    store_release_u64(&waiter->word, waiter_word(WAITER_WAIT, wait->need, wait->ticket));
+    store_release_u64(&waiter->word, waiter_word(WAITER_WAIT, wait->need, wait->ticket)); /* G3 */
     barrier_store_load(); /* W1 */
 }
 
@@ -572,7 +573,7 @@ static bool wait_is_current(const struct arena *arena, const struct buffer_wait 
 enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait *wait)
 {
     CHECK(wait->waiter_index < arena->geometry.waiter_count);
-    uint64_t word = load_acquire_u64(&arena->waiters[wait->waiter_index].word);
+    uint64_t word = load_acquire_u64(&arena->waiters[wait->waiter_index].word); /* G2 */
     if (!wait_is_current(arena, wait, word)) {
         return STATUS_STALE;
     }
@@ -582,7 +583,7 @@ enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait
 bool buffer_pool_is_parked(const struct arena *arena, const struct buffer_wait *wait)
 {
     CHECK(wait->waiter_index < arena->geometry.waiter_count);
-    uint64_t word = load_acquire_u64(&arena->waiters[wait->waiter_index].word);
+    uint64_t word = load_acquire_u64(&arena->waiters[wait->waiter_index].word); /* G2 */
     return wait_is_current(arena, wait, word) && waiter_word_state(word) == WAITER_PARKED;
 }
 
@@ -646,7 +647,7 @@ static enum status locked_take(struct arena *arena, const struct buffer_wait *wa
             return STATUS_CORRUPT;
         }
         struct slot_header *slot = &arena->slots[slot_index];
-        uint64_t word = load_acquire_u64(&slot->word);
+        uint64_t word = load_acquire_u64(&slot->word); /* G4 */
         if (slot_word_state(word) != SLOT_GRANT || (word & LOW_BITS(43)) != grant) {
             return STATUS_CORRUPT;
         }
@@ -654,7 +655,7 @@ static enum status locked_take(struct arena *arena, const struct buffer_wait *wa
         slot->chain_next = 0;
         slots[i] = slot_index;
         store_relaxed_u32(&slot->opener, arena->owner); /* P3 */
-        store_release_u64(&slot->word, slot_word(SLOT_OWNED, slot_word_generation(word),
+        store_release_u64(&slot->word, slot_word(SLOT_OWNED, slot_word_generation(word), /* G4 */
                                                  slot_payload_owned(arena->owner, wait->need > 1)));
         POINT(grant_taken);
     }
@@ -667,7 +668,7 @@ static enum status locked_take_granted(struct arena *arena, const struct buffer_
     RETURN_IF_FAILED(buffer_pool_poll(arena, wait));
     enum status status = locked_take(arena, wait, slots);
     process_share_granted(arena, wait->need);
-    store_release_u64(&arena->waiters[wait->waiter_index].word, 0);
+    store_release_u64(&arena->waiters[wait->waiter_index].word, 0); /* G3 */
     return status;
 }
 
@@ -693,7 +694,7 @@ enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wai
     uint64_t held = pool_lock(arena);
     enum status status = locked_take_granted(arena, wait, slots);
     if (status == STATUS_EXHAUSTED) {
-        store_release_u64(&arena->waiters[wait->waiter_index].word, 0);
+        store_release_u64(&arena->waiters[wait->waiter_index].word, 0); /* G3 */
         process_share_given_up(arena, wait->need);
         POINT(wait_cancelled);
         locked_free_grants(arena, wait->waiter_index, wait->need, wait->ticket);
@@ -716,7 +717,7 @@ static const struct waiter_entry *parked_next(const struct arena *arena, uint64_
 {
     const struct waiter_entry *next = NULL;
     for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
-        uint64_t word = load_acquire_u64(&arena->waiters[i].word);
+        uint64_t word = load_acquire_u64(&arena->waiters[i].word); /* G5 */
         uint64_t behind = ticket_distance(waiter_word_ticket(word), posted_ticket);
         if (waiter_word_state(word) == WAITER_PARKED && behind < *distance) {
             next = &arena->waiters[i];
@@ -773,7 +774,7 @@ static void slots_become_free(struct arena *arena, const uint32_t *slots, uint32
 {
     CHECK(count <= arena->geometry.slot_count);
     for (uint32_t i = count; i-- > 0;) {
-        slot_become_free(arena, slots[i], load_acquire_u64(&arena->slots[slots[i]].word));
+        slot_become_free(arena, slots[i], load_acquire_u64(&arena->slots[slots[i]].word)); /* P2 */
     }
 }
 
@@ -806,7 +807,7 @@ uint32_t slot_chain_walk(const struct arena *arena, uint32_t head_index, uint32_
 {
     CHECK(head_index < arena->geometry.slot_count);
     CHECK(slots_max >= 1);
-    uint64_t head = load_acquire_u64(&arena->slots[head_index].word);
+    uint64_t head = load_acquire_u64(&arena->slots[head_index].word); /* P2 */
     uint64_t cont = slot_payload_cont(head_index, slot_word_generation(head));
     uint32_t count = 0;
     uint32_t next = head_index + 1;
@@ -816,7 +817,7 @@ uint32_t slot_chain_walk(const struct arena *arena, uint32_t head_index, uint32_
         if (next == 0 || next - 1 >= arena->geometry.slot_count) {
             break;
         }
-        uint64_t word = load_acquire_u64(&arena->slots[next - 1].word);
+        uint64_t word = load_acquire_u64(&arena->slots[next - 1].word); /* P2 */
         if (slot_word_state(word) != SLOT_CONT || (word & LOW_BITS(43)) != cont) {
             break;
         }

@@ -12,7 +12,7 @@ static void closing_raise(struct arena *arena, enum closing closing)
     CHECK(closing != CLOSING_NOT);
     CHECK(!arena->is_read_only);
     uint32_t seen = load_relaxed_u32(&arena->globals->closing);
-    while (seen < (uint32_t)closing && !cas_u32(&arena->globals->closing, &seen, (uint32_t)closing)) {
+    while (seen < (uint32_t)closing && !cas_u32(&arena->globals->closing, &seen, (uint32_t)closing)) { /* X5 */
     }
     barrier_store_load(); /* X1 */
 }

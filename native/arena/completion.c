@@ -39,15 +39,15 @@ void completion_record(struct arena *arena, const struct completion *completion)
     struct slot_header *slot = &arena->slots[completion->slot_index];
     uint64_t number = load_relaxed_u64(&arena->globals->completion_tail);
     struct completion_entry *cell = completion_cell(arena, number);
-    store_seq_cst_u64(&cell->number, 0);
+    store_seq_cst_u64(&cell->number, 0); /* C8 */
     barrier_store_load(); /* C1 */
     POINT(completion_cleared);
     completion_write(cell, completion, load_relaxed_u64(&slot->last_completion));
     store_release_u64(&cell->number, number + 1); /* C2 */
     POINT(completion_numbered);
-    store_release_u64(&slot->last_completion, number + 1);
+    store_release_u64(&slot->last_completion, number + 1); /* C6 */
     POINT(completion_linked);
-    store_release_u64(&arena->globals->completion_tail, number + 1);
+    store_release_u64(&arena->globals->completion_tail, number + 1); /* C7 */
 }
 
 /* A cell that says it is number `tail` was finished by a sender that died before it raised the tail. */
@@ -57,11 +57,11 @@ void completion_repair(struct arena *arena)
     uint64_t tail = load_relaxed_u64(&arena->globals->completion_tail);
     struct completion_entry *cell = completion_cell(arena, tail);
     uint32_t slot_index = load_relaxed_u32(&cell->slot_index);
-    if (load_acquire_u64(&cell->number) != tail + 1 || slot_index >= arena->geometry.slot_count) {
+    if (load_acquire_u64(&cell->number) != tail + 1 || slot_index >= arena->geometry.slot_count) { /* V5 */
         return;
     }
-    store_release_u64(&arena->slots[slot_index].last_completion, tail + 1);
-    store_release_u64(&arena->globals->completion_tail, tail + 1);
+    store_release_u64(&arena->slots[slot_index].last_completion, tail + 1); /* C6 */
+    store_release_u64(&arena->globals->completion_tail, tail + 1); /* C7 */
 }
 
 /* ---- find ---- */
@@ -75,17 +75,17 @@ static bool completion_read(const struct arena *arena, uint64_t number, struct c
         return false;
     }
     *completion = (struct completion){
-        .seq = load_acquire_u64(&cell->seq),
-        .slot_index = load_acquire_u32(&cell->slot_index),
-        .partition_index = load_acquire_u32(&cell->partition_index),
-        .first_record = load_acquire_u32(&cell->first_record),
-        .record_count = load_acquire_u32(&cell->record_count),
-        .result = (enum batch_result)load_acquire_u32(&cell->result),
-        .error_code = (int32_t)load_acquire_u32(&cell->error_code),
-        .base_offset = (int64_t)load_acquire_u64(&cell->base_offset),
-        .log_append_time_ms = (int64_t)load_acquire_u64(&cell->log_append_time_ms),
+        .seq = load_acquire_u64(&cell->seq), /* C1 */
+        .slot_index = load_acquire_u32(&cell->slot_index), /* C1 */
+        .partition_index = load_acquire_u32(&cell->partition_index), /* C1 */
+        .first_record = load_acquire_u32(&cell->first_record), /* C1 */
+        .record_count = load_acquire_u32(&cell->record_count), /* C1 */
+        .result = (enum batch_result)load_acquire_u32(&cell->result), /* C1 */
+        .error_code = (int32_t)load_acquire_u32(&cell->error_code), /* C1 */
+        .base_offset = (int64_t)load_acquire_u64(&cell->base_offset), /* C1 */
+        .log_append_time_ms = (int64_t)load_acquire_u64(&cell->log_append_time_ms), /* C1 */
     };
-    *previous = load_acquire_u64(&cell->previous);
+    *previous = load_acquire_u64(&cell->previous); /* C1 */
     return load_acquire_u64(&cell->number) == number + 1; /* C1: every load above is before this one */
 }
 
@@ -123,7 +123,7 @@ static enum status completion_walk(const struct arena *arena, const struct recor
                                    struct completion *completion)
 {
     CHECK(token->slot_index < arena->geometry.slot_count);
-    uint64_t next = load_acquire_u64(&arena->slots[token->slot_index].last_completion);
+    uint64_t next = load_acquire_u64(&arena->slots[token->slot_index].last_completion); /* C6 */
     uint64_t before = UINT64_MAX;
     while (next != 0 && next - 1 < before) {
         uint64_t previous;
@@ -164,7 +164,7 @@ bool completion_is_under_way(const struct arena *arena, const struct record_toke
 enum status completion_at(const struct arena *arena, uint64_t number, struct completion *completion)
 {
     uint64_t previous;
-    if (number >= load_acquire_u64(&arena->globals->completion_tail)) {
+    if (number >= load_acquire_u64(&arena->globals->completion_tail)) { /* C7 */
         return STATUS_PENDING;
     }
     return completion_read(arena, number, completion, &previous) ? STATUS_OK : STATUS_RESULT_EXPIRED;
@@ -193,11 +193,11 @@ void completion_wait_slice(struct arena *arena, const atomic_u64 *cell, uint64_t
 {
     CHECK(arena->owner != 0);
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
-    uint32_t raised = or_bits_u32(&arena->globals->completion_wait, COMPLETION_IS_AWAITED) | COMPLETION_IS_AWAITED;
+    uint32_t raised = or_bits_u32(&arena->globals->completion_wait, COMPLETION_IS_AWAITED); /* C3 */
     barrier_store_load(); /* C3 */
     POINT(completion_awaited);
-    if (load_acquire_u64(cell) == seen) {
-        wake_up_sleep(arena, raised, timeout_ns);
+    if (load_acquire_u64(cell) == seen) { /* C7 */
+        wake_up_sleep(arena, raised | COMPLETION_IS_AWAITED, timeout_ns);
     }
     if (arena->blocking.end != NULL) {
         arena->blocking.end(state);
@@ -210,7 +210,8 @@ static bool wake_up_count(struct arena *arena)
     CHECK(!arena->is_read_only);
     uint32_t wait = load_relaxed_u32(&arena->globals->completion_wait);
     while (UNLIKELY((wait & COMPLETION_IS_AWAITED) != 0)) {
-        if (cas_u32(&arena->globals->completion_wait, &wait, wait - COMPLETION_IS_AWAITED + COMPLETION_WAKE_UP)) {
+        uint32_t counted = wait - COMPLETION_IS_AWAITED + COMPLETION_WAKE_UP;
+        if (cas_u32(&arena->globals->completion_wait, &wait, counted)) { /* C4 */
             return true;
         }
     }
@@ -232,7 +233,7 @@ void completion_wake(struct arena *arena)
 void completion_listen(struct arena *arena)
 {
     CHECK(arena->owner != 0);
-    (void)or_bits_u32(&arena->globals->completion_wait, COMPLETION_IS_LISTENED_FOR);
+    (void)or_bits_u32(&arena->globals->completion_wait, COMPLETION_IS_LISTENED_FOR); /* C3 */
     barrier_store_load(); /* C3 */
 }
 
@@ -243,6 +244,6 @@ bool completion_take_listening(struct arena *arena)
     if (LIKELY((load_relaxed_u32(&arena->globals->completion_wait) & COMPLETION_IS_LISTENED_FOR) == 0)) {
         return false;
     }
-    (void)and_bits_u32(&arena->globals->completion_wait, ~(uint32_t)COMPLETION_IS_LISTENED_FOR);
+    (void)and_bits_u32(&arena->globals->completion_wait, ~(uint32_t)COMPLETION_IS_LISTENED_FOR); /* C4 */
     return true;
 }

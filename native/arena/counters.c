@@ -52,13 +52,13 @@ void error_log_note(struct arena *arena, enum status status, uint32_t note, cons
     for (uint32_t i = 0; i < ERROR_LOG_COUNT; i++) {
         struct error_entry *entry = &arena->error_log[i];
         uint64_t found = 0;
-        if (cas_u64(&entry->key, &found, key)) {
+        if (cas_u64(&entry->key, &found, key)) { /* V2 */
             error_entry_write_text(entry, code, text, now_ns);
             found = key;
         }
         if (found == key) {
             store_relaxed_u64(&entry->last_ns, now_ns);
-            add_u64(&entry->count, 1);
+            add_u64(&entry->count, 1); /* V1 */
             return;
         }
     }
@@ -76,6 +76,6 @@ void arena_poison(struct arena *arena, enum status status, const char *what)
     CHECK(status != STATUS_OK && status < STATUS_COUNT);
     CHECK(!arena->is_read_only);
     uint32_t none = 0;
-    cas_u32(&arena->globals->poisoned_status, &none, (uint32_t)status);
+    cas_u32(&arena->globals->poisoned_status, &none, (uint32_t)status); /* V2 */
     error_log_record(arena, status, what);
 }

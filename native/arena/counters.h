@@ -60,7 +60,7 @@ static inline void counter_add(struct arena *arena, enum counter counter, uint64
 {
     CHECK(counter < COUNTERS_USED);
     CHECK(!arena->is_read_only);
-    add_u64(&arena->counters[counter].value, amount);
+    add_u64(&arena->counters[counter].value, amount); /* V1 */
 }
 
 /* The code of an entry of the error log: the status 8 bits | a note of the reporter 24 bits, 0 from the core itself

@@ -59,7 +59,7 @@ uint64_t delivery_clock_outage(const struct arena *arena, char text[OUTAGE_SIZE]
     for (int i = 0; i < OUTAGE_LOOKS && process_sender_is_alive(arena); i++) {
         uint32_t number = load_acquire_u32(&globals->outage_number); /* K6 */
         uint64_t since_ns = outage_copy(globals, text);
-        if (number % 2 == 0 && load_acquire_u32(&globals->outage_number) == number) {
+        if (number % 2 == 0 && load_acquire_u32(&globals->outage_number) == number) { /* K11 */
             return since_ns;
         }
     }

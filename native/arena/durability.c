@@ -95,14 +95,14 @@ static void state_fill(const struct slot_header *slot, uint64_t word, struct syn
 static bool state_read(const struct slot_header *slot, struct sync_record *state)
 {
     for (;;) {
-        uint64_t word = load_acquire_u64(&slot->word);
+        uint64_t word = load_acquire_u64(&slot->word); /* P4 */
         if (slot_word_state(word) != SLOT_OPEN || slot_word_count(word) == 0) {
             return false;
         }
         state_fill(slot, word, state);
         POINT(sync_state_read);
         barrier_store_load(); /* P4: the fields are read before the word is read again */
-        if (load_acquire_u64(&slot->word) == word) {
+        if (load_acquire_u64(&slot->word) == word) { /* P4 */
             return true;
         }
     }

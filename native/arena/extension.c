@@ -88,6 +88,6 @@ enum status extensions_judge(const struct superblock *superblock, uint64_t base_
 bool extension_is_valid(const struct arena *arena, uint32_t index)
 {
     CHECK(index < arena->extension_count);
-    return load_acquire_u64(&arena->globals->extension_epoch[index]) == /* X1 */
+    return load_acquire_u64(&arena->globals->extension_epoch[index]) == /* X3 */
            load_relaxed_u64(&arena->globals->arena_epoch);
 }

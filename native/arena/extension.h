@@ -23,8 +23,8 @@
  *                                                        not know the region: its users rebuild it
  *
  *   rebuild   registry lock → look again → build the region from words of the base layout → extension_epoch[i] =
- *             arena_epoch (release, X1) → unlock
- *   use       extension_epoch[i] == arena_epoch (acquire, X1), once per attach: an arena that has attached processes
+ *             arena_epoch (release, X3) → unlock
+ *   use       extension_epoch[i] == arena_epoch (acquire, X3), once per attach: an arena that has attached processes
  *             is not recovered
  *   Both are 0 in a new arena, and the region is all zeros: zeros have to be right for an arena without records.
  *

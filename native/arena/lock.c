@@ -76,7 +76,7 @@ static bool lock_mark_waiting(atomic_u64 *lock, uint64_t *word)
         return true;
     }
     uint64_t marked = *word | LOCK_WAITERS;
-    if (!cas_u64(lock, word, marked)) {
+    if (!cas_u64(lock, word, marked)) { /* U1 */
         return false;
     }
     *word = marked;
@@ -121,7 +121,7 @@ enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *
         if (lock_spin(lock, mine, held)) {
             return LOCK_ACQUIRED;
         }
-        uint64_t word = load_acquire_u64(lock);
+        uint64_t word = load_acquire_u64(lock); /* U1 */
         if (lock_word_owner(word) == 0 || !lock_mark_waiting(lock, &word)) {
             continue;
         }

@@ -26,17 +26,18 @@ static struct sigaction former;
 
 static bool row_has(const struct watched *row, uint64_t address, struct arena **arena)
 {
-    uint32_t version = load_acquire_u32(&row->version);
-    uint64_t base = load_acquire_u64(&row->base);
-    uint64_t size = load_acquire_u64(&row->size);
-    *arena = load_acquire_pointer(&row->arena);
-    return version % 2 == 0 && base != 0 && address - base < size && load_acquire_u32(&row->version) == version;
+    uint32_t version = load_acquire_u32(&row->version); /* M4 */
+    uint64_t base = load_acquire_u64(&row->base); /* M4 */
+    uint64_t size = load_acquire_u64(&row->size); /* M4 */
+    *arena = load_acquire_pointer(&row->arena); /* M4 */
+    return version % 2 == 0 && base != 0 && address - base < size &&
+           load_acquire_u32(&row->version) == version; /* M4 */
 }
 
 static struct arena *arena_at(uint64_t address)
 {
     struct arena *arena = NULL;
-    const struct watched *row = load_acquire_pointer(&list);
+    const struct watched *row = load_acquire_pointer(&list); /* M6 */
     while (row != NULL && !row_has(row, address, &arena)) {
         row = row->next;
     }
@@ -46,13 +47,13 @@ static struct arena *arena_at(uint64_t address)
 /* Threads that fault together do the same one after another. */
 static bool arena_replace(struct arena *arena)
 {
-    store_seq_cst_u32(&arena->is_lost, 1); /* W1 */
+    store_seq_cst_u32(&arena->is_lost, 1); /* M1 */
     void *base = mmap(arena->base, arena->size, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
         return false;
     }
-    store_release_u32(&arena->globals->poisoned_status, STATUS_TRUNCATED);
+    store_release_u32(&arena->globals->poisoned_status, STATUS_TRUNCATED); /* V2 */
     return true;
 }
 
@@ -97,16 +98,16 @@ static enum status handler_install(struct error *error)
 
 static void row_set(struct watched *row, const struct arena *arena)
 {
-    add_u32(&row->version, 1);
-    store_seq_cst_u64(&row->base, arena == NULL ? 0 : (uint64_t)(uintptr_t)arena->base);
-    store_seq_cst_u64(&row->size, arena == NULL ? 0 : arena->size);
-    atomic_store(&row->arena, (void *)(uintptr_t)arena);
-    add_u32(&row->version, 1);
+    add_u32(&row->version, 1); /* M3 */
+    store_seq_cst_u64(&row->base, arena == NULL ? 0 : (uint64_t)(uintptr_t)arena->base); /* M3 */
+    store_seq_cst_u64(&row->size, arena == NULL ? 0 : arena->size); /* M3 */
+    atomic_store(&row->arena, (void *)(uintptr_t)arena); /* M3 */
+    add_u32(&row->version, 1); /* M3 */
 }
 
 static struct watched *row_of(uint64_t base)
 {
-    struct watched *row = load_acquire_pointer(&list);
+    struct watched *row = load_acquire_pointer(&list); /* M6 */
     while (row != NULL && load_relaxed_u64(&row->base) != base) {
         row = row->next;
     }
@@ -117,8 +118,8 @@ static struct watched *row_add(void)
 {
     struct watched *row = calloc(1, sizeof *row);
     if (row != NULL) {
-        row->next = load_acquire_pointer(&list);
-        atomic_store(&list, (void *)row);
+        row->next = load_acquire_pointer(&list); /* M6 */
+        atomic_store(&list, (void *)row); /* M5 */
     }
     return row;
 }

@@ -12,10 +12,11 @@
  * From the first fault on, nothing that this process writes reaches another process, and nothing that it reads says
  * anything. So is_lost is read behind each append and before a result is told:
  *
- *   W1  handler: is_lost = 1, then mmap
- *   W2  append:  stores into the mapping, then load of is_lost
+ *   M1  handler: is_lost = 1, then mmap
+ *   M2  append:  accesses to the mapping, barrier, then load of is_lost
  *   Stores that went into private pages came behind mmap, which lets no thread go on with its old pages. So the load
- *   finds 1. Stores that came before went into the file.
+ *   finds 1. Stores that came before went into the file. On x86 the barrier is none: a load that ran ahead of the
+ *   accesses is repeated if its line changes before they are done.
  *
  * The handler is installed once per process, by the first mapping. It takes no lock: a row of the list is never freed,
  * and `version` is odd while it changes. A row that changes is none of an arena that is in use. A handler that somebody
@@ -41,7 +42,8 @@ void lost_memory_forget(struct arena *arena);
 /* True when this process has private pages in place of the arena. */
 static inline bool arena_is_lost(const struct arena *arena)
 {
-    return load_relaxed_u32(&arena->is_lost) != 0; /* W2 */
+    barrier_after_cas(); /* M2 */
+    return load_relaxed_u32(&arena->is_lost) != 0;
 }
 
 /* The sentence and STATUS_TRUNCATED. */

@@ -26,15 +26,15 @@ static inline void news_set(struct arena *arena, uint32_t slot_index)
     CHECK(slot_index < arena->geometry.slot_count);
     uint32_t word_index = slot_index / 64;
     uint32_t group_index = word_index / NEWS_GROUP_WORDS;
-    or_bits_u64(&arena->news_hints[word_index], UINT64_C(1) << (slot_index % 64));
+    or_bits_u64(&arena->news_hints[word_index], UINT64_C(1) << (slot_index % 64)); /* B1 */
     POINT(news_hint_set);
-    or_bits_u64(&arena->news_groups[group_index], UINT64_C(1) << (word_index % NEWS_GROUP_WORDS));
+    or_bits_u64(&arena->news_groups[group_index], UINT64_C(1) << (word_index % NEWS_GROUP_WORDS)); /* B2 */
 }
 
 /* Nearly always there are none, which costs a load and no more. */
 static inline uint64_t news_take(atomic_u64 *cell)
 {
-    return load_relaxed_u64(cell) == 0 ? 0 : exchange_u64(cell, 0);
+    return load_relaxed_u64(cell) == 0 ? 0 : exchange_u64(cell, 0); /* B3 */
 }
 
 #endif

@@ -19,7 +19,7 @@ bool process_is_alive(const struct arena *arena, uint32_t owner)
     if (owner == 0 || index >= arena->geometry.process_count) {
         return false;
     }
-    uint32_t generation = load_acquire_u32(&arena->processes[index].generation);
+    uint32_t generation = load_acquire_u32(&arena->processes[index].generation); /* I2 */
     if ((generation & LOW_BITS(OWNER_GENERATION_BITS)) != owner_generation(owner)) {
         return false;
     }
@@ -57,14 +57,14 @@ static void process_describe(struct process_entry *entry, enum process_role role
     store_relaxed_u64(&entry->passed_count_before, load_relaxed_u64(&entry->passed_count));
     memset(entry->name, 0, sizeof entry->name);
     prctl(PR_GET_NAME, entry->name, 0, 0, 0);
-    store_release_u32(&entry->role, role);
+    store_release_u32(&entry->role, role); /* V2 */
 }
 
 static void process_count_used_raise(struct arena *arena, uint32_t used)
 {
     CHECK(used >= 1 && used <= arena->geometry.process_count);
     uint32_t seen = load_relaxed_u32(&arena->globals->process_count_used);
-    while (seen < used && !cas_u32(&arena->globals->process_count_used, &seen, used)) {
+    while (seen < used && !cas_u32(&arena->globals->process_count_used, &seen, used)) { /* I3 */
     }
 }
 
@@ -74,10 +74,10 @@ static bool process_take_entry(struct arena *arena, uint32_t index, enum process
     CHECK(arena->owner == 0);
     struct process_entry *entry = &arena->processes[index];
     uint32_t generation = (load_relaxed_u32(&entry->generation) + 1) & (uint32_t)LOW_BITS(OWNER_GENERATION_BITS);
-    store_release_u32(&entry->generation, generation); /* from here on the last holder is proven dead */
+    store_release_u32(&entry->generation, generation); /* I1; from here on the last holder is proven dead */
     POINT(process_generation_raised);
     process_count_used_raise(arena, index + 1);
-    store_seq_cst_u32(&entry->writing, 0);
+    store_seq_cst_u32(&entry->writing, 0); /* I1 */
     store_relaxed_u32(&entry->is_forcing, 0);
     store_relaxed_u32(&entry->fallback, 0);
     bool was_left_in_order = load_relaxed_u32(&entry->role) == ROLE_NONE;
@@ -113,8 +113,8 @@ void process_unregister(struct arena *arena)
 {
     CHECK(arena->owner != 0);
     CHECK(arena->me == &arena->processes[arena->entry_index]);
-    store_release_u32(&arena->me->writing, 0);
-    store_release_u32(&arena->me->role, ROLE_NONE);
+    store_release_u32(&arena->me->writing, 0); /* H3 */
+    store_release_u32(&arena->me->role, ROLE_NONE); /* V2 */
     arena->owner = 0;
     arena->me = NULL;
 }
@@ -155,8 +155,8 @@ enum status process_take_sender_role(struct arena *arena, const char *sink_name,
     RETURN_IF_FAILED(status);
     store_relaxed_u32(&arena->globals->sender_owner, 0); /* a dead sender has left its own */
     sink_name_write(arena->globals, sink_name);
-    store_release_u32(&arena->me->role, ROLE_SENDER);
-    add_u64(&arena->globals->sender_epoch, 1);
+    store_release_u32(&arena->me->role, ROLE_SENDER); /* V2 */
+    add_u64(&arena->globals->sender_epoch, 1); /* K9 */
     POINT(sender_epoch_raised);
     store_release_u32(&arena->globals->sender_owner, arena->owner); /* K1 */
     arena->is_sender = true;
@@ -167,14 +167,14 @@ void process_stand_by(struct arena *arena, bool is_standby)
 {
     CHECK(arena->owner != 0);
     CHECK(!arena->is_sender);
-    store_release_u32(&arena->me->role, is_standby ? ROLE_STANDBY : ROLE_PRODUCER);
+    store_release_u32(&arena->me->role, is_standby ? ROLE_STANDBY : ROLE_PRODUCER); /* V2 */
 }
 
 void process_leave_sender_role(struct arena *arena)
 {
     CHECK(arena->is_sender);
     arena->is_sender = false;
-    store_release_u32(&arena->me->role, ROLE_PRODUCER);
+    store_release_u32(&arena->me->role, ROLE_PRODUCER); /* V2 */
     store_relaxed_u32(&arena->globals->sender_owner, 0);
     enum status status = byte_lock_try(arena->lock_descriptor, SENDER_LOCK_BYTE, BYTE_UNLOCKED, NULL);
     CHECK(status == STATUS_OK);
@@ -184,13 +184,13 @@ void process_leave_sender_role(struct arena *arena)
 void process_sender_leaves_in_order(struct arena *arena)
 {
     CHECK(arena->is_sender);
-    store_release_u64(&arena->globals->sender_left_epoch, load_relaxed_u64(&arena->globals->sender_epoch));
+    store_release_u64(&arena->globals->sender_left_epoch, load_relaxed_u64(&arena->globals->sender_epoch)); /* I6 */
 }
 
 bool process_sender_died(const struct arena *arena)
 {
-    uint64_t left_epoch = load_acquire_u64(&arena->globals->sender_left_epoch);
-    return load_acquire_u64(&arena->globals->sender_epoch) != left_epoch;
+    uint64_t left_epoch = load_acquire_u64(&arena->globals->sender_left_epoch); /* I7 */
+    return load_acquire_u64(&arena->globals->sender_epoch) != left_epoch; /* I7 */
 }
 
 bool process_sender_is_silent(const struct arena *arena)
@@ -214,14 +214,15 @@ bool process_sink_name(const struct arena *arena, char sink_name[SINK_NAME_SIZE]
 {
     const struct globals *globals = arena->globals;
     for (int i = 0; i < SINK_NAME_LOOKS; i++) {
-        uint64_t epoch = load_acquire_u64(&globals->sender_epoch);
+        uint64_t epoch = load_acquire_u64(&globals->sender_epoch); /* K2 */
         uint32_t owner = load_acquire_u32(&globals->sender_owner); /* K2 */
         if (!sender_is_named(arena, owner)) {
             return false;
         }
         sink_name_copy(globals, sink_name);
         POINT(sink_name_copied);
-        if (load_acquire_u32(&globals->sender_owner) == owner && load_acquire_u64(&globals->sender_epoch) == epoch) {
+        if (load_acquire_u32(&globals->sender_owner) == owner && /* K10 */
+            load_acquire_u64(&globals->sender_epoch) == epoch) { /* K10 */
             return true;
         }
     }
@@ -233,12 +234,12 @@ bool process_sink_name(const struct arena *arena, char sink_name[SINK_NAME_SIZE]
 bool process_anyone_writes(const struct arena *arena, uint32_t slot_index)
 {
     CHECK(slot_index < arena->geometry.slot_count);
-    uint32_t used = load_acquire_u32(&arena->globals->process_count_used);
+    uint32_t used = load_acquire_u32(&arena->globals->process_count_used); /* I4 */
     used = used < arena->geometry.process_count ? used : arena->geometry.process_count;
     for (uint32_t i = 0; i < used; i++) {
         const struct process_entry *entry = &arena->processes[i];
-        if (load_acquire_u32(&entry->writing) == slot_index + 1 && /* H2 */
-            process_is_alive(arena, owner_of(i, load_acquire_u32(&entry->generation)))) {
+        if (load_acquire_u32(&entry->writing) == slot_index + 1 && /* H2, H4 */
+            process_is_alive(arena, owner_of(i, load_acquire_u32(&entry->generation)))) { /* I2 */
             return true;
         }
     }

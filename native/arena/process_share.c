@@ -24,7 +24,7 @@ uint32_t process_share_held(const struct arena *arena)
     CHECK(arena->owner != 0);
     uint32_t count = 0;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        count += process_share_holder(arena, i, load_acquire_u64(&arena->slots[i].word)) == arena->owner;
+        count += process_share_holder(arena, i, load_acquire_u64(&arena->slots[i].word)) == arena->owner; /* P2 */
     }
     return count;
 }

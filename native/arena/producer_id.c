@@ -11,7 +11,7 @@
 void producer_identity_read(const struct arena *arena, struct producer_identity *identity)
 {
     const struct globals *globals = arena->globals;
-    identity->producer_id = (int64_t)load_acquire_u64(&globals->producer_id);
+    identity->producer_id = (int64_t)load_acquire_u64(&globals->producer_id); /* I9 */
     identity->producer_epoch = identity->producer_id < 0 ? -1 : (int16_t)load_relaxed_u32(&globals->producer_epoch);
     memcpy(identity->sink, globals->sink_identity, sizeof identity->sink);
 }
@@ -21,12 +21,12 @@ void producer_identity_set(struct arena *arena, const struct producer_identity *
     CHECK(arena->is_sender);
     CHECK(identity->producer_id >= -1);
     struct globals *globals = arena->globals;
-    store_release_u64(&globals->producer_id, UINT64_MAX);
+    store_release_u64(&globals->producer_id, UINT64_MAX); /* I8 */
     POINT(producer_id_forgotten);
     memcpy(globals->sink_identity, identity->sink, sizeof globals->sink_identity);
     store_relaxed_u32(&globals->producer_epoch, (uint16_t)identity->producer_epoch);
     POINT(producer_id_prepared);
-    store_release_u64(&globals->producer_id, (uint64_t)identity->producer_id);
+    store_release_u64(&globals->producer_id, (uint64_t)identity->producer_id); /* I8 */
 }
 
 void sequences_doubt(struct arena *arena)
@@ -72,7 +72,7 @@ static void partition_start_over(struct arena *arena, struct partition_entry *pa
     store_relaxed_u32(&partition->producer_epoch, 0);
     store_relaxed_u32(&partition->next_base_sequence, 0);
     store_relaxed_u64(&partition->producer_id, load_relaxed_u64(&arena->globals->producer_id));
-    store_release_u32(&partition->producer_epoch, epoch_of_arena(arena));
+    store_release_u32(&partition->producer_epoch, epoch_of_arena(arena)); /* V5 */
 }
 
 void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t partition_index, uint32_t record_count)
@@ -93,7 +93,7 @@ void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t par
     store_relaxed_u32(&slot->base_sequence, base);
     store_relaxed_u64(&slot->producer_id, load_relaxed_u64(&arena->globals->producer_id));
     POINT(sequence_stored);
-    store_release_u32(&slot->producer_epoch, epoch_of_arena(arena));
+    store_release_u32(&slot->producer_epoch, epoch_of_arena(arena)); /* V5 */
     POINT(sequence_assigned);
     store_relaxed_u32(&partition->next_base_sequence,
                       (uint32_t)sequence_increment((int32_t)base, (int32_t)record_count));

@@ -149,7 +149,7 @@ static enum verdict piece_verdict(const struct arena *arena, uint64_t word)
     if (head_index >= arena->geometry.slot_count) {
         return VERDICT_FREE;
     }
-    uint64_t head = load_acquire_u64(&arena->slots[head_index].word);
+    uint64_t head = load_acquire_u64(&arena->slots[head_index].word); /* V3 */
     enum slot_state state = slot_word_state(head);
     bool is_kept = state == SLOT_READY || state == SLOT_BAD || (state == SLOT_OPEN && slot_word_count(head) > 0);
     return is_kept && slot_word_generation(head) == slot_word_head_generation(word) ? VERDICT_KEEP : VERDICT_FREE;
@@ -165,7 +165,7 @@ static enum verdict free_verdict(const struct arena *arena, uint32_t slot_index,
 
 static enum verdict slot_verdict(const struct arena *arena, uint32_t slot_index, bool is_same_boot)
 {
-    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word); /* V3 */
     switch (slot_word_state(word)) {
     case SLOT_FREE:
         return free_verdict(arena, slot_index, word);
@@ -255,7 +255,7 @@ static void batch_cut(struct arena *arena, uint32_t slot_index, uint64_t word)
     store_relaxed_u32(&slot->written_end, arena->geometry.slot_stride);
     POINT(recovery_cut);
     uint64_t filled = slot_payload_filled(forced.count, forced.size);
-    store_seq_cst_u64(&slot->word, slot_word(SLOT_READY, slot_word_generation(word), filled));
+    store_seq_cst_u64(&slot->word, slot_word(SLOT_READY, slot_word_generation(word), filled)); /* V3 */
     error_log_record(arena, STATUS_CORRUPT, "recovery: a batch was cut back to what had been forced to disk");
 }
 
@@ -272,11 +272,11 @@ static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verd
         break;
     case VERDICT_FREE:
         slot_scrub(arena, slot_index, is_same_boot);
-        store_seq_cst_u64(cell, slot_word_freed(word));
+        store_seq_cst_u64(cell, slot_word_freed(word)); /* V3 */
         break;
     case VERDICT_SEAL:
         slot_cover(arena, slot_index, is_same_boot);
-        store_seq_cst_u64(cell, slot_word_with_state(word, SLOT_READY));
+        store_seq_cst_u64(cell, slot_word_with_state(word, SLOT_READY)); /* V3 */
         break;
     case VERDICT_KEEP:
         slot_cover(arena, slot_index, is_same_boot);
@@ -285,7 +285,7 @@ static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verd
         batch_cut(arena, slot_index, word);
         break;
     case VERDICT_QUARANTINE:
-        store_seq_cst_u64(cell, slot_word_with_state(word, SLOT_BAD));
+        store_seq_cst_u64(cell, slot_word_with_state(word, SLOT_BAD)); /* V3 */
         error_log_record(arena, STATUS_CORRUPT, "recovery: a batch contradicts itself or its checksum: quarantined");
         break;
     default:
@@ -409,7 +409,7 @@ static void topic_count_slot(struct arena *arena, uint32_t slot_index, uint64_t 
     if (partition_index < arena->geometry.partition_count) {
         uint32_t topic_index = arena->partitions[partition_index].topic_index;
         if (topic_index < arena->geometry.topic_count) {
-            add_u64(&arena->topics[topic_index].opened, 1);
+            add_u64(&arena->topics[topic_index].opened, 1); /* V3 */
         }
     }
 }
@@ -430,7 +430,7 @@ static void caches_rebuild(struct arena *arena)
         uint64_t word = load_relaxed_u64(&arena->slots[i].word);
         enum slot_state state = slot_word_state(word);
         if (state == SLOT_FREE) {
-            or_bits_u64(&arena->free_hints[i / 64], UINT64_C(1) << (i % 64));
+            or_bits_u64(&arena->free_hints[i / 64], UINT64_C(1) << (i % 64)); /* V3 */
         } else if (state == SLOT_READY) {
             news_set(arena, i);
             const struct slot_header *slot = &arena->slots[i];
@@ -459,7 +459,7 @@ enum status recovery_plan(struct arena *arena, struct recovery_report *report, s
     *report = (struct recovery_report){.is_same_boot = boot_is_same(arena)};
     RETURN_IF_FAILED(tables_check(arena, error));
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        uint64_t word = load_acquire_u64(&arena->slots[i].word); /* V3 */
         enum verdict verdict = slot_verdict(arena, i, report->is_same_boot);
         report_count(report, verdict, word);
         if (verdict == VERDICT_CUT) {
@@ -490,7 +490,7 @@ enum status recovery_run(struct arena *arena, struct recovery_report *report, st
     if (!arena_lost_its_name(arena)) {
         store_relaxed_u32(&arena->globals->closing, CLOSING_NOT);
     }
-    add_u64(&arena->globals->arena_epoch, 1);
+    add_u64(&arena->globals->arena_epoch, 1); /* V3 */
     boot_id_read(arena->globals->boot_id);
     return STATUS_OK;
 }

@@ -237,7 +237,7 @@ static enum status locked_create_topic(struct arena *arena, const char *name, ui
     store_relaxed_u32(&arena->topics[index].queued_batch_count_max, 0);
     store_relaxed_u64(&arena->topics[index].sticky, 0);
     store_relaxed_u32(&arena->topics[index].wanted_partition_count, 0);
-    store_release_u32(&globals->name_heap_used, start + name_size);
+    store_release_u32(&globals->name_heap_used, start + name_size); /* V3 */
     POINT(topic_written);
     store_release_u32(&globals->topic_count, index + 1); /* R1 */
     return STATUS_OK;

@@ -42,7 +42,7 @@ uint32_t registry_partition_count(const struct arena *arena);
 static inline uint32_t topic_partition_count(const struct arena *arena, uint32_t topic_index)
 {
     CHECK(topic_index < arena->geometry.topic_count);
-    uint32_t count = load_acquire_u32(&arena->topics[topic_index].partition_count);
+    uint32_t count = load_acquire_u32(&arena->topics[topic_index].partition_count); /* V2 */
     return count <= INT32_MAX ? count : 0;
 }
 
@@ -52,7 +52,7 @@ static inline void topic_want(struct arena *arena, uint32_t topic_index, uint32_
     CHECK(topic_index < arena->geometry.topic_count);
     atomic_u32 *wanted = &arena->topics[topic_index].wanted_partition_count;
     uint32_t former = load_relaxed_u32(wanted);
-    while (former < partition_count && !cas_u32(wanted, &former, partition_count)) {
+    while (former < partition_count && !cas_u32(wanted, &former, partition_count)) { /* V2 */
     }
 }
 
@@ -62,7 +62,7 @@ static inline bool topic_take_wanted(struct arena *arena, uint32_t topic_index)
     CHECK(topic_index < arena->geometry.topic_count);
     atomic_u32 *wanted = &arena->topics[topic_index].wanted_partition_count;
     return UNLIKELY(load_relaxed_u32(wanted) != 0) &&
-           exchange_u32(wanted, 0) > topic_partition_count(arena, topic_index);
+           exchange_u32(wanted, 0) > topic_partition_count(arena, topic_index); /* V2 */
 }
 
 #endif

@@ -10,7 +10,7 @@ bool spilled_has(const struct arena *arena, uint32_t partition_index, uint64_t s
     }
     const struct partition_entry *partition = &arena->partitions[partition_index];
     uint64_t end_seq = load_acquire_u64(&partition->spilled_end_seq); /* O2, O4 */
-    return seq < end_seq && load_acquire_u64(&partition->spilled_first_seq) <= seq;
+    return seq < end_seq && load_acquire_u64(&partition->spilled_first_seq) <= seq; /* O4 */
 }
 
 bool spilled_may_have_had(const struct arena *arena, uint32_t partition_index, uint64_t seq)
@@ -24,7 +24,7 @@ bool spilled_has_up_to(const struct arena *arena, uint32_t partition_index, uint
     CHECK(partition_index < arena->geometry.partition_count);
     const struct partition_entry *partition = &arena->partitions[partition_index];
     uint64_t end_seq = load_acquire_u64(&partition->spilled_end_seq); /* O2 */
-    uint64_t first_seq = load_acquire_u64(&partition->spilled_first_seq);
+    uint64_t first_seq = load_acquire_u64(&partition->spilled_first_seq); /* O4 */
     return first_seq < end_seq && first_seq <= seq;
 }
 
@@ -38,11 +38,11 @@ void spilled_take_in(struct arena *arena, uint32_t partition_index, uint64_t seq
     uint64_t end_seq = load_relaxed_u64(&partition->spilled_end_seq);
     bool is_empty = first_seq >= end_seq;
     if (is_empty && seq < end_seq) {
-        store_release_u64(&partition->spilled_end_seq, 0);
+        store_release_u64(&partition->spilled_end_seq, 0); /* O5 */
         end_seq = 0;
     }
     if (is_empty || seq < first_seq) {
-        store_release_u64(&partition->spilled_first_seq, seq);
+        store_release_u64(&partition->spilled_first_seq, seq); /* O5 */
     }
     POINT(spilled_first_stored);
     if (seq >= end_seq) {
@@ -56,7 +56,7 @@ void spilled_set(struct arena *arena, uint32_t partition_index, uint64_t first_s
     CHECK(arena->is_sender);
     if (partition_index < arena->geometry.partition_count) {
         store_release_u64(&arena->partitions[partition_index].spilled_first_seq, first_seq); /* O3 */
-        store_release_u64(&arena->partitions[partition_index].spilled_end_seq, end_seq);
+        store_release_u64(&arena->partitions[partition_index].spilled_end_seq, end_seq); /* O3 */
     }
 }
 
@@ -67,13 +67,13 @@ void spilled_publish(struct arena *arena, const struct spilled_totals *totals)
     store_relaxed_u64(&globals->spilled_batch_count, totals->batch_count);
     store_relaxed_u64(&globals->spilled_record_count, totals->record_count);
     store_relaxed_u64(&globals->spilled_size, totals->size);
-    store_release_u64(&globals->spilled_since_ns, totals->since_ns);
+    store_release_u64(&globals->spilled_since_ns, totals->since_ns); /* V2 */
 }
 
 void spilled_read(const struct arena *arena, struct spilled_totals *totals)
 {
     const struct globals *globals = arena->globals;
-    *totals = (struct spilled_totals){.since_ns = load_acquire_u64(&globals->spilled_since_ns),
+    *totals = (struct spilled_totals){.since_ns = load_acquire_u64(&globals->spilled_since_ns), /* V2 */
                                       .batch_count = load_relaxed_u64(&globals->spilled_batch_count),
                                       .record_count = load_relaxed_u64(&globals->spilled_record_count),
                                       .size = load_relaxed_u64(&globals->spilled_size)};

@@ -220,7 +220,7 @@ static bool recount_once(struct arena *arena, uint32_t *counts, uint64_t *opened
     bool has_stood_still = true;
     for (uint32_t i = 0; i < count; i++) {
         counts[i] = 0;
-        opened_before[i] = load_acquire_u64(&arena->topics[i].opened);
+        opened_before[i] = load_acquire_u64(&arena->topics[i].opened); /* A2 */
     }
     holdings_count(arena, counts);
     POINT(holdings_counted);

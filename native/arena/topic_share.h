@@ -86,7 +86,7 @@ static inline void topic_share_opened(struct arena *arena, uint32_t partition_in
 {
     struct topic_entry *topic = topic_of_partition(arena, partition_index);
     if (LIKELY(topic != NULL)) {
-        add_u64(&topic->opened, count);
+        add_u64(&topic->opened, count); /* A1 */
     }
 }
 
@@ -95,7 +95,7 @@ static inline void topic_share_taken_back(struct arena *arena, uint32_t partitio
 {
     struct topic_entry *topic = topic_of_partition(arena, partition_index);
     if (topic != NULL) {
-        add_u64(&topic->opened, UINT64_C(0) - count);
+        add_u64(&topic->opened, UINT64_C(0) - count); /* A1 */
     }
 }
 

@@ -15,7 +15,7 @@ static bool transaction_change(struct arena *arena, uint64_t word, enum transact
 {
     CHECK(!arena->is_read_only);
     uint64_t changed = transaction_word(transaction_word_number(word), state, why);
-    if (!cas_u64(&arena->globals->transaction, &word, changed)) {
+    if (!cas_u64(&arena->globals->transaction, &word, changed)) { /* T1 */
         return false;
     }
     barrier_store_load(); /* X1 */
@@ -28,7 +28,7 @@ static bool transaction_change(struct arena *arena, uint64_t word, enum transact
 
 bool transaction_has_coordinator(const struct arena *arena)
 {
-    uint32_t coordinator = load_acquire_u32(&arena->globals->transaction_coordinator);
+    uint32_t coordinator = load_acquire_u32(&arena->globals->transaction_coordinator); /* V2 */
     return coordinator != 0 && process_is_alive(arena, coordinator);
 }
 
@@ -37,12 +37,12 @@ static bool coordinator_take(struct arena *arena)
 {
     CHECK(arena->owner != 0);
     atomic_u32 *cell = &arena->globals->transaction_coordinator;
-    uint32_t former = load_acquire_u32(cell);
+    uint32_t former = load_acquire_u32(cell); /* V2 */
     if (former == arena->owner) {
         uint32_t state = transaction_word_state(transaction_read(arena));
         return state != TRANSACTION_OPEN && state != TRANSACTION_ABORT_ONLY;
     }
-    return (former == 0 || !process_is_alive(arena, former)) && cas_u32(cell, &former, arena->owner);
+    return (former == 0 || !process_is_alive(arena, former)) && cas_u32(cell, &former, arena->owner); /* V2 */
 }
 
 static uint64_t number_behind(uint64_t number)
@@ -69,7 +69,7 @@ enum status transaction_begin(struct arena *arena, uint64_t *number)
     store_relaxed_u64(&arena->globals->transaction_begun_ns, arena_now_ns(arena));
     POINT(transaction_begins);
     uint64_t opened = transaction_word(*number, TRANSACTION_OPEN, TRANSACTION_WHY_NOT);
-    return cas_u64(&arena->globals->transaction, &word, opened) ? STATUS_OK : STATUS_PENDING;
+    return cas_u64(&arena->globals->transaction, &word, opened) ? STATUS_OK : STATUS_PENDING; /* T1 */
 }
 
 static void transaction_count(struct arena *arena, enum transaction_why why)
@@ -90,7 +90,7 @@ static bool empty_transaction_end(struct arena *arena, uint64_t word, enum trans
     CHECK(transaction_is_empty(word));
     uint64_t ended = transaction_word(transaction_word_number(word), TRANSACTION_NONE, why);
     POINT(empty_transaction_ends);
-    if (!cas_u64(&arena->globals->transaction, &word, ended)) {
+    if (!cas_u64(&arena->globals->transaction, &word, ended)) { /* T1 */
         return false;
     }
     transaction_count(arena, why);
@@ -173,7 +173,7 @@ enum status transaction_unfence(struct arena *arena)
         return STATUS_OK;
     }
     bool is_over = transaction_word_state(word) == TRANSACTION_NONE;
-    bool is_taken = is_over && cas_u64(&arena->globals->transaction_standing, &standing, 0);
+    bool is_taken = is_over && cas_u64(&arena->globals->transaction_standing, &standing, 0); /* V2 */
     return is_taken ? STATUS_OK : STATUS_PENDING;
 }
 
@@ -181,7 +181,7 @@ void transaction_leave(struct arena *arena)
 {
     uint32_t owner = arena->owner;
     if (owner != 0) {
-        (void)cas_u32(&arena->globals->transaction_coordinator, &owner, 0);
+        (void)cas_u32(&arena->globals->transaction_coordinator, &owner, 0); /* V2 */
     }
 }
 
@@ -202,7 +202,7 @@ enum status transaction_admit_batch(struct arena *arena, uint64_t joined)
     uint64_t word = transaction_read(arena);
     enum status status = transaction_word_admits(arena, word, joined);
     while (status == STATUS_OK && (word & TRANSACTION_HAS_BATCHES) == 0 &&
-           !cas_u64(&arena->globals->transaction, &word, word | TRANSACTION_HAS_BATCHES)) {
+           !cas_u64(&arena->globals->transaction, &word, word | TRANSACTION_HAS_BATCHES)) { /* T1 */
         status = transaction_word_admits(arena, word, joined);
     }
     return status;
@@ -232,7 +232,7 @@ void transaction_decide(struct arena *arena, uint64_t word)
     CHECK(arena->is_sender);
     CHECK(transaction_word_state(word) == TRANSACTION_COMMITTING);
     uint64_t decided = transaction_word(transaction_word_number(word), TRANSACTION_DECIDED, TRANSACTION_WHY_NOT);
-    (void)cas_u64(&arena->globals->transaction, &word, decided);
+    (void)cas_u64(&arena->globals->transaction, &word, decided); /* T1 */
     POINT(transaction_decided);
 }
 
@@ -250,7 +250,7 @@ enum status transaction_end(struct arena *arena, uint64_t number, enum transacti
     enum transaction_why kept = why_read(word) == TRANSACTION_WHY_NOT ? why : why_read(word);
     uint64_t ended = transaction_word(number, TRANSACTION_NONE, kept);
     POINT(transaction_ends);
-    if (!cas_u64(&arena->globals->transaction, &word, ended)) {
+    if (!cas_u64(&arena->globals->transaction, &word, ended)) { /* T1 */
         return STATUS_TRANSACTION_ENDED;
     }
     transaction_count(arena, kept);
@@ -304,6 +304,6 @@ void transaction_recover(struct arena *arena, bool is_same_boot)
     }
     uint64_t number = transaction_word_number(word);
     number = state == TRANSACTION_NONE ? number_behind(number) : number;
-    store_release_u64(&arena->globals->transaction,
+    store_release_u64(&arena->globals->transaction, /* V3 */
                       transaction_word(number, TRANSACTION_ABORTING, TRANSACTION_WHY_HOST_CRASH));
 }

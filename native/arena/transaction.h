@@ -144,7 +144,7 @@ static inline bool arena_is_transactional(const struct arena *arena)
 
 static inline uint64_t transaction_read(const struct arena *arena)
 {
-    return load_acquire_u64(&arena->globals->transaction);
+    return load_acquire_u64(&arena->globals->transaction); /* T2 */
 }
 
 /* STATUS_FENCED in an arena whose transactional id another producer has, `otherwise` in any other. `word` is that of a

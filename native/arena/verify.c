@@ -182,7 +182,7 @@ static const char *grant_problem(const struct inspection *inspection, uint64_t w
     if (waiter_index >= inspection->arena->geometry.waiter_count) {
         return "it is granted to a waiter that does not exist";
     }
-    uint64_t waiter = load_acquire_u64(&inspection->arena->waiters[waiter_index].word);
+    uint64_t waiter = load_acquire_u64(&inspection->arena->waiters[waiter_index].word); /* V4 */
     bool is_wanted = waiter_word_state(waiter) != WAITER_IDLE &&
                      ((waiter_word_ticket(waiter) ^ word) & LOW_BITS(GRANT_TICKET_BITS)) == 0;
     return inspection->options.is_idle && !is_wanted ? "it is granted to a waiter that is gone" : NULL;
@@ -195,7 +195,7 @@ static const char *cont_problem(const struct inspection *inspection, uint64_t wo
     if (head_index >= inspection->arena->geometry.slot_count) {
         return "it continues a slot that does not exist";
     }
-    uint64_t head = load_acquire_u64(&inspection->arena->slots[head_index].word);
+    uint64_t head = load_acquire_u64(&inspection->arena->slots[head_index].word); /* V4 */
     bool is_headed = slot_word_generation(head) == slot_word_head_generation(word) &&
                      slot_word_state(head) != SLOT_FREE && slot_word_state(head) != SLOT_GRANT;
     return inspection->options.is_idle && !is_headed ? "it continues a slot that is gone" : NULL;
@@ -230,12 +230,12 @@ static void slot_check(struct inspection *inspection, uint32_t slot_index)
 {
     CHECK(slot_index < inspection->arena->geometry.slot_count);
     const atomic_u64 *cell = &inspection->arena->slots[slot_index].word;
-    uint64_t word = load_acquire_u64(cell);
-    if (slot_problem(inspection, slot_index, word) == NULL || load_acquire_u64(cell) != word) {
+    uint64_t word = load_acquire_u64(cell); /* V4 */
+    if (slot_problem(inspection, slot_index, word) == NULL || load_acquire_u64(cell) != word) { /* V4 */
         return;
     }
     const char *problem = slot_problem(inspection, slot_index, word);
-    if (problem != NULL && load_acquire_u64(cell) == word) {
+    if (problem != NULL && load_acquire_u64(cell) == word) { /* V4 */
         finding_add(inspection, slot_index, "%s", problem);
     }
 }
@@ -247,7 +247,7 @@ static void partition_check(struct inspection *inspection, uint32_t partition_in
     CHECK(partition_index < inspection->arena->geometry.partition_count);
     const struct arena *arena = inspection->arena;
     const struct partition_entry *partition = &arena->partitions[partition_index];
-    uint32_t slot_index = open_word_slot(load_acquire_u64(&partition->open));
+    uint32_t slot_index = open_word_slot(load_acquire_u64(&partition->open)); /* V4 */
     if (slot_index != NO_SLOT && slot_index >= arena->geometry.slot_count) {
         finding_add(inspection, NO_SLOT, "partition %u: its open batch does not exist", partition_index);
     }

@@ -221,7 +221,7 @@ static COLD void reservation_keep(struct append_call *call)
 static COLD bool sender_is_wanted(const struct arena *arena, const struct append_call *call)
 {
     CHECK(arena->owner != 0);
-    uint32_t sleep = load_acquire_u32(&arena->globals->sender_sleep);
+    uint32_t sleep = load_acquire_u32(&arena->globals->sender_sleep); /* D3 */
     if (sleep == SENDER_ASLEEP || process_sender_is_silent(arena)) {
         return true;
     }
@@ -427,7 +427,7 @@ enum status appender_append(struct appender *appender, const struct append_order
 static bool batch_is_incomplete(const struct arena *arena, uint32_t slot_index, uint32_t generation, uint64_t *word)
 {
     CHECK(slot_index < arena->geometry.slot_count);
-    *word = load_acquire_u64(&arena->slots[slot_index].word);
+    *word = load_acquire_u64(&arena->slots[slot_index].word); /* C5 */
     enum slot_state state = slot_word_state(*word);
     return slot_word_generation(*word) == generation && (state == SLOT_OPEN || state == SLOT_READY);
 }
@@ -540,7 +540,7 @@ void appender_flush_end(struct flush_ticket *ticket)
 static uint32_t incomplete_in_batch(const struct appender *appender, uint32_t slot_index, uint64_t word)
 {
     CHECK(slot_index < appender->arena->geometry.slot_count);
-    uint32_t acked = load_acquire_u32(&appender->arena->slots[slot_index].acked_record_count);
+    uint32_t acked = load_acquire_u32(&appender->arena->slots[slot_index].acked_record_count); /* C11 */
     uint32_t count = slot_word_count(word);
     uint32_t left = count - (acked < count ? acked : 0);
     uint32_t own = appender->touched[slot_index].record_count;

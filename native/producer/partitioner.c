@@ -91,7 +91,7 @@ uint32_t partitioner_sticky_slow(struct partitioner *partitioner, struct sticky 
     while (sticky_is_over(arena, sticky, word, partition_count)) {
         uint32_t partition = partitioner_draw(partitioner, sticky->topic_index, partition_count);
         uint64_t chosen = sticky_word(sticky_word_move_count(sticky_moved_on(word)), partition);
-        if (cas_u64(cell, &word, chosen)) {
+        if (cas_u64(cell, &word, chosen)) { /* V2 */
             word = chosen;
             break;
         }
@@ -114,6 +114,6 @@ bool sticky_stays(struct arena *arena, const struct sticky *sticky, bool is_full
     if (!is_full && sticky->size < arena->geometry.batch_size) {
         return true;
     }
-    (void)cas_u64(cell, &word, sticky_moved_on(word));
+    (void)cas_u64(cell, &word, sticky_moved_on(word)); /* V2 */
     return false;
 }

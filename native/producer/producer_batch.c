@@ -37,7 +37,7 @@ COLD struct partition_hold partition_lock_slow(struct arena *arena, uint32_t par
     CHECK(partition_index < arena->geometry.partition_count);
     struct partition_hold hold = {.partition = &arena->partitions[partition_index],
                                   .partition_index = partition_index};
-    store_release_u32(&arena->me->writing, 0);
+    store_release_u32(&arena->me->writing, 0); /* H3 */
     if (producer_lock_acquire(arena, &hold.partition->lock, patience_ns(arena), &hold.lock) == LOCK_TAKEN_OVER) {
         POINT(partition_taken_over);
         partition_repair(arena, &hold);
@@ -48,7 +48,7 @@ COLD struct partition_hold partition_lock_slow(struct arena *arena, uint32_t par
 COLD void partition_note_passed(struct arena *arena)
 {
     CHECK(arena->me != NULL);
-    add_u64(&arena->me->passed_count, 1);
+    add_u64(&arena->me->passed_count, 1); /* V1 */
     arena->passed_in_a_row++;
 }
 
@@ -58,7 +58,7 @@ void producer_batch_seal_own(struct arena *arena)
 {
     CHECK(arena->owner != 0);
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        uint64_t word = load_acquire_u64(&arena->slots[i].word); /* P3 */
         if (slot_word_state(word) == SLOT_OPEN && load_relaxed_u32(&arena->slots[i].opener) == arena->owner && /* P3 */
             batch_seal(arena, i, word)) {
             counter_add(arena, COUNTER_BATCHES_SEALED_FLUSH, 1);
@@ -70,13 +70,13 @@ void producer_batch_seal_own(struct arena *arena)
 static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_t partition_index)
 {
     CHECK(slot_index < arena->geometry.slot_count);
-    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word); /* P6 */
     while (slot_word_state(word) == SLOT_OPEN && slot_is_of(&arena->slots[slot_index], partition_index)) {
         if (batch_seal(arena, slot_index, word)) {
             counter_add(arena, COUNTER_BATCHES_SEALED_REPAIR, 1);
             return;
         }
-        word = load_acquire_u64(&arena->slots[slot_index].word);
+        word = load_acquire_u64(&arena->slots[slot_index].word); /* P6 */
     }
 }
 
@@ -87,7 +87,7 @@ void partition_repair(struct arena *arena, struct partition_hold *hold)
 {
     CHECK(lock_word_owner(hold->lock) == arena->owner);
     uint64_t none = open_word(lock_word_acquisition(hold->lock), NO_SLOT);
-    uint64_t open = load_acquire_u64(&hold->partition->open);
+    uint64_t open = load_acquire_u64(&hold->partition->open); /* L6 */
     do {
         uint32_t slot_index = open_word_slot(open);
         if (slot_index < arena->geometry.slot_count) {
@@ -95,7 +95,7 @@ void partition_repair(struct arena *arena, struct partition_hold *hold)
         }
         POINT(partition_open_sealed);
     } while (producer_lock_is_held(&hold->partition->lock, hold->lock) &&
-             !cas_u64(&hold->partition->open, &open, none));
+             !cas_u64(&hold->partition->open, &open, none)); /* L7 */
 }
 
 /* ---- claim ---- */
@@ -151,12 +151,12 @@ static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t part
 static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
 {
     CHECK(lock_word_owner(hold->lock) != 0);
-    uint64_t seq = load_acquire_u64(&hold->partition->next_seq);
+    uint64_t seq = load_acquire_u64(&hold->partition->next_seq); /* L6 */
     if (!producer_lock_is_held(&hold->partition->lock, hold->lock)) {
         return false;
     }
     store_relaxed_u64(&slot->seq, seq);
-    return cas_u64(&hold->partition->next_seq, &seq, seq + 1);
+    return cas_u64(&hold->partition->next_seq, &seq, seq + 1); /* L7 */
 }
 
 /* Behind OPEN and X2. */
@@ -172,7 +172,7 @@ static COLD bool slot_take_back(struct arena *arena, const struct partition_hold
 {
     CHECK(slot_word_state(opened) == SLOT_OPEN);
     CHECK(slot_word_state(owned) == SLOT_OWNED);
-    if (!cas_u64(&arena->slots[slot_index].word, &opened, owned)) {
+    if (!cas_u64(&arena->slots[slot_index].word, &opened, owned)) { /* P7 */
         return false;
     }
     POINT(slot_taken_back);
@@ -185,7 +185,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
 {
     CHECK(slot_index < arena->geometry.slot_count);
     struct slot_header *slot = &arena->slots[slot_index];
-    uint64_t open = load_acquire_u64(&hold->partition->open);
+    uint64_t open = load_acquire_u64(&hold->partition->open); /* L6 */
     *is_spare_kept = true;
     slot_prepare(arena, slot_index, hold->partition_index, base_timestamp_ms, hold->linger);
     if (!seq_take(hold, slot)) {
@@ -209,7 +209,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
         return admitted;
     }
     uint64_t mine = open_word(lock_word_acquisition(hold->lock), slot_index);
-    if (UNLIKELY(!cas_u64(&hold->partition->open, &open, mine))) {
+    if (UNLIKELY(!cas_u64(&hold->partition->open, &open, mine))) { /* L7 */
         *is_spare_kept = slot_take_back(arena, hold, slot_index, opened, owned);
         return STATUS_TRY_AGAIN;
     }
@@ -269,7 +269,7 @@ static void chain_link(struct arena *arena, const uint32_t *slots, uint32_t coun
     for (uint32_t i = 1; i < count; i++) {
         struct slot_header *piece = &arena->slots[slots[i]];
         uint32_t generation = slot_word_generation(load_relaxed_u64(&piece->word));
-        store_release_u64(&piece->word,
+        store_release_u64(&piece->word, /* P3 */
                           slot_word(SLOT_CONT, generation, slot_payload_cont(slots[0], head_generation)));
         POINT(chain_piece_linked);
     }
@@ -291,7 +291,7 @@ enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_in
 static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
 {
     CHECK(lock_word_owner(hold->lock) == arena->owner);
-    uint64_t open = load_acquire_u64(&hold->partition->open);
+    uint64_t open = load_acquire_u64(&hold->partition->open); /* L6 */
     uint32_t slot_index = open_word_slot(open);
     uint64_t word = 0;
     if (slot_index < arena->geometry.slot_count) {
@@ -305,7 +305,7 @@ static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
         batch_seal(arena, slot_index, word)) {
         counter_add(arena, COUNTER_BATCHES_SEALED_FULL, 1);
     }
-    return cas_u64(&hold->partition->open, &open, open_word(lock_word_acquisition(hold->lock), NO_SLOT));
+    return cas_u64(&hold->partition->open, &open, open_word(lock_word_acquisition(hold->lock), NO_SLOT)); /* L7 */
 }
 
 /* In an arena with transactions: a process that ends the transaction can seal the head before it has its record. The

@@ -58,7 +58,7 @@ static ALWAYS_INLINE void partition_unlock(struct arena *arena, const struct par
 {
     CHECK(arena->me != NULL);
     CHECK(lock_word_owner(hold->lock) == arena->owner);
-    store_release_u32(&arena->me->writing, 0);
+    store_release_u32(&arena->me->writing, 0); /* H3 */
     if (UNLIKELY(!producer_lock_release(&hold->partition->lock, hold->lock))) {
         partition_note_passed(arena);
     } else {
@@ -157,7 +157,7 @@ static ALWAYS_INLINE void written_end_raise(struct slot_header *slot, uint32_t e
     if (LIKELY(end > load_relaxed_u32(&slot->written_end))) {
         store_relaxed_u32(&slot->written_end, end);
     }
-    store_order_keep();
+    store_order_keep(); /* V5 */
 }
 
 static ALWAYS_INLINE void claim_extend(struct claim *claim, const struct claim_place *place, int64_t timestamp_ms)
@@ -249,7 +249,7 @@ MUST_USE static ALWAYS_INLINE enum status producer_batch_append(struct arena *ar
                                                                 const struct measured_record *records, uint32_t count,
                                                                 uint32_t *appended, struct batch_place *first)
 {
-    uint32_t slot_index = open_word_slot(load_acquire_u64(&hold->partition->open));
+    uint32_t slot_index = open_word_slot(load_acquire_u64(&hold->partition->open)); /* L6 */
     if (UNLIKELY(slot_index >= arena->geometry.slot_count)) {
         return slot_index == NO_SLOT ? STATUS_EXHAUSTED : STATUS_CORRUPT;
     }

@@ -22,7 +22,7 @@ static bool producer_lock_pass(struct producer_lock *lock, uint64_t word, uint32
         next++; /* N2 */
     }
     *held = lock_word(next, owner);
-    return cas_u64(&lock->word, &word, *held);
+    return cas_u64(&lock->word, &word, *held); /* L5 */
 }
 
 enum lock_outcome producer_lock_acquire(struct arena *arena, struct producer_lock *lock, uint64_t patience_ns,
@@ -32,7 +32,7 @@ enum lock_outcome producer_lock_acquire(struct arena *arena, struct producer_loc
     CHECK(arena->owner != 0);
     struct lock_watch watch = {0};
     while (!producer_lock_try_acquire(lock, arena->owner, held)) {
-        uint64_t word = load_acquire_u64(&lock->word);
+        uint64_t word = load_acquire_u64(&lock->word); /* L6 */
         if (!producer_lock_is_free(lock, word) && lock_watch_is_over(&watch, word, patience_ns) &&
             producer_lock_pass(lock, word, arena->owner, held)) {
             counter_add(arena, COUNTER_LOCKS_PASSED, 1);

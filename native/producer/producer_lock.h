@@ -66,7 +66,7 @@ enum lock_outcome producer_lock_acquire(struct arena *arena, struct producer_loc
 
 static inline bool producer_lock_is_held(const struct producer_lock *lock, uint64_t held)
 {
-    return load_acquire_u64(&lock->word) == held;
+    return load_acquire_u64(&lock->word) == held; /* L6 */
 }
 
 /* False when we were passed meanwhile: then there was nothing left to release. */

@@ -254,7 +254,7 @@ static enum status run_resolve(struct receipt *receipt, const struct arena *aren
 
 enum status receipt_resolve_all(struct receipt *receipt, const struct arena *arena)
 {
-    uint64_t tail = load_acquire_u64(&arena->globals->completion_tail);
+    uint64_t tail = load_acquire_u64(&arena->globals->completion_tail); /* C7 */
     uint32_t first_pending = UINT32_MAX;
     for (uint32_t i = receipt->first_pending; i < receipt->run_count; i++) {
         enum status status = receipt->runs[i].is_resolved ? STATUS_OK : run_resolve(receipt, arena, i);
@@ -271,7 +271,7 @@ enum status receipt_resolve_all(struct receipt *receipt, const struct arena *are
 
 enum status receipt_resolve(struct receipt *receipt, const struct arena *arena)
 {
-    uint64_t tail = load_acquire_u64(&arena->globals->completion_tail);
+    uint64_t tail = load_acquire_u64(&arena->globals->completion_tail); /* C7 */
     if (tail - receipt->looked_at_tail >= arena->geometry.completion_count / 4) {
         return receipt_resolve_all(receipt, arena);
     }

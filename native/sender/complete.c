@@ -41,7 +41,7 @@ static void decision_store(struct slot_header *slot, const struct batch_outcome 
 {
     CHECK(outcome->result > RESULT_NONE && outcome->result < RESULT_COUNT);
     uint32_t code = (uint16_t)outcome->error_code;
-    store_release_u32(&slot->result, (uint32_t)outcome->result | code << ERROR_CODE_SHIFT);
+    store_release_u32(&slot->result, (uint32_t)outcome->result | code << ERROR_CODE_SHIFT); /* V5 */
 }
 
 struct batch_outcome decision_of(const struct slot_header *slot)
@@ -97,7 +97,7 @@ static void result_record_rest(struct sender_half *half, uint32_t slot_index, co
     CHECK(!half->notes[slot_index].is_ended);
     CHECK(!half->notes[slot_index].is_dead);
     const struct slot_header *slot = &half->arena->slots[slot_index];
-    uint32_t count = slot_word_count(load_acquire_u64(&slot->word));
+    uint32_t count = slot_word_count(load_acquire_u64(&slot->word)); /* P2 */
     uint32_t acked = load_relaxed_u32(&slot->acked_record_count);
     acked = acked < count ? acked : 0;
     result_record(half, slot_index, acked, count - acked, outcome);
@@ -235,7 +235,7 @@ enum status sender_complete_part(struct sender_half *half, uint32_t slot_index, 
         return STATUS_STALE;
     }
     struct slot_header *slot = &half->arena->slots[slot_index];
-    uint32_t count = slot_word_count(load_acquire_u64(&slot->word));
+    uint32_t count = slot_word_count(load_acquire_u64(&slot->word)); /* P2 */
     uint32_t acked = load_relaxed_u32(&slot->acked_record_count);
     if (record_count == 0 || acked >= count || record_count > count - acked) {
         return STATUS_INVALID;
@@ -249,7 +249,7 @@ enum status sender_complete_part(struct sender_half *half, uint32_t slot_index, 
         counter_add(half->arena, COUNTER_BATCHES_SPLIT, acked == 0);
     }
     POINT(part_recorded);
-    store_release_u32(&slot->acked_record_count, acked + record_count);
+    store_release_u32(&slot->acked_record_count, acked + record_count); /* C10 */
     completion_wake(half->arena);
     return STATUS_OK;
 }
@@ -363,10 +363,10 @@ enum status sender_complete_spilled(struct sender_half *half, const struct compl
 static void batch_seal_at_end(struct sender_half *half, uint32_t slot_index)
 {
     atomic_u64 *cell = &half->arena->slots[slot_index].word;
-    uint64_t word = load_acquire_u64(cell);
+    uint64_t word = load_acquire_u64(cell); /* P2 */
     while (slot_word_state(word) == SLOT_OPEN) {
         (void)batch_seal(half->arena, slot_index, word);
-        word = load_acquire_u64(cell);
+        word = load_acquire_u64(cell); /* P2 */
     }
 }
 
@@ -393,7 +393,7 @@ static bool batch_end_in_queue(struct sender_half *half, uint32_t slot_index, co
     CHECK(half->notes[slot_index].is_queued);
     CHECK(!half->notes[slot_index].is_in_flight);
     batch_seal_at_end(half, slot_index);
-    uint64_t word = load_acquire_u64(&half->arena->slots[slot_index].word);
+    uint64_t word = load_acquire_u64(&half->arena->slots[slot_index].word); /* P2 */
     if (slot_word_state(word) != SLOT_READY || !sender_note_is_true(half, slot_index)) {
         sender_unlink(half, slot_index);
         sender_note_slot(half, slot_index);
@@ -521,7 +521,7 @@ static void batch_become_bad(struct sender_half *half, uint32_t slot_index)
     atomic_u64 *cell = &arena->slots[slot_index].word;
     uint32_t count = slot_chain_walk(arena, slot_index, arena->chain_scratch, arena->chain_slot_count_max);
     topic_share_released(arena, half->notes[slot_index].partition_index, count);
-    store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_BAD));
+    store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_BAD)); /* C5 */
     sender_forget(half, slot_index);
     counter_add(half->arena, COUNTER_BATCHES_QUARANTINED, 1);
     error_log_record(half->arena, STATUS_CORRUPT, "a batch's bytes contradict their checksum: quarantined");
@@ -560,7 +560,7 @@ uint32_t sender_dead_letters(struct sender_half *half, struct drained_batch *bat
     for (uint32_t i = 0; i < taken; i++) {
         uint32_t slot_index = half->dead.slots[i];
         const struct slot_header *slot = &half->arena->slots[slot_index];
-        uint64_t word = load_acquire_u64(&slot->word);
+        uint64_t word = load_acquire_u64(&slot->word); /* P2 */
         if (!drained_batch_is_possible(half, slot_index, word)) {
             batch_quarantine(half, slot_index);
             continue;

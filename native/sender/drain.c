@@ -69,7 +69,7 @@ static uint64_t batch_linger_left_ns(const struct sender_half *half, const struc
                                      uint32_t slot_index)
 {
     const struct arena *arena = half->arena;
-    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word); /* P2 */
     bool is_full = slot_word_state(word) != SLOT_OPEN || half->notes[slot_index].next != 0;
     if (is_full || options->is_everything_ready || load_relaxed_u32(&arena->globals->waiting_count) != 0 ||
         topic_is_parked_for(arena, half->notes[slot_index].partition_index)) {
@@ -218,7 +218,7 @@ static void batch_finish(struct sender_half *half, uint32_t slot_index, uint64_t
     sequence_assign(half->arena, slot, half->notes[slot_index].partition_index,
                     slot_word_count(word));
     drained_batch_describe(half, slot_index, word, batch);
-    batch->attempt_count = add_u32(&slot->attempt_count, 1) + 1;
+    batch->attempt_count = add_u32(&slot->attempt_count, 1) + 1; /* V1 */
 }
 
 enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };
@@ -229,7 +229,7 @@ static bool batch_has_its_turn(const struct sender_half *half, const struct part
 {
     CHECK(half->notes[slot_index].is_queued);
     CHECK(queue->drained_in <= half->drain_count);
-    uint64_t word = load_acquire_u64(&half->arena->slots[slot_index].word);
+    uint64_t word = load_acquire_u64(&half->arena->slots[slot_index].word); /* P2 */
     return queue->drained_in != half->drain_count || slot_word_state(word) != SLOT_OPEN ||
            half->notes[slot_index].next != 0;
 }
@@ -254,7 +254,7 @@ static enum pick batch_pick(struct sender_half *half, const struct drain_options
         if (*slot_index == NO_SLOT || !batch_may_be_taken(half, queue, *slot_index, options->now_ns)) {
             return PICK_SKIP;
         }
-        uint64_t size = slot_word_size(load_acquire_u64(&half->arena->slots[*slot_index].word));
+        uint64_t size = slot_word_size(load_acquire_u64(&half->arena->slots[*slot_index].word)); /* P2 */
         if (size_before > 0 && size_before + size > options->size_max) {
             return PICK_STOP;
         }

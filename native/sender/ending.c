@@ -19,7 +19,7 @@
 static bool slot_holds_records(const struct arena *arena, uint32_t slot_index)
 {
     CHECK(slot_index < arena->geometry.slot_count);
-    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word); /* P6 */
     return slot_word_state(word) == SLOT_READY ||
            (slot_word_state(word) == SLOT_OPEN && slot_word_count(word) > 0);
 }

@@ -367,7 +367,7 @@ static void pump_tick(struct pump *pump, struct wake_set *wakes)
 static void sleep_flag_set(const struct pump *pump, uint32_t value)
 {
     CHECK(pump->half->arena->is_sender);
-    store_seq_cst_u32(&pump->half->arena->globals->sender_sleep, value);
+    store_seq_cst_u32(&pump->half->arena->globals->sender_sleep, value); /* D4 */
     barrier_store_load(); /* D2 */
 }
 

@@ -32,7 +32,7 @@ void sender_resequence(struct sender_half *half, uint32_t partition_index)
         if (slot_index == NO_SLOT) {
             break;
         }
-        store_release_u32(&arena->slots[slot_index].producer_epoch, 0);
+        store_release_u32(&arena->slots[slot_index].producer_epoch, 0); /* V5 */
         POINT(sequence_taken_back);
     }
     store_relaxed_u32(&arena->partitions[partition_index].producer_epoch, 0);

@@ -90,8 +90,8 @@ static bool batch_is_before(const struct sender_half *half, uint32_t slot_index,
 {
     const struct slot_header *slot = &half->arena->slots[slot_index];
     const struct slot_header *other = &half->arena->slots[other_index];
-    uint32_t epoch = load_acquire_u32(&slot->producer_epoch);
-    uint32_t other_epoch = load_acquire_u32(&other->producer_epoch);
+    uint32_t epoch = load_acquire_u32(&slot->producer_epoch); /* V5 */
+    uint32_t other_epoch = load_acquire_u32(&other->producer_epoch); /* V5 */
     if ((epoch == 0) != (other_epoch == 0)) {
         return epoch != 0;
     }
@@ -365,7 +365,7 @@ uint32_t sender_candidate(struct sender_half *half, uint32_t partition_index)
         if (note->is_in_flight) {
             continue;
         }
-        enum slot_state state = slot_word_state(load_acquire_u64(&half->arena->slots[slot_index].word));
+        enum slot_state state = slot_word_state(load_acquire_u64(&half->arena->slots[slot_index].word)); /* P2 */
         bool is_filled = state == SLOT_OPEN || state == SLOT_READY;
         if (is_filled && sender_note_is_true(half, slot_index)) {
             return slot_index;

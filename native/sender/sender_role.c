@@ -40,7 +40,7 @@ static void sender_look_at_everything(struct sender_half *half)
     CHECK(half->pass == 0);
     struct arena *arena = half->arena;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        uint64_t word = load_acquire_u64(&arena->slots[i].word); /* P2 */
         sender_note_slot(half, i);
         if (slot_word_state(word) == SLOT_READY && half->notes[i].is_queued) {
             sequence_raise(arena, &arena->slots[i], half->notes[i].partition_index, word);
@@ -86,8 +86,8 @@ static bool entry_needs_repair(struct sender_half *half, uint32_t entry_index)
     CHECK(entry_index < half->arena->geometry.process_count);
     struct arena *arena = half->arena;
     const struct process_entry *entry = &arena->processes[entry_index];
-    uint32_t generation = load_acquire_u32(&entry->generation);
-    if (load_acquire_u32(&entry->role) == ROLE_NONE ||
+    uint32_t generation = load_acquire_u32(&entry->generation); /* I2 */
+    if (load_acquire_u32(&entry->role) == ROLE_NONE || /* V2 */
         half->repaired_generation[entry_index] == generation + 1 ||
         process_is_alive(arena, owner_of(entry_index, generation))) {
         return false;
@@ -105,7 +105,7 @@ void sender_show_life(struct sender_half *half)
 void sender_maintain(struct sender_half *half, struct wake_set *wakes)
 {
     struct arena *arena = half->arena;
-    uint32_t used = load_acquire_u32(&arena->globals->process_count_used);
+    uint32_t used = load_acquire_u32(&arena->globals->process_count_used); /* I4 */
     used = used < arena->geometry.process_count ? used : arena->geometry.process_count;
     bool somebody_died = false;
     for (uint32_t i = 0; i < used; i++) {

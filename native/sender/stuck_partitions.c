@@ -29,7 +29,7 @@ void stuck_partitions_begin(struct sender_half *half)
             store_relaxed_u64(&arena->partitions[i].stuck, 0);
         }
     }
-    store_release_u64(&arena->globals->stuck_epoch, load_relaxed_u64(&arena->globals->sender_epoch));
+    store_release_u64(&arena->globals->stuck_epoch, load_relaxed_u64(&arena->globals->sender_epoch)); /* V2 */
 }
 
 void stuck_partitions_note_acked(struct sender_half *half, uint64_t created_ns)

@@ -174,8 +174,8 @@ def check_of_input(_path: PurePosixPath, text: str) -> Iterator[str]:
             yield f"line {line_number(code, match.start())} checks a word of the arena"
 
 
-LABEL = re.compile(r"\b[A-Z]\d\b")
-COMMENT_BEHIND_CODE = re.compile(r"[;{)][ \t]*/\*(?:[^*]|\*(?!/))*\*/")
+LABEL = re.compile(r"\b[A-Z]\d{1,2}\b")
+COMMENT_BEHIND_CODE = re.compile(r"[;{),&=|][ \t]*/\*(?:[^*]|\*(?!/))*\*/")
 FULL_BARRIER = re.compile(r"^[ \t]*barrier_\w+\(\);(.*)$", re.MULTILINE)
 
 

@@ -27,7 +27,7 @@ PyObject *arena_get_closing(PyObject *object, void *unused)
     if (core == NULL) {
         return NULL;
     }
-    uint32_t closing = load_acquire_u32(&core->globals->closing);
+    uint32_t closing = load_acquire_u32(&core->globals->closing); /* V2 */
     return PyUnicode_FromString(names[closing < CLOSING_DONE ? closing : CLOSING_DONE]);
 }
 

@@ -137,7 +137,7 @@ PyObject *arena_completion_list(PyObject *object, PyObject *const *args, Py_ssiz
         !integer_parse(self->state, bound[1], &last_range, &last)) {
         return NULL;
     }
-    uint64_t tail = load_acquire_u64(&self->core->globals->completion_tail);
+    uint64_t tail = load_acquire_u64(&self->core->globals->completion_tail); /* C7 */
     uint64_t end = (uint64_t)last < tail ? (uint64_t)last : tail;
     return rows_list(self, (uint64_t)first < end ? (uint64_t)first : end, end);
 }
@@ -149,7 +149,7 @@ static bool change_wait(struct arena *core, const atomic_u64 *cell, uint64_t see
 {
     int64_t begin_ns = monotonic_ns();
     uint64_t waited_ns = 0;
-    while (load_acquire_u64(cell) == seen && waited_ns < timeout_ns) {
+    while (load_acquire_u64(cell) == seen && waited_ns < timeout_ns) { /* C7 */
         completion_wait_slice(core, cell, seen, timeout_ns - waited_ns);
         if (PyErr_CheckSignals() < 0) {
             return false;
@@ -179,7 +179,7 @@ PyObject *arena_completion_wait(PyObject *object, PyObject *const *args, Py_ssiz
     self->call_count++;
     bool is_waited = change_wait(self->core, cell, (uint64_t)tail, (uint64_t)timeout_ns);
     self->call_count--;
-    uint64_t found = load_acquire_u64(cell);
+    uint64_t found = load_acquire_u64(cell); /* C7 */
     return is_waited && arena_object_is_kept(self) ? PyLong_FromUnsignedLongLong(found) : NULL;
 }
 
@@ -203,7 +203,7 @@ PyObject *arena_transaction_wait(PyObject *object, PyObject *const *args, Py_ssi
     self->call_count++;
     bool is_waited = change_wait(self->core, cell, word, (uint64_t)timeout_ns);
     self->call_count--;
-    uint64_t found = load_acquire_u64(cell);
+    uint64_t found = load_acquire_u64(cell); /* C7 */
     return is_waited && arena_object_is_kept(self) ? PyLong_FromUnsignedLongLong(found) : NULL;
 }
 
@@ -216,5 +216,5 @@ PyObject *arena_completion_expect(PyObject *object, PyObject *unused)
         return NULL;
     }
     completion_listen(self->core);
-    return PyLong_FromUnsignedLongLong(load_acquire_u64(&self->core->globals->completion_tail));
+    return PyLong_FromUnsignedLongLong(load_acquire_u64(&self->core->globals->completion_tail)); /* C7 */
 }

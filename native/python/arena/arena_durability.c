@@ -22,7 +22,7 @@ static PyObject *raise_durability(const struct arena_object *self, enum status s
         return raise_error(self->state, &error);
     }
     if (status == STATUS_POISONED) {
-        uint32_t reason = load_acquire_u32(&self->core->globals->poisoned_status);
+        uint32_t reason = load_acquire_u32(&self->core->globals->poisoned_status); /* V2 */
         return raise_format(self->state, status, "the arena is poisoned: %s", status_sentence((enum status)reason));
     }
     return raise_status(self->state, status);

@@ -222,7 +222,7 @@ PyObject *arena_report_errors(PyObject *self, PyObject *unused)
     const struct arena *core = core_of(self);
     PyObject *list = core == NULL ? NULL : PyList_New(0);
     for (uint32_t i = 0; i < ERROR_LOG_COUNT && list != NULL; i++) {
-        if (load_acquire_u64(&core->error_log[i].key) != 0) {
+        if (load_acquire_u64(&core->error_log[i].key) != 0) { /* V4 */
             list = list_add(list, error_to_dict(&core->error_log[i]));
         }
     }
@@ -242,14 +242,15 @@ static const char *role_name(uint32_t role)
 static PyObject *process_to_dict(const struct arena *core, uint32_t index)
 {
     const struct process_entry *entry = &core->processes[index];
-    uint32_t owner = owner_of(index, load_acquire_u32(&entry->generation));
+    uint32_t owner = owner_of(index, load_acquire_u32(&entry->generation)); /* V4 */
     char name[PROCESS_NAME_SIZE];
     memcpy(name, entry->name, sizeof name);
     return Py_BuildValue(
         "{s:I,s:I,s:s,s:N,s:N,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N,s:N}", "entry", index, "pid",
         load_relaxed_u32(&entry->pid), "role",
-        role_name(load_acquire_u32(&entry->role)), "alive", PyBool_FromLong(process_is_alive(core, owner)), "name",
-        text_of(name, sizeof name), "generation", load_relaxed_u32(&entry->generation), "attached_ns",
+        role_name(load_acquire_u32(&entry->role)), "alive", /* V4 */
+        PyBool_FromLong(process_is_alive(core, owner)), "name", text_of(name, sizeof name), "generation",
+        load_relaxed_u32(&entry->generation), "attached_ns",
         (unsigned long long)load_relaxed_u64(&entry->attached_ns), "start_time_ticks",
         (unsigned long long)load_relaxed_u64(&entry->start_time_ticks), "record_count",
         (unsigned long long)load_relaxed_u64(&entry->record_count), "record_bytes",
@@ -271,7 +272,7 @@ PyObject *arena_report_processes(PyObject *self, PyObject *unused)
         return NULL;
     }
     PyObject *list = PyList_New(0);
-    uint32_t used = load_acquire_u32(&core->globals->process_count_used);
+    uint32_t used = load_acquire_u32(&core->globals->process_count_used); /* V4 */
     used = used < core->geometry.process_count ? used : core->geometry.process_count;
     for (uint32_t i = 0; i < used && list != NULL; i++) {
         list = list_add(list, process_to_dict(core, i));

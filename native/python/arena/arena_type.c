@@ -113,7 +113,7 @@ bool arena_object_attach(struct arena_object *self)
 static bool arena_is_unused(struct arena_object *self)
 {
     uint32_t call_count = self->core->owner == 0 ? 0 : self->call_count;
-    uint32_t export_count = load_acquire_u32(&self->export_count);
+    uint32_t export_count = load_acquire_u32(&self->export_count); /* V6 */
     if (call_count + self->half_count + export_count == 0) {
         return true;
     }
@@ -189,7 +189,7 @@ static PyObject *arena_get_is_clean(PyObject *object, void *unused)
 {
     (void)unused;
     const struct arena *core = arena_core(object);
-    return core == NULL ? NULL : PyBool_FromLong(load_acquire_u32(&core->globals->is_clean) != 0);
+    return core == NULL ? NULL : PyBool_FromLong(load_acquire_u32(&core->globals->is_clean) != 0); /* V2 */
 }
 
 /* The child of a fork has no descriptor to ask with until it is attached. */
@@ -307,14 +307,15 @@ static PyObject *arena_get_epoch(PyObject *object, void *unused)
 {
     (void)unused;
     const struct arena *core = arena_core(object);
-    return core == NULL ? NULL : PyLong_FromUnsignedLongLong(load_acquire_u64(&core->globals->arena_epoch));
+    return core == NULL ? NULL : PyLong_FromUnsignedLongLong(load_acquire_u64(&core->globals->arena_epoch)); /* V2 */
 }
 
 static PyObject *arena_get_completion_tail(PyObject *object, void *unused)
 {
     (void)unused;
     const struct arena *core = arena_core(object);
-    return core == NULL ? NULL : PyLong_FromUnsignedLongLong(load_acquire_u64(&core->globals->completion_tail));
+    return core == NULL ? NULL
+                        : PyLong_FromUnsignedLongLong(load_acquire_u64(&core->globals->completion_tail)); /* C7 */
 }
 
 static PyObject *arena_get_oversized_bytes(PyObject *object, void *unused)
@@ -343,7 +344,7 @@ static PyObject *arena_get_poisoned(PyObject *object, void *unused)
     if (core == NULL) {
         return NULL;
     }
-    uint32_t status = load_acquire_u32(&core->globals->poisoned_status);
+    uint32_t status = load_acquire_u32(&core->globals->poisoned_status); /* V2 */
     return status == 0 ? Py_NewRef(Py_None) : PyUnicode_FromString(status_name((enum status)status));
 }
 
@@ -388,7 +389,7 @@ static PyObject *arena_set_sender_asleep(PyObject *object, PyObject *is_asleep)
     if (truth < 0) {
         return NULL;
     }
-    store_seq_cst_u32(&core->globals->sender_sleep, truth ? SENDER_ASLEEP : SENDER_AWAKE);
+    store_seq_cst_u32(&core->globals->sender_sleep, truth ? SENDER_ASLEEP : SENDER_AWAKE); /* D4 */
     barrier_store_load(); /* D2 */
     Py_RETURN_NONE;
 }
@@ -403,7 +404,7 @@ static PyObject *arena_set_sender_napping(PyObject *object, PyObject *nap_us)
     if (core == NULL || !integer_parse(self->state, nap_us, &range, &number)) {
         return NULL;
     }
-    store_seq_cst_u32(&core->globals->sender_sleep, SENDER_NAPPING + (uint32_t)number);
+    store_seq_cst_u32(&core->globals->sender_sleep, SENDER_NAPPING + (uint32_t)number); /* D4 */
     barrier_store_load(); /* D2 */
     Py_RETURN_NONE;
 }
@@ -436,7 +437,7 @@ static PyObject *arena_take_doorbell(PyObject *object, PyObject *unused)
 {
     (void)unused;
     struct arena *core = arena_core_for_writing(arena_of(object));
-    return core == NULL ? NULL : PyBool_FromLong(exchange_u32(&core->globals->sender_sleep, SENDER_AWAKE));
+    return core == NULL ? NULL : PyBool_FromLong(exchange_u32(&core->globals->sender_sleep, SENDER_AWAKE)); /* D3 */
 }
 
 static PyObject *arena_take_listening(PyObject *object, PyObject *unused)
@@ -546,7 +547,7 @@ static PyObject *arena_topic_partition_count(PyObject *object, PyObject *topic)
     if (!arena_object_topic(self, topic, &topic_index)) {
         return NULL;
     }
-    return PyLong_FromUnsignedLong(load_acquire_u32(&self->core->topics[topic_index].partition_count));
+    return PyLong_FromUnsignedLong(load_acquire_u32(&self->core->topics[topic_index].partition_count)); /* V2 */
 }
 
 /* Without an entry of its own, nobody has appended to a partition yet, and nobody has said that it is unavailable. */
@@ -627,7 +628,7 @@ static PyObject *arena_set_topic_partition_count(PyObject *object, PyObject *con
         !arena_object_topic(self, bound[0], &topic_index)) {
         return NULL;
     }
-    store_release_u32(&self->core->topics[topic_index].partition_count, (uint32_t)partition_count);
+    store_release_u32(&self->core->topics[topic_index].partition_count, (uint32_t)partition_count); /* V2 */
     Py_RETURN_NONE;
 }
 

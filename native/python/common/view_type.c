@@ -19,22 +19,22 @@ struct view_object {
 
 static void counts_add(const struct view_counts *counts, uint32_t amount)
 {
-    add_u32(counts->arena, amount);
+    add_u32(counts->arena, amount); /* V6 */
     if (counts->half != NULL) {
-        add_u32(counts->half, amount);
+        add_u32(counts->half, amount); /* V6 */
     }
     if (counts->batch != NULL) {
-        add_u32(counts->batch, amount);
+        add_u32(counts->batch, amount); /* V6 */
     }
 }
 
 /* The counts are raised before the View is asked, and fall behind it: where they are 0, the View is over, too. */
 static bool view_hold(struct view_object *self)
 {
-    uint32_t buffer_count = load_acquire_u32(&self->buffer_count);
+    uint32_t buffer_count = load_acquire_u32(&self->buffer_count); /* V6 */
     counts_add(&self->counts, 1);
     while (buffer_count != 0) {
-        if (cas_u32(&self->buffer_count, &buffer_count, buffer_count + 1)) {
+        if (cas_u32(&self->buffer_count, &buffer_count, buffer_count + 1)) { /* V6 */
             return true;
         }
     }
@@ -44,7 +44,7 @@ static bool view_hold(struct view_object *self)
 
 static void view_let_go(struct view_object *self)
 {
-    add_u32(&self->buffer_count, (uint32_t)-1);
+    add_u32(&self->buffer_count, (uint32_t)-1); /* V6 */
     counts_add(&self->counts, (uint32_t)-1);
 }
 

@@ -168,7 +168,7 @@ bool append_ring(struct appender_object *self)
 {
     const struct arena *core = self->arena->core;
     if (self->ring == NULL || self->ring == Py_None ||
-        (exchange_u32(&core->globals->sender_sleep, 0) == 0 && !process_sender_is_silent(core))) {
+        (exchange_u32(&core->globals->sender_sleep, 0) == 0 && !process_sender_is_silent(core))) { /* D3 */
         return true;
     }
     PyObject *answer = PyObject_CallNoArgs(self->ring);

@@ -103,12 +103,12 @@ static int future_set_completion(PyObject *object, PyObject *completion, void *u
 static PyObject *functions_of(PyObject *self)
 {
     struct module_state *state = PyType_GetModuleState(Py_TYPE(self));
-    PyObject *functions = load_acquire_pointer(&state->future_functions);
+    PyObject *functions = load_acquire_pointer(&state->future_functions); /* V6 */
     if (LIKELY(functions != NULL)) {
         return functions;
     }
     functions = PyImport_ImportModule("shmaccum.producer.future");
-    if (functions != NULL && !set_pointer_once(&state->future_functions, functions)) {
+    if (functions != NULL && !set_pointer_once(&state->future_functions, functions)) { /* V6 */
         Py_DECREF(functions); /* another thread has set the same */
     }
     return functions;

@@ -274,7 +274,7 @@ static struct batch_object *batch_parse_lent(struct sender_half_object *self, Py
 static struct batch_object *batch_parse(struct sender_half_object *self, PyObject *object)
 {
     struct batch_object *batch = batch_parse_lent(self, object);
-    uint32_t export_count = batch == NULL ? 0 : load_acquire_u32(&batch->export_count);
+    uint32_t export_count = batch == NULL ? 0 : load_acquire_u32(&batch->export_count); /* V6 */
     if (export_count > 0) {
         PyErr_Format(self->state->batch_in_use, "buffers of the batch are still in use, %u of them: release its "
                      "memoryviews before it is completed or requeued", export_count);
@@ -442,7 +442,7 @@ static void many_end(struct many *many)
 static bool batch_is_ordinary(const struct sender_half_object *self, const struct batch_object *batch,
                               int64_t record_count)
 {
-    return load_acquire_u32(&batch->export_count) == 0 && batch->facts.acked_record_count == 0 &&
+    return load_acquire_u32(&batch->export_count) == 0 && batch->facts.acked_record_count == 0 && /* V6 */
            record_count == batch->facts.record_count && !self->core->notes[batch->facts.slot_index].is_ended;
 }
 

@@ -138,7 +138,7 @@ static bool role_may_be_left(const struct sender_half_object *self)
     if (!half_has_role(self)) {
         return true;
     }
-    uint32_t export_count = load_acquire_u32(&self->export_count);
+    uint32_t export_count = load_acquire_u32(&self->export_count); /* V6 */
     if (export_count > 0) {
         PyErr_Format(self->state->batch_in_use, "buffers of drained batches are still in use, %u of them: release "
                      "them before the sender role is left", export_count);

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build the models of ``src`` with cargo, and explore them with loom, each with one order weakened."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TARGET = HERE.parents[1] / "build" / "ordering"
+SECONDS_MAX = 1800
+SHORT_PREEMPTIONS = 3
+FULL_PREEMPTIONS = 5
+FINDINGS = ("broken: ", "Causality violation: ")
+"""How a panic begins that a model or loom raises for a wrong order. Any other panic is a mistake in a model."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the exploration of a model came to."""
+
+    executions: int
+    halves: frozenset[str]
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Weakening:
+    """One order of one model that was weakened."""
+
+    model: str
+    half: str
+    problem: str | None
+
+
+def why_not() -> str | None:
+    """Return why the models cannot be built here, or None."""
+    if shutil.which("cargo") is None:
+        return "cargo is missing: install Rust 1.78 or later (https://rustup.rs, or the package cargo)"
+    try:
+        program()
+    except subprocess.CalledProcessError as error:
+        if "network" in error.stderr or "download" in error.stderr or "Unable to update" in error.stderr:
+            return f"loom is missing: run cargo fetch --locked --manifest-path {HERE / 'Cargo.toml'} with a network"
+        raise RuntimeError(error.stderr) from error
+    return None
+
+
+@functools.cache
+def program() -> Path:
+    """The program that explores a model, built."""
+    command = ["cargo", "build", "--release", "--locked", "--manifest-path", str(HERE / "Cargo.toml")]
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(TARGET)}
+    subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return TARGET / "release" / "ordering"
+
+
+def models() -> list[str]:
+    """The names of the models."""
+    return subprocess.run([program()], check=True, capture_output=True, text=True).stdout.split()
+
+
+def explore(model: str, preemptions: int, weakened: Iterable[str] = ()) -> Outcome:
+    """Explore every execution with so many preemptions, while these halves of labels are relaxed."""
+    command = [str(program()), model, str(preemptions), *filter(None, ["+".join(weakened)])]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS_MAX)
+    facts = [line.partition(" ") for line in ran.stdout.splitlines()]
+    problems = [value for name, _, value in facts if name == "panic"]
+    if ran.returncode not in (0, 1) or any(not problem.startswith(FINDINGS) for problem in problems):
+        raise RuntimeError(f"{' '.join(command)} ended with {ran.returncode}: {problems} {ran.stderr}")
+    return Outcome(
+        executions=next(int(value) for name, _, value in facts if name == "executions"),
+        halves=frozenset(value for name, _, value in facts if name == "label"),
+        problem=problems[0] if problems else None,
+    )
+
+
+def weaken_each(preemptions: int, only: Iterable[str] = ()) -> Iterator[Weakening]:
+    """Weaken each half of each label in each model, one at a time."""
+    chosen = list(only) or models()
+    tasks = [(model, half) for model in chosen for half in sorted(explore(model, 1).halves)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        outcomes = pool.map(lambda task: explore(task[0], preemptions, [task[1]]), tasks)
+        for (model, half), outcome in zip(tasks, outcomes, strict=True):
+            yield Weakening(model, half, outcome.problem)

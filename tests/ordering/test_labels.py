@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each atomic operation with an order has a label, and each label of an edge is in a model."""
+
+from __future__ import annotations
+
+from tests.ordering import labels
+
+NAMES = labels.ordered_operations(labels.ATOMICS.read_text())
+
+
+def test_the_operations_are_those_of_the_header() -> None:
+    assert {"load_acquire_u32", "cas_u64", "exchange_u32", "barrier_after_cas", "set_pointer_once"} <= NAMES
+    assert not [name for name in NAMES if "relaxed" in name]
+
+
+def test_an_operation_without_a_label_is_found() -> None:
+    lines = [
+        "x = load_acquire_u64(cell); /* H1 */",
+        "barrier_store_load();",
+        "/* add_u64(a, 1) */",
+        "load_relaxed_u64(a);",
+    ]
+    source = "\n".join(lines)
+    found = list(labels.operations({"a.c": source}, NAMES))
+    assert [(each.place, each.labels) for each in found] == [("a.c:1", {"H1"}), ("a.c:2", frozenset())]
+
+
+def test_every_operation_with_an_order_has_a_label() -> None:
+    found = labels.c_operations()
+    assert len(found) > 250, "the code is not read"
+    assert [(each.place, each.text) for each in found if not each.labels] == []
+
+
+def test_every_label_of_the_code_is_on_the_page() -> None:
+    edges, others = labels.page_labels(labels.PAGE.read_text())
+    coded = {label for each in labels.c_operations() for label in each.labels}
+    assert edges & others == set()
+    assert coded - edges - others - {"N3"} == set()
+    assert others - coded == set()
+
+
+def test_every_edge_is_in_a_model() -> None:
+    """A new edge needs a model before it can be on the page."""
+    edges, others = labels.page_labels(labels.PAGE.read_text())
+    assert edges - labels.model_labels() == set()
+    assert labels.model_labels() - edges - others == set()
