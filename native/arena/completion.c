@@ -86,7 +86,7 @@ static bool completion_read(const struct arena *arena, uint64_t number, struct c
         .log_append_time_ms = (int64_t)load_acquire_u64(&cell->log_append_time_ms), /* C1 */
     };
     *previous = load_acquire_u64(&cell->previous); /* C1 */
-    return load_acquire_u64(&cell->number) == number + 1; /* C1: every load above is before this one */
+    return load_acquire_u64(&cell->number) == number + 1; /* C9: every load above is before this one */
 }
 
 static bool completion_is_of(const struct completion *completion, const struct record_token *token)

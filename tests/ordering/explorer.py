@@ -23,7 +23,7 @@ FINDINGS = ("broken: ", "Causality violation: ")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the exploration of a model came to."""
+    """The result of the exploration of a model."""
 
     executions: int
     halves: frozenset[str]

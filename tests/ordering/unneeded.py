@@ -33,8 +33,8 @@ UNNEEDED: dict[str, Unneeded] = {
     "B3:release": Unneeded(COUNTED),
     "C3:acquire": Unneeded(BARRIER),
     "C3:release": Unneeded(BARRIER),
-    "C4:acquire": Unneeded("what a woken process reads, it acquires itself (C7)"),
-    "C4:release": Unneeded("what a woken process reads, it acquires itself (C7)"),
+    "C4:acquire": Unneeded("a woken process acquires itself (C7) what it reads"),
+    "C4:release": Unneeded("a woken process acquires itself (C7) what it reads"),
     "C8:release": Unneeded(BARRIER),
     "C9:acquire": Unneeded(LAST_LOOK),
     "D3:acquire": Unneeded(ITSELF),
@@ -53,7 +53,7 @@ UNNEEDED: dict[str, Unneeded] = {
     "G5:acquire": Unneeded(
         "the sender posts, and reads nothing else of the waiter; the barriers W2 and W3 order the look"
     ),
-    "H1:acquire": Unneeded("what it reads of the batch, the producer lock has shown already (L3, L4)"),
+    "H1:acquire": Unneeded("the producer lock (L3, L4) has shown what it reads of the batch"),
     "I1:release": Unneeded(DEATH),
     "I2:acquire": Unneeded(DEATH),
     "I3:acquire": Unneeded(DEATH),

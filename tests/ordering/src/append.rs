@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! producer_batch.h and producer_lock.h: append with its hazard against seal, drain and free; the producer lock; passing
+//! producer_batch.h and producer_lock.h: append with its hazard against seal, drain and free; the lock, and passing
 use crate::order::{barrier, Plain, Word};
 use loom::sync::Arc;
 use loom::thread;
