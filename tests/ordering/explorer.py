@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
+MANIFEST = HERE / "Cargo.toml"
 TARGET = HERE.parents[1] / "build" / "ordering"
 SECONDS_MAX = 1800
+RUST_MIN = (1, 78)
 SHORT_PREEMPTIONS = 3
 FULL_PREEMPTIONS = 5
 FINDINGS = ("broken: ", "Causality violation: ")
@@ -42,22 +44,27 @@ class Weakening:
 def why_not() -> str | None:
     """Return why the models cannot be built here, or None."""
     if shutil.which("cargo") is None:
-        return "cargo is missing: install Rust 1.78 or later (https://rustup.rs, or the package cargo)"
-    try:
-        program()
-    except subprocess.CalledProcessError as error:
-        if "network" in error.stderr or "download" in error.stderr or "Unable to update" in error.stderr:
-            return f"loom is missing: run cargo fetch --locked --manifest-path {HERE / 'Cargo.toml'} with a network"
-        raise RuntimeError(error.stderr) from error
+        return f"cargo is missing: install Rust {RUST_MIN[0]}.{RUST_MIN[1]} or later (the package cargo, or rustup)"
+    version = subprocess.run(["cargo", "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
+    if tuple(map(int, version.split(".")[:2])) < RUST_MIN:
+        return f"cargo is {version}: install Rust {RUST_MIN[0]}.{RUST_MIN[1]} or later (rustup)"
+    if cargo("fetch").returncode != 0:
+        return f"loom cannot be fetched: run cargo fetch --locked --manifest-path {MANIFEST} once, with a network"
     return None
+
+
+def cargo(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of cargo on the models. The network is asked only for crates that are not here yet."""
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(TARGET)}
+    full = ["cargo", *command, "--locked", "--manifest-path", str(MANIFEST)]
+    return subprocess.run(full, env=environment, check=False, capture_output=True, text=True)
 
 
 @functools.cache
 def program() -> Path:
     """The program that explores a model, built."""
-    command = ["cargo", "build", "--release", "--locked", "--manifest-path", str(HERE / "Cargo.toml")]
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(TARGET)}
-    subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    if (built := cargo("build", "--release")).returncode != 0:
+        raise RuntimeError(built.stderr)
     return TARGET / "release" / "ordering"
 
 

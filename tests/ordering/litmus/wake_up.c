@@ -6,7 +6,7 @@
  *
  * Prints how often a waiter slept for a whole slice, and how often it slept at all.
  *
- * ARM model, by hand. The two barriers are those of store_load.c: either the waiter finds the tail raised, or the sender
+ * ARM model, by hand. The barriers are those of store_load.c: either the waiter finds the tail raised, or the sender
  * finds the flag. In the second case the sender's cas changes the word before futex_wake, and the kernel compares the
  * word under the lock of the bucket (futex_lock.c): the waiter is in the bucket when the waker looks, or it finds
  * another word and does not sleep. tests/ordering/src/results.rs has the model, with the kernel's look as one step.
