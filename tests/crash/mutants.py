@@ -9,6 +9,7 @@ the thread sanitizer, where dying or stopping cannot tell. A replacement that fi
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from tests.native import c_build
 from tests.native.c_build import PLAIN, TSAN
 
 TEST_VARIANTS = {"test": PLAIN, "tsan": TSAN}
+
+LABELS = re.compile(r" */\* [A-Z]\d{1,2}(?:, [A-Z]\d{1,2})* \*/")
+"""The label of an atomic operation. A mutant's text need not have it."""
 
 
 @dataclass(frozen=True)
@@ -417,8 +421,8 @@ MUTANTS = (
     Mutant(
         "sink-name-of-another-holder",
         "arena/process.c",
-        "        if (load_acquire_u32(&globals->sender_owner) == owner &&"
-        " load_acquire_u64(&globals->sender_epoch) == epoch) {\n",
+        "        if (load_acquire_u32(&globals->sender_owner) == owner &&\n"
+        "            load_acquire_u64(&globals->sender_epoch) == epoch) {\n",
         "        if (load_acquire_u64(&globals->sender_epoch) == epoch || epoch == 1) {\n",
         (("test", "arena/process_test"),),
         is_quick=True,
@@ -426,8 +430,8 @@ MUTANTS = (
     Mutant(
         "sink-name-of-another-stint",
         "arena/process.c",
-        " && load_acquire_u64(&globals->sender_epoch) == epoch) {\n",
-        " && epoch != UINT64_MAX) {\n",
+        "            load_acquire_u64(&globals->sender_epoch) == epoch) {\n",
+        "            epoch != UINT64_MAX) {\n",
         (("test", "arena/process_test"),),
         is_quick=True,
     ),
@@ -705,8 +709,8 @@ MUTANTS = (
     Mutant(
         "freer-does-not-look",
         "arena/buffer_pool.c",
-        "    if (load_acquire_u32(&arena->globals->waiting_count) != 0) { /* W2 */\n",
-        "    if (load_acquire_u32(&arena->globals->waiting_count) == UINT32_MAX) { /* W2 */\n",
+        "    if (load_acquire_u32(&arena->globals->waiting_count) != 0) {\n        uint64_t held",
+        "    if (load_acquire_u32(&arena->globals->waiting_count) == UINT32_MAX) {\n        uint64_t held",
         (("stop", "complete-for-a-waiter"),),
     ),
     Mutant(
@@ -972,7 +976,7 @@ MUTANTS = (
     Mutant(
         "wait-on-a-word-read-late",
         "arena/completion.c",
-        "        wake_up_sleep(arena, raised, timeout_ns);\n",
+        "        wake_up_sleep(arena, raised | COMPLETION_IS_AWAITED, timeout_ns);\n",
         "        wake_up_sleep(arena, raised = load_relaxed_u32(&arena->globals->completion_wait), timeout_ns);\n",
         (("test", "arena/completion_test"),),
         is_quick=True,
@@ -1432,10 +1436,11 @@ MUTANTS = (
 
 def plant(mutant: Mutant) -> Path:
     """Writes the mutated file, alone in a copy of its folder, and answers that folder's root."""
-    text = (ROOT / "native" / mutant.path).read_text(encoding="utf-8")
-    if text.count(mutant.old) != 1:
-        raise LookupError(f"{mutant.name}: its text is {text.count(mutant.old)} times in {mutant.path}, not once")
-    mutated = text.replace(mutant.old, mutant.new)
+    text = LABELS.sub("", (ROOT / "native" / mutant.path).read_text(encoding="utf-8"))
+    old = LABELS.sub("", mutant.old)
+    if text.count(old) != 1:
+        raise LookupError(f"{mutant.name}: its text is {text.count(old)} times in {mutant.path}, not once")
+    mutated = text.replace(old, mutant.new)
     key = hashlib.sha256(mutated.encode()).hexdigest()[:16]
     root = c_build.CACHE / "mutants" / f"{mutant.name}-{key}"
     c_build.write_whole(root / mutant.path, mutated)
