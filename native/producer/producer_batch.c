@@ -58,7 +58,7 @@ void producer_batch_seal_own(struct arena *arena)
 {
     CHECK(arena->owner != 0);
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        uint64_t word = load_acquire_u64(&arena->slots[i].word); /* P3 */
+        uint64_t word = load_acquire_u64(&arena->slots[i].word); /* P2 */
         if (slot_word_state(word) == SLOT_OPEN && load_relaxed_u32(&arena->slots[i].opener) == arena->owner && /* P3 */
             batch_seal(arena, i, word)) {
             counter_add(arena, COUNTER_BATCHES_SEALED_FLUSH, 1);

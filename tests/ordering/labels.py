@@ -27,6 +27,18 @@ class Operation:
     place: str
     text: str
     labels: frozenset[str]
+    halves: frozenset[str]
+
+
+def halves(name: str) -> set[str]:
+    """The orders that an operation has: what can be weakened of it."""
+    if "barrier" in name:
+        return {"fence"}
+    if name.startswith("load_"):
+        return {"acquire"}
+    if name.startswith(("store_", "atomic_store")):
+        return {"release"}
+    return {"acquire", "release"}
 
 
 def ordered_operations(atomics: str) -> set[str]:
@@ -46,8 +58,10 @@ def operations(sources: dict[str, str], names: set[str]) -> Iterator[Operation]:
     for path, source in sources.items():
         for number, line in enumerate(source.splitlines(), 1):
             comments = " ".join(COMMENT.findall(line))
-            if call.search(COMMENT.sub("", line)) and not line.lstrip().startswith("*"):
-                yield Operation(f"{path}:{number}", line.strip(), frozenset(LABEL.findall(comments)))
+            called = [found.rstrip("(") for found in call.findall(COMMENT.sub("", line))]
+            if called and not line.lstrip().startswith("*"):
+                orders = {half for name in called for half in halves(name)}
+                yield Operation(f"{path}:{number}", line.strip(), frozenset(LABEL.findall(comments)), frozenset(orders))
 
 
 def c_operations() -> list[Operation]:

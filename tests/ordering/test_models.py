@@ -39,6 +39,19 @@ def test_the_models_hold() -> None:
     check_models(explorer.SHORT_PREEMPTIONS)
 
 
+def test_the_models_have_each_order_of_the_code() -> None:
+    """An operation that has several labels has each of its orders under one of them."""
+    explored = {half for model in explorer.models() for half in explorer.explore(model, 1).halves}
+    edges, _ = labels.page_labels(labels.PAGE.read_text())
+    missing = [
+        (each.place, half)
+        for each in labels.c_operations()
+        for half in each.halves
+        if each.labels & edges and not {f"{label}:{half}" for label in each.labels} & explored
+    ]
+    assert missing == []
+
+
 def test_each_weakened_order_breaks_a_model_or_is_listed() -> None:
     check_weakened(explorer.SHORT_PREEMPTIONS)
 
