@@ -31,7 +31,7 @@ class Operation:
 
 
 def halves(name: str) -> set[str]:
-    """The orders that an operation has: what can be weakened of it."""
+    """Return the orders that an operation has, and that can be weakened."""
     if "barrier" in name:
         return {"fence"}
     if name.startswith("load_"):
