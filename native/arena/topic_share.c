@@ -42,7 +42,7 @@ bool partition_is_stuck(const struct arena *arena, uint32_t partition_index)
 
 static uint32_t topic_count(const struct arena *arena)
 {
-    uint32_t count = load_acquire_u32(&arena->globals->topic_count);
+    uint32_t count = load_acquire_u32(&arena->globals->topic_count); /* R2 */
     return count < arena->geometry.topic_count ? count : arena->geometry.topic_count;
 }
 
@@ -126,14 +126,14 @@ bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uin
 static uint32_t holding_partition(const struct arena *arena, uint32_t slot_index)
 {
     CHECK(slot_index < arena->geometry.slot_count);
-    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word); /* A3 */
     uint32_t head_index = slot_index;
     if (slot_word_state(word) == SLOT_CONT) {
         head_index = slot_word_head_index(word);
         if (head_index >= arena->geometry.slot_count) {
             return NO_PARTITION;
         }
-        uint64_t head = load_acquire_u64(&arena->slots[head_index].word);
+        uint64_t head = load_acquire_u64(&arena->slots[head_index].word); /* A3 */
         if (slot_word_generation(head) != slot_word_head_generation(word)) {
             return NO_PARTITION;
         }
@@ -151,7 +151,7 @@ static uint64_t oversized_held(const struct arena *arena, const struct topic_ent
 {
     uint64_t held = 0;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        bool is_piece = slot_word_state(load_acquire_u64(&arena->slots[i].word)) == SLOT_CONT;
+        bool is_piece = slot_word_state(load_acquire_u64(&arena->slots[i].word)) == SLOT_CONT; /* A3 */
         if (is_piece || arena->slots[i].chain_next != 0) {
             uint32_t partition_index = holding_partition(arena, i);
             held += topic_of_partition(arena, partition_index) == topic && !partition_is_marked(arena, partition_index);
@@ -225,7 +225,7 @@ static bool recount_once(struct arena *arena, uint32_t *counts, uint64_t *opened
     holdings_count(arena, counts);
     POINT(holdings_counted);
     for (uint32_t i = 0; i < count; i++) {
-        if (load_acquire_u64(&arena->topics[i].opened) == opened_before[i]) {
+        if (load_acquire_u64(&arena->topics[i].opened) == opened_before[i]) { /* A2 */
             store_relaxed_u64(&arena->topics[i].released, opened_before[i] - counts[i]);
         } else {
             has_stood_still = false;

@@ -170,8 +170,8 @@ static bool sleep_once(struct arena *arena, const struct buffer_wait *wait, sem_
 /* False when its process has to look: it is interrupted, or the arena takes no more records. */
 static bool wait_goes_on(const struct arena *arena, const struct buffer_wait *wait)
 {
-    return load_acquire_u32(&wait->is_interrupted) == 0 && arena_takes_records(arena) && !arena_is_poisoned(arena) &&
-           !arena_is_lost(arena);
+    return load_acquire_u32(&wait->is_interrupted) == 0 && /* V2 */
+           arena_takes_records(arena) && !arena_is_poisoned(arena) && !arena_is_lost(arena);
 }
 
 enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, uint64_t timeout_ns)
@@ -202,7 +202,7 @@ static void waiter_post(struct arena *arena, uint32_t waiter_index)
 void waiter_interrupt(struct arena *arena, struct buffer_wait *wait)
 {
     CHECK(wait->waiter_index < arena->geometry.waiter_count);
-    store_release_u32(&wait->is_interrupted, 1);
+    store_release_u32(&wait->is_interrupted, 1); /* V2 */
     waiter_post(arena, wait->waiter_index);
 }
 
