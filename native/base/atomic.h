@@ -18,8 +18,8 @@
  *   store_order_keep     the compiler moves no store across: a process that is killed has done the ones before it if it
  *                        has done one behind it. No instruction
  *
- * Every ordering edge of the arena has a label (for example "H1") at both of its ends.
- * docs/explanation/memory-ordering.rst lists each edge once.
+ * Each operation with an order has a label (for example "H1"), in a comment on its line. The two ends of an edge are in
+ * one row of docs/explanation/memory-ordering.rst, and a model of tests/ordering has the operation under its label.
  */
 #ifndef BASE_ATOMIC_H
 #define BASE_ATOMIC_H

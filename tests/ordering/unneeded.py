@@ -41,7 +41,7 @@ UNNEEDED: dict[str, Unneeded] = {
     "D3:release": Unneeded(ITSELF),
     "D4:release": Unneeded(BARRIER),
     "F2:acquire": Unneeded(EARLIER, ("F5:acquire",)),
-    "F2:release": Unneeded("the slot's hint bits (B1, B2) or the CAS to OPEN (P3) publish what follows"),
+    "F2:release": Unneeded("the hint bits (B1, B2) and the store of OPEN (P3) publish what follows"),
     "F3:acquire": Unneeded(COUNTED),
     "F4:release": Unneeded(COUNTED),
     "F5:acquire": Unneeded("the CAS behind it acquires the same word", ("F2:acquire",)),
