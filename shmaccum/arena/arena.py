@@ -108,6 +108,16 @@ class ArenaStatistics(NamedTuple):
     poisoned: str | None
 
 
+def remove_companions(file: ArenaFile, uuid: bytes, waiter_count: int) -> None:
+    """Removes the semaphores of all waiters that an arena has room for, its two bells, and its senders' sockets."""
+    for index in range(waiter_count):
+        with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
+            posix_ipc.unlink_semaphore(semaphore_name(uuid, index))
+    for path in (file.doorbell(uuid), file.results_bell(uuid), *file.presences(uuid)):
+        with contextlib.suppress(OSError):  # it is not there, or another user's, or its name would be too long
+            os.unlink(path)
+
+
 def semaphore_name(uuid: bytes, waiter_index: int) -> str:
     """The POSIX semaphore on which the waiter with this entry sleeps."""
     return f"/shmaccum-{uuid.hex()[:12]}.w{waiter_index}"
@@ -397,17 +407,7 @@ class Arena:
                 raise
             return
         if uuid is not None:
-            cls._remove_companions(file, uuid, waiter_count)
-
-    @staticmethod
-    def _remove_companions(file: ArenaFile, uuid: bytes, waiter_count: int) -> None:
-        """Takes away the semaphores of all waiters the arena has room for, its two bells, and its senders' sockets."""
-        for index in range(waiter_count):
-            with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
-                posix_ipc.unlink_semaphore(semaphore_name(uuid, index))
-        for path in (file.doorbell(uuid), file.results_bell(uuid), *file.presences(uuid)):
-            with contextlib.suppress(OSError):  # it is not there, or another user's, or its name would be too long
-                os.unlink(path)
+            remove_companions(file, uuid, waiter_count)
 
     @classmethod
     @contextlib.contextmanager

@@ -9,11 +9,9 @@ that is missing, was posted too often, or whose poster was killed costs its wait
 
 from __future__ import annotations
 
-import contextlib
-
 import posix_ipc
 
-from shmaccum.arena.arena import Arena, semaphore_name
+from shmaccum.arena.arena import Arena, remove_companions, semaphore_name
 from shmaccum.arena.file import SHARED_MEMORY, ArenaFile
 
 
@@ -41,15 +39,12 @@ def _make(arena: Arena, name: str) -> None:
 
 
 def remove_orphans(arena: Arena) -> None:
-    """Removes the semaphores of all waiters of an arena whose name is gone or whose memory is lost.
+    """Removes the semaphores and the other companions of an arena whose name is gone or whose file was cut.
 
-    Only its processes know the uuid then, which is a part of the names. Semaphores that a killed process has made are
-    removed by the next process that leaves. A process that has made or opened one in an arena without a name removes
-    them itself.
+    Only its processes know the uuid then, which is a part of the names. Those that a killed process has made are
+    removed by the next process that leaves. Where the file is whole, and only this process has lost a page of it,
+    others go on with them.
     """
     native = arena.native
-    if not native.is_lost and (not native.opened_semaphores or arena.is_linked()):
-        return
-    for waiter_index in range(arena.geometry["waiter_count"]):
-        with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
-            posix_ipc.unlink_semaphore(semaphore_name(arena.uuid, waiter_index))
+    if (native.is_lost or native.opened_semaphores) and not arena.is_linked():
+        remove_companions(ArenaFile.parse(arena.name), arena.uuid, arena.geometry["waiter_count"])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 import posix_ipc
 import pytest
 
-from shmaccum import _native
+from shmaccum import _native, aio
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.semaphores import make_semaphore
@@ -25,10 +26,11 @@ from shmaccum.exceptions import (
     CorruptArenaError,
     InvalidArgumentError,
     RecordTooLargeError,
+    ResultExpiredError,
     TableFullError,
 )
 from tests.support.accumulator import Accumulator
-from tests.support.arenas import SHARED_MEMORY, check_idle, deliver_all, drain, each_semaphore
+from tests.support.arenas import SHARED_MEMORY, check_idle, deliver_all, drain, each_semaphore, left_in_shared_memory
 from tests.support.processes import Child, wait_until
 
 LONG_MS = 60_000
@@ -433,6 +435,29 @@ def test_a_semaphore_of_a_killed_process_is_removed_where_the_memory_is_lost(are
             accumulator.append("t", 0, 1, None, b"v")
     assert list(each_semaphore(arena.uuid)) == []
     arena.close()
+    Arena.remove(arena_name)
+
+
+def test_no_bell_outlives_an_arena_whose_memory_is_lost(arena_name: str) -> None:
+    async def run() -> bytes:
+        producer = aio.Producer(arena_name)
+        await producer.start()
+        future = await producer.send("t", b"v")
+        waiting = asyncio.ensure_future(future)
+        await asyncio.sleep(0)  # it listens
+        arena = producer._started().arena
+        uuid = arena.uuid
+        assert left_in_shared_memory(uuid.hex()[:12])
+        lose_memory(arena)
+        with pytest.raises(ResultExpiredError):
+            await waiting
+        with pytest.raises(CorruptArenaError):
+            await producer.close(0)
+        return uuid
+
+    Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", topics={"t": 1}).close()
+    uuid = asyncio.run(run())
+    assert left_in_shared_memory(uuid.hex()[:12]) == []
     Arena.remove(arena_name)
 
 
