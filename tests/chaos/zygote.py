@@ -48,7 +48,8 @@ class Zygote:
     Args:
         name: what a process that it started is called behind its role.
         has_namespace: lives in a PID namespace of its own.
-        folder: the working folder, whose package ``shmaccum`` is used, if there is one.
+        python: the interpreter, which has the package ``shmaccum`` that is used.
+        folder: the working folder, from which it imports the tests.
     """
 
     def __init__(
@@ -58,17 +59,18 @@ class Zygote:
         *,
         name: str = "",
         has_namespace: bool = False,
+        python: str = sys.executable,
         folder: Path = ROOT,
     ) -> None:
         mine, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "tests.chaos.zygote", str(theirs.fileno()), str(seed)]
+        command = [python, "-m", "tests.chaos.zygote", str(theirs.fileno()), str(seed)]
         command += [places.arena_name, str(places.folder)]
         self.name = name
         self._process = subprocess.Popen(
             [*NAMESPACE, *command] if has_namespace else command,
             pass_fds=[theirs.fileno()],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(folder)},
         )
         theirs.close()
         self._socket = mine

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two builds: this one, and one that has features which this one does not know (``SHMACCUM_LATER_BUILD``).
 
-The later build is a folder of its own, with the same Python modules and an extension that was compiled with the switch.
-The folder is named by a hash of the sources, so that it is built once; a lock file keeps two test workers apart.
+Each build is installed in a virtual environment of its own. This one is that of the tests. The other one is made here:
+pip installs a copy of the sources into it, and compiles their extension with the switch. It uses the packages that the
+first one has. Its folder is named by a hash of the sources, so that it is made once; a lock file keeps two test workers
+apart.
+
+::
+
+    build/skew/HASH/venv   python and shmaccum of the later build
+                    work   the working folder of its processes: links to the tests, and no shmaccum
 """
 
 from __future__ import annotations
@@ -13,6 +20,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,29 +29,41 @@ from setup import ROOT, native_headers, native_sources
 
 CACHE = ROOT / "build" / "skew"
 LATER_SOURCE = "tests/skew/later_build.c"
+COPIED = ("LICENSE", "MANIFEST.in", "README.rst", "native", "pyproject.toml", "setup.py", "shmaccum", LATER_SOURCE)
+LINKED = ("setup.py", "tests")
+"""Processes of the tests import these, beside packages."""
 SWITCH = "SHMACCUM_LATER_BUILD"
 FEATURES = "SHMACCUM_LATER_FEATURES"
 """A variable of the environment: the kinds of features that a new arena of the later build has beside its region."""
 
 
 class Build(NamedTuple):
-    """A build and the folder that has its package."""
+    """A build.
+
+    Attributes:
+        name: for people.
+        python: the interpreter of its virtual environment.
+        package: the folder of its modules.
+        folder: the working folder of its processes, from which they import the tests.
+    """
 
     name: str
+    python: str
+    package: Path
     folder: Path
 
     def environment(self, **others: str) -> dict[str, str]:
-        """For a process that runs this build: tests come from the checkout, the package from the working folder."""
-        return {**os.environ, "PYTHONPATH": str(ROOT), **others}
+        """For a process that runs this build."""
+        return {**os.environ, "PYTHONPATH": str(self.folder), **others}
 
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Runs ``shmaccum`` of this build."""
-        return self.python("-m", "shmaccum", *words, **environment)
+        return self.run_python("-m", "shmaccum", *words, **environment)
 
-    def python(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run_python(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Runs Python, which finds this build."""
         return subprocess.run(
-            [sys.executable, *words],
+            [self.python, *words],
             cwd=self.folder,
             env=self.environment(**environment),
             capture_output=True,
@@ -51,46 +72,76 @@ class Build(NamedTuple):
         )
 
 
-THIS = Build("this build", ROOT)
+THIS = Build("this build", sys.executable, ROOT / "shmaccum", ROOT)
 
 
 def later_build() -> Build:
-    """The later build, which is compiled if its sources have changed."""
+    """The later build, which is made if its sources have changed."""
     folder = CACHE / _hash_of_sources()
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "shmaccum").exists():
-            _compile(folder)
-    return Build("the later build", folder)
+        if not (folder / "work").exists():
+            _make(folder)
+    return Build("the later build", str(_python(folder)), _packages(folder) / "shmaccum", folder / "work")
+
+
+def _python(folder: Path) -> Path:
+    return folder / "venv" / "bin" / "python"
+
+
+def _packages(folder: Path) -> Path:
+    """The folder of packages of the environment that is made."""
+    base = str(folder / "venv")
+    return Path(sysconfig.get_path("purelib", "venv", {"base": base, "platbase": base}))
 
 
 def _hash_of_sources() -> str:
     found = hashlib.sha256(sys.version.encode())
     modules = sorted(path for pattern in ("*.py", "*.pyi") for path in (ROOT / "shmaccum").rglob(pattern))
-    names = [*native_sources(), *native_headers(), LATER_SOURCE, "setup.py"]
+    names = [*native_sources(), *native_headers(), LATER_SOURCE, "setup.py", "pyproject.toml"]
     for path in [*(ROOT / name for name in names), *modules]:
         found.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return found.hexdigest()[:16]
 
 
-def _compile(folder: Path) -> None:
-    """Former ones are removed: nobody looks for them any more."""
+def _make(folder: Path) -> None:
+    """Former ones are removed: no test looks for them any more."""
     for former in CACHE.iterdir():
         if former.is_dir():
             shutil.rmtree(former)
-    unfinished = CACHE / "unfinished"
-    command = [sys.executable, "setup.py", "-q", "build", "--build-base", str(CACHE / "objects")]
+    sources = CACHE / "sources"
+    for name in COPIED:
+        _copy(ROOT / name, sources / name)
+    venv.create(folder / "venv", with_pip=False)
+    (_packages(folder) / "of_tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    _install(sources, folder)
+    (folder / "unfinished").mkdir()
+    for name in LINKED:
+        (folder / "unfinished" / name).symlink_to(ROOT / name)
+    (folder / "unfinished").rename(folder / "work")
+    shutil.rmtree(sources)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    else:
+        shutil.copy(source, target)
+
+
+def _install(sources: Path, folder: Path) -> None:
+    """Runs the pip of the tests, without a network: their environment has all packages that the build needs."""
+    command = [sys.executable, "-m", "pip", "--python", str(_python(folder)), "install", "--quiet", "--no-index"]
     ended = subprocess.run(
-        [*command, "--build-lib", str(unfinished)],
-        cwd=ROOT,
-        env={**os.environ, SWITCH: "1"},
+        [*command, "--no-deps", "--no-build-isolation", "--disable-pip-version-check", str(sources)],
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {SWITCH: "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    unfinished.rename(folder)
 
 
 def build_of(pid: int, builds: tuple[Build, ...]) -> Build | None:
@@ -99,4 +150,4 @@ def build_of(pid: int, builds: tuple[Build, ...]) -> Build | None:
         mapped = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    return next((build for build in builds if f"{build.folder}/shmaccum/_native" in mapped), None)
+    return next((build for build in builds if f"{build.package}/_native" in mapped), None)

@@ -61,7 +61,8 @@ class SkewDirector(Director):
 
     def _make_zygotes(self) -> list[Zygote]:
         return [
-            Zygote(self.places, self.plan.seed, name=f" of {build.name}", folder=build.folder) for build in self.builds
+            Zygote(self.places, self.plan.seed, name=f" of {build.name}", python=build.python, folder=build.folder)
+            for build in self.builds
         ]
 
     def _all_seats(self) -> list[Seat]:

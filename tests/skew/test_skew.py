@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +47,18 @@ def is_valid(arena: Path) -> bool:
         return bool(opened.native.features["regions"][0]["is_valid"])
 
 
+WHERE = "import shmaccum, shmaccum._native as native; print(shmaccum.__file__, native.__file__, sep=chr(10))"
+
+
+def test_each_build_is_in_an_environment_of_its_own(later: Build) -> None:
+    for build in (THIS, later):
+        ran = build.run_python("-c", WHERE)
+        assert ran.returncode == 0, ran.stderr
+        assert {str(Path(line).parent) for line in ran.stdout.split()} == {str(build.package)}
+    assert later.python != THIS.python
+    assert later.run_python("-c", "import sys; print(sys.prefix)").stdout.strip() != sys.prefix
+
+
 SEND = """
 import os, sys, shmaccum
 arena = shmaccum.Arena.attach(sys.argv[1])
@@ -57,7 +70,7 @@ os._exit(0)
 
 def send(build: Build, arena: Path, value: str) -> None:
     """A producer of this build attaches, sends and leaves its batch open."""
-    ran = build.python("-c", SEND, str(arena), value)
+    ran = build.run_python("-c", SEND, str(arena), value)
     assert ran.returncode == 0, ran.stderr
 
 
