@@ -131,19 +131,14 @@ static bool is_past(const struct timespec *end)
     return now.tv_sec > end->tv_sec || (now.tv_sec == end->tv_sec && now.tv_nsec >= end->tv_nsec);
 }
 
-enum awakening { AWAKE_POSTED, AWAKE_IN_TIME, AWAKE_BY_SIGNAL };
-
-/* Without a semaphore no post comes. A semaphore that has a post does not look at the clock, and its number of posts is
- * input. */
-static enum awakening post_await(sem_t *semaphore, const struct timespec *end)
+/* False when a signal came. Without a semaphore no post comes. A semaphore that has a post does not look at the clock,
+ * and its number of posts is input. */
+static bool post_await(sem_t *semaphore, const struct timespec *end)
 {
     if (semaphore == NULL) {
-        return clock_nanosleep(sleep_clock(), TIMER_ABSTIME, end, NULL) == 0 ? AWAKE_IN_TIME : AWAKE_BY_SIGNAL;
+        return clock_nanosleep(sleep_clock(), TIMER_ABSTIME, end, NULL) == 0;
     }
-    if (semaphore_wait(semaphore, end) == 0) {
-        return is_past(end) ? AWAKE_IN_TIME : AWAKE_POSTED;
-    }
-    return errno == ETIMEDOUT ? AWAKE_IN_TIME : AWAKE_BY_SIGNAL;
+    return semaphore_wait(semaphore, end) == 0 || errno == ETIMEDOUT;
 }
 
 static bool is_before(const struct timespec *time, const struct timespec *other)
@@ -151,20 +146,19 @@ static bool is_before(const struct timespec *time, const struct timespec *other)
     return time->tv_sec < other->tv_sec || (time->tv_sec == other->tv_sec && time->tv_nsec < other->tv_nsec);
 }
 
-/* One sleep. True when the waiter has to sleep on: it was posted for nothing, or is parked and does not fit. */
+/* One sleep. True when the waiter has to sleep on: it has no grant yet, or is parked and does not fit. */
 static bool sleep_once(struct arena *arena, const struct buffer_wait *wait, sem_t *semaphore,
                        const struct timespec *end)
 {
     bool is_parked = buffer_pool_is_parked(arena, wait);
-    struct timespec slice_end = is_parked ? time_after(PARKED_SLICE_NS) : *end;
+    struct timespec slice_end = time_after(is_parked ? PARKED_SLICE_NS : LOOK_SLICE_NS);
     if (is_before(end, &slice_end)) {
         slice_end = *end;
     }
-    enum awakening awakening = post_await(semaphore, &slice_end);
-    if (awakening == AWAKE_BY_SIGNAL || is_past(end)) {
+    if (!post_await(semaphore, &slice_end) || is_past(end)) {
         return false;
     }
-    return is_parked ? buffer_pool_stays_parked(arena, wait) : awakening == AWAKE_POSTED;
+    return !is_parked || buffer_pool_stays_parked(arena, wait);
 }
 
 /* False when its process has to look: it is interrupted, or the arena takes no more records. */

@@ -19,6 +19,8 @@
 
 /* The longest sleep of a process that goes on waiting: behind it the process looks, and repairs what the dead left. */
 #define WAITER_SLICE_NS INT64_C(20000000)
+/* Within its sleep it looks so often whether the arena still takes records. */
+#define LOOK_SLICE_NS INT64_C(8000000)
 /* The same of a parked process: it holds nothing that others wait for, and looks without waking its interpreter. */
 #define PARKED_SLICE_NS INT64_C(50000000)
 #define PARKED_SLEEP_NS (10 * PARKED_SLICE_NS) /* the longest sleep of a parked process, of so many slices */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* runs under: tsan */
 #include "arena/waiter_semaphores.h"
 
 #include "arena/arena_fixture.h"
