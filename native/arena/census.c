@@ -2,13 +2,19 @@
 #include "arena/census.h"
 
 #include "arena/process_share.h"
+#include "arena/topic_share.h"
+
+static struct queue_census *row_of(struct census *census, uint32_t partition_index)
+{
+    CHECK(census->queue_count >= 1);
+    uint32_t last = census->queue_count - 1;
+    return &census->queues[partition_index < last ? partition_index : last];
+}
 
 static struct queue_census *queue_of(const struct arena *arena, struct census *census, uint32_t slot_index)
 {
     CHECK(slot_index < arena->geometry.slot_count);
-    uint32_t partition_index = load_relaxed_u32(&arena->slots[slot_index].partition_index);
-    uint32_t last = census->queue_count - 1;
-    return &census->queues[partition_index < last ? partition_index : last];
+    return row_of(census, load_relaxed_u32(&arena->slots[slot_index].partition_index));
 }
 
 static void count_queued(const struct arena *arena, struct census *census, uint32_t slot_index, uint64_t word)
@@ -48,7 +54,11 @@ static struct holding_census *holding_of(const struct arena *arena, struct censu
 
 static void count_held(const struct arena *arena, struct census *census, uint32_t slot_index, uint64_t word)
 {
+    uint32_t partition_index = holding_partition(arena, slot_index, word);
     uint32_t holder = process_share_holder(arena, slot_index, word);
+    if (partition_index != NO_PARTITION) {
+        row_of(census, partition_index)->held++;
+    }
     if (holder != 0) {
         struct holding_census *holding = holding_of(arena, census, holder);
         holding->held++;

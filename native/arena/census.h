@@ -6,6 +6,7 @@
  *   any                          its state
  *   OPEN READY, with records     the queue of its partition; the oldest of all queues has a row of its own
  *   BAD                          the damage of its partition
+ *   OPEN READY DONE CONT         the slots of its partition (topic_share.h)
  *   OWNED OPEN READY DONE CONT   the process that holds it (process_share.h)
  *
  * WHY IT IS SAFE. The look writes nothing and takes no lock. Each word is loaded once, so every slot is counted for one
@@ -26,6 +27,7 @@ struct queue_census {
     uint64_t damaged_record_count;
     uint32_t batch_count;
     uint32_t damaged_batch_count;
+    uint32_t held; /* slots of its batches */
 };
 
 /* The slots of one process. */

@@ -122,11 +122,9 @@ bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uin
 
 /* ---- the head of a slot ---- */
 
-/* The partition of the batch whose slot this is; NO_PARTITION when no topic holds it. */
-static uint32_t holding_partition(const struct arena *arena, uint32_t slot_index)
+uint32_t holding_partition(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     CHECK(slot_index < arena->geometry.slot_count);
-    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word); /* A3 */
     uint32_t head_index = slot_index;
     if (slot_word_state(word) == SLOT_CONT) {
         head_index = slot_word_head_index(word);
@@ -151,9 +149,9 @@ static uint64_t oversized_held(const struct arena *arena, const struct topic_ent
 {
     uint64_t held = 0;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        bool is_piece = slot_word_state(load_acquire_u64(&arena->slots[i].word)) == SLOT_CONT; /* A3 */
-        if (is_piece || arena->slots[i].chain_next != 0) {
-            uint32_t partition_index = holding_partition(arena, i);
+        uint64_t word = load_acquire_u64(&arena->slots[i].word); /* A3 */
+        if (slot_word_state(word) == SLOT_CONT || arena->slots[i].chain_next != 0) {
+            uint32_t partition_index = holding_partition(arena, i, word);
             held += topic_of_partition(arena, partition_index) == topic && !partition_is_marked(arena, partition_index);
         }
     }
@@ -195,7 +193,7 @@ enum { RECOUNTS_AT_ONCE = 8 };
 static void holdings_count(const struct arena *arena, uint32_t *counts)
 {
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        uint32_t partition_index = holding_partition(arena, i);
+        uint32_t partition_index = holding_partition(arena, i, load_acquire_u64(&arena->slots[i].word)); /* A3 */
         const struct topic_entry *topic = topic_of_partition(arena, partition_index);
         if (topic != NULL && !partition_is_marked(arena, partition_index)) {
             counts[topic - arena->topics]++;
@@ -208,7 +206,8 @@ uint32_t topic_slot_count(const struct arena *arena, uint32_t topic_index)
     CHECK(topic_index < arena->geometry.topic_count);
     uint32_t count = 0;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        count += topic_of_partition(arena, holding_partition(arena, i)) == &arena->topics[topic_index];
+        uint32_t partition_index = holding_partition(arena, i, load_acquire_u64(&arena->slots[i].word)); /* A3 */
+        count += topic_of_partition(arena, partition_index) == &arena->topics[topic_index];
     }
     return count;
 }

@@ -134,6 +134,9 @@ bool topic_share_admits_oversized(const struct arena *arena, uint32_t partition_
 /* The look. Costs a few loads where nothing is scarce. */
 bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uint32_t need);
 
+/* The partition of the batch whose slot this is; NO_PARTITION when no topic holds it. `word` is the slot's. */
+uint32_t holding_partition(const struct arena *arena, uint32_t slot_index, uint64_t word);
+
 /* All slots that a topic holds, also those of stuck partitions. Reads the word of each slot. */
 uint32_t topic_slot_count(const struct arena *arena, uint32_t topic_index);
 

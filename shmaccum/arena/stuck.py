@@ -38,7 +38,7 @@ def stuck_reason(number: int, error_code: int) -> tuple[str, str]:
 
 def stuck_clause(native: _native.Arena, partition_index: int) -> str:
     """For how long nothing could be delivered to a partition, and the reason; empty while something can."""
-    for index, number, error_code, since_ms in native.stuck_partitions():
+    for index, number, error_code, since_ms, _ in native.stuck_partitions():
         if index == partition_index:
             age_ns = max(native.now_ns() - since_ms * NS_PER_MS, 0)
             return (

@@ -14,11 +14,10 @@ partition. So all of this is read from the arena, and no process is asked. nativ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmaccum.arena.stuck import NS_PER_MS, stuck_reason
-from shmaccum.exceptions import InvalidArgumentError
 
 if TYPE_CHECKING:
     from shmaccum.arena import Arena
@@ -68,6 +67,7 @@ class Stuck(NamedTuple):
     reason: str
     why: str
     age_ns: int
+    free_needed: int
 
 
 class Parked(NamedTuple):
@@ -77,13 +77,14 @@ class Parked(NamedTuple):
     """The entry of its process."""
     partition_index: int
     age_ns: int
+    free_needed: int
 
 
 def stuck_partitions(arena: Arena, now_ns: int) -> list[Stuck]:
     """The partitions that the living sender has marked."""
     return [
-        Stuck(index, *stuck_reason(reason, error_code), max(now_ns - since_ms * NS_PER_MS, 0))
-        for index, reason, error_code, since_ms in arena.native.stuck_partitions()
+        Stuck(index, *stuck_reason(reason, error_code), max(now_ns - since_ms * NS_PER_MS, 0), free_needed)
+        for index, reason, error_code, since_ms, free_needed in arena.native.stuck_partitions()
     ]
 
 
@@ -92,6 +93,7 @@ def limited_topics(
     names: Sequence[tuple[str, int]],
     stuck: Iterable[Stuck],
     parked: Iterable[Parked],
+    held: Mapping[str, int],
     overflow: Mapping[str, int],
 ) -> list[LimitedTopic]:
     """The rows of all topics that are stuck or at their share: stuck ones first, then those that hold most.
@@ -101,6 +103,7 @@ def limited_topics(
         names: topic and partition of each partition index.
         stuck: the partitions that are.
         parked: the waits of all threads that are.
+        held: topic -> buffers of its batches.
         overflow: topic -> at most so many batches of it in the overflow.
     """
     found: dict[str, tuple[list[Stuck], list[Parked]]] = {}
@@ -110,46 +113,30 @@ def limited_topics(
     for wait in parked:
         if 0 <= wait.partition_index < len(names):
             found.setdefault(names[wait.partition_index][0], ([], []))[1].append(wait)
+    slot_count, batch_size = arena.geometry["slot_count"], arena.geometry["batch_size"]
     counts = Counter(topic for topic, _ in names)
     rows = [
-        _limited_topic(arena, topic, counts[topic], *of_topic, overflow.get(topic, 0))
-        for topic, of_topic in found.items()
+        LimitedTopic(
+            topic=topic,
+            partition_count=counts[topic],
+            stuck_partition_count=len(marked),
+            reasons=dict(Counter(one.reason for one in marked)),
+            why="; ".join(sorted({one.why for one in marked})) or AT_SHARE,
+            stuck_age_ns=max((one.age_ns for one in marked), default=None),
+            held_slot_count=held.get(topic, 0),
+            held_size=held.get(topic, 0) * batch_size,
+            held_share=held.get(topic, 0) / slot_count,
+            free_needed=min(max(_free_needed(marked, waits)), slot_count),
+            waiting_count=len(waits),
+            waiting_age_ns=max((wait.age_ns for wait in waits), default=None),
+            overflow_batch_count=overflow.get(topic, 0),
+        )
+        for topic, (marked, waits) in found.items()
     ]
     return sorted(rows, key=lambda row: (not row.is_stuck, -row.held_slot_count, row.topic))
 
 
-def _limited_topic(
-    arena: Arena,
-    topic: str,
-    partition_count: int,
-    stuck: Sequence[Stuck],
-    parked: Sequence[Parked],
-    overflow_batch_count: int,
-) -> LimitedTopic:
-    """The row of a topic of which a partition is stuck or awaited."""
-    slot_count, batch_size = arena.geometry["slot_count"], arena.geometry["batch_size"]
-    held, free_needed = _limit(arena, (stuck[0] if stuck else parked[0]).partition_index)
-    return LimitedTopic(
-        topic=topic,
-        partition_count=partition_count,
-        stuck_partition_count=len(stuck),
-        reasons=dict(Counter(one.reason for one in stuck)),
-        why="; ".join(sorted({one.why for one in stuck})) or AT_SHARE,
-        stuck_age_ns=max((one.age_ns for one in stuck), default=None),
-        held_slot_count=held,
-        held_size=held * batch_size,
-        held_share=held / slot_count,
-        free_needed=min(free_needed, slot_count),
-        waiting_count=len(parked),
-        waiting_age_ns=max((wait.age_ns for wait in parked), default=None),
-        overflow_batch_count=overflow_batch_count,
-    )
-
-
-def _limit(arena: Arena, partition_index: int) -> tuple[int, int]:
-    """The buffers that the topic of a partition holds, and those that have to be free before it gets one more."""
-    try:
-        limit = arena.native.partition_limit(partition_index, 1)
-    except InvalidArgumentError:  # the entry of the partition is damaged
-        return 0, 0
-    return limit["held"], limit["free_needed"]
+def _free_needed(stuck: Iterable[Stuck], parked: Iterable[Parked]) -> Iterator[int]:
+    """The free buffers that each of them needs."""
+    yield from (one.free_needed for one in stuck)
+    yield from (wait.free_needed for wait in parked)

@@ -429,7 +429,11 @@ class _Census:
         self.queues = [_Queue(*row) for row in counted["queues"]]
         self.damage: list[tuple[int, int]] = counted["damage"]
         self.oldest = None if counted["oldest"] is None else _Oldest(*counted["oldest"])
-        self.parked = [Parked(entry, index, max(now_ns - since_ns, 0)) for entry, index, since_ns in counted["parked"]]
+        self.parked = [
+            Parked(entry, index, max(now_ns - since_ns, 0), free_needed)
+            for entry, index, since_ns, free_needed in counted["parked"]
+        ]
+        self.held: list[tuple[int, int]] = counted["held"]
         self.waiting: list[int] = counted["waiting"] + [wait.entry for wait in self.parked]
         self._held = {entry: _Held(owned, held) for entry, owned, held in counted["holdings"]}
 
@@ -502,7 +506,9 @@ class Observer:
             processes=tuple(self._processes(entries, states, census, now_ns)),
             partitions=tuple(_partitions(census, names, stuck, now_ns)),
             topics=arena.topics(),
-            limited_topics=tuple(limited_topics(arena, names, stuck, census.parked, overflow.topics)),
+            limited_topics=tuple(
+                limited_topics(arena, names, stuck, census.parked, _held(census, names), overflow.topics)
+            ),
             errors=tuple(_error(entry, now_ns) for entry in read_entries(native)),
         )
 
@@ -609,6 +615,14 @@ def _damaged(census: _Census, names: list[tuple[str, int]]) -> dict[str, int]:
     for partition_index, record_count in census.damage:
         topic, _ = partition_name(names, partition_index)
         counts[topic] = counts.get(topic, 0) + record_count
+    return counts
+
+
+def _held(census: _Census, names: list[tuple[str, int]]) -> dict[str, int]:
+    """Topic -> buffers of its batches."""
+    counts: Counter[str] = Counter()
+    for partition_index, slot_count in census.held:
+        counts[partition_name(names, partition_index)[0]] += slot_count
     return counts
 
 

@@ -5,6 +5,7 @@
 #include "arena/census.h"
 
 #include "arena/registry.h"
+#include "arena/topic_share.h"
 #include "python/arena/arena_methods.h"
 
 static PyObject *state_counts(const struct census *census)
@@ -40,6 +41,18 @@ static PyObject *damage(const struct census *census)
         const struct queue_census *queue = &census->queues[i];
         if (queue->damaged_batch_count != 0) {
             list = list_add(list, Py_BuildValue("(IK)", i, (unsigned long long)queue->damaged_record_count));
+        }
+    }
+    return list;
+}
+
+/* (partition index, slots) of each partition whose batches hold any. */
+static PyObject *held(const struct census *census)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; i < census->queue_count && list != NULL; i++) {
+        if (census->queues[i].held != 0) {
+            list = list_add(list, Py_BuildValue("(II)", i, census->queues[i].held));
         }
     }
     return list;
@@ -84,16 +97,21 @@ static PyObject *waiting(const struct arena *core)
     return list;
 }
 
-/* (entry index of the process, partition index or -1, waiting_ns) of each parked wait. All of it is input. */
+/* (entry index of the process, partition index or -1, waiting_ns, free slots that it needs) of each parked wait. All of
+ * it is input. */
 static PyObject *parked(const struct arena *core)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; i < core->geometry.waiter_count && list != NULL; i++) {
         const struct waiter_entry *waiter = &core->waiters[i];
-        if (waiter_word_state(load_relaxed_u64(&waiter->word)) == WAITER_PARKED) {
-            list = list_add(list, Py_BuildValue("(IiK)", owner_index(load_relaxed_u32(&waiter->owner)),
-                                                (int)(load_relaxed_u32(&waiter->partition) - 1),
-                                                (unsigned long long)load_relaxed_u64(&waiter->waiting_ns)));
+        uint64_t word = load_relaxed_u64(&waiter->word);
+        if (waiter_word_state(word) == WAITER_PARKED) {
+            uint32_t partition_index = load_relaxed_u32(&waiter->partition) - 1; /* NO_PARTITION: -1 */
+            uint32_t need = waiter_word_need(word) == 0 ? 1 : waiter_word_need(word);
+            list = list_add(list, Py_BuildValue("(IiKI)", owner_index(load_relaxed_u32(&waiter->owner)),
+                                                (int)partition_index,
+                                                (unsigned long long)load_relaxed_u64(&waiter->waiting_ns),
+                                                topic_share_free_needed(core, partition_index, need, 0)));
         }
     }
     return list;
@@ -101,9 +119,9 @@ static PyObject *parked(const struct arena *core)
 
 static PyObject *census_to_dict(const struct arena *core, const struct census *census)
 {
-    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:N,s:N}", "states", state_counts(census), "queues", queues(census),
-                         "damage", damage(census), "holdings", holdings(census), "oldest", oldest(core, census),
-                         "waiting", waiting(core), "parked", parked(core));
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N}", "states", state_counts(census), "queues", queues(census),
+                         "damage", damage(census), "held", held(census), "holdings", holdings(census), "oldest",
+                         oldest(core, census), "waiting", waiting(core), "parked", parked(core));
 }
 
 PyObject *arena_census(PyObject *self, PyObject *unused)

@@ -411,7 +411,7 @@ PyObject *arena_report_partition_limit(PyObject *self, PyObject *const *args, Py
                          "is_oversized_admitted", PyBool_FromLong(has_part));
 }
 
-/* (partition index, reason, error code, since when in ms) of each partition that is stuck. */
+/* (partition index, reason, error code, since when in ms, free slots that it needs) of each partition that is stuck. */
 PyObject *arena_report_stuck_partitions(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -423,8 +423,9 @@ PyObject *arena_report_stuck_partitions(PyObject *self, PyObject *unused)
     for (uint32_t i = 0; list != NULL && i < registry_partition_count(core); i++) {
         uint64_t word = load_relaxed_u64(&core->partitions[i].stuck);
         if (stuck_word_reason(word) != STUCK_NOT && partition_is_stuck(core, i)) {
-            list = list_add(list, Py_BuildValue("(IIiK)", i, stuck_word_reason(word), (int)stuck_word_error_code(word),
-                                                (unsigned long long)stuck_word_since_ms(word)));
+            list = list_add(list, Py_BuildValue("(IIiKI)", i, stuck_word_reason(word), (int)stuck_word_error_code(word),
+                                                (unsigned long long)stuck_word_since_ms(word),
+                                                topic_share_free_needed(core, i, 1, 0)));
         }
     }
     return list;

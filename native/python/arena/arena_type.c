@@ -800,7 +800,7 @@ static PyMethodDef arena_methods[] = {
     {"partition_limit", FAST(alone_arena_report_partition_limit), METH_FASTCALL | METH_KEYWORDS,
      "What keeps a partition from opening a batch of so many slots now."},
     {"stuck_partitions", alone_arena_report_stuck_partitions, METH_NOARGS,
-     "(partition index, reason, error code, since when in ms) of each partition that is stuck."},
+     "(partition index, reason, error code, since when in ms, free slots it needs) of each partition that is stuck."},
     {"state_counts", alone_arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
     {"show_fallback", alone_arena_show_fallback, METH_NOARGS,
      "Shows that the records of this process go elsewhere, until it attaches again."},

@@ -77,9 +77,11 @@ TEST(a_census_counts_states_queues_damage_and_the_oldest_batch)
     EXPECT_EQ_U64(rows.queues[0].record_count, 7);
     EXPECT_EQ_U64(rows.queues[0].size, 200);
     EXPECT_EQ_U64(rows.queues[0].created_ns, 400);
+    EXPECT_EQ_U64(rows.queues[0].held, 3); /* one of them is delivered, and not free yet */
     EXPECT_EQ_U64(rows.queues[1].batch_count, 1);
     EXPECT_EQ_U64(rows.queues[1].damaged_batch_count, 1);
     EXPECT_EQ_U64(rows.queues[1].damaged_record_count, 6);
+    EXPECT_EQ_U64(rows.queues[1].held, 2);
     arena_emptied_and_ended(arena, file);
 }
 
