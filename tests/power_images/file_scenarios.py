@@ -234,7 +234,7 @@ class StagingScenario(Scenario):
             mark("staged", number, name)
             if number == 1:
                 self.withdraw(place, number, name)
-            if number == 2:
+            if number == 0:
                 files = TransactionFiles(str(place / "x" / "log"))
                 files.decide(TransactionId("query", number), Decision((Winner(name, PARTITIONS),)))
                 mark("decided", number)

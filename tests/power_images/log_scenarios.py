@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import NotALogError
 from shmaccum.log.files import LogDirectory, LogReader, lock_file
 from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.small_files import read_topic_id
 from tests.power_images.scenario import Marks, Scenario, mark
 from tests.support.segment_log import MadeBatch, batch_of, make_batch, offsets
 
@@ -70,11 +72,11 @@ class LogScenario(Scenario):
     def record(self, place: Path) -> None:
         for first, end in itertools.pairwise(self.batches):
             log = LogDirectory(place / "log", self.options(first))
-            self.begin(log, first)
+            self.begin(log, first, place)
             if not first:
                 log.create_topic(TOPIC, PARTITIONS)
                 if log.options.sync != NONE:
-                    mark("topic", PARTITIONS)
+                    self.mark_topic(place)
                 mark("id", log.new_producer_id())
             for number in range(first, end):
                 self.append(log, number)
@@ -85,7 +87,7 @@ class LogScenario(Scenario):
         """The options of the writer whose first batch has this number."""
         return log_options(self.level)
 
-    def begin(self, log: LogDirectory, first: int) -> None:
+    def begin(self, log: LogDirectory, first: int, place: Path) -> None:
         """Does something before the first append of a writer."""
 
     def end(self, log: LogDirectory, place: Path) -> None:
@@ -93,6 +95,11 @@ class LogScenario(Scenario):
         log.close()
         if self.level != NONE:
             self.mark_kept()
+
+    def mark_topic(self, place: Path) -> None:
+        """The topic with its partitions and its id is on disk."""
+        mark("topic", PARTITIONS)
+        mark("topic id", (read_topic_id(str(place / "log" / f"{TOPIC}-0")) or b"").hex())
 
     def mark_kept(self) -> None:
         """Everything that was appended is on disk."""
@@ -143,6 +150,9 @@ class LogScenario(Scenario):
             yield f"the producer id {max(ids)} is given twice"
         if self.level != NONE and log.partition_count(TOPIC) < (count := marks.last("topic", 0)):
             yield f"the topic has {log.partition_count(TOPIC)} partitions of {count}"
+        topic_id = marks.last("topic id")
+        if topic_id is not None and read_topic_id(os.path.join(log.path, f"{TOPIC}-0")) != bytes.fromhex(topic_id):
+            yield "the topic has another id"
         log.create_topic(TOPIC, PARTITIONS)
 
     def _strange(self, partition: int, found: dict[int, bytes], marks: Marks, who: str) -> Iterator[str]:
@@ -174,7 +184,8 @@ class LogScenario(Scenario):
         """Sends everything again that was not acknowledged, as a producer does, and a batch that was."""
         for partition in self.acknowledged(marks):
             end = self.kept(partition, marks).stop // RECORDS
-            for number in range(max(end - 1, 0), self.batches[-1]):
+            deleted = self._start("deleting", partition, marks) // RECORDS  # with them, the log forgets their producer
+            for number in range(max(end - 1, deleted, 0), self.batches[-1]):
                 (outcome,) = log.partition(TOPIC, partition).append([batch_at(0, partition, number)])
                 if isinstance(outcome, Refusal):
                     yield f"batch {number} of partition {partition} is refused: {outcome.message}"
@@ -207,12 +218,12 @@ class LogDeathScenario(LogScenario):
         """Without a level a writer acknowledges records that a power cut takes, so their offsets are given anew."""
         return [partition for partition in range(PARTITIONS) if self.kept(partition, marks).stop]
 
-    def begin(self, log: LogDirectory, first: int) -> None:
+    def begin(self, log: LogDirectory, first: int, place: Path) -> None:
         """What dead writers left is on disk after a sync, also in partitions that are not open."""
         if first and self.level != NONE:
             log.sync()
             if self.level == INTERVAL:
-                mark("topic", PARTITIONS)
+                self.mark_topic(place)
                 self.mark_kept()
 
     def append(self, log: LogDirectory, number: int) -> None:
@@ -266,6 +277,10 @@ class LogDeletionScenario(LogScenario):
                 mark("deleting", partition, 6)
             log.retain()
         if number == 4:
+            log.create_topic("w")
+            log.partition("w", 0).append([make_batch([b"gone"] * 2)])
+            log.delete_records("w", 0, 1)
+            log.delete_topic("w")
             log.checkpoint()
 
     def check(self, place: Path, marks: Marks) -> Iterator[str]:
@@ -299,15 +314,13 @@ class LogTransactionScenario(Scenario):
             if self.level == INTERVAL:
                 log.sync()
             mark("ended", number)
-            if number == 1:
+            if number == 3:
                 log.abandon()
                 for path in [*place.rglob("*.txnindex"), *place.rglob("*.snapshot")]:
                     path.unlink()
                 boot_again(place)
-            if number == 3:
-                log.close()
-            if number in {1, 3}:
                 log = LogDirectory(place / "log", log_options(self.level, segment_bytes=700))
+        log.close()
 
     def check(self, place: Path, marks: Marks) -> Iterator[str]:
         with LogDirectory(place / "log", log_options(self.level)) as log:

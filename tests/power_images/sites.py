@@ -41,6 +41,12 @@ def ending_of(site: str) -> str:
     return site.rsplit(" < ", maxsplit=1)[-1]
 
 
+def key_of(site: str) -> str:
+    """The name of a site with the innermost helper alone."""
+    helper, _, _ = site.partition(":")
+    return site if site == ending_of(site) else f"{helper} < {ending_of(site)}"
+
+
 @functools.cache
 def _site_named(stack: str) -> str:
     names: list[str] = []
@@ -151,7 +157,16 @@ def _owed(disk: Disk, whole: Disk) -> dict[int, int]:
 
 
 SYNCS = frozenset(
-    {"fsync", "fdatasync", "sync_folder", "sync_path", "sync_file", "replace_file_synced", "append_or_cut"}
+    {
+        "fsync",
+        "fdatasync",
+        "sync_folder",
+        "sync_path",
+        "sync_file",
+        "replace_file_synced",
+        "append_or_cut",
+        "make_partition_files",
+    }
 )
 """The functions that force something to disk, or may."""
 
