@@ -58,8 +58,9 @@ def upper_ns(bucket: int) -> int:
 
 
 def _mapped(path: Path, words: int) -> memoryview:
-    if not path.exists():
-        path.write_bytes(bytes(words * WORD_SIZE))
+    """The words of a file. Whoever opens it first makes it as long as it has to be, and others do the same again."""
+    with open(path, "ab") as file:
+        file.truncate(words * WORD_SIZE)
     with open(path, "r+b") as file:
         return memoryview(mmap.mmap(file.fileno(), words * WORD_SIZE)).cast("Q")
 
