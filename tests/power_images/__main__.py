@@ -75,4 +75,9 @@ def _boot_again() -> None:
 if __name__ == "__main__":
     if "POWER_BOOT" not in os.environ and "POWER_LOG" not in os.environ:
         _boot_again()
-    sys.exit(main())
+    try:
+        code = main()
+    finally:
+        if boot_file := os.environ["POWER_BOOT"]:
+            os.unlink(boot_file)
+    sys.exit(code)
