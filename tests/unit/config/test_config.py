@@ -210,6 +210,13 @@ def as_value(value: Any) -> Any:
     return known.get(value, value)
 
 
+def test_a_delivery_may_take_as_long_as_linger_and_one_request() -> None:
+    times = {"linger_ms": 50, "request_timeout_ms": 100, "retry_backoff_ms": 10, "retry_backoff_max_ms": 10}
+    assert SenderOptions.parse({**times, "delivery_timeout_ms": 150}).delivery_timeout_ms == 150
+    with pytest.raises(InvalidArgumentError, match="at least linger_ms"):
+        SenderOptions.parse({**times, "delivery_timeout_ms": 149})
+
+
 def test_without_idempotence_its_contradictions_are_none() -> None:
     options = SenderOptions.parse({"enable.idempotence": "false", "acks": "0", "retries": 0})
     assert (options.acks, options.retries) == ("0", 0)

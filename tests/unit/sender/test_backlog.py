@@ -13,11 +13,27 @@ from shmaccum.log.files import LogReader
 from shmaccum.sender.backlog import Backlog
 from shmaccum.sender.backoff import Backoff
 from shmaccum.sender.spill_file import OverflowBatch, OverflowPosition, SpillFile
-from tests.support.segment_log import TOPIC, make_batches, open_log
+from tests.support.segment_log import TOPIC, make_batch, make_batches, open_log
 
 PLACE = TopicPartition(TOPIC, 0)
 BATCH_COUNT, DELIVERED_COUNT, RECORD_COUNT, WINDOW = 400, 350, 3, 5
 ARENA = 7
+
+
+def test_sequences_start_again_from_zero_past_the_largest_one_also_within_a_batch(tmp_path: Path) -> None:
+    first = 2**31 - 1
+    with open_log(tmp_path / "log") as directory:
+        directory.create_topic(TOPIC, 1)
+        directory.partition(*PLACE).append([make_batch([b"v"] * RECORD_COUNT, producer=(4711, 2, first))])
+    with contextlib.closing(SpillFile(str(tmp_path / "rows"), is_synced=False)) as file:
+        reader = LogReader(tmp_path / "log").partition(*PLACE)
+        backlog = Backlog(0, PLACE, reader, file, ARENA, in_flight_max=WINDOW, backoff=Backoff(100, 1000), report=print)
+        file.write_position(OverflowPosition(1))
+        backlog.take_up(RECORD_COUNT)
+        backlog.read(0)
+        wire = backlog.window.shipments[0].wire
+        assert (wire.producer_id, wire.producer_epoch, wire.base_sequence) == (4711, 2, 0)
+        backlog.rest()
 
 
 def test_a_sender_finds_the_rows_behind_the_position_without_those_before_it(

@@ -208,6 +208,18 @@ def test_none_is_started_beside_a_standby(kept: Arena, log: Path) -> None:
                 assert sum(row["alive"] for row in kept.native.processes()) == 2
 
 
+def test_a_stopped_standby_keeps_no_other_sender_from_being_started(kept: Arena, log: Path) -> None:
+    with sender_process(kept, f"--sink=log:{log}") as first:
+        wait_until(lambda: sender_pid(kept) == first.pid, "the first one has the role")
+        with sender_process(kept, f"--sink=log:{log}", "--standby") as standby:
+            wait_until(lambda: "standby" in roles(kept), "it stands by")
+            standby.send_signal(signal.SIGSTOP)
+            with Producer(kept, sink=f"log:{log}", linger_ms=1) as producer:
+                first.kill()
+                producer.send(TOPIC, b"v").get(WATCHDOG_S)
+                assert pid_of(kept) not in {first.pid, standby.pid}
+
+
 def roles(arena: Arena) -> list[str]:
     return [row["role"] for row in arena.native.processes() if row["alive"]]
 

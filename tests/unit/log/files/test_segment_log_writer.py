@@ -314,9 +314,10 @@ def test_without_options_nothing_is_deleted(tmp_path: Path) -> None:
     assert len(sizes_kept(tmp_path)) == 5
 
 
-def test_what_is_beyond_retention_bytes_is_deleted_segment_by_segment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_count", [3, 4])
+def test_what_is_beyond_retention_bytes_is_deleted_segment_by_segment(tmp_path: Path, batch_count: int) -> None:
     size = make_batches(1)[0].size
-    assert sizes_kept(tmp_path, retention_bytes=3 * size) == ["12.log", "18.log", "24.log"]
+    assert sizes_kept(tmp_path, retention_bytes=batch_count * size) == ["12.log", "18.log", "24.log"]
     assert [file.name[:20] for file in log_files(tmp_path, ".index")] == [f"{base:020d}" for base in (12, 18, 24)]
 
 

@@ -90,6 +90,8 @@ CASES: list[tuple[int, dict[str, Any], BrokerError]] = [
     (47, {"group_id": GROUP, "topics": []}, GROUP_ERROR),
     (74, {"resource_types": []}, CLUSTER_ERROR),
     (75, {"topics": [{"name": TOPIC}]}, TOPIC_ERROR),
+    (68, {"group_id": GROUP, "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": -1}, GROUP_ERROR),
+    (69, {"group_ids": [GROUP], "include_authorized_operations": False}, GROUP_ERROR),
 ]
 
 
@@ -137,7 +139,11 @@ def versions(server: LogServer, api_key: int) -> range:
     return range(max(route.version_min, lowest), min(route.version_max, highest) + 1)
 
 
-@pytest.mark.parametrize(("api_key", "values", "error"), CASES, ids=[f"{key}-{error.name}" for key, _, error in CASES])
+@pytest.mark.parametrize(
+    ("api_key", "values", "error"),
+    CASES,
+    ids=[f"{key}-{error.name}" for key, _, error in CASES],
+)
 def test_a_principal_without_rights_gets_the_error_of_kafka(
     server: LogServer, api_key: int, values: dict[str, Any], error: BrokerError
 ) -> None:
@@ -166,10 +172,6 @@ NEEDED: dict[tuple[int, BrokerError], set[str]] = {
     **{(key, CLUSTER_ERROR): set() for key in (32, 33, 34, 35, 43, 44, 45, 46, 74)},
 }
 """Api key and refusal -> the rights on the resource that are enough; none: administering every topic is."""
-MORE_CASES: list[tuple[int, dict[str, Any], BrokerError]] = [
-    (68, {"group_id": GROUP, "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": -1}, GROUP_ERROR),
-    (69, {"group_ids": [GROUP], "include_authorized_operations": False}, GROUP_ERROR),
-]
 RESOURCES = (f"topic:{TOPIC}", "topic:new", f"group:{GROUP}", "transactional-id:t")
 ADMINISTRATORS = {"admin topic:*": True, "read topic:*": False, "write topic:*": False, "admin topic:hid*": False,
                   "admin group:*": False, "admin transactional-id:*": False}  # fmt: skip
@@ -186,17 +188,17 @@ def refusals(server: LogServer, user: User, api_key: int, version: int, values: 
 
 def test_the_rights_of_every_request_are_tried(server: LogServer) -> None:
     lists_and_bytes = {1, 16, 66}
-    tried = {key for key, _, _ in [*CASES, *MORE_CASES]}
+    tried = {key for key, _, _ in CASES}
     table = server._dispatcher.table
     assert tried | lists_and_bytes | {key for key, row in table.items() if row.rule is access.anybody} == set(table)
-    assert NEEDED.keys() == {(key, error) for key, _, error in [*CASES, *MORE_CASES]}
+    assert NEEDED.keys() == {(key, error) for key, _, error in CASES}
 
 
 @pytest.mark.parametrize("right", MAIN_RIGHTS)
 @pytest.mark.parametrize(
     ("api_key", "values", "error"),
-    [*CASES, *MORE_CASES],
-    ids=[f"{key}-{error.name}-{number}" for number, (key, _, error) in enumerate([*CASES, *MORE_CASES])],
+    CASES,
+    ids=[f"{key}-{error.name}-{number}" for number, (key, _, error) in enumerate(CASES)],
 )
 def test_a_request_needs_the_right_that_the_page_names_and_no_lesser_one(
     server: LogServer, api_key: int, values: dict[str, Any], error: BrokerError, right: str
@@ -206,6 +208,41 @@ def test_a_request_needs_the_right_that_the_page_names_and_no_lesser_one(
     user = User("user", grants=tuple(parse_grant(right, resource) for resource in resources))
     for version in versions(server, api_key):
         assert (error not in refusals(server, user, api_key, version, values)) is is_enough, version
+
+
+TOPIC_PARTITION: dict[str, Any] = {"topics": [{"name": TOPIC, "partitions": [COMMITTED]}]}
+HEARTBEAT: dict[str, Any] = {"member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": -1}
+SEVERAL: list[tuple[int, dict[str, Any], dict[str, BrokerError]]] = [
+    (0, {"acks": -1, "transactional_id": "t", "topic_data": [PRODUCED]},
+     {"write transactional-id:t": ID_ERROR, "write topic:hidden": TOPIC_ERROR}),
+    (8, {**MEMBER, **TOPIC_PARTITION}, {"read group:secret": GROUP_ERROR, "read topic:hidden": TOPIC_ERROR}),
+    (24, {f"v3_and_below_{name}": value for name, value in (PRODUCER | ADDED).items()},
+     {"write transactional-id:t": ID_ERROR, "write topic:hidden": TOPIC_ERROR}),
+    (25, {**PRODUCER, "group_id": GROUP},
+     {"write transactional-id:t": ID_ERROR, "read group:secret": GROUP_ERROR}),
+    (28, {**PRODUCER, **MEMBER, **TOPIC_PARTITION},
+     {"write transactional-id:t": ID_ERROR, "read group:secret": GROUP_ERROR, "read topic:hidden": TOPIC_ERROR}),
+    (47, {"group_id": GROUP, "topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]},
+     {"admin group:secret": GROUP_ERROR, "read topic:hidden": TOPIC_ERROR}),
+    (68, {**HEARTBEAT, "group_id": GROUP, "subscribed_topic_names": [TOPIC]},
+     {"read group:secret": GROUP_ERROR, "read topic:hidden": TOPIC_ERROR}),
+]  # fmt: skip
+"""Requests that need rights on several resources: each of these rights, and the refusal of a principal without it."""
+
+
+@pytest.mark.parametrize(
+    ("api_key", "values", "errors_without", "missing"),
+    [(key, values, rights, missing) for key, values, rights in SEVERAL for missing in [*rights, ""]],
+    ids=[f"{key}-{missing or 'all'}" for key, _, rights in SEVERAL for missing in [*rights, ""]],
+)
+def test_a_request_needs_each_of_its_rights(
+    server: LogServer, api_key: int, values: dict[str, Any], errors_without: dict[str, BrokerError], missing: str
+) -> None:
+    user = User("user", grants=tuple(parse_grant(*grant.split()) for grant in errors_without if grant != missing))
+    expected = {errors_without[missing]} if missing else set()
+    for version in versions(server, api_key):
+        found = refusals(server, user, api_key, version, values)
+        assert found & set(errors_without.values()) == expected, version
 
 
 @pytest.mark.parametrize("grant", ADMINISTRATORS)

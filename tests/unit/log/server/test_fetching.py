@@ -17,7 +17,14 @@ from kafka.protocol.consumer.fetch import FetchResponse as KafkaFetchResponse
 from shmaccum._native import read_fetch, write_fetch
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.log_file import FileRange, LogFile
-from shmaccum.log.server.fetch_frames import PartitionRecords, Wanted, read_request, write_response
+from shmaccum.log.server.fetch import is_enough
+from shmaccum.log.server.fetch_frames import (
+    FetchRequest,
+    PartitionRecords,
+    Wanted,
+    read_request,
+    write_response,
+)
 from shmaccum.log.server.messages import BadFrameError, Request
 
 VERSIONS = range(4, 18)
@@ -198,3 +205,12 @@ def test_an_answer_is_what_kafka_reads(version: int) -> None:
     ]
     assert version < 5 or [one.log_start_offset for _, one in partitions] == [10, 11, 12, 13]
     assert [bytes(one.records) for _, one in partitions] == [b""] * 4
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [([99], False), ([100], True), ([60, 40], True), ([60, 39], False)])
+def test_a_fetch_waits_for_as_many_bytes_as_it_asks_for(tmp_path: Path, sizes: list[int], expected: bool) -> None:
+    (tmp_path / "file").touch()
+    file = LogFile(str(tmp_path / "file"))
+    wanted = Wanted("flights", 0, 0, 1 << 20, -1)
+    found = [PartitionRecords(wanted, BrokerError.NONE, records=FileRange(file, 0, size)) for size in sizes]
+    assert is_enough(FetchRequest(500, 100, 1 << 20, 0, 0, -1, [], []), found) is expected
