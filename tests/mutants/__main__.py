@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.mutants --seed 1 --count 400``: how many mutants of the Python half the tests notice.
+
+The first run executes the tests once, to record which lines each of them executes. Later runs use this record, unless
+--folder is another one. Verdicts are kept there, too: the same command continues an interrupted run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from setup import ROOT
+from tests.mutants.campaign import KILLED, PACKAGES, SURVIVED, UNTESTED, Results, draw, run, run_tests, table
+from tests.mutants.line_map import LineMap, environment, record_lines
+
+TESTS = ("tests/unit/log", "tests/unit/sender", "tests/unit/producer", "tests/contract", "tests/integration")
+
+
+def main() -> None:
+    """Prints each verdict, the survivors and the shares."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(2), "little"))
+    parser.add_argument("--count", type=int, default=400, help="of mutants")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="no mutant begins after them")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants")
+    parser.add_argument("--package", nargs="*", default=PACKAGES)
+    parser.add_argument("--check", action="store_true", help="run the tests that noticed mutants once without a mutant")
+    given = parser.parse_args()
+    os.nice(10)
+    if not given.folder.exists():
+        record_lines(given.folder, TESTS)
+    results = Results(given.folder / f"seed-{given.seed}.csv")
+    drawn = draw(given.seed, given.count, given.package)
+    for verdict in run(drawn, LineMap.load(given.folder), results, given.minutes):
+        print(f"{verdict.outcome:9} {verdict.path}:{verdict.line} {verdict.operator} {verdict.killer}", flush=True)
+    verdicts = results.load()
+    print(f"\nseed {given.seed}; not noticed:")
+    for each in sorted(verdicts, key=lambda each: (each.outcome, each.path, each.line)):
+        if each.outcome in (SURVIVED, UNTESTED):
+            print(f"{each.outcome:9} {each.path}:{each.line} {each.operator} ({each.test_count} tests)")
+    print(table(verdicts))
+    if given.check:
+        killers = sorted({each.killer for each in verdicts if each.outcome == KILLED})
+        print("without a mutant:", *run_tests(killers, 600 + 60 * len(killers), environment()))
+
+
+if __name__ == "__main__":
+    main()

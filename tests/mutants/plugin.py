@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin of pytest for the run that records lines: gives them their test, and keeps the seconds of each."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.recording import switch_to
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Gives the lines of a test its name."""
+    switch_to(item.nodeid)
+    return (yield)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Appends the seconds and the outcome of each phase of a test."""
+    with (Path(os.environ["SHMACCUM_RECORD_LINES"]) / "phases").open("a") as phases:
+        print(json.dumps([report.nodeid, report.outcome, report.duration]), file=phases)

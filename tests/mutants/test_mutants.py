@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sample of mutants is the same for a seed, has no place that is a text alone, and a run says which are noticed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from setup import ROOT
+from tests.mutants import campaign
+from tests.mutants.campaign import HUNG, KILLED, SURVIVED, UNTESTED, Results, Verdict, draw, interval, judge, table
+from tests.mutants.line_map import LineMap, environment
+from tests.mutants.loading import write_mutant
+from tests.mutants.operators import Site, function_lines, mutant_code, sites
+
+SOURCE = '''
+"""A module."""
+import logging
+logger = logging.getLogger(__name__)
+
+def largest(values: "list[int]", bound: int = 3) -> "int | None":
+    """The largest value below a bound."""
+    best = None
+    for value in values:
+        if value < bound and (best is None or value > best):
+            best = value
+    logger.info("found %d", 1)
+    if best is None:
+        raise ValueError("no value in " + str(values) + f"{1 + 1}")
+    return best
+'''
+
+
+def mutants(source: str) -> dict[str, Site]:
+    return {f"{site.line} {site.operator}": site for site in sites("module.py", source)}
+
+
+def run_mutant(source: str, site: Site) -> dict[str, object]:
+    names: dict[str, object] = {"__name__": "module"}
+    exec(mutant_code(source, site), names)
+    return names
+
+
+def test_texts_annotations_log_calls_and_messages_have_no_mutants() -> None:
+    assert {int(name.split()[0]) for name in mutants(SOURCE)} == {10, 13, 15}
+
+
+@pytest.mark.parametrize(
+    ("expression", "operator", "value"),
+    [
+        ("2 < 2", "comparison 0 Lt", True),
+        ("1 < 2 <= 2", "comparison 1 LtE", False),
+        ("True and False", "and -> or", True),
+        ("6 // 3", "arithmetic FloorDiv", 18),
+        ("7", "constant + 1", 8),
+        ("7", "constant - 1", 6),
+        ("True", "other truth", False),
+        ("1 if {} else 2", "condition negated", 1),
+    ],
+)
+def test_an_operator_changes_one_place(expression: str, operator: str, value: object) -> None:
+    source = f"found = {expression}\n"
+    (site,) = [site for site in sites("module.py", source) if site.operator.startswith(operator)][:1]
+    assert run_mutant(source, site)["found"] == value
+
+
+@pytest.mark.parametrize(
+    ("source", "operator"),
+    [
+        ("values = [1]\nvalues.append(2)\nfound = len(values)", "call removed"),
+        ("values = [1, 2]\nvalues[0:2] = [1]\nfound = 0 + len(values) - 1", "assignment removed"),
+        ("def make():\n    return [1]\nfound = 1 if make() is None else 0", "None returned"),
+    ],
+)
+def test_a_statement_is_left_out(source: str, operator: str) -> None:
+    names: dict[str, object] = {}
+    exec(source, names)
+    (site,) = (site for site in sites("module.py", source) if site.operator == operator)
+    assert run_mutant(source, site)["found"] == 1
+    assert names["found"] != 1
+
+
+def test_every_mutant_of_the_packages_compiles() -> None:
+    for site in draw(1, 100):
+        mutant_code((ROOT / site.path).read_text(), site)
+
+
+def test_a_seed_draws_the_same_mutants_and_another_seed_others() -> None:
+    drawn = draw(1, 50)
+    assert drawn == draw(1, 50)
+    assert drawn != draw(2, 50)
+    assert len({(site.path, site.line) for site in drawn}) == 50
+    assert draw(1, 20) == drawn[:20]
+
+
+def test_a_process_and_its_child_import_the_mutant(tmp_path: Path) -> None:
+    write_mutant(tmp_path / "mutant", "shmaccum.common.clock", compile("monotonic = 'mutant'", "clock.py", "exec"))
+    program = (
+        "import subprocess, sys; from shmaccum.common import clock; print(clock.monotonic, flush=True)\n"
+        "if sys.argv[1:]: subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)"
+    )
+    variables = environment(SHMACCUM_MUTANT=str(tmp_path / "mutant"))
+    output = subprocess.check_output([sys.executable, "-c", program, program], env=variables, cwd=ROOT, text=True)
+    assert output.split() == ["mutant", "mutant"]
+
+
+def test_a_line_of_a_function_is_tested_by_its_tests_and_any_other_line_by_those_of_the_module() -> None:
+    assert {8, 10, 15} <= function_lines(SOURCE)
+    assert not {2, 4, 6} & function_lines(SOURCE)
+    line_map = LineMap(
+        {"slow": 2.0, "quick": 1.0}, {"module.py": {4: {"quick"}, 10: {"slow", "failed"}, 13: {"slow", "quick"}}}
+    )
+    assert line_map.killers("module.py", 10, SOURCE) == ["slow"]
+    assert line_map.killers("module.py", 4, SOURCE) == ["quick", "slow"]
+    assert line_map.killers("module.py", 15, SOURCE) == []
+
+
+@pytest.fixture
+def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of tests that name their own outcome."""
+    path = tmp_path / "test_tried.py"
+    path.write_text(
+        "import threading\ndef test_passes(): pass\ndef test_fails(): assert False\n"
+        "def test_hangs(): threading.Event().wait()\n"
+    )
+    monkeypatch.chdir(ROOT)
+    return path
+
+
+def run_of(tried: Path, *names: str, deadline_s: float = 600) -> tuple[str, str]:
+    return campaign.run_tests([f"{tried}::{name}" for name in names], deadline_s, environment())
+
+
+def test_a_run_tells_its_outcome_and_the_test_that_noticed(tried: Path) -> None:
+    assert run_of(tried, "test_passes") == (SURVIVED, "")
+    outcome, killer = run_of(tried, "test_passes", "test_fails")
+    assert outcome == KILLED
+    assert killer.endswith("test_tried.py::test_fails")
+
+
+def test_a_run_that_hangs_is_ended(tried: Path) -> None:
+    assert run_of(tried, "test_hangs", deadline_s=1) == (HUNG, "")
+
+
+def test_a_line_without_a_test_is_untested() -> None:
+    (site,) = draw(1, 1)
+    assert judge(site, LineMap({}, {})).outcome == UNTESTED
+
+
+def test_verdicts_are_read_back_and_counted(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.csv")
+    assert results.load() == []
+    verdicts = [
+        Verdict("shmaccum/sender/sender.py", 5, 2, "constant + 1", KILLED, 3, "tests/a.py::b[x,'y']"),
+        Verdict("shmaccum/sender/sender.py", 6, 3, "constant - 1", SURVIVED, 3, ""),
+    ]
+    for verdict in verdicts:
+        results.add(verdict)
+    assert results.load() == verdicts
+    assert "shmaccum/sender           1 of    2   50%" in table(verdicts)
+
+
+def test_an_interval_has_the_share_within_it() -> None:
+    low, high = interval(80, 100)
+    assert (round(low, 3), round(high, 3)) == (0.711, 0.867)
+
+
+def test_the_start_changes_nothing_without_a_run() -> None:
+    variables = environment()
+    program = "import sys; print('coverage' in sys.modules, [type(f).__name__ for f in sys.meta_path])"
+    output = subprocess.check_output([sys.executable, "-c", program], env=variables, cwd=ROOT, text=True)
+    assert output.startswith("False")
+    assert "MutantFinder" not in output
