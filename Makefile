@@ -8,6 +8,8 @@
 #   make test-all make test, then make test-rest
 #   make test-rest   what make test leaves out, but the tests that last hours (those with the marks of LONG below);
 #                 MINUTES=30 begins no test after so many
+#   make linear   kills and stops all programs at random, and checks the history (SEED=12 MINUTES=10); with Go also by
+#                 porcupine
 #   make fuzz     the fuzz targets under libFuzzer, a minute each (ARGS="--seconds 600 arena", ARGS=--keep)
 #   make check    ruff, mypy, and the tests of style and layering
 #   make shape    figures of the structure: packages, layers, lines, functions (ARGS=-v lists them)
@@ -100,6 +102,10 @@ $(VENV)/bin/promtool: | $(INSTALLED)
 
 native-test: $(INSTALLED)
 	$(PYTEST) $(WORKERS) -m "$(MARKERS)" tests/native $(ARGS)
+
+.PHONY: linear
+linear: $(INSTALLED)
+	$(VENV)/bin/python -m tests.linear $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(INSTALLED)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.linear --seed 1 --minutes 10``: runs rounds of all kinds, and prints one line of figures."""
+"""Runs rounds of all kinds, and prints one line of figures: ``python -m tests.linear --seed 1 --minutes 10``.
+
+``--made 10000000`` judges a history of so many operations instead, which it makes without the product.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import time
 from pathlib import Path
 
 from tests.linear.director import KINDS_OF_ROUNDS, Outcome, Round
+from tests.linear.made import measure
 
 ROUND_S = 40.0
 
@@ -24,7 +28,13 @@ def main() -> int:
     parser.add_argument("--round-seconds", type=float, default=ROUND_S, help="injuries of a round")
     parser.add_argument("--kind", choices=KINDS_OF_ROUNDS, help="rounds of this kind alone")
     parser.add_argument("--keep", action="store_true", help="keep the files of rounds in which something was found")
+    parser.add_argument("--made", type=int, help="judge a made history of so many operations instead")
     given = parser.parse_args()
+    if given.made:
+        with tempfile.TemporaryDirectory(prefix="linear-") as name:
+            verdict, figures = measure(Path(name), given.made)
+        print(figures, *verdict.descriptions, sep="\n")
+        return 1 if verdict.counts else 0
     end_s = time.monotonic() + 60 * given.minutes
     total = Outcome()
     while total.rounds == 0 or time.monotonic() < end_s:
@@ -33,7 +43,7 @@ def main() -> int:
         seconds = min(given.round_seconds, max(end_s - time.monotonic(), 5.0))
         name = f"linear-{os.getpid()}-{total.rounds}"
         outcome = Round(folder, name, kind, seconds, f"{given.seed}/{total.rounds}").run()
-        for line in (*outcome.failures, *outcome.verdict.descriptions):
+        for line in outcome.lines():
             print(line, flush=True)
         if outcome.is_clean or not given.keep:
             shutil.rmtree(folder, ignore_errors=True)

@@ -8,6 +8,7 @@ whose output has a traceback, is a failure of the round.
 
     kind       sender                                    server
     beside     --sink log:LOG                            serve LOG, read only
+    transact   the same, with an arena that has transactions
     inside     --sink log:LOG --listen ADDRESS           the sender's
     behind     --sink kafka:ADDRESS --overflow log:DIR   serve LOG --writable, which makes the topics
 """
@@ -31,15 +32,14 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.log.files import LogDirectory, LogReader, check_log
 from tests.kafka.broker import LOOPBACK, held_port
-from tests.linear import roles
-from tests.linear.history import History, read_consumer, read_log, read_producer
+from tests.linear import linearizable, roles
+from tests.linear.history import History, Log, NotedSends, Positions, read_consumer, read_log
 from tests.linear.judge import KINDS, Verdict, judge
-from tests.linear.roles import CONSUMERS_LEAVE, PRODUCERS_LEAVE, Places, Words
+from tests.linear.roles import CONSUMERS_LEAVE, PARTITIONS, PRODUCERS_LEAVE, Places, Words
 from tests.support.processes import wait_until
 
-KINDS_OF_ROUNDS = ("beside", "inside", "behind")
+KINDS_OF_ROUNDS = ("beside", "inside", "behind", "transact")
 PRODUCERS, READERS, MEMBERS, KAFKA_MEMBERS = 8, 2, 3, 2
-PARTITIONS = 3
 PAUSE_S = (0.02, 0.25)
 STOP_SHARE = 0.15
 STOP_S_MAX = 1.0
@@ -50,6 +50,8 @@ CREATION_SHARE = 0.6
 CREATION_S_MAX = 0.03
 WEIGHTS = {"producer": 2.0, "sender": 3.0, "server": 1.5, "shipper": 2.0, "reader": 0.5, "member": 1.5, "kafka": 0.4}
 END_S = 180.0
+RECORD_COUNT_MIN = 500
+"""A round is as long as these take."""
 OUTPUT_SIZE_MAX = 3000
 
 
@@ -74,35 +76,46 @@ class Outcome:
     rounds: int = 0
     seconds: float = 0.0
     record_count: int = 0
-    told_count: int = 0
     shipped_count: int = 0
-    read_count: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     stops: Counter[str] = field(default_factory=Counter)
     verdict: Verdict = field(default_factory=Verdict)
+    checked: linearizable.Checked = field(default_factory=linearizable.Checked)
     failures: list[str] = field(default_factory=list)
 
     def add(self, other: Outcome) -> None:
         """Adds the figures of another round."""
-        for name in ("rounds", "seconds", "record_count", "told_count", "shipped_count", "read_count"):
+        for name in ("rounds", "seconds", "record_count", "shipped_count"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.kills += other.kills
         self.stops += other.stops
-        self.verdict.counts += other.verdict.counts
-        self.verdict.descriptions += other.verdict.descriptions
+        self.verdict.add_all(other.verdict)
+        self.checked.add(other.checked)
         self.failures += other.failures
 
     @property
     def is_clean(self) -> bool:
         """True when nothing was found."""
-        return not (self.verdict.counts.total() or self.failures)
+        return not (self.verdict.counts.total() or self.checked.faults or self.failures)
+
+    def lines(self) -> list[str]:
+        """A line for each failure and each fault."""
+        return [*self.failures, *self.verdict.descriptions, *self.checked.faults]
+
+    @property
+    def operation_count(self) -> int:
+        """Sends, results, records that were read, and commits."""
+        found = self.verdict
+        return self.record_count + found.told_count + found.read_count + found.commit_count + found.transaction_count
 
     def __str__(self) -> str:
         counts = "/".join(str(self.verdict.counts[kind]) for kind in KINDS)
         return (
             f"{self.rounds} rounds in {self.seconds:.0f} s: {self.record_count:,} records, {self.shipped_count:,} "
-            f"shipped, {self.told_count:,} offsets told, {self.kills.total()} kills, {self.stops.total()} stops, "
-            f"{self.read_count:,} consumed lines: {counts} {'/'.join(KINDS)}, {len(self.failures)} failures"
+            f"shipped, {self.verdict.told_count:,} offsets told, {self.verdict.transaction_count:,} transactions, "
+            f"{self.verdict.commit_count:,} commits, {self.kills.total()} kills, {self.stops.total()} stops, "
+            f"{self.verdict.read_count:,} records read, {self.operation_count:,} operations: "
+            f"{counts} {'/'.join(KINDS)}, {len(self.failures)} failures; porcupine: {self.checked}"
         )
 
 
@@ -120,7 +133,9 @@ class Round:
         self._random = random.Random(seed)
         self._seed = seed
         self._port = held_port()
-        self.places = Places(folder, arena, f"{LOOPBACK}:{self._port.getsockname()[1]}")
+        self._is_transactional = kind == "transact"
+        address = f"{LOOPBACK}:{self._port.getsockname()[1]}"
+        self.places = Places(folder, arena, address, is_transactional=self._is_transactional)
         self._outcome = Outcome(rounds=1)
         folder.mkdir(parents=True, exist_ok=True)
         self._words = Words(self.places.words)
@@ -137,7 +152,8 @@ class Round:
         seats += [self._seat("member", number, self._member("member", number)) for number in range(MEMBERS)]
         seats += [self._seat("kafka", number, self._member("kafka", number)) for number in range(KAFKA_MEMBERS)]
         ship: tuple[object, ...] = ("ship", places.log, "--to", f"log:{places.shipped}", "--quiet")
-        seats.append(self._seat("shipper", 0, functools.partial(_run_command, ship)))
+        if not self._is_transactional:  # transactions are not shipped
+            seats.append(self._seat("shipper", 0, functools.partial(_run_command, ship)))
         seats.append(self._seat("sender", 0, functools.partial(_run_command, self._sender_words())))
         if self._kind != "inside":
             serve: tuple[object, ...] = ("serve", places.log, "--listen", places.address, "--quiet")
@@ -151,7 +167,7 @@ class Round:
     def _sender_words(self) -> tuple[object, ...]:
         places, log = self.places, f"log:{self.places.log}"
         to_log = ("sender", places.arena, "--quiet", "--sink", log, "-X", f"num.partitions={PARTITIONS}")
-        if self._kind == "beside":
+        if self._kind in {"beside", "transact"}:
             return to_log
         if self._kind == "inside":
             return (*to_log, "--listen", places.address)
@@ -161,7 +177,8 @@ class Round:
 
     def _produce(self, number: int, incarnation: int) -> None:
         name = f"producer-{number}"
-        roles.produce(self.places, name, number, incarnation, random.Random(f"{self._seed}/{name}/{incarnation}"))
+        produce = roles.produce_in_transactions if self._is_transactional else roles.produce
+        produce(self.places, name, number, incarnation, random.Random(f"{self._seed}/{name}/{incarnation}"))
 
     def _reader(self, number: int) -> Callable[[int], None]:
         return lambda _: roles.read_alone(self.places, f"reader-{number}")
@@ -258,7 +275,7 @@ class Round:
     def _injure(self) -> None:
         end_s = time.monotonic() + self._seconds
         topic_s = 0.0
-        while time.monotonic() < end_s:
+        while time.monotonic() < end_s or not self._has_records(end_s):
             if time.monotonic() >= topic_s and len(self._words.topics) < TOPIC_COUNT_MAX:
                 self._words.add_topic()
                 topic_s = time.monotonic() + self._random.uniform(*TOPIC_PAUSE_S)
@@ -271,6 +288,11 @@ class Round:
                 time.sleep(0.005)
             weights = [WEIGHTS[seat.role] for seat in self._seats]
             self._hurt(self._random.choices(self._seats, weights)[0])
+
+    def _has_records(self, end_s: float) -> bool:
+        """False while there are too few for a verdict, because the machine does other work."""
+        assert time.monotonic() < end_s + END_S, f"there are fewer than {RECORD_COUNT_MIN} records"
+        return sum(_ends(self.places.log, is_committed=False).values()) >= RECORD_COUNT_MIN
 
     def _hurt(self, seat: Seat) -> None:
         if seat.continue_s is None and self._random.random() < STOP_SHARE:
@@ -286,14 +308,15 @@ class Round:
         with Arena.attach(self.places.arena) as arena:
             slot_count = arena.geometry["slot_count"]
             wait_until(lambda: arena.native.state_counts()["FREE"] == slot_count, "all is delivered", END_S)
-        ends = _ends(self.places.log)
+        ends = _ends(self.places.log, is_committed=self._is_transactional)
         text = "".join(f"{place.topic} {place.partition} {end}\n" for place, end in ends.items())
         temporary = self.places.ends.with_suffix(".tmp")
         temporary.write_text(text, encoding="utf-8")
         temporary.rename(self.places.ends)
         self._words.phase = CONSUMERS_LEAVE
         self._join(self._of("reader", "member", "kafka"))
-        wait_until(functools.partial(self._is_shipped, ends), "all is shipped", END_S)
+        if not self._is_transactional:
+            wait_until(functools.partial(self._is_shipped, ends), "all is shipped", END_S)
         for role in ("shipper", "sender", "server"):
             for seat in self._of(role):
                 os.kill(seat.pid, signal.SIGTERM)
@@ -301,8 +324,8 @@ class Round:
 
     def _is_shipped(self, ends: Mapping[TopicPartition, int]) -> bool:
         if not self.places.shipped.exists():
-            return not ends
-        shipped = _ends(self.places.shipped)
+            return not any(ends.values())
+        shipped = _ends(self.places.shipped, is_committed=False)
         return all(shipped.get(place, 0) >= end for place, end in ends.items())
 
     def _join(self, seats: list[Seat]) -> None:
@@ -323,27 +346,31 @@ class Round:
                 self._failed(f"{seat.name} has a traceback:\n{text[-OUTPUT_SIZE_MAX:]}")
 
     def _judge(self) -> None:
-        places, history = self.places, self.history
+        places, history, outcome = self.places, self.history, self._outcome
+        offsets: Log = {}
+        try:
+            assert (found := check_log(places.log)) == [], found
+            is_committed = self._is_transactional
+            history.log, offsets = read_log(places.log, places.folder / "codes", is_committed=is_committed)
+            if not is_committed:
+                has_shipped = places.shipped.exists()
+                into = places.folder / "shipped-codes"
+                history.shipped = read_log(places.shipped, into, is_committed=False)[0] if has_shipped else {}
+        except (AssertionError, ShmaccumError, OSError):
+            self._failed(traceback.format_exc())
+        positions = Positions(offsets if self._is_transactional else None)
         for seat in self._seats:
             notes = places.notes(seat.name)
             if seat.role == "producer" and notes.exists():
-                read_producer(notes, history)
+                history.producers.append(NotedSends(notes, positions))
             elif seat.role == "reader" and notes.exists():
-                history.readers[seat.name] += read_consumer(notes)
+                history.readers[seat.name] += read_consumer(notes, positions)
             elif notes.exists():
-                history.groups[seat.role] += read_consumer(notes)
-        try:
-            assert (found := check_log(places.log)) == [], found
-            history.log = read_log(places.log)
-            history.shipped = read_log(places.shipped) if places.shipped.exists() else {}
-        except (AssertionError, ShmaccumError, OSError):
-            self._failed(traceback.format_exc())
-        outcome = self._outcome
+                history.groups[seat.role] += read_consumer(notes, positions)
         outcome.verdict = judge(history)
+        outcome.checked = linearizable.check(history, places.folder / "calls")
         outcome.record_count = sum(map(len, history.log.values()))
-        outcome.shipped_count = sum(map(len, history.shipped.values()))
-        outcome.told_count = len(history.told)
-        outcome.read_count = history.read_count()
+        outcome.shipped_count = sum(map(len, (history.shipped or {}).values()))
 
 
 def _run_command(words: tuple[object, ...], _: int) -> None:
@@ -381,7 +408,13 @@ def _end_now(seat: Seat) -> None:
         os.waitpid(seat.pid, 0)
 
 
-def _ends(directory: Path) -> dict[TopicPartition, int]:
-    """The end of each partition."""
-    reader = LogReader(directory)
-    return {place: reader.partition(*place).log_end_offset for place in reader.topic_partitions()}
+def _ends(directory: Path, *, is_committed: bool) -> dict[TopicPartition, int]:
+    """The end of each partition: past the last record that its consumers see."""
+    reader = LogReader(directory, isolation_level="read_committed" if is_committed else "read_uncommitted")
+    partitions = {place: reader.partition(*place) for place in reader.topic_partitions()}
+    if not is_committed:
+        return {place: partition.log_end_offset for place, partition in partitions.items()}
+    return {
+        place: max((one.offset + 1 for one in partition.records()), default=0)
+        for place, partition in partitions.items()
+    }

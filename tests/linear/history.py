@@ -2,28 +2,46 @@
 """The history of a round: the notes of each process, and the records of the logs at the end.
 
 Each seat appends lines to a file of its own, in one write for each line. A line ends with a full stop as its last word.
-A kill may cut a line off, and a line without that word is left out.
+A kill may cut a line off, and a line without that word is left out. An operation has a line for its call and one for
+its result. Without the second one its result is unknown.
 
 ::
 
+    sending NS CODE COUNT .                           sends of COUNT codes begin
     sent CODE .                                       every record of this author up to this one: its send returned
-    told CODE TOPIC PARTITION OFFSET .                a future returned this offset
+    told NS TOPIC PARTITION CODE OFFSET ... .         futures returned these offsets
+    joining NUMBER CODE TOPIC PARTITION .             a send in this transaction begins
+    joined NUMBER CODE .                              it returned
+    refused NUMBER CODE .                             it raised: the transaction does not have the record
+    ending NUMBER NS .                                a commit of this transaction begins
+    ended NUMBER NS committed|aborted .               its commit or its abort returned
     begin INCARNATION .                               a consumer started
-    assigned NS TOPIC PARTITION .                     a member of a group owns this partition now
-    read NS TOPIC PARTITION OFFSET CODE CODE ... .    records of consecutive offsets; NS is when the poll began
-    committed NS NS TOPIC PARTITION OFFSET .          a commit returned; NS are its begin and its end
+    assigned NS NS TOPIC PARTITION .                  a member owns this partition; begin of the poll, and now
+    read NS NS TOPIC PARTITION OFFSET CODE CODE ... . records of consecutive offsets; begin and end of the poll
+    committing NS TOPIC PARTITION OFFSET .            a commit begins
+    committed NS NS TOPIC PARTITION OFFSET .          a commit returned; begin and end of the call
 
 A *code* is the value of a record. It is unique: producer, incarnation, and a number that counts from 0.
+
+A *position* counts the records of a partition that a reader of committed records sees. It is the offset where the log
+has no transactions. Otherwise markers and aborted records have offsets, and no positions.
+
+Codes of a log are mapped files, and the lines of a file are read when they are judged, so a history may be larger than
+the memory.
 """
 
 from __future__ import annotations
 
 import os
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files import LogReader
@@ -31,9 +49,11 @@ from shmaccum.log.files import LogReader
 NUMBER_BITS = 32
 INCARNATION_BITS = 16
 END = "."
+BUFFERED_COUNT = 1 << 16
 
-Codes = dict[TopicPartition, list[int]]
-"""The codes of each partition, by offset."""
+Codes = npt.NDArray[np.int64]
+Log = dict[TopicPartition, Codes]
+"""The codes of each partition, by position."""
 
 
 def code_of(producer: int, incarnation: int, number: int = 0) -> int:
@@ -46,33 +66,101 @@ def author_of(code: int) -> int:
     return code >> NUMBER_BITS
 
 
+def producer_of(code: int) -> int:
+    """The producer of a code."""
+    return author_of(code) >> INCARNATION_BITS
+
+
 def number_of(code: int) -> int:
     """The number of a code."""
     return code & ((1 << NUMBER_BITS) - 1)
 
 
-class Told(NamedTuple):
-    """An offset that a future returned."""
+def codes_of(*codes: int) -> Codes:
+    """An array of codes."""
+    return np.array(codes, np.int64)
+
+
+class Sending(NamedTuple):
+    """The call of consecutive sends."""
+
+    ns: int
+    code: int
+    record_count: int
+
+
+class Sent(NamedTuple):
+    """The last record whose send returned."""
 
     code: int
+
+
+class Told(NamedTuple):
+    """Positions that futures returned."""
+
+    ns: int
     place: TopicPartition
-    offset: int
+    codes: Codes
+    positions: Codes
+
+
+class Joining(NamedTuple):
+    """The call of a send in a transaction."""
+
+    number: int
+    code: int
+    place: TopicPartition
+
+
+class Joined(NamedTuple):
+    """Its result: it returned, or it raised."""
+
+    number: int
+    code: int
+    is_refused: bool
+
+
+class Ending(NamedTuple):
+    """The call of a commit."""
+
+    number: int
+    ns: int
+
+
+class Ended(NamedTuple):
+    """The result of a commit or an abort."""
+
+    number: int
+    ns: int
+    is_committed: bool
 
 
 class Assigned(NamedTuple):
     """A member owns a partition from here on."""
 
+    begin_ns: int
+    """The begin of the poll."""
     ns: int
     place: TopicPartition
 
 
 class Read(NamedTuple):
-    """Records of consecutive offsets that one poll returned."""
+    """Records of consecutive positions that one poll returned."""
+
+    ns: int
+    """The begin of the poll."""
+    end_ns: int
+    place: TopicPartition
+    position: int
+    codes: Codes
+
+
+class Committing(NamedTuple):
+    """The call of a commit."""
 
     ns: int
     place: TopicPartition
-    offset: int
-    codes: list[int]
+    position: int
 
 
 class Committed(NamedTuple):
@@ -82,37 +170,33 @@ class Committed(NamedTuple):
     """The begin of the call."""
     end_ns: int
     place: TopicPartition
-    offset: int
+    position: int
 
 
-Event = Assigned | Read | Committed
+SendEvent = Sending | Sent | Told | Joining | Joined | Ending | Ended
+Event = Assigned | Read | Committing | Committed
 
 
 @dataclass
 class Life:
     """The notes of one incarnation of a consumer."""
 
-    events: list[Event] = field(default_factory=list)
+    events: Iterable[Event] = ()
 
 
 @dataclass
 class History:
     """Everything that a judge looks at."""
 
-    log: Codes = field(default_factory=dict)
-    shipped: Codes = field(default_factory=dict)
-    sent: dict[int, int] = field(default_factory=dict)
-    """Author -> the last number whose send returned."""
-    told: list[Told] = field(default_factory=list)
+    log: Log = field(default_factory=dict)
+    shipped: Log | None = None
+    """None: nothing was shipped."""
+    producers: list[Iterable[SendEvent]] = field(default_factory=list)
+    """The notes of each producer's seat."""
     readers: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
     """Consumer without a group -> its incarnations."""
     groups: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
     """Group -> the incarnations of all of its members."""
-
-    def read_count(self) -> int:
-        """How many lines all consumers noted."""
-        lives = [life for found in (*self.readers.values(), *self.groups.values()) for life in found]
-        return sum(len(event.codes) for life in lives for event in life.events if isinstance(event, Read))
 
 
 class Notes:
@@ -132,49 +216,151 @@ class Notes:
         os.write(self._descriptor, text.encode())
 
 
-def _lines(path: Path) -> Iterator[list[str]]:
-    with path.open(encoding="utf-8") as file:
+# --- the notes, read
+
+
+class Positions:
+    """Positions of offsets.
+
+    Args:
+        offsets: of the visible records of each partition, where they have holes.
+    """
+
+    def __init__(self, offsets: Log | None = None) -> None:
+        self._offsets = offsets or {}
+
+    def of(self, place: TopicPartition, offset: int) -> int:
+        """How many visible records are before this offset."""
+        offsets = self._offsets.get(place)
+        return offset if offsets is None else int(np.searchsorted(offsets, offset))
+
+
+def _lines(path: Path, begin: int = 0) -> Iterator[tuple[int, str, str]]:
+    """The place behind each whole line, its first word, and the others."""
+    with path.open("rb") as file:
+        file.seek(begin)
+        place = begin
         for line in file:
-            words = line.split()
-            if words and words[-1] == END:
-                yield words[:-1]
+            place += len(line)
+            if line.endswith(b" .\n"):
+                kind, _, rest = line[:-3].decode().partition(" ")
+                yield place, kind, rest
 
 
-def read_producer(path: Path, history: History) -> None:
-    """Adds the notes of a producer's seat."""
-    for kind, *rest in _lines(path):
+def _numbers(text: str) -> Codes:
+    return np.fromstring(text, dtype=np.int64, sep=" ")
+
+
+@dataclass(frozen=True)
+class NotedSends:
+    """The notes of a producer's seat."""
+
+    path: Path
+    positions: Positions
+
+    def __iter__(self) -> Iterator[SendEvent]:
+        for _, kind, rest in _lines(self.path):
+            yield self._event(kind, rest)
+
+    def _event(self, kind: str, rest: str) -> SendEvent:
+        if kind == "told":
+            ns, topic, partition, pairs = rest.split(" ", 3)
+            place, rows = TopicPartition(topic, int(partition)), _numbers(pairs).reshape(-1, 2)
+            positions = [self.positions.of(place, offset) for offset in rows[:, 1].tolist()]
+            return Told(int(ns), place, rows[:, 0], codes_of(*positions))
+        words = rest.split()
+        first = int(words[0])
+        if kind == "sending":
+            return Sending(first, int(words[1]), int(words[2]))
         if kind == "sent":
-            code = int(rest[0])
-            history.sent[author_of(code)] = number_of(code)
-        else:
-            code, topic, partition, offset = int(rest[0]), rest[1], int(rest[2]), int(rest[3])
-            history.told.append(Told(code, TopicPartition(topic, partition), offset))
+            return Sent(first)
+        if kind == "ending":
+            return Ending(first, int(words[1]))
+        if kind == "ended":
+            return Ended(first, int(words[1]), words[2] == "committed")
+        if kind == "joining":
+            return Joining(first, int(words[1]), TopicPartition(words[2], int(words[3])))
+        return Joined(first, int(words[1]), kind == "refused")
 
 
-def read_consumer(path: Path) -> list[Life]:
+@dataclass(frozen=True)
+class NotedEvents:
+    """The notes of an incarnation of a consumer, from a place in its file."""
+
+    path: Path
+    begin: int
+    positions: Positions
+
+    def __iter__(self) -> Iterator[Event]:
+        for _, kind, rest in _lines(self.path, self.begin):
+            if kind == "begin":
+                return
+            yield self._event(kind, rest)
+
+    def _event(self, kind: str, rest: str) -> Event:
+        ns, *words = rest.split(" ", 3 if kind == "committing" else 5)
+        end_ns = int(ns if kind == "committing" else words.pop(0))
+        place = TopicPartition(words[0], int(words[1]))
+        if kind == "assigned":
+            return Assigned(int(ns), end_ns, place)
+        position = self.positions.of(place, int(words[2]))
+        if kind == "read":
+            return Read(int(ns), end_ns, place, position, _numbers(words[3]))
+        return Committing(end_ns, place, position) if kind == "committing" else (
+            Committed(int(ns), end_ns, place, position)
+        )  # fmt: skip
+
+
+def read_consumer(path: Path, positions: Positions) -> list[Life]:
     """The incarnations of a consumer's seat."""
-    lives: list[Life] = []
-    for kind, *rest in _lines(path):
-        if kind == "begin":
-            lives.append(Life())
-        elif kind == "assigned":
-            lives[-1].events.append(Assigned(int(rest[0]), TopicPartition(rest[1], int(rest[2]))))
-        elif kind == "read":
-            place = TopicPartition(rest[1], int(rest[2]))
-            lives[-1].events.append(Read(int(rest[0]), place, int(rest[3]), list(map(int, rest[4:]))))
-        else:
-            place = TopicPartition(rest[2], int(rest[3]))
-            lives[-1].events.append(Committed(int(rest[0]), int(rest[1]), place, int(rest[4])))
-    return lives
+    return [Life(NotedEvents(path, place, positions)) for place, kind, _ in _lines(path) if kind == "begin"]
 
 
-def read_log(directory: Path) -> Codes:
-    """The codes of all partitions of a log. Its offsets have no holes."""
-    reader = LogReader(directory)
-    found: Codes = {}
+# --- the logs, read
+
+
+class CodesFile:
+    """A file of codes that grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._buffer = array("q")
+        path.write_bytes(b"")
+
+    def add(self, code: int) -> None:
+        """One more."""
+        self._buffer.append(code)
+        if len(self._buffer) >= BUFFERED_COUNT:
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._path.open("ab") as file:
+            self._buffer.tofile(file)
+        self._buffer = array("q")
+
+    def mapped(self) -> Codes:
+        """All of them."""
+        self._flush()
+        return np.memmap(self._path, np.int64, "r") if self._path.stat().st_size else codes_of()
+
+
+def read_log(directory: Path, folder: Path, *, is_committed: bool) -> tuple[Log, Log]:
+    """The codes of all partitions of a log, and their offsets, in files of a folder.
+
+    Args:
+        is_committed: the log has transactions, and only committed records are read. Otherwise its offsets have no hole.
+    """
+    folder.mkdir(exist_ok=True)
+    reader = LogReader(directory, isolation_level="read_committed" if is_committed else "read_uncommitted")
+    codes: Log = {}
+    offsets: Log = {}
     for place in reader.topic_partitions():
-        codes = found[place] = []
-        for record in reader.partition(*place).records():
-            assert record.offset == len(codes), f"{directory}: offset {record.offset} of {place} follows {len(codes)}"
-            codes.append(int((record.value or b"").split()[0]))
-    return found
+        name = f"{place.topic}-{place.partition}"
+        code_file, offset_file = CodesFile(folder / f"{name}.codes"), CodesFile(folder / f"{name}.offsets")
+        for count, record in enumerate(reader.partition(*place).records()):
+            if not is_committed and record.offset != count:
+                raise AssertionError(f"{directory}: offset {record.offset} of {place} follows {count}")
+            code_file.add(int((record.value or b"").split(None, 1)[0]))
+            offset_file.add(record.offset)
+        codes[place], offsets[place] = code_file.mapped(), offset_file.mapped()
+    return codes, offsets

@@ -4,17 +4,27 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shmaccum import Consumer, Producer
 from shmaccum.arena import Arena
 from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.exceptions import (
+    ArenaBusyError,
+    BufferExhaustedError,
+    NoTransactionError,
+    ProducerFencedError,
+    TransactionEndedError,
+    TransactionOutcomeUnknownError,
+)
+from shmaccum.producer.transaction import Transaction
 from tests.linear.history import Notes, code_of
 
 WORKING, PRODUCERS_LEAVE, CONSUMERS_LEAVE = range(3)
@@ -23,14 +33,25 @@ WORD_COUNT = 2
 
 TOPIC_PREFIX = "linear"
 LOCAL_GROUP, KAFKA_GROUP = "local", "kafka"
+PARTITIONS = 3
 ARENA_OPTIONS: Mapping[str, Any] = {"buffer_memory": "8MiB", "batch_size": "4KiB", "process_count": 128}
 BURST_MAX = 60
 PAUSE_S_MAX = 0.06
+FLUSH_SHARE = 0.02
 FILLER_SIZE_MAX = 200
 POLL_MS = 50
 SESSION_MS, HEARTBEAT_MS = 3000, 300
 RECORDS_MAX = 500
 CLOSE_S = 120.0
+
+COORDINATORS = 2
+"""The first producers begin and end the transactions, and the others join them."""
+TRANSACTION_COUNT_MAX = 12
+FLUSH_IN_TRANSACTION_SHARE = 0.3
+ABORT_SHARE = 0.3
+BUSY_MS = 20_000
+NOT_JOINED = (NoTransactionError, TransactionEndedError, ProducerFencedError, BufferExhaustedError)
+"""The reasons why a transaction does not have a record."""
 
 
 class Words:
@@ -67,6 +88,11 @@ def topic_name(number: int) -> str:
     return f"{TOPIC_PREFIX}-{number}"
 
 
+def is_narrow(topic: str) -> bool:
+    """True for every other topic: a producer sends its next record there when it has the result of the last one."""
+    return int(topic.removeprefix(f"{TOPIC_PREFIX}-")) % 2 == 0
+
+
 @dataclass(frozen=True)
 class Places:
     """Where everything of a round is."""
@@ -75,6 +101,13 @@ class Places:
     arena: str
     address: str
     """Host and port of the server."""
+    is_transactional: bool = False
+    """All records are sent in transactions, and consumers read committed ones."""
+
+    @property
+    def isolation_level(self) -> str:
+        """The consumers' option."""
+        return "read_committed" if self.is_transactional else "read_uncommitted"
 
     @property
     def log(self) -> Path:
@@ -114,36 +147,133 @@ class Places:
 # --- producers
 
 
+class Waiting(NamedTuple):
+    """A record whose result is not known."""
+
+    code: int
+    topic: str
+    future: Any
+
+
 def produce(places: Places, seat: str, producer: int, incarnation: int, chance: random.Random) -> None:
     """Sends bursts until the phase ends. The first producer makes the arena."""
     words, notes = Words(places.words), Notes(places.notes(seat))
     arena = Arena.attach_or_create(places.arena, **ARENA_OPTIONS)
-    first = code_of(producer, incarnation)
-    code = first
-    waiting: list[tuple[int, Any]] = []
+    numbers = itertools.count(code_of(producer, incarnation))
+    waiting: list[Waiting] = []
     with Producer(arena, linger_ms=chance.choice([0, 1, 5]), max_block_ms=120_000) as one:
         while words.phase == WORKING:
-            topics = words.topics
-            for _ in range(chance.randrange(1, BURST_MAX) if topics else 0):
-                value = b"%d %s" % (code, b"x" * chance.randrange(FILLER_SIZE_MAX))
-                key = b"%d" % chance.randrange(20) if chance.random() < 0.3 else None
-                waiting.append((code, one.send(chance.choice(topics), value, key=key)))
-                code += 1
-            if code > first:
-                notes.add("sent", code - 1)
+            burst = _burst(words.topics, {sent.topic for sent in waiting}, chance)
+            codes = [next(numbers) for _ in burst]
+            if burst:
+                notes.add("sending", time.monotonic_ns(), codes[0], len(codes))
+                for code, topic in zip(codes, burst, strict=True):
+                    waiting.append(Waiting(code, topic, _send(one, topic, code, chance)))
+                notes.add("sent", codes[-1])
+            if chance.random() < FLUSH_SHARE:
+                _flush(one, waiting)
             waiting = _told(waiting, notes)
             time.sleep(chance.random() * PAUSE_S_MAX)
-        one.flush(timeout=CLOSE_S)
-        waiting = _told(waiting, notes)
-        assert not waiting, f"flush returned, and {len(waiting)} futures have no result"
+        _flush(one, waiting)
+        _told(waiting, notes)
     arena.close()
 
 
-def _told(waiting: list[tuple[int, Any]], notes: Notes) -> list[tuple[int, Any]]:
+def _burst(topics: list[str], waiting: Container[str], chance: random.Random) -> list[str]:
+    """The topics of the next records."""
+    drawn = [chance.choice(topics) for _ in range(chance.randrange(1, BURST_MAX))] if topics else []
+    narrow = [topic for topic in dict.fromkeys(drawn) if is_narrow(topic) and topic not in waiting]
+    return narrow + [topic for topic in drawn if not is_narrow(topic)]
+
+
+def _send(one: Producer, topic: str, code: int, chance: random.Random) -> Any:
+    value = b"%d %s" % (code, b"x" * chance.randrange(FILLER_SIZE_MAX))
+    return one.send(topic, value, key=b"%d" % chance.randrange(20) if chance.random() < 0.3 else None)
+
+
+def _flush(one: Producer, waiting: list[Waiting]) -> None:
+    one.flush(timeout=CLOSE_S)
+    left = sum(not sent.future.done() for sent in waiting)
+    assert not left, f"flush returned, and {left} futures have no result"
+
+
+def _told(waiting: list[Waiting], notes: Notes) -> list[Waiting]:
     """Notes the results that are known; the others."""
-    done = [(code, future.get(0)) for code, future in waiting if future.done()]
-    notes.add_all(("told", code, found.topic, found.partition, found.offset) for code, found in done)
-    return [(code, future) for code, future in waiting if not future.done()] if len(done) < len(waiting) else []
+    found: dict[tuple[str, int], list[int]] = {}
+    left = []
+    for sent in waiting:
+        if sent.future.done():
+            result = sent.future.get(0)
+            found.setdefault((result.topic, result.partition), []).extend((sent.code, result.offset))
+        else:
+            left.append(sent)
+    ns = time.monotonic_ns()
+    notes.add_all(("told", ns, *place, *pairs) for place, pairs in found.items())
+    return left
+
+
+def produce_in_transactions(places: Places, seat: str, producer: int, incarnation: int, chance: random.Random) -> None:
+    """Coordinates one transaction after the other, or sends in whatever transaction is open."""
+    words, notes = Words(places.words), Notes(places.notes(seat))
+    arena = Arena.attach_or_create(places.arena, transactional_id="linear", **ARENA_OPTIONS)
+    codes = itertools.count(code_of(producer, incarnation))
+    with Producer(arena, max_block_ms=BUSY_MS) as one:
+        while words.phase == WORKING:
+            if not words.topics:
+                time.sleep(PAUSE_S_MAX)
+            elif producer < COORDINATORS:
+                with contextlib.suppress(ArenaBusyError, ProducerFencedError):
+                    _run_transaction(one, words.topics, codes, notes, chance)
+            else:
+                if number := one.arena.native.transaction[0]:
+                    _join(one, number, words.topics, codes, notes, chance)
+                time.sleep(chance.random() * PAUSE_S_MAX)
+    arena.close()
+
+
+def _run_transaction(
+    one: Producer, topics: list[str], codes: Iterator[int], notes: Notes, chance: random.Random
+) -> None:
+    """One transaction, and a note of its outcome."""
+    transaction = one.transaction()
+    for _ in range(chance.randrange(4)):
+        _join(one, transaction.number, topics, codes, notes, chance)
+        time.sleep(chance.random() * PAUSE_S_MAX / 4)
+    try:
+        if chance.random() < FLUSH_IN_TRANSACTION_SHARE:
+            one.flush(timeout=CLOSE_S)  # so that an abort also meets records that are in the log
+        if chance.random() >= ABORT_SHARE:
+            _commit_transaction(transaction, notes)
+            return
+    except (NoTransactionError, TransactionEndedError, ProducerFencedError):
+        pass
+    transaction.abort()
+    notes.add("ended", transaction.number, time.monotonic_ns(), "aborted")
+
+
+def _join(
+    one: Producer, number: int, topics: list[str], codes: Iterator[int], notes: Notes, chance: random.Random
+) -> None:
+    """Sends some records in a transaction."""
+    for _ in range(chance.randrange(TRANSACTION_COUNT_MAX)):
+        code = next(codes)
+        place = TopicPartition(chance.choice(topics), chance.randrange(PARTITIONS))
+        notes.add("joining", number, code, *place)
+        try:
+            one.join(number)
+            one.send(place.topic, b"%d" % code, partition=place.partition)
+        except NOT_JOINED:
+            notes.add("refused", number, code)
+            return
+        notes.add("joined", number, code)
+
+
+def _commit_transaction(transaction: Transaction, notes: Notes) -> None:
+    notes.add("ending", transaction.number, time.monotonic_ns())
+    while not transaction.is_over:
+        with contextlib.suppress(TransactionOutcomeUnknownError):
+            transaction.commit()
+            notes.add("ended", transaction.number, time.monotonic_ns(), "committed")
 
 
 # --- consumers
@@ -160,8 +290,9 @@ def _runs(records: Iterable[Any]) -> list[tuple[int, list[int]]]:
 
 
 def _note_read(notes: Notes, begin_ns: int, polled: Mapping[Any, Iterable[Any]]) -> None:
+    end_ns = time.monotonic_ns()
     notes.add_all(
-        ("read", begin_ns, place.topic, place.partition, offset, *codes)
+        ("read", begin_ns, end_ns, place.topic, place.partition, offset, *codes)
         for place, records in polled.items()
         for offset, codes in _runs(records)
     )
@@ -172,10 +303,12 @@ class Listener:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
+        self.poll_ns = time.monotonic_ns()
+        """The begin of the poll."""
 
     def on_partitions_assigned(self, partitions: Iterable[Any]) -> None:
         now_ns = time.monotonic_ns()
-        self._notes.add_all(("assigned", now_ns, place.topic, place.partition) for place in partitions)
+        self._notes.add_all(("assigned", self.poll_ns, now_ns, place.topic, place.partition) for place in partitions)
 
     def on_partitions_revoked(self, partitions: Iterable[Any]) -> None:
         pass
@@ -185,7 +318,8 @@ def read_alone(places: Places, seat: str) -> None:
     """Reads every record from the first one on, until it is at the ends."""
     words, notes = Words(places.words), Notes(places.notes(seat))
     notes.add("begin", 0)
-    with Consumer(places.log, auto_offset_reset="earliest") as consumer:
+    options = {"auto_offset_reset": "earliest", "isolation_level": places.isolation_level}
+    with Consumer(places.log, **options) as consumer:
         consumer.subscribe(pattern=TOPIC_PREFIX)
         while True:
             begin_ns = time.monotonic_ns()
@@ -193,7 +327,7 @@ def read_alone(places: Places, seat: str) -> None:
                 _note_read(notes, begin_ns, polled)
             elif words.phase == CONSUMERS_LEAVE:
                 ends = {place: end for place, end in places.read_ends().items() if end}
-                if all(place in consumer.assignment() and consumer.position(place) == ends[place] for place in ends):
+                if all(place in consumer.assignment() and consumer.position(place) >= ends[place] for place in ends):
                     return
 
 
@@ -201,10 +335,12 @@ def read_in_group(places: Places, seat: str, chance: random.Random) -> None:
     """Reads as a member of a group, notes, and commits, until the group has committed the ends."""
     words, notes = Words(places.words), Notes(places.notes(seat))
     notes.add("begin", 0)
-    with Consumer(places.log, group_id=LOCAL_GROUP, auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
-        consumer.subscribe(pattern=TOPIC_PREFIX, listener=Listener(notes))
+    listener = Listener(notes)
+    options = {"auto_offset_reset": "earliest", "isolation_level": places.isolation_level}
+    with Consumer(places.log, group_id=LOCAL_GROUP, enable_auto_commit=False, **options) as consumer:
+        consumer.subscribe(pattern=TOPIC_PREFIX, listener=listener)
         while True:
-            begin_ns = time.monotonic_ns()
+            listener.poll_ns = begin_ns = time.monotonic_ns()
             if polled := consumer.poll(timeout_ms=POLL_MS):
                 _note_read(notes, begin_ns, polled)
                 if chance.random() < 0.8:
@@ -212,13 +348,19 @@ def read_in_group(places: Places, seat: str, chance: random.Random) -> None:
             elif words.phase == CONSUMERS_LEAVE:
                 _commit(consumer, notes)
                 ends = {place: end for place, end in places.read_ends().items() if end}
-                if all(consumer.committed(place) == ends[place] for place in ends):
+                if all(_committed(consumer, place) >= ends[place] for place in ends):
                     return
+
+
+def _committed(consumer: Consumer, place: TopicPartition) -> int:
+    found = consumer.committed(place)
+    return found if isinstance(found, int) else 0
 
 
 def _commit(consumer: Consumer, notes: Notes) -> None:
     offsets = {place: consumer.position(place) for place in consumer.assignment()}
     begin_ns = time.monotonic_ns()
+    notes.add_all(("committing", begin_ns, *place, offset) for place, offset in offsets.items())
     consumer.commit(offsets)
     end_ns = time.monotonic_ns()
     notes.add_all(("committed", begin_ns, end_ns, *place, offset) for place, offset in offsets.items())
@@ -251,6 +393,7 @@ def read_by_kafka(places: Places, seat: str, chance: random.Random) -> None:
         "heartbeat.interval.ms": HEARTBEAT_MS,
         "topic.metadata.refresh.interval.ms": 500,
         "reconnect.backoff.max.ms": 200,
+        "isolation.level": places.isolation_level,
         "log_level": 0,
     }
     consumer = KafkaConsumer(options)
@@ -265,31 +408,41 @@ def read_by_kafka(places: Places, seat: str, chance: random.Random) -> None:
 
     subscribe()
     while True:
-        begin_ns = time.monotonic_ns()
+        listener.poll_ns = begin_ns = time.monotonic_ns()
         polled = _by_place(consumer.consume(RECORDS_MAX, POLL_MS / 1000))
         _note_read(notes, begin_ns, polled)
         if polled and chance.random() < 0.8:
             ends = {place: records[-1].offset + 1 for place, records in polled.items()}
-            wanted = [KafkaPartition(*place, end) for place, end in ends.items()]
-            begin_ns = time.monotonic_ns()
-            # A member that was stopped longer than its session is no member any more, and a dead server answers later.
-            with contextlib.suppress(KafkaException):
-                done = consumer.commit(offsets=wanted, asynchronous=False)
-                end_ns = time.monotonic_ns()
-                taken = [one for one in done or () if one.error is None]
-                notes.add_all(("committed", begin_ns, end_ns, one.topic, one.partition, one.offset) for one in taken)
+            _commit_by_kafka(consumer, [KafkaPartition(*place, end) for place, end in ends.items()], notes)
         if not polled and words.phase == CONSUMERS_LEAVE:
             owned = consumer.assignment()
-            with contextlib.suppress(KafkaException):
-                consumer.commit(offsets=consumer.position(owned), asynchronous=False) if owned else None
+            _commit_by_kafka(consumer, [one for one in consumer.position(owned) if one.offset >= 0], notes)
             left = {place: end for place, end in places.read_ends().items() if end}
             with contextlib.suppress(KafkaException):
                 found = consumer.committed([KafkaPartition(*place) for place in left], timeout=POLL_MS / 50)
-                if all(one.offset == left[TopicPartition(one.topic, one.partition)] for one in found):
+                if all(one.offset >= left[TopicPartition(one.topic, one.partition)] for one in found):
                     break
             if owned and {place.topic for place in left} - {one.topic for one in owned}:
                 subscribe()
     consumer.close()
+
+
+def _commit_by_kafka(consumer: Any, wanted: list[Any], notes: Notes) -> None:
+    """Commits.
+
+    A member that was stopped longer than its session is no member any more, and a dead server answers later.
+    """
+    from confluent_kafka import KafkaException
+
+    if not wanted:
+        return
+    begin_ns = time.monotonic_ns()
+    notes.add_all(("committing", begin_ns, one.topic, one.partition, one.offset) for one in wanted)
+    with contextlib.suppress(KafkaException):
+        done = consumer.commit(offsets=wanted, asynchronous=False)
+        end_ns = time.monotonic_ns()
+        taken = [one for one in done or () if one.error is None]
+        notes.add_all(("committed", begin_ns, end_ns, one.topic, one.partition, one.offset) for one in taken)
 
 
 def _begins(consumer: Any, given: list[Any]) -> list[Any]:

@@ -4,24 +4,50 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import random
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from shmaccum import Consumer
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files import LogDirectory
+from shmaccum.log.files.reader import PartitionReader
 from tests.kafka.broker import LOOPBACK, held_port
 from tests.kafka.proxy import RequestProxy
-from tests.linear import roles
+from tests.linear import linearizable, roles
 from tests.linear.director import KINDS_OF_ROUNDS, Outcome, Round
-from tests.linear.history import Assigned, Committed, History, Life, Notes, Read, Told, code_of, read_consumer
+from tests.linear.history import (
+    Assigned,
+    Committed,
+    Committing,
+    Ended,
+    Ending,
+    Event,
+    History,
+    Joined,
+    Joining,
+    Life,
+    Log,
+    Notes,
+    Positions,
+    Read,
+    SendEvent,
+    Sending,
+    Sent,
+    Told,
+    code_of,
+    codes_of,
+    read_consumer,
+)
 from tests.linear.judge import KINDS, judge
-from tests.linear.roles import CONSUMERS_LEAVE, Places, Words, read_by_kafka, topic_name
+from tests.linear.made import count_of, make
+from tests.linear.roles import CONSUMERS_LEAVE, Places, Words, is_narrow, read_by_kafka, topic_name
 from tests.support.log_server import served
 from tests.support.segment_log import make_batch, open_log
 
@@ -30,56 +56,120 @@ PARTITION_COUNT, RECORD_COUNT = 2, 10
 PLACE = TopicPartition("linear-0", 0)
 SHORT_S = 2.5
 
+needs_porcupine = pytest.mark.skipif("linearizable.missing()", reason="no Go, or its module of porcupine is missing")
+
 
 def small_history() -> History:
     """Two authors, a reader, and a group of two members of which the second takes the partition over."""
     first, second = code_of(1, 0), code_of(2, 3)
     codes = [first, second, first + 1, second + 1, first + 2]
-    history = History(log={PLACE: codes}, shipped={PLACE: list(codes)}, sent={first >> 32: 2, second >> 32: 1})
-    history.told = [Told(codes[0], PLACE, 0), Told(codes[4], PLACE, 4)]
-    history.readers["reader"] = [Life([Read(5, PLACE, 0, codes[:2])]), Life([Read(9, PLACE, 0, list(codes))])]
+    log = codes_of(*codes)
+    history = History(log={PLACE: log}, shipped={PLACE: log})
+    told = Told(20, PLACE, log[[0, 2, 4]], codes_of(0, 2, 4))
+    history.producers = [[Sending(1, first, 3), Sent(first + 2), told], [Sending(1, second, 2), Sent(second + 1)]]
+    history.readers["reader"] = [Life([Read(5, 6, PLACE, 0, log[:2])]), Life([Read(9, 10, PLACE, 0, log)])]
     history.groups["group"] = [
-        Life([Assigned(1, PLACE), Read(2, PLACE, 0, codes[:3]), Committed(3, 4, PLACE, 3)]),
-        Life([Assigned(5, PLACE), Read(6, PLACE, 3, codes[3:]), Committed(7, 8, PLACE, 5)]),
+        Life([Assigned(1, 1, PLACE), Read(2, 2, PLACE, 0, log[:3]), Committed(3, 4, PLACE, 3)]),
+        Life([Assigned(5, 5, PLACE), Read(6, 7, PLACE, 3, log[3:]), Committed(8, 9, PLACE, 5)]),
     ]
     return history
 
 
+def small_transactions() -> History:
+    """A committed transaction, an aborted one, and one whose coordinator died in the commit, which is visible."""
+    codes = [code_of(producer, 0, number) for number in range(3) for producer in range(2)]
+    log = codes_of(*codes[:2], *codes[4:])
+    events: list[SendEvent] = [
+        event
+        for number in range(3)
+        for code in codes[2 * number : 2 * number + 2]
+        for event in (Joining(number + 1, code, PLACE), Joined(number + 1, code, is_refused=False))
+    ]
+    ends: list[SendEvent] = [
+        Ending(1, 10),
+        Ended(1, 20, is_committed=True),
+        Ended(2, 30, is_committed=False),
+        Ending(3, 40),
+    ]
+    history = History(log={PLACE: log}, producers=[[*events, *ends]])
+    history.readers["reader"] = [Life([Read(15, 25, PLACE, 0, log[:2]), Read(45, 50, PLACE, 2, log[2:])])]
+    return history
+
+
+def loaded(history: History) -> History:
+    """A copy whose parts are lists and arrays in memory."""
+    return History(
+        log={place: np.array(codes) for place, codes in history.log.items()},
+        shipped=None if history.shipped is None else {one: np.array(codes) for one, codes in history.shipped.items()},
+        producers=[list(events) for events in history.producers],
+        readers=_loaded(history.readers),
+        groups=_loaded(history.groups),
+    )
+
+
+def _loaded(named: Mapping[str, list[Life]]) -> dict[str, list[Life]]:
+    return {name: [Life(list(life.events)) for life in lives] for name, lives in named.items()}
+
+
+def events_of(life: Life) -> list[Any]:
+    """The events of a loaded life."""
+    assert isinstance(life.events, list)
+    return life.events
+
+
+def told_of(history: History) -> tuple[list[Any], int]:
+    """The notes of a producer with results in a narrow topic, and the index of the last of them."""
+    for events in history.producers:
+        assert isinstance(events, list)
+        found = [index for index, one in enumerate(events) if isinstance(one, Told) and is_narrow(one.place.topic)]
+        if found:
+            return events, found[-1]
+    raise AssertionError("no result is known")
+
+
 def lose_from_log(history: History) -> None:
-    codes = next(codes for codes in history.log.values() if codes)
-    last = codes.pop()
-    history.sent[last >> 32] = max(history.sent.get(last >> 32, -1), last & 0xFFFFFFFF)
+    """The last record of a partition of which a producer knows a result is gone."""
+    events, index = told_of(history)
+    place, code = events[index].place, events[index].codes[-1]
+    history.log[place] = history.log[place][history.log[place] != code]
 
 
 def lose_in_shipping(history: History) -> None:
-    next(codes for codes in history.shipped.values() if codes).pop()
+    assert history.shipped is not None
+    place = next(place for place, codes in history.shipped.items() if len(codes))
+    history.shipped[place] = history.shipped[place][:-1]
+
+
+def double(log: Log | None) -> None:
+    assert log is not None
+    place = next(place for place, codes in log.items() if len(codes) and is_narrow(place.topic))
+    log[place] = np.append(log[place], log[place][0])
 
 
 def double_in_log(history: History) -> None:
-    codes = next(codes for codes in history.log.values() if codes)
-    codes.append(codes[0])
+    double(history.log)
 
 
 def double_in_shipping(history: History) -> None:
-    codes = next(codes for codes in history.shipped.values() if codes)
-    codes.append(codes[0])
+    double(history.shipped)
 
 
 def swap_in_log(history: History) -> None:
     """Two records of one author change their places."""
-    for codes in history.log.values():
+    for place, codes in history.log.items():
         offsets: dict[int, int] = {}
-        for offset, code in enumerate(codes):
+        for offset, code in enumerate(codes.tolist() if is_narrow(place.topic) else ()):
             earlier = offsets.setdefault(code >> 32, offset)
             if earlier != offset:
-                codes[earlier], codes[offset] = codes[offset], codes[earlier]
+                codes[[earlier, offset]] = codes[[offset, earlier]]
                 return
     raise AssertionError("no author has two records in a partition")
 
 
 def swap_in_shipping(history: History) -> None:
+    assert history.shipped is not None
     codes = next(codes for codes in history.shipped.values() if len(codes) > 1)
-    codes[0], codes[1] = codes[1], codes[0]
+    codes[[0, 1]] = codes[[1, 0]]
 
 
 def _last_read(life: Life) -> int:
@@ -88,47 +178,104 @@ def _last_read(life: Life) -> int:
 
 def skip_in_reader(history: History) -> None:
     life = next(iter(history.readers.values()))[-1]
-    read = life.events[_last_read(life)]
-    assert isinstance(read, Read)
-    life.events[_last_read(life)] = read._replace(codes=read.codes[:-1])
+    read = events_of(life)[_last_read(life)]
+    events_of(life)[_last_read(life)] = read._replace(codes=read.codes[:-1])
 
 
 def skip_in_group(history: History) -> None:
     """The first read of a group lacks its first record."""
     for life in next(iter(history.groups.values())):
         for number, event in enumerate(life.events):
-            if isinstance(event, Read) and not event.offset:
-                life.events[number] = event._replace(offset=1, codes=event.codes[1:])
+            if isinstance(event, Read) and not event.position:
+                events_of(life)[number] = event._replace(position=1, codes=event.codes[1:])
 
 
 def read_again_in_group(history: History) -> None:
     life = next(life for life in next(iter(history.groups.values())) if any(isinstance(e, Read) for e in life.events))
-    life.events.insert(_last_read(life), life.events[_last_read(life)])
+    events_of(life).insert(_last_read(life), events_of(life)[_last_read(life)])
 
 
 def withdraw_told_offset(history: History) -> None:
-    history.told[0] = history.told[0]._replace(offset=history.told[0].offset + 1)
+    events, index = told_of(history)
+    events[index] = events[index]._replace(positions=events[index].positions + 1)
 
 
 def withdraw_read_record(history: History) -> None:
-    read = next(event for event in next(iter(history.readers.values()))[-1].events if isinstance(event, Read))
-    read.codes[0] += 1
+    life = next(iter(history.readers.values()))[-1]
+    for number, event in enumerate(life.events):
+        if isinstance(event, Read) and is_narrow(event.place.topic):
+            events_of(life)[number] = event._replace(codes=event.codes + 1)
+
+
+def last_commit(history: History) -> tuple[list[Life], Committed]:
+    """A group's last commit of records, and the lives of the group."""
+    return max(
+        (
+            (lives, event)
+            for lives in history.groups.values()
+            for life in lives
+            for event in life.events
+            if isinstance(event, Committed) and event.position
+        ),
+        key=lambda found: found[1].end_ns,
+    )
 
 
 def withdraw_commit(history: History) -> None:
     """A member begins at 0 after the group has committed."""
-    commit = max(
-        (event for lives in history.groups.values() for life in lives for event in life.events
-         if isinstance(event, Committed) and event.offset),
-        key=lambda commit: commit.end_ns,
-    )  # fmt: skip
+    lives, commit = last_commit(history)
     ns = commit.end_ns + 1
-    codes = history.log[commit.place]
-    lives = next(lives for lives in history.groups.values() if any(commit in life.events for life in lives))
-    lives.append(Life([Assigned(ns, commit.place), Read(ns, commit.place, 0, list(codes))]))
+    read = Read(ns + 1, ns + 2, commit.place, 0, history.log[commit.place])
+    lives.append(Life([Assigned(ns, ns, commit.place), read]))
 
 
-PLANTED: dict[Callable[[History], None], str] = {
+def commit_past_another_record(history: History) -> None:
+    """A commit names the offset after a record that the member has not read."""
+    lives, commit = last_commit(history)
+    for life in lives:
+        if commit in (events := events_of(life)):
+            events[events.index(commit)] = commit._replace(position=commit.position + 1)
+
+
+def commit_before_another_record(history: History) -> None:
+    """The first commit names an offset before records that the member has read."""
+    for lives in history.groups.values():
+        for life in lives:
+            for number, event in enumerate(life.events):
+                if isinstance(event, Committed) and event.position:
+                    events_of(life)[number] = event._replace(position=event.position - 1)
+                    return
+    raise AssertionError("no member has committed a record")
+
+
+def lose_part_of_transaction(history: History) -> None:
+    """The log lacks one record of a committed transaction of several."""
+    numbers = {event.number for events in history.producers for event in events
+               if isinstance(event, Ended) and event.is_committed}  # fmt: skip
+    for event in (event for events in history.producers for event in events if isinstance(event, Joining)):
+        codes = history.log.get(event.place, codes_of())
+        if event.number in numbers and event.code in codes and len(codes) > 1:
+            history.log[event.place] = codes[codes != event.code]
+            return
+    raise AssertionError("no transaction has a visible record")
+
+
+def show_aborted_record(history: History) -> None:
+    """A record of a transaction that was aborted is visible at the end."""
+    numbers = {event.number for events in history.producers for event in events
+               if isinstance(event, Ended) and not event.is_committed}  # fmt: skip
+    for events in history.producers:
+        joined = {event.code for event in events if isinstance(event, Joined) and not event.is_refused}
+        for event in events:
+            if isinstance(event, Joining) and event.number in numbers and event.code in joined:
+                history.log[event.place] = np.append(history.log.get(event.place, codes_of()), event.code)
+                return
+    raise AssertionError("no aborted transaction has a record")
+
+
+Plant = Callable[[History], None]
+
+PLANTED: dict[Plant, str] = {
     lose_from_log: "lost",
     lose_in_shipping: "lost",
     double_in_log: "doubled",
@@ -138,36 +285,154 @@ PLANTED: dict[Callable[[History], None], str] = {
     swap_in_shipping: "out of order",
     skip_in_reader: "skipped",
     skip_in_group: "skipped",
+    commit_past_another_record: "skipped",
     withdraw_told_offset: "withdrawn",
     withdraw_read_record: "withdrawn",
     withdraw_commit: "withdrawn",
 }
+PLANTED_IN_TRANSACTIONS: dict[Plant, str] = {lose_part_of_transaction: "in part", show_aborted_record: "in part"}
+NOT_IN_THE_MODEL = {lose_in_shipping, double_in_shipping, swap_in_shipping, skip_in_reader}
+"""Faults that porcupine does not look for: the model has no second log, and each of its reads may begin anywhere."""
+IN_THE_MODEL: list[Plant] = [
+    *(plant for plant in PLANTED if plant not in NOT_IN_THE_MODEL),
+    commit_before_another_record,
+]
 
 
-def find_all_planted(history: History) -> None:
+def planted(history: History, plant: Plant) -> History:
+    """A copy with this fault."""
+    copied = loaded(history)
+    plant(copied)
+    return copied
+
+
+def find_all_planted(history: History, plants: Mapping[Plant, str] = PLANTED) -> None:
     """Plants each fault into a copy of a sound history."""
-    recorded = pickle.dumps(history)
-    for plant, kind in PLANTED.items():
-        copied = pickle.loads(recorded)
-        plant(copied)
-        assert judge(copied).counts[kind] > 0, f"{plant.__name__} was not found"
+    for plant, kind in plants.items():
+        assert judge(planted(history, plant)).counts[kind] > 0, f"{plant.__name__} was not found"
 
 
 def test_the_judge_finds_each_planted_fault_and_nothing_in_a_sound_history() -> None:
     assert judge(small_history()).counts.total() == 0
-    assert set(PLANTED.values()) == set(KINDS)
+    assert judge(small_transactions()).counts.total() == 0
+    assert {*PLANTED.values(), *PLANTED_IN_TRANSACTIONS.values()} == set(KINDS)
     find_all_planted(small_history())
+    find_all_planted(small_transactions(), PLANTED_IN_TRANSACTIONS)
+
+
+@needs_porcupine
+@pytest.mark.parametrize("sound", [small_history, small_transactions])
+def test_porcupine_finds_nothing_in_a_sound_history(sound: Callable[[], History], tmp_path: Path) -> None:
+    checked = linearizable.check(sound(), tmp_path / "calls")
+    assert checked.faults == []
+    assert checked.operations > 0
+
+
+@needs_porcupine
+@pytest.mark.parametrize("plant", [*IN_THE_MODEL, *PLANTED_IN_TRANSACTIONS], ids=lambda plant: plant.__name__)
+def test_porcupine_finds_each_planted_fault(plant: Plant, tmp_path: Path) -> None:
+    sound = small_transactions if plant in PLANTED_IN_TRANSACTIONS else small_history
+    faults = linearizable.check(planted(sound(), plant), tmp_path / "calls").faults
+    assert faults
+    assert all(fault.startswith("Illegal ") for fault in faults)
+
+
+@needs_porcupine
+@pytest.mark.parametrize(("seen", "count"), [(3, 0), (5, 0), (4, 1)])
+def test_porcupine_knows_that_a_commit_without_a_result_may_have_happened(
+    seen: int, count: int, tmp_path: Path
+) -> None:
+    """A member commits 3, and dies while it commits 5. Its successor may begin at either, and nowhere else."""
+    history = small_history()
+    first, second = history.groups["group"]
+    log = history.log[PLACE]
+    more: list[Event] = [Read(4, 4, PLACE, 3, log[3:]), Committing(4, PLACE, 5)]
+    events_of(first).extend(more)
+    second.events = [Assigned(6, 6, PLACE), Committing(7, PLACE, seen)]
+    assert len(linearizable.check(history, tmp_path / "calls").faults) == count
+
+
+def test_the_records_of_one_poll_are_one_read() -> None:
+    """Two lines are one call when one poll gave them and their positions follow one another."""
+    log = codes_of(*range(6))
+    history = History(log={PLACE: log})
+    reads = [Read(1, 2, PLACE, 0, log[:2]), Read(1, 2, PLACE, 2, log[2:3]), Read(1, 2, PLACE, 4, log[4:5])]
+    history.readers["reader"] = [Life([*reads, Read(3, 4, PLACE, 5, log[5:])])]
+    found = [line.split()[4:] for line in linearizable.lines_of(history) if line.startswith("read")]
+    assert found == [["0", "0", "1", "2"], ["4", "4"], ["5", "5"]]
+
+
+@needs_porcupine
+def test_porcupine_finds_a_transaction_that_is_seen_before_its_commit(tmp_path: Path) -> None:
+    history = small_transactions()
+    history.readers["early"] = [Life([Read(5, 9, PLACE, 0, history.log[PLACE][:1])])]
+    assert linearizable.check(history, tmp_path / "calls").faults == [f"Illegal partition {PLACE.topic}/0"]
+
+
+@needs_porcupine
+def test_porcupine_checks_each_segment_of_a_long_history(tmp_path: Path) -> None:
+    """The last read is wrong, many quiet moments after the first append."""
+    count = 5000
+    log = codes_of(*range(count))
+    sends: list[SendEvent] = [event for code in range(count) for event in
+             (Sending(10 * code, code, 1), Told(10 * code + 5, PLACE, log[[code]], log[[code]]))]  # fmt: skip
+    history = History(log={PLACE: log}, producers=[sends])
+    checked = linearizable.check(history, tmp_path / "calls")
+    assert (checked.faults, checked.open_max) == ([], 1)
+    assert checked.segments >= 5
+    history.readers["reader"] = [Life([Read(10 * count - 12, 10 * count - 11, PLACE, count - 1, log[-1:])])]
+    assert linearizable.check(history, tmp_path / "calls").faults == [f"Illegal partition {PLACE.topic}/0"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"PATH": ""}, "there is no Go"),
+        ({"GOMODCACHE": "modules"}, "the module of porcupine cannot be fetched"),
+    ],
+)
+def test_without_porcupine_nothing_is_checked_and_the_reason_is_known(
+    variables: Mapping[str, str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "PATH" not in variables and shutil.which("go") is None:
+        pytest.skip("there is no Go")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, str(tmp_path / value))
+    monkeypatch.setenv("GOPROXY", "off")
+    linearizable.missing.cache_clear()
+    try:
+        checked = linearizable.check(small_history(), tmp_path / "calls")
+    finally:
+        linearizable.missing.cache_clear()
+    assert str(checked) == f"not checked ({reason})"
+
+
+def test_a_log_that_is_longer_than_a_chunk_is_judged_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fault is next to the border of two chunks, or spans it."""
+    monkeypatch.setattr("tests.linear.judge.CHUNK", 8)
+    log = codes_of(*range(30))
+
+    def counts(codes: Sequence[int]) -> dict[str, int]:
+        return dict(judge(History(log={PLACE: codes_of(*codes)}, producers=[[Sending(0, 0, 30), Sent(29)]])).counts)
+
+    assert counts(log.tolist()) == {}
+    assert counts([*range(8), *range(9, 30)]) == {"lost": 1}
+    assert counts([*range(7), 8, 7, *range(9, 30)]) == {"out of order": 1}
+    assert counts([*range(8), 7, *range(8, 30)]) == {"doubled": 1}
+    assert counts([*range(16)]) == {"lost": 14}
 
 
 def test_a_line_that_a_kill_cut_off_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     Notes(path).add("begin", 0)
     with path.open("ab") as file:
-        file.write(b"read 1 linear-0 0 7 12")
+        file.write(b"read 1 2 linear-0 0 7 12")
     notes = Notes(path)
     notes.add("begin", 1)
-    notes.add("read", 2, "linear-0", 0, 7, 12, 13)
-    assert read_consumer(path) == [Life(), Life([Read(2, PLACE, 7, [12, 13])])]
+    notes.add("read", 2, 3, "linear-0", 0, 7, 12, 13)
+    first, second = (events_of(Life(list(life.events))) for life in read_consumer(path, Positions()))
+    assert first == []
+    assert [(*read[:4], read.codes.tolist()) for read in second] == [(2, 3, PLACE, 7, [12, 13])]
 
 
 def fill(log: LogDirectory, topic: str) -> None:
@@ -232,18 +497,92 @@ def test_a_member_of_librdkafka_subscribes_again_for_a_topic_that_it_lacks(
     assert len(calls) > 1
 
 
+def test_a_made_history_is_sound_and_a_fault_at_its_end_is_found(tmp_path: Path) -> None:
+    wanted = 100_000
+    history = make(tmp_path, wanted)
+    verdict = judge(history)
+    assert dict(verdict.counts) == {}
+    assert abs(count_of(verdict, history) - wanted) < wanted / 50
+    last = next(reversed(history.log))
+    history.log[last] = history.log[last][:-1]
+    assert {"lost", "withdrawn"} <= judge(history).counts.keys()
+
+
+def record_count(history: History) -> int:
+    return sum(map(len, history.log.values()))
+
+
 @pytest.mark.slow
 def test_no_round_loses_doubles_reorders_skips_or_withdraws_a_record(
     tmp_path: Path, arena_name: str, seeded: Callable[[], random.Random]
 ) -> None:
     chance, total = seeded(), Outcome()
-    rounds = [
-        Round(tmp_path / kind, arena_name, kind, SHORT_S, str(chance.getrandbits(32))) for kind in KINDS_OF_ROUNDS
-    ]
-    for one in rounds:
+    rounds = {
+        kind: Round(tmp_path / kind, arena_name, kind, SHORT_S, str(chance.getrandbits(32))) for kind in KINDS_OF_ROUNDS
+    }
+    for one in rounds.values():
         total.add(one.run())
     print(total)
-    assert total.is_clean, "\n".join((*total.failures, *total.verdict.descriptions))
-    find_all_planted(min((one.history for one in rounds), key=History.read_count))
+    assert total.is_clean, "\n".join(total.lines())
+    largest = max((rounds[kind].history for kind in KINDS_OF_ROUNDS if kind != "transact"), key=record_count)
+    find_all_planted(largest)
+    for plant in [] if linearizable.missing() else IN_THE_MODEL:
+        checked = linearizable.check(planted(largest, plant), tmp_path / "calls")
+        assert checked.faults, f"{plant.__name__} was not found"
     assert total.kills.total() > 0
     assert total.record_count > 0
+
+
+def commit_one_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first commit of some offsets does so, the next one of the same offsets does not."""
+    real = Consumer.commit
+    last: dict[TopicPartition, int] = {}
+
+    def commit(consumer: Consumer, offsets: dict[TopicPartition, int]) -> None:
+        nonlocal last
+        is_first, last = offsets != last, offsets
+        real(consumer, {place: max(offset - is_first, 0) for place, offset in offsets.items()})
+
+    monkeypatch.setattr(Consumer, "commit", commit)
+
+
+def poll_one_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Consumer.poll
+
+    def poll(consumer: Consumer, **options: Any) -> dict[TopicPartition, list[Any]]:
+        return {place: records[1:] for place, records in real(consumer, **options).items()}
+
+    monkeypatch.setattr(Consumer, "poll", poll)
+
+
+def take_no_record_for_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PartitionReader, "is_aborted", lambda *_: False)
+
+
+MUTANT_ROUNDS_MAX = 6
+
+MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
+    commit_one_less: ("beside", "withdrawn"),
+    poll_one_less: ("beside", "skipped"),
+    take_no_record_for_aborted: ("transact", "in part"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
+def test_a_mutant_of_the_product_is_found(
+    mutate: Callable[[pytest.MonkeyPatch], None],
+    tmp_path: Path,
+    arena_name: str,
+    seeded: Callable[[], random.Random],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The processes of a round are forked from this one, so they run the mutant. A round may be without an occasion."""
+    kind, fault = MUTANTS[mutate]
+    mutate(monkeypatch)
+    chance, total, no_go = seeded(), Outcome(), linearizable.missing()
+    while total.rounds < MUTANT_ROUNDS_MAX and not (total.verdict.counts[fault] and (total.checked.faults or no_go)):
+        folder = tmp_path / str(total.rounds)
+        total.add(Round(folder, arena_name, kind, SHORT_S, str(chance.getrandbits(32))).run())
+    assert total.verdict.counts[fault] > 0, str(total)
+    assert total.checked.faults or no_go, str(total)
