@@ -7,8 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import coverage
@@ -31,6 +31,9 @@ def record_lines(folder: Path, tests: Sequence[str]) -> None:
     folder.mkdir(parents=True)
     command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.plugin"]
     subprocess.run([*command, *tests], env=environment(SHMACCUM_RECORD_LINES=str(folder)), cwd=ROOT, check=False)
+    recorded = coverage.Coverage(data_file=folder / LINES, config_file=False, messages=False)
+    recorded.combine()  # a file of a killed process is passed over
+    recorded.save()
 
 
 class LineMap:
@@ -38,45 +41,37 @@ class LineMap:
 
     Args:
         seconds: of each test that passed.
-        tests: the tests of each line of each source, by path relative to the repository.
+        tests: gives the tests of each line of a source, by its path relative to the repository.
     """
 
-    def __init__(self, seconds: dict[str, float], tests: dict[str, dict[int, set[str]]]) -> None:
+    def __init__(self, seconds: dict[str, float], tests: Callable[[str], Mapping[int, Sequence[str]]]) -> None:
         self._seconds = seconds
         self._tests = tests
 
     @classmethod
     def load(cls, folder: Path) -> LineMap:
         """Reads what record_lines() wrote."""
-        seconds: Counter[str] = Counter()
+        seconds: dict[str, float] = defaultdict(float)
         failed = set()
         for line in (folder / PHASES).read_text().splitlines():
             test, outcome, duration = json.loads(line)
             seconds[test] += duration
             if outcome != "passed":
                 failed.add(test)
-        tests: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-        for file in folder.glob(f"{LINES}.*"):
-            data = coverage.CoverageData(str(file))
-            try:
-                data.read()
-            except coverage.CoverageException:
-                continue  # the process of the file was killed
-            for path in data.measured_files():
-                if Path(path).is_relative_to(ROOT):
-                    for number, names in data.contexts_by_lineno(path).items():
-                        tests[os.path.relpath(path, ROOT)][number].update(names)
-        return cls({test: time for test, time in seconds.items() if test not in failed}, tests)
+        data = coverage.CoverageData(str(folder / LINES))
+        data.read()
+        passed = {test: time for test, time in seconds.items() if test not in failed}
+        return cls(passed, lambda path: data.contexts_by_lineno(str(ROOT / path)))
 
     def killers(self, path: str, line: int, source: str) -> list[str]:
         """The tests that can notice a change of a line, the fastest first.
 
         A line outside of functions is executed by an import, so all tests of the functions of its module can.
         """
-        lines = self._tests.get(path, {})
+        lines = self._tests(path)
         inside = function_lines(source)
         numbers: Iterable[int] = [line] if line in inside else inside & lines.keys()
-        found = set[str]().union(*(lines.get(number, set()) for number in numbers))
+        found = set[str]().union(*(lines.get(number, ()) for number in numbers))
         return sorted(found & self._seconds.keys(), key=lambda test: (self._seconds[test], test))
 
     def seconds(self, tests: Iterable[str]) -> float:

@@ -39,6 +39,12 @@ def _end() -> None:
     _recorders.clear()
 
 
+def _is_traced() -> bool:
+    """True in a child that a test kills at one of its system calls. It would make thousands more to save its lines."""
+    status = Path("/proc/self/status").read_text()
+    return "\nTracerPid:\t0\n" not in status
+
+
 def _begin_in_child() -> None:
     for recorder in _recorders:
         recorder.stop()
@@ -50,7 +56,8 @@ def record() -> None:
     leave = os._exit
 
     def save_and_leave(status: int) -> None:
-        _end()
+        if not _is_traced():
+            _end()
         leave(status)
 
     os._exit = save_and_leave  # type: ignore[assignment]

@@ -162,6 +162,18 @@ def test_a_marker_fences_older_epochs(tmp_path: Path) -> None:
         assert partition.append([batch_of(A, 0, b"a2", epoch=1)]) == [2]
 
 
+def test_no_entry_of_an_aborted_transaction_goes_to_another_folder_of_the_name(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append([batch_of(A, 0, b"a1")])
+        folder = partition_folder(tmp_path)
+        folder.rename(tmp_path / "moved")
+        folder.mkdir()
+        refused = partition.end_transaction(A, 0, is_commit=False)
+        assert isinstance(refused, Refusal)
+        assert list(folder.iterdir()) == []
+
+
 def test_a_duplicate_of_a_transaction_begins_none(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         partition = log.partition(TOPIC, 0)

@@ -310,6 +310,14 @@ def sizes_kept(path: Path, **options: object) -> list[str]:
     return [file.name.lstrip("0") or "0" for file in log_files(path)]
 
 
+def test_a_writer_keeps_few_batches_of_a_producer_in_memory(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        for batch in make_batches(KEPT_COUNT + 2):
+            partition.append([batch])
+        assert [len(batches) for batches in partition.producers.known.values()] == [KEPT_COUNT]
+
+
 def test_without_options_nothing_is_deleted(tmp_path: Path) -> None:
     assert len(sizes_kept(tmp_path)) == 5
 

@@ -346,6 +346,39 @@ def test_static_members_are_named_by_their_instance_when_they_leave() -> None:
     assert group.state is GroupState.EMPTY
 
 
+def test_a_static_member_that_does_not_join_in_time_keeps_its_place() -> None:
+    simulation = Simulation()
+    simulation.join("join", instance_id="i")
+    simulation.pass_time(INITIAL_DELAY_MS)
+    static = simulation.joined("join").member_id
+    simulation.sync("sync", static, 1, [(static, b"mine")])
+    simulation.join("newcomer")
+    for _ in range(REBALANCE_MS // 1000):
+        simulation.pass_time(1000)
+        simulation.group.heartbeat(static, "i", 1, simulation.now_ms)
+    newcomer = simulation.joined("newcomer")
+    assert (newcomer.error, newcomer.generation, newcomer.leader) == (BrokerError.NONE, 2, newcomer.member_id)
+    assert [(one.member_id, one.instance_id) for one in newcomer.members] == [
+        (static, "i"),
+        (newcomer.member_id, None),
+    ]
+
+
+def test_a_static_member_that_was_silent_for_its_session_comes_back_as_a_new_one() -> None:
+    simulation = Simulation()
+    simulation.join("join", instance_id="i")
+    simulation.pass_time(INITIAL_DELAY_MS)
+    former = simulation.joined("join").member_id
+    simulation.sync("sync", former, 1, [(former, b"mine")])
+    simulation.pass_time(SESSION_MS)
+    assert simulation.group.is_unused
+    simulation.join("back", instance_id="i")
+    simulation.pass_time(INITIAL_DELAY_MS)
+    back = simulation.joined("back")
+    assert back.error is BrokerError.NONE
+    assert back.member_id != former
+
+
 def test_a_member_that_joins_again_while_its_first_join_waits_gets_one_answer() -> None:
     simulation = Simulation()
     leader, _ = simulation.stable(2)
@@ -353,6 +386,20 @@ def test_a_member_that_joins_again_while_its_first_join_waits_gets_one_answer() 
     simulation.join("once", leader)
     simulation.join("twice", leader)
     assert simulation.joined("once").error is BrokerError.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_syncs_again_while_its_first_sync_waits_gets_an_answer_to_each() -> None:
+    simulation = Simulation()
+    for token in ("one", "two"):
+        simulation.join(token)
+    simulation.pass_time(INITIAL_DELAY_MS)
+    leader = simulation.group.leader
+    (other,) = {simulation.joined(token).member_id for token in ("one", "two")} - {leader}
+    simulation.sync("first", other, 1)
+    simulation.sync("second", other, 1)
+    assert simulation.synced("first").error is BrokerError.UNKNOWN_MEMBER_ID
+    simulation.sync("leader", str(leader), 1, [(other, b"theirs")])
+    assert simulation.synced("second").assignment == b"theirs"
 
 
 def test_the_last_member_that_leaves_leaves_an_empty_group_that_can_be_joined() -> None:

@@ -22,6 +22,8 @@ def test_a_flood_of_warnings_is_counted(caplog: pytest.LogCaptureFixture) -> Non
         now_s[0] = 1.0
         logger.warning("client %d", 7)
         logger.warning("client %d", 8)
+        for number in range(WARNINGS_MAX):
+            logger.warning("again %d", number)
     finally:
         logger.removeFilter(throttle)
     assert caplog.messages == [
@@ -29,4 +31,5 @@ def test_a_flood_of_warnings_is_counted(caplog: pytest.LogCaptureFixture) -> Non
         "an error always passes",
         "client 7 (300 warnings before it were left out)",
         "client 8",
+        *(f"again {number}" for number in range(WARNINGS_MAX - 2)),
     ]

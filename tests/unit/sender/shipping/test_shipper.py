@@ -615,6 +615,7 @@ def test_a_file_that_has_grown_is_written_anew(log: Path) -> None:
 
 
 def test_sequences_wrap_as_kafkas_do() -> None:
+    assert [ShippedPosition(7).sequence_at(offset) for offset in (0, 7)] == [0, 7]
     position = ShippedPosition(2**31 + 5, origin=5)
     assert [position.sequence_at(offset) for offset in (5, 2**31 + 4, 2**31 + 5)] == [0, 2**31 - 1, 0]
 

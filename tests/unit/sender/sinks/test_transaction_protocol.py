@@ -238,6 +238,17 @@ def test_an_abort_drops_partitions_and_offsets_that_were_not_sent() -> None:
     assert driven.protocol.outcome is TransactionOutcome.ABORTED
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_abort_of_offsets_that_were_not_sent_needs_no_request(version: int) -> None:
+    driven = ready(version)
+    driven.protocol.begin()
+    driven.protocol.add_offsets(MEMBER, OFFSETS)
+    driven.protocol.abort()
+    assert driven.protocol.outcome is TransactionOutcome.ABORTED
+    driven.settle()
+    assert driven.sent == []
+
+
 def test_a_partition_in_flight_is_awaited_before_the_abort() -> None:
     driven = ready()
     driven.protocol.begin()

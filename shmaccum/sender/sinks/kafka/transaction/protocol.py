@@ -407,7 +407,6 @@ class TransactionProtocol:
         found = fate(request, worst)
         if found is Fate.DONE:
             self._miss_count = 0
-            self._not_before_s = float("-inf")
             self._done(request, answer)
         elif found in {Fate.RETRY, Fate.FIND}:
             if self._miss_count >= PATIENCE_COUNT and worst != CONCURRENT_TRANSACTIONS:
