@@ -116,7 +116,7 @@ class LogServer(ClosedOnExit):
             self._log = LogDirectory(directory, self.options) if is_writable else None
             if self._log is not None:
                 taken.callback(self._log.close)
-            self.directory = LogReader(directory, verify_crc=False).path
+            self.directory = LogReader(directory).path
             self.address = Address(listening.host, self._listener.getsockname()[1])
             self._begin_loop()
             taken.callback(self._bell.close)

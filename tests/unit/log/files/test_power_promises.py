@@ -624,6 +624,12 @@ def test_staged_records_and_their_decision_are_on_disk(tmp_path: Path, forced: F
     assert forced.calls.index(("sync", os.path.realpath(log_files(log)[0]))) < over
 
 
+def test_a_decision_is_on_disk_when_it_is_made(tmp_path: Path, forced: Forced) -> None:
+    assert TransactionFiles(str(tmp_path)).decide(TransactionId("query", 0), Decision())
+    assert forced.has(tmp_path)
+    assert forced.calls[-1] == ("sync", os.path.realpath(tmp_path / ".transactions"))
+
+
 def test_a_decision_that_is_taken_stays_taken(tmp_path: Path, forced: Forced) -> None:
     files = TransactionFiles(str(tmp_path))
     transaction = TransactionId("query", 0)

@@ -19,6 +19,7 @@ from shmaccum.exceptions import (
     InvalidArgumentError,
     LogBusyError,
     LogForbiddenError,
+    LogLostError,
     LogPartitionNotFoundError,
     NotALogError,
 )
@@ -308,6 +309,16 @@ def sizes_kept(path: Path, **options: object) -> list[str]:
         assert partition.log_start_offset == partition.segments[0]
         assert offsets(partition.append(make_batches(1, first=8))) == [24]
     return [file.name.lstrip("0") or "0" for file in log_files(path)]
+
+
+def test_a_log_that_lost_its_path_is_closed_when_it_is_given_up(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    (tmp_path / "log").rename(tmp_path / "moved")
+    with pytest.raises(LogLostError):
+        log.require_name()
+    assert not log.closed
+    log.abandon()
+    assert log.closed
 
 
 def test_a_writer_keeps_few_batches_of_a_producer_in_memory(tmp_path: Path) -> None:

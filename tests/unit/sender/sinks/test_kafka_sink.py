@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from shmaccum.config import KafkaSinkOptions
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError, UnknownTopicError
-from shmaccum.sender.sinks import open_sink
+from shmaccum.sender.sinks import Verdict, open_sink
+from shmaccum.sender.sinks.kafka.delivery import Delivery
 from shmaccum.sender.sinks.kafka.sink import parse_servers
 from shmaccum.sender.sinks.kafka.topics import RequestedTopics
 
@@ -88,6 +91,20 @@ def test_a_secret_is_looked_up_where_it_is(tmp_path: Path, monkeypatch: pytest.M
 def test_a_secret_that_is_not_there_is_named_by_its_place(source: str) -> None:
     with pytest.raises(InvalidArgumentError, match=source.partition(":")[2]):
         Secret(source).reveal()
+
+
+# --- deliveries
+
+
+@pytest.mark.parametrize(("is_over", "verdict"), [(False, Verdict.RETRY), (True, Verdict.OUT_OF_SEQUENCE)])
+def test_a_batch_that_is_out_of_order_comes_again_while_the_one_before_it_is_in_flight(
+    is_over: bool, verdict: Verdict
+) -> None:
+    wire: Any = SimpleNamespace(partition_index=3)
+    before = Delivery(1, [wire], ())
+    if is_over:
+        before.end()
+    assert Delivery(1, [wire], [before]).sequence_verdict(wire) is verdict
 
 
 # --- topics
