@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short forms of the scenarios with Apache Kafka. Failures and waits in seconds decide; latencies are printed alone."""
+"""Short forms of the scenarios with Apache Kafka. Failures and waits in seconds decide; latencies are printed alone.
+
+They need a machine that does nothing else, so they have the mark of long runs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tests.isolation.scenario import KINDS, Run, Settings
 from tests.kafka.broker import running_cluster
 from tests.kafka.distribution import require
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200), pytest.mark.xdist_group("isolation")]
+pytestmark = [pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(1200), pytest.mark.xdist_group("isolation")]
 
 SHORT_S = 30.0
 DEAD_RATE = 5_000.0

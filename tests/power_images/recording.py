@@ -64,14 +64,15 @@ def recorder() -> Path:
     return build_preloaded(RECORDER)
 
 
-def record(root: Path, log: Path, command: list[str], build: Path = ROOT) -> None:
+def record(root: Path, log: Path, command: list[str], python: str = sys.executable, home: Path = ROOT) -> None:
     """Runs a command and records what it changes below a folder.
 
     Args:
         root: the folder, which is made here.
         log: the file for the entries.
         command: the arguments of Python.
-        build: the folder that has the package.
+        python: the interpreter of the build.
+        home: the folder from which it imports the tests.
 
     Raises:
         AssertionError: the command failed.
@@ -84,9 +85,9 @@ def record(root: Path, log: Path, command: list[str], build: Path = ROOT) -> Non
         "POWER_BOOT": "",  # the boot of this host, and not that of a process that opens images
     }
     done = subprocess.run(
-        [sys.executable, *command],
-        cwd=build,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **recorded},
+        [python, *command],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(home), **recorded},
         capture_output=True,
         text=True,
         check=False,

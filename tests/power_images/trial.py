@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -53,9 +54,10 @@ def recorded(scenario: Scenario) -> list[Entry]:
     """The entries of a new recording of a scenario."""
     with tempfile.TemporaryDirectory(prefix="shmaccum-power-") as folder:
         log = Path(folder, "entries")
-        build = later_build().folder if scenario.is_of_later_build else ROOT
+        build = later_build() if scenario.is_of_later_build else None
+        python, home = (build.python, build.folder) if build else (sys.executable, ROOT)
         root = Path(folder, "root")
-        record(root, log, ["-m", "tests.power_images", "record", str(scenario), str(root)], build)
+        record(root, log, ["-m", "tests.power_images", "record", str(scenario), str(root)], python, home)
         return list(read_entries(log))
 
 
