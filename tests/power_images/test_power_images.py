@@ -25,10 +25,16 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
+def mark_of(scenario: str) -> list[pytest.MarkDecorator]:
+    """Scenarios with an overflow or dead letters take minutes."""
+    if scenario == QUICK:
+        return []
+    is_long = scenario.startswith(("overflow", "dead"))
+    return [pytest.mark.exhaustive if is_long else pytest.mark.slow]
+
+
 @pytest.mark.timeout(ROOM_S)
-@pytest.mark.parametrize(
-    "scenario", [pytest.param(name, marks=[] if name == QUICK else pytest.mark.slow) for name in SCENARIOS]
-)
+@pytest.mark.parametrize("scenario", [pytest.param(name, marks=mark_of(name)) for name in SCENARIOS])
 def test_no_image_breaks_a_promise(scenario: str, seeded: Callable[[], random.Random]) -> None:
     seed = seeded().getrandbits(32)
     done = run("--scenarios", scenario, "--images", str(IMAGES), "--seed", str(seed))
