@@ -2,6 +2,7 @@
 #include "arena/topic_share.h"
 
 #include "arena/process.h"
+#include "arena/registry.h"
 #include "base/point.h"
 
 /* ---- the look ---- */
@@ -40,16 +41,10 @@ bool partition_is_stuck(const struct arena *arena, uint32_t partition_index)
            process_sender_is_alive(arena); /* the kernel is asked only where it matters */
 }
 
-static uint32_t topic_count(const struct arena *arena)
-{
-    uint32_t count = load_acquire_u32(&arena->globals->topic_count); /* R2 */
-    return count < arena->geometry.topic_count ? count : arena->geometry.topic_count;
-}
-
 static bool topics_share(const struct arena *arena)
 {
     return arena->geometry.topic_share_factor != 0 && arena->geometry.slot_count >= TOPIC_SHARE_SLOTS_MIN &&
-           topic_count(arena) > 1;
+           registry_topic_count(arena) > 1;
 }
 
 /* The least number whose product with the factor is `sum` or more. */
@@ -72,7 +67,7 @@ static uint64_t share_free_enough(const struct arena *arena, uint64_t wanted, ui
 {
     CHECK(wanted >= need);
     uint32_t factor = arena->geometry.topic_share_factor;
-    uint64_t for_topics = divided_by_factor(wanted * topic_count(arena), factor);
+    uint64_t for_topics = divided_by_factor(wanted * registry_topic_count(arena), factor);
     uint64_t for_all = divided_by_factor((uint64_t)arena->geometry.slot_count + need, factor + TOPIC_SHARE_ONE);
     return for_topics < for_all ? for_topics : for_all;
 }
@@ -82,7 +77,8 @@ static uint64_t share_free_needed(const struct arena *arena, const struct topic_
 {
     CHECK(topic >= arena->topics);
     uint64_t sum = wanted;
-    for (uint32_t i = 0; i < topic_count(arena); i++) {
+    uint32_t topic_count = registry_topic_count(arena);
+    for (uint32_t i = 0; i < topic_count; i++) {
         uint64_t held = topic_held(&arena->topics[i]);
         if (&arena->topics[i] != topic) {
             sum += held < wanted ? held : wanted;
@@ -215,7 +211,7 @@ uint32_t topic_slot_count(const struct arena *arena, uint32_t topic_index)
 /* True when the sums of all topics are true now. */
 static bool recount_once(struct arena *arena, uint32_t *counts, uint64_t *opened_before)
 {
-    uint32_t count = topic_count(arena);
+    uint32_t count = registry_topic_count(arena);
     bool has_stood_still = true;
     for (uint32_t i = 0; i < count; i++) {
         counts[i] = 0;
