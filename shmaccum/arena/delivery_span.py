@@ -10,10 +10,9 @@ import struct
 from typing import Any, NamedTuple
 
 from shmaccum import _native
+from shmaccum.common.clock import NS_PER_MS, NS_PER_S
 from shmaccum.common.units import format_duration_ns
 
-NS_PER_MS = 1_000_000
-NS_PER_S = 1_000_000_000
 STAMP_COUNT = 2**32
 SLOT_SIZE = 128
 SLOT_SEQ = struct.Struct("<16xQ")

@@ -22,11 +22,11 @@ from queue import Empty, SimpleQueue
 from shmaccum import _native
 from shmaccum.common import clock, cooperative
 from shmaccum.common.background import RETRY_S, listed, log_exception, started_thread
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import ShmaccumError
 
 logger = logging.getLogger("shmaccum.arena")
 
-NS_PER_MS = 10**6
 STOP_PATIENCE_S = 0.2
 """The least time for a thread that waits to see that it is to end."""
 

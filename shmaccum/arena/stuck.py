@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.common.units import format_duration_ns
 
 if TYPE_CHECKING:
     from shmaccum import _native
 
-NS_PER_MS = 10**6
 
 REASONS: Final[Mapping[int, tuple[str, str]]] = {
     1: ("no_leader", "it has no leader"),
@@ -36,11 +36,16 @@ def stuck_reason(number: int, error_code: int) -> tuple[str, str]:
     return word, why.format(error=REPLICAS_MISSING.get(error_code, f"error code {error_code}"))
 
 
+def stuck_age_ns(now_ns: int, since_ms: int) -> int:
+    """For how long a partition has been stuck, on the arena's clock."""
+    return max(now_ns - since_ms * NS_PER_MS, 0)
+
+
 def stuck_clause(native: _native.Arena, partition_index: int) -> str:
     """For how long nothing could be delivered to a partition, and the reason; empty while something can."""
     for index, number, error_code, since_ms, _ in native.stuck_partitions():
         if index == partition_index:
-            age_ns = max(native.now_ns() - since_ms * NS_PER_MS, 0)
+            age_ns = stuck_age_ns(native.now_ns(), since_ms)
             return (
                 f"its partition has been stuck for {format_duration_ns(age_ns)}: {stuck_reason(number, error_code)[1]}"
             )

@@ -18,6 +18,7 @@ from shmaccum.cli.log_place import directory_argument
 from shmaccum.cli.sender import split_options
 from shmaccum.common import clock
 from shmaccum.common.background import log_exception, started_thread
+from shmaccum.common.clock import NS_PER_S
 from shmaccum.common.units import format_count, format_duration_ns, format_size, parse_duration_ns
 from shmaccum.config import ShipperOptions
 from shmaccum.exceptions import InvalidArgumentError
@@ -26,8 +27,6 @@ from shmaccum.sender.shipping import Shipper, ShippingProgress
 from shmaccum.sender.shipping.shipper import forget
 
 logger = logging.getLogger(__name__)
-
-NS_PER_S = 10**9
 
 
 def _sentence(progress: ShippingProgress, elapsed_s: float) -> str:

@@ -30,13 +30,13 @@ from shmaccum.cli.group import (
     print_json,
 )
 from shmaccum.common import clock
+from shmaccum.common.clock import NS_PER_S
 from shmaccum.common.units import format_count, format_duration_ns, parse_duration_ns
 from shmaccum.common.victim import NotToBeKilledError, is_stopped
 from shmaccum.exceptions import ArenaBusyError
 from shmaccum.observe.observation import Observation, Observer
 from shmaccum.supervisor.start import elected_at_once
 
-NS_PER_S = 1_000_000_000
 LOOK_S = 0.2
 
 

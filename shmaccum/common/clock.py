@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import time
 
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
 
 def monotonic() -> float:
     """Seconds, on the clock of time.monotonic()."""

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from shmaccum.arena.stuck import NS_PER_MS, stuck_reason
+from shmaccum.arena.stuck import stuck_age_ns, stuck_reason
 
 if TYPE_CHECKING:
     from shmaccum.arena import Arena
@@ -83,7 +83,7 @@ class Parked(NamedTuple):
 def stuck_partitions(arena: Arena, now_ns: int) -> list[Stuck]:
     """The partitions that the living sender has marked."""
     return [
-        Stuck(index, *stuck_reason(reason, error_code), max(now_ns - since_ms * NS_PER_MS, 0), free_needed)
+        Stuck(index, *stuck_reason(reason, error_code), stuck_age_ns(now_ns, since_ms), free_needed)
         for index, reason, error_code, since_ms, free_needed in arena.native.stuck_partitions()
     ]
 

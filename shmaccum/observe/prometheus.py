@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from shmaccum.arena import Arena
+from shmaccum.common.clock import NS_PER_S
 from shmaccum.common.packages import needed
 from shmaccum.exceptions import ShmaccumError
 
@@ -46,7 +47,6 @@ TOTAL = "_total"
 LIMITED_TOPIC_COUNT_MAX = 50
 """Topics at a limit that have rows of their own: those that are stuck, and then those that hold most."""
 WAIT_LABEL = "nanoseconds spent waiting for a buffer"
-NS_PER_S = 1e9
 SENDER_ANSWER_S = 2.0
 """How long a scrape waits for the sender's numbers: it answers between two rounds, which last a second at most."""
 

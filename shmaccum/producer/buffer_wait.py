@@ -27,9 +27,10 @@ from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, tell_removal
 from shmaccum.arena.semaphores import make_semaphore, remove_orphans
 from shmaccum.arena.sender_state import sender_state
-from shmaccum.arena.stuck import NS_PER_MS, stuck_reason
+from shmaccum.arena.stuck import stuck_age_ns, stuck_reason
 from shmaccum.common import clock, cooperative
 from shmaccum.common.background import listed
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.common.units import format_duration_ns
 from shmaccum.exceptions import (
     ArenaRemovedError,
@@ -53,7 +54,7 @@ def limit_sentence(arena: Arena, limit: Mapping[str, Any]) -> str:
     holder = f"topic {limit['topic']!r} holds {limit['held']} of the {slot_count} buffers"
     if limit["stuck_reason"] != 0:
         _, why = stuck_reason(limit["stuck_reason"], limit["stuck_error"])
-        age = format_duration_ns(max(arena.native.now_ns() - limit["stuck_since_ms"] * NS_PER_MS, 0))
+        age = format_duration_ns(stuck_age_ns(arena.native.now_ns(), limit["stuck_since_ms"]))
         if limit["is_oversized_admitted"]:
             rule = f"a buffer while more than {slot_count // 2} of {slot_count} are free"
         else:
@@ -169,7 +170,7 @@ class BufferWaiter:
         """When a wait ends: earlier than at its deadline while its partition is stuck."""
         if self._stuck_block_ms is None or not place.is_stuck():
             return deadline_ns
-        return min(deadline_ns, place.joined_ns + self._stuck_block_ms * 10**6)
+        return min(deadline_ns, place.joined_ns + self._stuck_block_ms * NS_PER_MS)
 
     def _join(self, need: int, deadline_ns: int, started_ns: int, partition_index: int) -> _native.BufferWait:
         """A place in the queue, as soon as the share of this process has room for it. Rings: nothing lingers now."""

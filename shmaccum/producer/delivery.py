@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
-from shmaccum.arena.delivery_span import NS_PER_MS, DeliveryClockReading, record_left
+from shmaccum.arena.delivery_span import DeliveryClockReading, record_left
 from shmaccum.arena.places import Places
 from shmaccum.arena.removal import RemovalWatch, removed_error
 from shmaccum.arena.reports import (
@@ -42,6 +42,7 @@ from shmaccum.arena.reports import (
 from shmaccum.arena.stuck import stuck_clause
 from shmaccum.common import clock, cooperative
 from shmaccum.common.background import RETRY_S, listed, log_exception, started_thread
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.units import format_duration_ns, parse_timeout_s
 from shmaccum.exceptions import (

@@ -24,12 +24,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.units import format_count
 from shmaccum.log.files import LogBatch, PartitionReader
 from shmaccum.log.files.producer_state import SEQUENCE_MASK
 from shmaccum.log.files.record_writer import NewRecord, make_batch
-from shmaccum.sender.backoff import NS_PER_MS, Backoff
+from shmaccum.sender.backoff import Backoff
 from shmaccum.sender.send_window import SendWindow, Shipment, damage_sentence
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.sender.sinks.stream_end import NOT_SYNCED, StreamEnd

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from shmaccum import _native
+from shmaccum.common.clock import NS_PER_MS
 
 Answer = TypeVar("Answer")
 
-NS_PER_MS = 1_000_000
-NS_PER_S = 1_000_000_000
 NEVER_NS = 2**63 - 1
 MULTIPLIER = 2
 JITTER = 0.2

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import logging
 
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.common.units import format_duration_ns
-from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.duties.duty import Shared
 from shmaccum.sender.duties.overflow import NoOverflow
 

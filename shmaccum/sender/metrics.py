@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from shmaccum.arena.places import Places
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.common.format.batch_header import HEADER_SIZE
 from shmaccum.sender.sinks.sensors import Sensor
 from shmaccum.sender.sinks.sink import Delivered, WireBatch
 
-NS_PER_MS = 1_000_000
 TRANSACTION_TIMES = {
     f"txn-{name}-time-ns-total": f"nanoseconds spent {doing} transactions"
     for name, doing in {

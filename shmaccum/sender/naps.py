@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shmaccum import _native
-from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
+from shmaccum.common.clock import NS_PER_MS
+from shmaccum.sender.backoff import NEVER_NS
 from shmaccum.sender.sinks.sink import Sink, WireBatch
 
 NAP_NS = NS_PER_MS

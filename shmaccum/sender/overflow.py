@@ -56,6 +56,7 @@ from shmaccum._native import Batch, LogEnd, SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.common.durability import sync_folder
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.units import format_count
@@ -71,7 +72,7 @@ from shmaccum.log.files.producer_state import KEPT_COUNT, SEQUENCE_MASK, Refusal
 from shmaccum.log.files.reader import LogReader
 from shmaccum.log.files.regular_files import open_regular
 from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, SpilledBatch
-from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff
+from shmaccum.sender.backoff import NEVER_NS, Backoff
 from shmaccum.sender.batch_loop import BatchLoop
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
 from shmaccum.sender.duties.dead_letters import DeadLetters

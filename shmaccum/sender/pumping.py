@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from shmaccum._native import Batch
-from shmaccum.sender.backoff import NS_PER_MS, NS_PER_S
+from shmaccum.common.clock import NS_PER_MS, NS_PER_S
 from shmaccum.sender.duties.duty import Shared
 from shmaccum.sender.sinks.sink import Delivered, DeliveredRow, Loan, SocketEnd, Sockets, Unanswered, WireBatch
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, NS_PER_S
+from shmaccum.common.clock import NS_PER_MS, NS_PER_S
+from shmaccum.sender.backoff import NEVER_NS
 from shmaccum.sender.duties.duty import TICK_NS, Duty, Shared
 from shmaccum.sender.duties.maintenance import Maintenance
 from shmaccum.sender.duties.sending import Ready

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.common import clock
-from shmaccum.sender.backoff import NS_PER_S
+from shmaccum.common.clock import NS_PER_S
 from shmaccum.sender.delivery_clock import DeliveryClock
 from shmaccum.sender.duties.duty import TICK_NS, Duty, Shared
 from shmaccum.sender.duties.ending import Ending

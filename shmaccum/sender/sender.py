@@ -27,6 +27,7 @@ from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.arena.semaphores import remove_orphans
 from shmaccum.arena.sender_state import readable_name
 from shmaccum.common import clock
+from shmaccum.common.clock import NS_PER_MS, NS_PER_S
 from shmaccum.common.cooperative import refuse_greenlets
 from shmaccum.common.questions import Questions
 from shmaccum.common.units import format_count, format_duration_ns
@@ -39,7 +40,6 @@ from shmaccum.exceptions import (
     NotSenderError,
 )
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
-from shmaccum.sender.backoff import NS_PER_MS, NS_PER_S
 from shmaccum.sender.closing import Closing
 from shmaccum.sender.duties.checks import Checks
 from shmaccum.sender.duties.duty import Duty, Shared

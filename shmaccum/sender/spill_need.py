@@ -26,8 +26,8 @@ from collections.abc import Collection
 from typing import NamedTuple, final
 
 from shmaccum._native import SenderHalf
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.config import SenderOptions
-from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.sinks.sink import Sink
 
 PERCENT = 100

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 
-from shmaccum.arena.delivery_span import NS_PER_S, DeliveryClockReading
+from shmaccum.arena.delivery_span import DeliveryClockReading
 from shmaccum.common import clock
+from shmaccum.common.clock import NS_PER_S
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.units import format_count
 from shmaccum.exceptions import FlushTimeoutError, InvalidArgumentError

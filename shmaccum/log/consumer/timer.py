@@ -9,9 +9,10 @@ import struct
 import time
 from typing import final
 
+from shmaccum.common.clock import NS_PER_S
+
 ITIMERSPEC = struct.Struct("@llll")
 TFD_TIMER_ABSTIME = 1
-NS_PER_S = 10**9
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

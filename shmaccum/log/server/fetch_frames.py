@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from shmaccum._native import read_fetch, serve_ready, write_fetch
+from shmaccum.common.clock import NS_PER_S
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.log_file import FileRange
 from shmaccum.log.server.log_heads import LogHead
@@ -24,7 +25,6 @@ from shmaccum.log.server.topics import TopicKey
 NO_SESSION = 0
 READ_COMMITTED = 1
 """Isolation level of a fetch."""
-NS_PER_S = 1_000_000_000
 FINAL_EPOCH = -1
 """Of a session: none, or its last fetch (KIP-227)."""
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from shmaccum.arena.doorbell import Doorbell
 from shmaccum.arena.presence import Presence
 from shmaccum.arena.reports import Kind, Report
+from shmaccum.common.clock import NS_PER_S
 from shmaccum.exceptions import ShmaccumError
-from shmaccum.sender.backoff import NS_PER_S
 from shmaccum.sender.duties.duty import Duty
 from shmaccum.sender.host import Host, logger
 

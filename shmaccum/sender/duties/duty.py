@@ -7,7 +7,8 @@ from shmaccum._native import SenderHalf
 from shmaccum.arena.doorbell import Doorbell
 from shmaccum.arena.places import Places
 from shmaccum.arena.results_bell import ResultsBell
-from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff, SinkBackoff
+from shmaccum.common.clock import NS_PER_MS
+from shmaccum.sender.backoff import NEVER_NS, Backoff, SinkBackoff
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending

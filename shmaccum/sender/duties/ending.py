@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import functools
 
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
+from shmaccum.sender.backoff import NEVER_NS
 from shmaccum.sender.duties.duty import Duty, Shared
 from shmaccum.sender.host import Host
 from shmaccum.sender.metrics import transaction_times

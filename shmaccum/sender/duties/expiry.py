@@ -8,8 +8,9 @@ batch can be old enough, a round asks the arena for the next expiry alone.
 from __future__ import annotations
 
 from shmaccum.arena.reports import Kind, Report
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import CorruptArenaError
-from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
+from shmaccum.sender.backoff import NEVER_NS
 from shmaccum.sender.delivery_clock import DeliveryClock
 from shmaccum.sender.duties.duty import Duty, Shared
 

@@ -13,7 +13,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
 from shmaccum._native import Batch
-from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, sentence_of
+from shmaccum.common.clock import NS_PER_MS
+from shmaccum.sender.backoff import NEVER_NS, sentence_of
 from shmaccum.sender.duties.duty import Duty, Shared
 from shmaccum.sender.duties.maintenance import Maintenance
 from shmaccum.sender.duties.overflow import NoOverflow

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.stuck import REPLICAS_MISSING
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
-from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
 from shmaccum.sender.duties.duty import Shared
 from shmaccum.sender.duties.overflow import NoOverflow

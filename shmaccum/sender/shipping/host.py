@@ -9,13 +9,12 @@ import stat
 from collections.abc import Callable, Sequence
 
 from shmaccum.common import clock
+from shmaccum.common.clock import NS_PER_S
 from shmaccum.config import SenderOptions
 from shmaccum.sender.host import Repeats
 from shmaccum.sender.shipping.log_stream import LogStream
 
 logger = logging.getLogger("shmaccum.shipper")
-
-NS_PER_S = 10**9
 
 
 class ShipperHost:

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shmaccum.common import clock
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.common.format.batch_header import HEADER_SIZE, OF_A_TRANSACTION, PRODUCER_EPOCH_MAX
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.units import format_count
@@ -44,7 +45,7 @@ from shmaccum.log.files.log_file import LogFile
 from shmaccum.log.files.shipped import OFFSET_MAX, ShippedPosition
 from shmaccum.log.files.small_files import read_topic_id, uuid_text
 from shmaccum.log.files.writer_level import WriterLevel
-from shmaccum.sender.backoff import NS_PER_MS, Backoff
+from shmaccum.sender.backoff import Backoff
 from shmaccum.sender.send_window import SendWindow, Shipment, damage_sentence
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.sender.sinks.stream_end import NOT_SYNCED, StreamEnd, StreamState

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from shmaccum._native import run_batch_loop
 from shmaccum.common import clock
+from shmaccum.common.clock import NS_PER_S
 from shmaccum.common.closing import ClosedOnExit
 from shmaccum.common.durability import sync_folder
 from shmaccum.common.format.topic_partition import TopicPartition
@@ -58,7 +59,7 @@ from shmaccum.log.files.writer_level import WriterLevel
 from shmaccum.sender.backoff import Backoff
 from shmaccum.sender.batch_loop import BatchLoop
 from shmaccum.sender.send_window import take_delivery
-from shmaccum.sender.shipping.host import NS_PER_S, RateLimit, ShipperHost, logger
+from shmaccum.sender.shipping.host import RateLimit, ShipperHost, logger
 from shmaccum.sender.shipping.log_stream import LogStream, Route, resumed, topic_id_of
 from shmaccum.sender.shipping.starts import Starts
 from shmaccum.sender.sinks import open_sink

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from shmaccum.common.clock import NS_PER_S
+
 WINDOW_NS = 30_000_000_000
-NS_PER_S = 1_000_000_000
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ import pytest
 
 from shmaccum import Producer, _native, aio
 from shmaccum.arena import Arena
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.logging import ArenaHandler
 from shmaccum.producer.buffer_wait import BufferWaiter
@@ -30,7 +31,6 @@ DEAD, BUSY, LIVE = "dead", "busy", "live"
 VALUE = b"v" * 3000
 """One record fills a batch."""
 LONG_MS = 600_000
-NS_PER_MS = 10**6
 
 
 def fill(accumulator: Accumulator, topic: str) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.places import Places
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import CorruptArenaError
-from shmaccum.sender.backoff import NS_PER_MS, Backoff, SinkBackoff
+from shmaccum.sender.backoff import Backoff, SinkBackoff
 from shmaccum.sender.blame import blame_runs
 from shmaccum.sender.splitting import node_end
 

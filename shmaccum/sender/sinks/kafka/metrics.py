@@ -6,10 +6,9 @@ Connections and bytes on the wire are in `traffic`, and compressed sizes in `shm
 
 from __future__ import annotations
 
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.sender.sinks.sensors import Sensor, average_of, maximum_of
 from shmaccum.sender.sinks.sink import Delivered
-
-NS_PER_MS = 1_000_000
 
 
 class NodeMetrics:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shmaccum.common import clock
-from shmaccum.sender.sinks.sensors import NS_PER_S, Sensor, TotalRates, average_of, maximum_of
+from shmaccum.common.clock import NS_PER_S
+from shmaccum.sender.sinks.sensors import Sensor, TotalRates, average_of, maximum_of
 
 
 def _new_sensor() -> Sensor:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from shmaccum.sender.sinks.sensors import NS_PER_S, WINDOW_NS, Sensor, TotalRates, average_of, maximum_of
+from shmaccum.common.clock import NS_PER_S
+from shmaccum.sender.sinks.sensors import WINDOW_NS, Sensor, TotalRates, average_of, maximum_of
 
 START_NS = 5 * NS_PER_S
 

@@ -15,6 +15,7 @@ from kafka.structs import TopicPartition
 
 from shmaccum._native import ProduceRequest
 from shmaccum.common import clock
+from shmaccum.common.clock import NS_PER_S
 from shmaccum.sender.sinks.kafka.library.connections import Manager
 from shmaccum.sender.sinks.kafka.library.failures import describe, error_code
 from shmaccum.sender.sinks.kafka.library.frames import OVER, OverTimer, ResponseOutcome, Sent
@@ -23,7 +24,7 @@ from shmaccum.sender.sinks.kafka.library.loop import Selector
 from shmaccum.sender.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, PlainAnswer
 from shmaccum.sender.sinks.kafka.traffic import Traffic
 from shmaccum.sender.sinks.kafka.transaction.requests import FetchOffsets, FindCoordinator, Request, TransactionResponse
-from shmaccum.sender.sinks.sensors import NS_PER_S, WINDOW_NS
+from shmaccum.sender.sinks.sensors import WINDOW_NS
 from shmaccum.sender.sinks.sink import Delivered, SocketEnd, Unanswered
 
 # The library's own limit pauses a connection for everything, metadata too: ours counts Produce requests only.
