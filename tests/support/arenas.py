@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from shmaccum._native import Batch
 from shmaccum.arena import Arena, VerifyDepth
 from shmaccum.arena.results import BatchResult
-from shmaccum.exceptions import NotAnArenaError
+from shmaccum.exceptions import BufferExhaustedError, NotAnArenaError
 from tests.support.accumulator import Accumulator
 from tests.support.processes import WATCHDOG_S, process_exists, wait_until
 
@@ -42,6 +42,31 @@ def deliver_all(accumulator: Accumulator) -> list[bytes | None]:
             values += [record[3] for record in batch.decode()]
             accumulator.complete(batch, BatchResult.SUCCEEDED)
     return values
+
+
+def fill(accumulator: Accumulator, topic: str, value: bytes) -> None:
+    """Appends to partition 0 of a topic until it gets no buffer."""
+    with contextlib.suppress(BufferExhaustedError):
+        while True:
+            accumulator.append(topic, 0, 1, None, value, None, 0)
+
+
+@contextlib.contextmanager
+def stuck_topic(sender: Accumulator, topic: str, value: bytes) -> Iterator[None]:
+    """Partition 0 of a topic has no leader, and holds half of the buffers. At the end it is delivered.
+
+    Args:
+        sender: takes the role of the sender.
+        value: of the records.
+    """
+    sender.become_sender()
+    sender.append(topic, 0, 1, None, value)
+    partition_index = sender.partition_index(topic, 0)
+    sender.set_available(partition_index, False)
+    fill(sender, topic, value)
+    yield
+    sender.set_available(partition_index, True)
+    deliver_all(sender)
 
 
 def check_idle(arena: Arena) -> None:

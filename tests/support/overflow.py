@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
 from typing import Any
 
+from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
+from shmaccum.log.files.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sender.overflow import Overflow
 from shmaccum.sender.sinks.log import LogSink
-from tests.support.sender import ScriptedSink, Sending
+from tests.support.accumulator import Accumulator
+from tests.support.sender import TOPIC, ScriptedSink, Sending
+from tests.support.system_calls import dies_at_system_call
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 1}
 SLOT_COUNT = 16
@@ -82,6 +90,46 @@ class AwayLog(LogSink):
 
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
         return [] if self.is_away else super().plan(ready)
+
+
+def check_deaths_repeat_nothing(
+    arena_name: str,
+    folder: Path,
+    steps: Random,
+    prepare: Callable[[Arena | str], tuple[Sender, Callable[[], object]]],
+    partition_of: Callable[[int], int] = lambda _: 0,
+) -> None:
+    """Kills senders before every 40th system call or so. The log has each record once, in order, and results are told.
+
+    Args:
+        folder: of the log ``sink``.
+        steps: how many system calls lie between two deaths.
+        prepare: opens a sender with an overflow, and answers its work.
+        partition_of: the partition of each of the 14 records in front of a death.
+    """
+    death_count = number = appended = 0
+    expected: defaultdict[int, list[int]] = defaultdict(list)
+    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB") as arena, Accumulator(arena) as producer:
+        is_dead = True
+        while is_dead:
+            number += steps.randint(20, 60)
+            tokens = []
+            for place in range(14):
+                tokens.append(producer.append(TOPIC, partition_of(place), 1000, None, b"%d" % appended))
+                producer.flush_begin()
+                expected[partition_of(place)].append(appended)
+                appended += 1
+            is_dead = dies_at_system_call(lambda: prepare(arena_name)[1], number)
+            death_count += is_dead
+            sender, work = prepare(arena)
+            work()
+            sender.close()
+            for partition, values in expected.items():
+                records = LogReader(folder / "sink").partition(TOPIC, partition).records()
+                assert [int(record.value or b"") for record in records] == values, f"killed before call {number}"
+            results = [found.result for token in tokens if (found := producer.find(token)) is not None]
+            assert results == [BatchResult.SUCCEEDED] * len(tokens), f"killed before call {number}"
+    assert death_count > 3
 
 
 def run_rounds(sender: Sender, count: int) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ from shmaccum.compat.confluent import Producer as ConfluentProducer
 from shmaccum.compat.kafka_python import KafkaProducer
 from shmaccum.exceptions import BufferExhaustedError
 from tests.support.accumulator import Accumulator
-from tests.support.arenas import deliver_all
+from tests.support.arenas import stuck_topic
 from tests.unit.compat.conftest import TOPIC
 
 VALUE = b"v" * 3000
@@ -29,16 +28,8 @@ LONG_MS = 600_000
 @pytest.fixture
 def stuck(unsent: Arena) -> Iterator[Arena]:
     """The only partition has no leader, and holds half of the buffers."""
-    with Accumulator(unsent) as sender:
-        sender.become_sender()
-        sender.append(TOPIC, 0, 1, None, VALUE)
-        sender.set_available(sender.partition_index(TOPIC, 0), False)
-        with contextlib.suppress(BufferExhaustedError):
-            while True:
-                sender.append(TOPIC, 0, 1, None, VALUE, None, 0)
+    with Accumulator(unsent) as sender, stuck_topic(sender, TOPIC, VALUE):
         yield unsent
-        sender.set_available(sender.partition_index(TOPIC, 0), True)
-        deliver_all(sender)
 
 
 def send_by_kafka_python(unkept: dict[str, Any]) -> Exception:

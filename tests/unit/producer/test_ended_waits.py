@@ -20,9 +20,9 @@ import pytest
 from shmaccum import Producer, _native, aio
 from shmaccum.aio import loop_producer
 from shmaccum.arena import Arena
-from shmaccum.exceptions import ArenaPoisonedError, BufferExhaustedError, ProducerClosedError
+from shmaccum.exceptions import ArenaPoisonedError, ProducerClosedError
 from tests.support.accumulator import Accumulator
-from tests.support.arenas import SHARED_MEMORY, deliver_all
+from tests.support.arenas import SHARED_MEMORY, stuck_topic
 from tests.support.processes import wait_until
 
 TOPIC = "dead"
@@ -43,16 +43,9 @@ def stuck(arena_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arena]:
     with (
         Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", waiter_count=64, topics={TOPIC: 1}) as arena,
         Accumulator(arena) as sender,
+        stuck_topic(sender, TOPIC, VALUE),
     ):
-        sender.become_sender()
-        sender.append(TOPIC, 0, 1, None, VALUE)
-        sender.set_available(sender.partition_index(TOPIC, 0), False)
-        with contextlib.suppress(BufferExhaustedError):
-            while True:
-                sender.append(TOPIC, 0, 1, None, VALUE, None, 0)
         yield arena
-        sender.set_available(sender.partition_index(TOPIC, 0), True)
-        deliver_all(sender)
 
 
 def parked_count(arena: Arena) -> int:

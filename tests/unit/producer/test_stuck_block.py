@@ -25,18 +25,12 @@ from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.logging import ArenaHandler
 from shmaccum.producer.buffer_wait import BufferWaiter
 from tests.support.accumulator import Accumulator
-from tests.support.arenas import deliver_all
+from tests.support.arenas import fill, stuck_topic
 
 DEAD, BUSY, LIVE = "dead", "busy", "live"
 VALUE = b"v" * 3000
 """One record fills a batch."""
 LONG_MS = 600_000
-
-
-def fill(accumulator: Accumulator, topic: str) -> None:
-    with contextlib.suppress(BufferExhaustedError):
-        while True:
-            accumulator.append(topic, 0, 1, None, VALUE, None, 0)
 
 
 @pytest.fixture
@@ -46,15 +40,10 @@ def stuck(arena_name: str) -> Iterator[Arena]:
     with (
         Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", waiter_count=64, topics=topics) as arena,
         Accumulator(arena) as sender,
+        stuck_topic(sender, DEAD, VALUE),
     ):
-        sender.become_sender()
-        sender.append(DEAD, 0, 1, None, VALUE)
-        sender.set_available(sender.partition_index(DEAD, 0), False)
-        fill(sender, DEAD)
-        fill(sender, BUSY)
+        fill(sender, BUSY, VALUE)
         yield arena
-        sender.set_available(sender.partition_index(DEAD, 0), True)
-        deliver_all(sender)
 
 
 @pytest.fixture

@@ -44,7 +44,6 @@ from shmaccum.sender.overflow import Overflow
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.sinks.sink import Ack, WireBatch
 from shmaccum.sender.spill_file import HEAD_SIZE, OverflowBatch, OverflowPosition, SpillFile
-from tests.support.accumulator import Accumulator
 from tests.support.overflow import (
     FAST,
     SLOT_COUNT,
@@ -52,6 +51,7 @@ from tests.support.overflow import (
     AwaySink,
     Open,
     away,
+    check_deaths_repeat_nothing,
     die,
     overflow_of,
     run_rounds,
@@ -282,34 +282,11 @@ def outage_and_return(sender: Sender, sink: AwayLog) -> None:
 def test_a_sender_that_dies_at_any_system_call_of_an_outage_repeats_nothing(
     arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
 ) -> None:
-    """The kill comes before every 40th system call or so of spilling and shipping."""
-    steps = seeded()
-    death_count = number = appended = 0
-    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB") as arena, Accumulator(arena) as producer:
+    def prepare(arena: Arena | str) -> tuple[Sender, Callable[[], object]]:
+        sender, sink = open_sender(arena, tmp_path)
+        return sender, lambda: outage_and_return(sender, sink)
 
-        def prepare() -> Callable[[], object]:
-            sender, sink = open_sender(arena_name, tmp_path)
-            return lambda: outage_and_return(sender, sink)
-
-        while True:
-            number += steps.randint(20, 60)
-            tokens = []
-            for _ in range(14):
-                tokens.append(producer.append(TOPIC, 0, 1000, None, b"%d" % appended))
-                producer.flush_begin()
-                appended += 1
-            is_dead = dies_at_system_call(prepare, number)
-            death_count += is_dead
-            sender, sink = open_sender(arena, tmp_path)
-            outage_and_return(sender, sink)
-            sender.close()
-            values = [int(record.value or b"") for record in LogReader(tmp_path / "sink").partition(TOPIC, 0).records()]
-            assert values == list(range(appended)), f"killed before system call {number}"
-            results = [found.result for token in tokens if (found := producer.find(token)) is not None]
-            assert results == [BatchResult.SUCCEEDED] * len(tokens), f"killed before system call {number}"
-            if not is_dead:
-                break
-    assert death_count > 3
+    check_deaths_repeat_nothing(arena_name, tmp_path, seeded(), prepare)
 
 
 def test_a_death_at_each_system_call_of_a_new_file_leaves_one_that_can_be_opened(tmp_path: Path) -> None:

@@ -11,13 +11,21 @@ from shmaccum._native import LogEnd
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.log.files.producer_state import KEPT_COUNT
-from shmaccum.log.files.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sender.sinks.sink import WireBatch
-from tests.support.accumulator import Accumulator
-from tests.support.overflow import FAST, SLOT_COUNT, AwayLog, Open, away, die, overflow_of, run_rounds, settle
+from tests.support.overflow import (
+    FAST,
+    SLOT_COUNT,
+    AwayLog,
+    Open,
+    away,
+    check_deaths_repeat_nothing,
+    die,
+    overflow_of,
+    run_rounds,
+    settle,
+)
 from tests.support.sender import TOPIC, Sending
-from tests.support.system_calls import dies_at_system_call
 
 
 def fill(sending: Sending, count: int = SLOT_COUNT) -> None:
@@ -321,34 +329,10 @@ def stick_and_recover(sender: Sender, sink: StuckLog) -> None:
 def test_a_sender_that_dies_at_any_system_call_of_a_stuck_partition_repeats_nothing(
     arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
 ) -> None:
-    """The kill comes before every 40th system call or so of spilling and shipping, with a batch in flight."""
-    steps = seeded()
-    death_count = number = appended = 0
-    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB") as arena, Accumulator(arena) as producer:
+    """A batch of the stuck partition is in flight."""
 
-        def prepare() -> Callable[[], object]:
-            sender, sink = open_stuck(arena_name, tmp_path)
-            return lambda: stick_and_recover(sender, sink)
+    def prepare(arena: Arena | str) -> tuple[Sender, Callable[[], object]]:
+        sender, sink = open_stuck(arena, tmp_path)
+        return sender, lambda: stick_and_recover(sender, sink)
 
-        while True:
-            number += steps.randint(20, 60)
-            tokens = []
-            for place in range(14):
-                tokens.append(producer.append(TOPIC, place // 10, 1000, None, b"%d" % appended))
-                producer.flush_begin()
-                appended += 1
-            is_dead = dies_at_system_call(prepare, number)
-            death_count += is_dead
-            sender, sink = open_stuck(arena, tmp_path)
-            stick_and_recover(sender, sink)
-            sender.close()
-            for partition in range(2):
-                log = LogReader(tmp_path / "sink").partition(TOPIC, partition)
-                values = [int(record.value or b"") for record in log.records()]
-                expected = [value for value in range(appended) if value % 14 // 10 == partition]
-                assert values == expected, f"killed before system call {number}"
-            results = [found.result for token in tokens if (found := producer.find(token)) is not None]
-            assert results == [BatchResult.SUCCEEDED] * len(tokens), f"killed before system call {number}"
-            if not is_dead:
-                break
-    assert death_count > 3
+    check_deaths_repeat_nothing(arena_name, tmp_path, seeded(), prepare, lambda place: place // 10)
