@@ -53,9 +53,11 @@ def is_marked(outage: FakeOutage) -> bool:
 
 
 def is_full(outage: FakeOutage) -> bool:
-    """True when the dead topic has taken its half, and the buffer of the live one is free again."""
+    """True when the dead topic holds half of the buffers. The live one holds none then, so no more become free."""
     outage.fill(DEAD, SMALL)
-    return outage.arena.native.state_counts()["FREE"] == SLOT_COUNT // 2
+    native = outage.arena.native
+    (index, *_), *_ = native.stuck_partitions()
+    return int(native.partition_limit(index, 1)["held"]) == SLOT_COUNT // 2
 
 
 @contextlib.contextmanager
