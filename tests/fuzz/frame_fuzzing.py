@@ -41,6 +41,7 @@ from shmaccum.log.server.steps import take_all
 from shmaccum.log.server.topics import NO_TOPIC_ID
 from shmaccum.log.server.transport import PlainTransport
 from shmaccum.log.server.users import User, UsersFile, Verifier, changed_users, parse_grant
+from shmaccum.log.server.worker import Worker
 from tests.fuzz.frames import TOPICS, Frames, faulty, pick
 from tests.support.segment_log import make_batches
 
@@ -397,6 +398,8 @@ def _memory_growth(sizes: Sequence[int]) -> int:
 def _bring_to_rest(server: LogServer) -> None:
     """Closes the groups, and deletes the topics or, in a server that only reads, closes their files."""
     server.run_once()
+    for worker in (server._dispatcher._judging, server._dispatcher._reading):
+        _await_computations(server, worker)
     server._coordinator.close()
     for topic in server._topics.names():
         if server._writing is None:
@@ -404,6 +407,14 @@ def _bring_to_rest(server: LogServer) -> None:
         else:
             assert take_all(server._writing.topics._deleted(topic, NO_TOPIC_ID))["error_code"] == 0
     gc.collect()
+
+
+def _await_computations(server: LogServer, worker: Worker) -> None:
+    """Waits for those of clients that are gone: they read files, and may ask for further ones."""
+    worker._thread.submit(int).result(FRAME_CPU_S * WAITING_MAX)
+    while worker._computed:
+        server.run_once()
+        worker._thread.submit(int).result(FRAME_CPU_S * WAITING_MAX)
 
 
 def _kept(target: Target) -> Counter[str]:
