@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The only file that names a memory order. Each operation carries its order in its name, so the set of orders in use
- * can be listed with grep, and nobody else includes <stdatomic.h>.
+ * The only file that names a memory order. The name of each operation includes its order, so grep lists the orders in
+ * use. No other file includes <stdatomic.h>.
  *
- *   load_relaxed    a hint, or a value that only we write
- *   load_acquire    what the writer stored before its store_release is visible after this
- *   store_relaxed   a value that only we write and whose readers need nothing else
- *   store_release   what we stored before is visible to whoever load_acquires this
- *   store_seq_cst   store_release, and no later load of ours is performed before it (one side of a Dekker pair)
- *   cas             compare and swap, seq_cst on success, acquire on failure; on failure *expected is what was found
+ *   load_relaxed    a hint, or a value that only this process writes
+ *   load_acquire    the stores that preceded the writer's store_release are visible after this load
+ *   store_relaxed   a value that only this process writes and that publishes nothing else
+ *   store_release   a load_acquire that reads this value also sees the stores before it
+ *   store_seq_cst   store_release, and no later load of this thread precedes it (one side of a Dekker pair)
+ *   cas             compare and swap, seq_cst on success, acquire on failure; on failure, *expected is the value found
  *   exchange        swap, acq_rel
  *   set_pointer_once   cas of an empty pointer, acq_rel
- *   add, or_bits, and_bits   fetch-and-..., acq_rel; answer the value before
- *   barrier_store_load   no later load is performed before an earlier store
- *   barrier_after_cas    the same, placed directly behind a successful cas: free on x86, where a locked instruction is
- *                        already that barrier, and a real one elsewhere
- *   store_order_keep     the compiler moves no store across: a process that is killed has done the ones before it if it
- *                        has done one behind it. No instruction
+ *   add, or_bits, and_bits   fetch-and-..., acq_rel; return the previous value
+ *   barrier_store_load   no later load precedes an earlier store
+ *   barrier_after_cas    the same, directly after a successful cas. It is free on x86, where a locked instruction is
+ *                        already that barrier, and a real barrier elsewhere
+ *   store_order_keep     the compiler moves no store across this. If a killed process did a store after it, the process
+ *                        also did the stores before it. Not an instruction
  *
  * Each operation with an order has a label (for example "H1"), in a comment on its line. The two ends of an edge are in
  * one row of docs/explanation/memory-ordering.rst, and a model of tests/ordering has the operation under its label.
@@ -32,7 +32,7 @@
 typedef _Atomic uint64_t atomic_u64;
 typedef _Atomic uint32_t atomic_u32;
 
-typedef _Atomic(void *) atomic_pointer; /* of this process */
+typedef _Atomic(void *) atomic_pointer; /* private to this process */
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "atomics in shared memory must be lock-free");
 _Static_assert(sizeof(atomic_u64) == 8 && sizeof(atomic_u32) == 4, "atomics must have the size of their value");
@@ -88,7 +88,7 @@ static inline void *load_acquire_pointer(const atomic_pointer *cell)
     return atomic_load_explicit(cell, memory_order_acquire);
 }
 
-/* False: somebody else has set it. */
+/* Returns false if the pointer was already set. */
 static inline bool set_pointer_once(atomic_pointer *cell, void *desired)
 {
     void *expected = NULL;
@@ -97,7 +97,7 @@ static inline bool set_pointer_once(atomic_pointer *cell, void *desired)
 }
 
 #if defined(__SANITIZE_THREAD__)
-/* ThreadSanitizer does not model fences: a read-modify-write on a cell of our own gives it the same edge. */
+/* ThreadSanitizer does not model fences. A read-modify-write of a private cell has the same edge. */
 static inline void barrier_store_load(void)
 {
     static atomic_u32 cell;
@@ -127,8 +127,8 @@ static inline void store_order_keep(void)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-/* We shall write to this line soon: bring it here, to this core alone. A hint; any address will do. (Without -mprfchw
- * the builtin asks for a line to read, and the store would have to ask again.) */
+/* Fetch the cache line for this core alone, because a store to it follows. This is a hint, so any address is valid.
+ * (Without -mprfchw the builtin requests the line for reading, and the store would request it again.) */
 static inline void prefetch_for_write(const void *address)
 {
 #if defined(__x86_64__)

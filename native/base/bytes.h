@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Big-endian integers at unaligned addresses, as Kafka's formats store them, and the few size helpers everybody needs.
+ * Big-endian integers at unaligned addresses, as in Kafka's formats, and rounding of sizes.
  */
 #ifndef BASE_BYTES_H
 #define BASE_BYTES_H
@@ -30,7 +30,7 @@ DEFINE_BIG_ENDIAN(16)
 DEFINE_BIG_ENDIAN(32)
 DEFINE_BIG_ENDIAN(64)
 
-/* `unit` is a power of two. The caller keeps value + unit below 2^64. */
+/* Requires that `unit` is a power of two and that value + unit is below 2^64. */
 static inline uint64_t round_up(uint64_t value, uint64_t unit)
 {
     return (value + unit - 1) & ~(unit - 1);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Assertions, in two prices, for what is only ours: private state and arguments. Bytes that another process may have
- * written are input and are answered with a status, never asserted (shared memory is input).
+ * Assertions about private state and arguments, at two levels of cost. Bytes that another process may have written are
+ * input. They are never asserted, and invalid ones are reported by a status.
  *
- *   CHECK(condition)            always compiled where CHECK_LEVEL >= 1 (tests, debug builds); aborts with the place
- *   CHECK_EXPENSIVE(condition)  the same at CHECK_LEVEL >= 2: whole-object checkers
+ *   CHECK(condition)            compiled if CHECK_LEVEL >= 1 (tests, debug builds); prints the place and aborts
+ *   CHECK_EXPENSIVE(condition)  the same if CHECK_LEVEL >= 2, for checks of a whole object
  *
- * In a release build (CHECK_LEVEL 0) both are unevaluated: we live inside somebody else's process.
+ * A release build (CHECK_LEVEL 0) evaluates neither, because the code runs inside another program's process.
  */
 #ifndef BASE_CHECK_H
 #define BASE_CHECK_H
@@ -40,6 +40,6 @@
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #define COLD __attribute__((cold, noinline))
-#define ALWAYS_INLINE inline __attribute__((always_inline)) /* in the path of every record; measured */
+#define ALWAYS_INLINE inline __attribute__((always_inline)) /* on the path of every record; measured */
 
 #endif

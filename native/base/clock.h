@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Time comes in as an argument. Code that needs the time of now holds a `struct clock`; tests turn its hands
- * themselves. All times in the arena are CLOCK_BOOTTIME nanoseconds (one clock for every process of the host, also in
- * containers, and it goes on while the machine sleeps); record timestamps are wall-clock milliseconds as in Kafka.
+ * Functions receive the time as an argument. Code that needs the current time has a `struct clock`, which tests set
+ * manually. Times in the arena are CLOCK_BOOTTIME nanoseconds: one clock for all processes of the host and its
+ * containers, which advances during suspend. Record timestamps are wall-clock milliseconds, as in Kafka.
  */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
@@ -15,7 +15,7 @@
 #define NS_PER_S UINT64_C(1000000000)
 
 struct clock {
-    bool is_manual;     /* false: the kernel's clock */
+    bool is_manual;     /* if false, read the kernel's clock */
     uint64_t manual_ns; /* the time of a manual clock */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * POINT(name) marks a place between two steps of a protocol where a test may stop, kill or reorder a process. In a
- * release build it is nothing; with -DSHMACCUM_POINTS it calls `point_hook` when a test has set one.
+ * POINT(name) marks a place between two steps of a protocol, at which a test may stop, kill or reorder a process. A
+ * release build compiles it to nothing. With -DSHMACCUM_POINTS it calls `point_hook` if a test has set one.
  */
 #ifndef BASE_POINT_H
 #define BASE_POINT_H

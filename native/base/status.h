@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The answers of the core's functions. Every fallible function returns `enum status`, ignoring it is a compiler
- * warning, and RETURN_IF_FAILED passes it up. Functions that run once per arena or process also fill a `struct error`
- * owned by the caller with a sentence; functions that run once per record return the status alone.
+ * The results of the core's functions. Every fallible function returns `enum status`. The compiler warns if a caller
+ * ignores it, and RETURN_IF_FAILED returns it to the next caller. A function that runs once per arena or process also
+ * writes a sentence to the caller's `struct error`. A function that runs once per record returns the status alone.
  */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
-/* X(name, sentence): the sentence is what a user reads when nothing more exact is known. */
+/* X(name, sentence): a user reads the sentence if there is no more exact message. */
 #define STATUS_TABLE(X)                                                                                    \
     X(OK, "no error")                                                                                      \
     X(INVALID, "an argument is out of range")                                                              \
@@ -60,19 +60,19 @@ enum { ERROR_MESSAGE_SIZE = 256 };
 
 struct error {
     enum status status;
-    int os_error; /* errno when status is STATUS_OS, else 0 */
+    int os_error; /* errno if status is STATUS_OS, else 0 */
     char message[ERROR_MESSAGE_SIZE];
 };
 
-/* The name ("EXHAUSTED") and the sentence of a status; a value out of range gives "UNKNOWN". */
+/* Return the name ("EXHAUSTED") and the sentence of a status, or "UNKNOWN" if the value is out of range. */
 const char *status_name(enum status status);
 const char *status_sentence(enum status status);
 
-/* Fills `error` (may be NULL) and returns `status`, so that a failure is one line where it happens. */
+/* Fills `error` (may be NULL) and returns `status`, so that a caller reports a failure in one statement. */
 enum status error_set(struct error *error, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same for a failed system call: keeps errno and appends what strerror says of it. */
+/* The same for a failed system call. Stores errno, and appends its text from strerror. */
 enum status error_set_os(struct error *error, const char *what);
 
 #endif

@@ -9,7 +9,7 @@
 #include <cpuid.h>
 #endif
 
-/* No processor with steady cycles is slower. */
+/* The rate of the slowest processor with an invariant time stamp counter. */
 enum { NS_PER_CYCLE_MAX = 2 };
 
 static bool cycles_are_steady(void)
@@ -31,13 +31,13 @@ void wall_clock_begin(struct wall_clock *clock)
     *clock = (struct wall_clock){.is_steady = cycles_are_steady()};
 }
 
-int64_t wall_clock_look(struct wall_clock *clock, uint64_t cycles)
+int64_t wall_clock_read(struct wall_clock *clock, uint64_t cycles)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t left_ns = NS_PER_MS - (uint64_t)now.tv_nsec % NS_PER_MS;
-    clock->looked_cycles = cycles;
+    clock->read_cycles = cycles;
     clock->lasting_cycles = clock->is_steady ? left_ns / NS_PER_CYCLE_MAX : 0;
-    clock->looked_ms = (int64_t)now.tv_sec * 1000 + (int64_t)((uint64_t)now.tv_nsec / NS_PER_MS);
-    return clock->looked_ms;
+    clock->read_ms = (int64_t)now.tv_sec * 1000 + (int64_t)((uint64_t)now.tv_nsec / NS_PER_MS);
+    return clock->read_ms;
 }

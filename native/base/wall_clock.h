@@ -2,27 +2,27 @@
  *
  * The wall clock in whole milliseconds, for the timestamp of every record.
  *
- * The kernel's clock waits on each look until the instructions before it are done: 22 ns of the 118 ns of a send. So a
- * look also notes the cycles of the processor (its time stamp counter), and for how many of them its millisecond lasts.
- * The next records ask for the cycles alone, and get the same millisecond until it is over:
+ * Reading the kernel's clock waits until all earlier instructions are done: 22 ns of the 118 ns of a send. Each read
+ * therefore also stores the processor's cycle count (its time stamp counter) and the number of cycles that remain of
+ * the millisecond. Until these cycles have passed, later records read the cycle count alone and get the same
+ * millisecond:
  *
  *   |<--------------------------- a millisecond --------------------------->|
- *   ........ look ............... look ........ look .... look .. look look
- *            |<- the cycles answer -->|
+ *   ........ read ............... read ........ read .... read .. read read
+ *            |<- cycles suffice ->|
  *
- * Nothing says how fast the cycles go. An answer holds for as long as the millisecond would last with the slowest ones,
- * and then the kernel is asked again: some forty times a millisecond.
+ * The frequency of the cycles is not known. A stored millisecond is valid for the number of cycles that the slowest
+ * processor would count, and then the kernel is read again: some forty times per millisecond.
  *
- * WHY IT IS RIGHT
- *   Steady cycles    go at one rate, on all cores alike, also while the processor sleeps. Where CPUID does not say so,
- *                    and on a processor without CPUID, the kernel is asked for each record.
- *   Cycles first     they are read before the kernel's clock, so the time between the two shortens the answer.
- *   Cycles in order  the processor reads them behind an earlier look at the kernel's clock, never before it.
- *   Fewer cycles     (another host, a sleep that began them anew) are a large distance without a sign: the kernel is
- *                    asked.
+ * WHY IT IS CORRECT
+ *   Steady cycles    have one rate, the same on all cores, also while the processor sleeps. If CPUID does not promise
+ *                    this, or there is no CPUID, each record reads the kernel's clock.
+ *   Cycles first     they are read before the kernel's clock, so the time between the two shortens the validity.
+ *   Cycles in order  the processor reads them after an earlier read of the kernel's clock, never before it.
+ *   Fewer cycles     (another host, or a sleep that reset them) give a large unsigned distance, so the kernel is read.
  *   A clock that is set is noticed within a millisecond.
  *
- * Private memory, one thread at a time. All zeros is a clock that asks the kernel each time.
+ * Private memory, one thread at a time. If all fields are zero, each call reads the kernel's clock.
  */
 #ifndef BASE_WALL_CLOCK_H
 #define BASE_WALL_CLOCK_H
@@ -33,16 +33,16 @@
 #include "base/check.h"
 
 struct wall_clock {
-    bool is_steady;          /* the cycles may answer */
-    uint64_t looked_cycles;  /* at the last look */
-    uint64_t lasting_cycles; /* for which its answer holds */
-    int64_t looked_ms;
+    bool is_steady;          /* the cycle count may be used */
+    uint64_t read_cycles;    /* at the last read of the kernel's clock */
+    uint64_t lasting_cycles; /* for which read_ms is valid */
+    int64_t read_ms;
 };
 
 void wall_clock_begin(struct wall_clock *clock);
 
-/* Asks the kernel; `cycles` were read before. */
-int64_t wall_clock_look(struct wall_clock *clock, uint64_t cycles);
+/* Reads the kernel's clock. `cycles` were read before. */
+int64_t wall_clock_read(struct wall_clock *clock, uint64_t cycles);
 
 static inline uint64_t processor_cycles(void)
 {
@@ -57,10 +57,10 @@ static inline uint64_t processor_cycles(void)
 static inline int64_t wall_clock_ms(struct wall_clock *clock)
 {
     uint64_t cycles = processor_cycles();
-    if (LIKELY(cycles - clock->looked_cycles < clock->lasting_cycles)) {
-        return clock->looked_ms;
+    if (LIKELY(cycles - clock->read_cycles < clock->lasting_cycles)) {
+        return clock->read_ms;
     }
-    return wall_clock_look(clock, cycles);
+    return wall_clock_read(clock, cycles);
 }
 
 #endif

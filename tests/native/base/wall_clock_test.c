@@ -44,21 +44,21 @@ TEST(it_asks_the_kernel_each_time_where_the_cycles_are_not_steady)
 
 TEST(the_cycles_answer_while_the_millisecond_lasts)
 {
-    struct wall_clock clock = {.looked_cycles = processor_cycles(), .lasting_cycles = LONG, .looked_ms = PLANTED_MS};
+    struct wall_clock clock = {.read_cycles = processor_cycles(), .lasting_cycles = LONG, .read_ms = PLANTED_MS};
     EXPECT(wall_clock_ms(&clock) == PLANTED_MS);
 }
 
 TEST(a_look_says_for_how_long_it_holds_at_most)
 {
     struct wall_clock clock = {.is_steady = true};
-    EXPECT(wall_clock_look(&clock, processor_cycles()) >= PLANTED_MS);
+    EXPECT(wall_clock_read(&clock, processor_cycles()) >= PLANTED_MS);
     EXPECT(clock.lasting_cycles <= NS_PER_MS / 2);
 }
 
 TEST(fewer_cycles_than_at_the_last_look_answer_nothing)
 {
     struct wall_clock clock = {
-        .looked_cycles = processor_cycles() + LONG, .lasting_cycles = LONG / 2, .looked_ms = PLANTED_MS};
+        .read_cycles = processor_cycles() + LONG, .lasting_cycles = LONG / 2, .read_ms = PLANTED_MS};
     int64_t before = kernel_ms();
     EXPECT(wall_clock_ms(&clock) >= before);
 }
