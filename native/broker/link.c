@@ -11,13 +11,13 @@
 enum {
     FRAME_HEAD_SIZE = 4,
     CORRELATION_SIZE = 4,
-    RESPONSE_ROOM = 64 << 10, /* and this for each batch, and the names: */
+    RESPONSE_ROOM = 64 << 10, /* plus this for each batch, and the names: */
     RESPONSE_ROOM_OF_BATCH = 256,
 };
 
 /* ---- memory ---- */
 
-/* Room for the largest request and its response: each batch is of a topic of its own, or all are of one. */
+/* Allocates buffers for the largest request and its response: each batch has its own topic, or all have one. */
 static bool rooms_make(struct broker_link *link, size_t names_size)
 {
     struct produce_request largest = link->form;
@@ -99,7 +99,7 @@ void broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_n
 
 /* ---- to take responses ---- */
 
-/* The oldest request is answered; `is_well` is false if it is refused. */
+/* Records the response to the oldest request; `is_well` is false if it is refused. */
 static void request_answered(struct broker_link *link, bool is_well, uint64_t now_ns)
 {
     struct broker_request *request = broker_link_request(link, link->answered);
@@ -115,7 +115,7 @@ static void request_answered(struct broker_link *link, bool is_well, uint64_t no
     }
 }
 
-/* Returns false if it is no response to the oldest request that the link takes. */
+/* Returns false if it is not a response to the oldest request, or if the link does not take it. */
 static bool answer_take(struct broker_link *link, const uint8_t *bytes, size_t size, uint64_t now_ns)
 {
     uint32_t written_end = link->end - link->is_sending;

@@ -6,8 +6,8 @@
  *                ^ first   ^ answered ^ end
  *   request    | own | batch | own | batch | own |      pieces (pieces.h): memory, ranges of files
  *
- * The owner of a link composes its requests, and completes those that are answered. There are two owners: the pump
- * sends batches of the arena (sender/pump.h), and the batch loop sends batches of a log (sender/batch_loop.h).
+ * The owner of a link composes its requests, and completes the answered ones. There are two owners: the pump sends
+ * batches of the arena (sender/pump.h), and the batch loop sends batches of a log (sender/batch_loop.h).
  *
  * Rules
  *   Nothing is in flight in the beginning.
@@ -15,7 +15,7 @@
  *   No call waits for the broker. All bytes of a request are written before those of the next one.
  *   A request has a policy. If its batches are to be checked, its owner checks them before its first byte is written,
  *   and sets `is_checked`. Otherwise, they are sent unchanged, and `is_checked` is true from the beginning.
- *   A response without an error, to the oldest request, is used here. If the link `takes_errors`, so is one with an
+ *   A response to the oldest request without an error is used here. If the link `takes_errors`, so is one with an
  *   error, and its request is `is_refused`. Any other response makes the link strange, and stays in `received`.
  *   The correlation ids continue those of the previous owner of the socket. So a second response to an earlier request
  *   is never taken for the response to a request that is in flight now.
@@ -50,7 +50,7 @@ struct broker_request {
 };
 
 struct broker_link {
-    /* the owner's, before broker_link_make */
+    /* set by the owner before broker_link_make */
     int socket;
     struct produce_request form; /* client, transactional id, version, acks and timeout of each request */
     uint32_t correlation_first;  /* the correlation id of number 0; after INT32_MAX, ids continue with 0 */
@@ -68,8 +68,8 @@ struct broker_link {
     size_t received_room;
     size_t received_size;
     bool is_sending; /* bytes of the youngest request are left */
-    bool is_broken;  /* the socket is at its end */
-    bool is_strange; /* a response is not ordinary, and lies in `received` */
+    bool is_broken;  /* the socket was closed or failed */
+    bool is_strange; /* a response is not ordinary, and is in `received` */
     bool has_refused; /* a request is refused */
     int32_t throttle_ms;
     uint32_t request_count; /* answered */
@@ -80,7 +80,7 @@ struct broker_link {
 /* The limits of a request. */
 struct broker_link_limits {
     uint32_t batch_count;
-    size_t names_size; /* bytes of the names of its topics, each of which is there once */
+    size_t names_size; /* bytes of the names of its topics, each counted once */
 };
 
 /* Returns false if memory is short. broker_link_free follows in either case. */
@@ -97,20 +97,20 @@ static inline uint32_t broker_link_correlation(const struct broker_link *link, u
     return (link->correlation_first + number) & INT32_MAX;
 }
 
-/* Requests that are not completed. */
+/* Returns the number of requests that are not completed. */
 static inline uint32_t broker_link_in_flight(const struct broker_link *link)
 {
     CHECK(link->first <= link->answered && link->answered <= link->end);
     return link->end - link->first;
 }
 
-/* True while nothing extraordinary has happened. */
+/* Returns true while nothing extraordinary has happened. */
 static inline bool broker_link_is_well(const struct broker_link *link)
 {
     return !link->is_broken && !link->is_strange && !link->has_refused && link->throttle_ms == 0;
 }
 
-/* True if another request may begin. */
+/* Returns true if another request may begin. */
 static inline bool broker_link_has_room(const struct broker_link *link)
 {
     return broker_link_is_well(link) && !link->is_sending && broker_link_in_flight(link) < link->requests_max;
@@ -134,7 +134,7 @@ static inline bool produce_topic_is_same(const struct produce_topic *one, const 
            (one->name == other->name || memcmp(one->name, other->name, one->name_size) == 0);
 }
 
-/* Adds a batch of this topic to the request. Its caller adds its pieces next: one of memory, a range, or both. */
+/* Adds a batch of this topic to the request. The caller adds its pieces next: one of memory, a range, or both. */
 static inline void broker_request_add(struct broker_request *request, const struct produce_topic *topic,
                                       int32_t partition, uint32_t size)
 {

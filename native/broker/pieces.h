@@ -6,7 +6,7 @@
  *   iovecs      0      1       2      3                         4
  *   ranges                                         0                  its `place` is 4
  *
- * The bytes of the next piece that were written are cut off.
+ * The written bytes of the next piece are cut off.
  *
  * Own bytes are those of the request itself. They are encoded after the batches are known. Until then, each of their
  * places is a gap, an iovec without an address.
@@ -28,14 +28,14 @@
 #include <sys/uio.h>
 
 struct piece_range {
-    uint32_t place; /* so many iovecs come before it */
+    uint32_t place; /* the number of iovecs before it */
     int file;
     off_t position;
     size_t size;
 };
 
 struct pieces {
-    struct iovec *iovecs; /* the caller's, as the ranges */
+    struct iovec *iovecs; /* owned by the caller, as are the ranges */
     uint32_t count;
     uint32_t next;
     struct piece_range *ranges;
@@ -68,7 +68,7 @@ static inline void pieces_add_range(struct pieces *pieces, int file, off_t posit
     }
 }
 
-/* Fills the gaps. The own bytes of gap n end at cuts[n] (format/produce.h), and those behind the last cut follow the
+/* Fills the gaps. The own bytes of gap n end at cuts[n] (format/produce.h), and those after the last cut follow the
  * other pieces. */
 static inline void pieces_fill_gaps(struct pieces *pieces, uint8_t *own, const size_t *cuts, size_t own_size)
 {
@@ -87,7 +87,7 @@ static inline bool pieces_are_left(const struct pieces *pieces)
     return pieces->next < pieces->count || pieces->range_next < pieces->range_count;
 }
 
-/* Counts so many more bytes of the next iovecs as written. */
+/* Counts this many more bytes of the next iovecs as written. */
 static inline void pieces_advance(struct pieces *pieces, size_t size)
 {
     uint32_t next = pieces->next;

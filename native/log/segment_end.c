@@ -17,9 +17,9 @@ enum {
     PIECES_PER_BATCH = 2,
 };
 
-/* ---- which batches fit ---- */
+/* ---- fitting batches ---- */
 
-/* Room for an entry, and for the one that a roll adds. */
+/* Returns true if the index has space for an entry and for the one that a roll adds. */
 static bool index_has_room(const struct index_file_end *index, int64_t entry_size)
 {
     return index->size + 2 * entry_size <= INDEX_FILE_SIZE_MAX;
@@ -81,7 +81,7 @@ static void batches_gather(const struct log_end *log, const struct log_batch *ba
     }
 }
 
-/* Leaves out what a short write has written. */
+/* Skips the part that a short write has written. */
 static struct iovec *pieces_advance(struct iovec *pieces, int *piece_count, size_t written)
 {
     while (written > 0 && written >= pieces->iov_len) {
@@ -96,7 +96,7 @@ static struct iovec *pieces_advance(struct iovec *pieces, int *piece_count, size
     return pieces;
 }
 
-/* Answers how many bytes got there; `error` says why not all did. */
+/* Returns the number of written bytes. If it is less than all, `error` receives the reason. */
 static int64_t pieces_write(const struct segment_end *end, struct gathered *gathered, int piece_count, int *error)
 {
     struct iovec *pieces = gathered->pieces;
@@ -136,7 +136,7 @@ static bool batch_is_unchanged(const struct log_batch *batch)
            load_be32(batch->bytes + RECORD_BATCH_CRC) == batch->crc;
 }
 
-/* How many of the batches in the file, from the first on, have the bytes that they had before the write. */
+/* Returns how many of the batches in the file, from the first on, have the same bytes as before the write. */
 static uint32_t unchanged_count(const struct log_end *log, const struct log_batch *batches, uint32_t count)
 {
     uint32_t unchanged = 0;
@@ -174,7 +174,7 @@ static void offset_entry_add(const struct index_position *position, int64_t last
     entries->offsets_size += OFFSET_ENTRY_SIZE;
 }
 
-/* A batch that was written at `batch_position`. */
+/* Indexes a batch that was written at `batch_position`. */
 static void batch_index(struct index_position *position, const struct log_batch *batch, int64_t batch_position,
                         int64_t last_offset, struct entries *entries)
 {
@@ -192,7 +192,7 @@ static void batch_index(struct index_position *position, const struct log_batch 
     position->entry_position = batch_position;
 }
 
-/* Adds whole entries, or none. Answers 0 or errno. */
+/* Adds all entries, or none. Returns 0 or errno. */
 static int entries_write(struct index_file_end *index, const uint8_t *entries, size_t size)
 {
     size_t done = 0;
@@ -213,7 +213,7 @@ static int entries_write(struct index_file_end *index, const uint8_t *entries, s
 
 /* ---- append ---- */
 
-/* Moves the numbers over batches that are whole in the file, and writes their index entries. Answers 0 or errno. */
+/* Advances the numbers past batches that are whole in the file, and writes their index entries. Returns 0 or errno. */
 static int batches_note(struct log_end *log, const struct log_batch *batches, uint32_t count)
 {
     struct segment_end *end = log->segment;
@@ -231,7 +231,7 @@ static int batches_note(struct log_end *log, const struct log_batch *batches, ui
     return error != 0 ? error : entries_write(log->time_index, entries.times, entries.times_size);
 }
 
-/* True when nobody else has cut the file or added to it: a write behind a cut would leave a hole. */
+/* Returns true if no other process has cut the file or added to it. A write past a cut would leave a hole. */
 static bool segment_has_size(const struct log_end *log)
 {
     const struct segment_end *end = log->segment;
@@ -243,7 +243,7 @@ static bool segment_has_size(const struct log_end *log)
            (end->is_torn ? found.st_size >= end->size : found.st_size == end->size);
 }
 
-/* True when the path leads to the open file, and its first `size` bytes are there. */
+/* Returns true if the path leads to the open file, and its first `size` bytes are there. */
 static bool segment_has_name(const struct log_end *log, int64_t size)
 {
     struct stat found;
@@ -254,7 +254,7 @@ static bool segment_has_name(const struct log_end *log, int64_t size)
            (uint64_t)found.st_ino == log->segment->inode && found.st_size >= size;
 }
 
-/* False: the file is still torn. */
+/* Returns false if the file is still torn. */
 static bool segment_cut(struct segment_end *end)
 {
     end->is_torn = ftruncate(end->descriptor, end->size) != 0;

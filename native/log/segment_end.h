@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a segment, where its one writer appends: the open files, and the numbers that an append moves.
+ * The end of a segment, where its only writer appends: the open files, and the numbers that an append advances.
  *
  *   .log        | batch | batch | batch |          size: bytes of whole batches
  *   .index      | entry | entry |                  offset_index->size
  *   .timeindex  | entry |                          time_index->size
  *
- * Rules: shmaccum/log/files/segment.py and index_file.py say what the files hold and why that is safe. A batch goes
- * to the file as it lies in memory, but for its first 16 bytes: base offset, batch length and leader epoch are the
- * log's to give, and the crc does not cover them.
+ * Rules: shmaccum/log/files/segment.py and index_file.py describe the files and why they are safe. A batch is written
+ * to the file unchanged, except for its first 16 bytes: the log sets base offset, batch length and leader epoch, which
+ * the crc does not cover.
  *
  * Identity: a batch counts as appended only while the path of the .log leads to the file that it was written to, and
- * all bytes are there. A file that was removed, moved, replaced or cut by somebody else would take batches that no
- * reader ever sees. So segment_append looks at the path behind each write. A file that fails is `is_lost`: nothing is
- * written to it any more, not even a cut, and nothing that the write brought counts.
+ * all bytes are there. A file that was removed, moved, replaced or cut would take batches that no reader ever sees. So
+ * segment_append checks the path after each write. A file that fails the check is `is_lost`: nothing is written to it
+ * any more, not even a cut, and the batches of that write do not count.
  *
- * Procedure: segment_fit counts the batches that an ordinary append takes. segment_append puts them behind the last
- * whole batch by one pwritev, moves `size` and `next_offset` over those that are whole in the file, and writes their
- * index entries. A write that failed leaves part of a batch behind: `is_torn` is set until the file was cut.
+ * Procedure: segment_fit counts the batches that an ordinary append takes. segment_append writes them after the last
+ * whole batch by one pwritev, advances `size` and `next_offset` past the batches that are whole in the file, and writes
+ * their index entries. A write that failed leaves part of a batch: `is_torn` is set until the file was cut.
  *
- * A batch may lie in memory that other processes can write. With `verifies_written` its checksum is taken once more
- * behind the write. A batch that was changed in between is not appended: it is cut off with those behind it, before any
- * number moves, and no reader takes a batch whose crc does not fit.
+ * A batch may be in memory that other processes can write. With `verifies_written` its checksum is computed once more
+ * after the write. A batch that was changed in between is not appended: it and the later ones are cut off before any
+ * number advances, and no reader takes a batch whose crc is wrong.
  *
- * The numbers are fields of Python's Segment, Indexer and IndexFile (python/log/log_end_type.h). The writer in
- * Python moves the same numbers, so an append by either one continues that of the other.
+ * The numbers are fields of Python's Segment, Indexer and IndexFile (python/log/log_end_type.h). The writer in Python
+ * advances the same numbers, so an append by either one continues that of the other.
  */
 #ifndef LOG_SEGMENT_END_H
 #define LOG_SEGMENT_END_H
@@ -47,12 +47,12 @@ enum {
 struct segment_end {
     int64_t size;
     int64_t next_offset;        /* of the next batch */
-    int64_t first_timestamp_ms; /* the largest timestamp of the first batch; without meaning while the file is empty */
+    int64_t first_timestamp_ms; /* the largest timestamp of the first batch; undefined while the file is empty */
     uint64_t device;            /* st_dev and st_ino of the open file */
     uint64_t inode;
-    int descriptor;             /* -1: closed */
-    bool is_lost;               /* its path does not lead to it any more, or bytes are missing */
-    bool is_torn;               /* something stands behind the last whole batch */
+    int descriptor;             /* -1 if closed */
+    bool is_lost;               /* its path no longer leads to it, or bytes are missing */
+    bool is_torn;               /* bytes follow the last whole batch */
 };
 
 /* An open index. */
@@ -64,46 +64,46 @@ struct index_file_end {
 /* The numbers on which the next index entry depends (Kafka's LogSegment.append). */
 struct index_position {
     int64_t base_offset;
-    int64_t interval;             /* more bytes than this lie between two entries */
+    int64_t interval;             /* entries are more than this many bytes apart */
     int64_t entry_position;       /* where the batch of the last entry begins */
     int64_t max_timestamp_ms;     /* the largest so far */
     int64_t max_timestamp_offset; /* the last offset of the batch that has it */
     int64_t indexed_timestamp_ms; /* that of the time index's last entry */
 };
 
-/* All that an append needs of one partition. */
+/* The parts of one partition for an append. */
 struct log_end {
     struct segment_end *segment;
     struct index_position *position;
     struct index_file_end *offset_index;
     struct index_file_end *time_index;
-    const char *path;      /* of the .log; the caller keeps it. NULL: it has no name, and nobody reads it */
-    int64_t segment_bytes; /* a segment grows no larger */
+    const char *path;      /* of the .log, owned by the caller. NULL: it has no name, and no process reads it */
+    int64_t segment_bytes; /* the largest size of a segment */
     int64_t segment_ms;    /* no record is younger than the first batch of its segment by more */
     int32_t leader_epoch;
-    bool verifies_written; /* a batch that does not have its crc behind the write is not appended */
+    bool verifies_written; /* a batch whose crc is wrong after the write is not appended */
 };
 
 /* A whole batch in memory, header first. */
 struct log_batch {
     const uint8_t *bytes;
     uint32_t size;
-    uint32_t record_count; /* also how many offsets it takes */
+    uint32_t record_count; /* also the number of its offsets */
     int64_t max_timestamp_ms;
-    int64_t producer_id; /* -1: not idempotent, and the two below mean nothing */
+    int64_t producer_id; /* -1 if not idempotent; then the next two are ignored */
     int32_t base_sequence;
     int16_t producer_epoch;
-    uint32_t crc; /* as it was before the write, from private memory */
+    uint32_t crc; /* before the write, from private memory */
 };
 
-/* How many of the batches, from the first on, the open segment takes. All of them would be one append. */
+/* Returns how many of the batches, from the first on, the open segment takes in one append. */
 uint32_t segment_fit(const struct log_end *log, const struct log_batch *batches, uint32_t count);
 
 struct log_append {
     uint32_t batch_count; /* batches that are whole in the file */
-    int error;            /* errno: the other batches are not in the file; 0: there are none. ESTALE: it is lost */
+    int error;            /* errno if other batches are not in the file (ESTALE if it is lost), else 0 */
     bool is_changed;      /* the first batch that is not counted was changed while it was written */
-    int index_error;      /* errno: an index entry was not written, which costs look-ups time; 0: each one was */
+    int index_error;      /* errno if an index entry was not written, which slows look-ups down, else 0 */
 };
 
 /* Appends batches that fit. */
