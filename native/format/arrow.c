@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening: types are checked against what a column may be, then arrays against what the types and their parents ask of
- * them. Everything that later reads use is taken out of the array here.
+ * Opening: checks types against the allowed types of a column, then arrays against their types and parents. The values
+ * that later reads use are copied from the array here.
  */
 #include "format/arrow.h"
 
@@ -27,7 +27,7 @@ static bool format_is(const struct ArrowSchema *schema, const char *format)
     return strcmp(schema->format, format) == 0;
 }
 
-/* As users know it; the format itself where there is no simple name. */
+/* Returns the name that users know, or the format itself if there is no simple name. */
 static const char *type_name(const struct ArrowSchema *schema)
 {
     if (schema->dictionary != NULL) {
@@ -78,7 +78,7 @@ static bool is_plain(const struct ArrowSchema *schema)
     return schema->dictionary == NULL;
 }
 
-/* The type of the values, whether they stand in a dictionary or not. */
+/* Returns the type of the values, with or without a dictionary. */
 static const struct ArrowSchema *text_values(const struct ArrowSchema *schema)
 {
     uint32_t width;
@@ -130,7 +130,7 @@ static bool name_is(const struct ArrowSchema *schema, const char *name)
     return schema->name != NULL && strcmp(schema->name, name) == 0;
 }
 
-/* Of the two parts of a header, in either order. */
+/* Returns the index of the key among the two parts of a header, which may be in either order. */
 static int key_index(const struct ArrowSchema *entries)
 {
     return name_is(entries->children[0], "key") ? 0 : 1;
@@ -181,7 +181,7 @@ static const struct {
     {"headers", is_headers, "list or large_list of struct<key: string, value: binary>"},
 };
 
-/* Where each column stands among the children; -1: it is not there. */
+/* The place of each column among the children, or -1. */
 struct column_map {
     int64_t child[COLUMN_COUNT];
 };
@@ -260,7 +260,7 @@ static enum status contradicts(const char *name, const char *what, struct error 
     return error_set(error, STATUS_INVALID, "the Arrow array of column '%s' contradicts itself: %s", name, what);
 }
 
-/* Far below what overflows when it is multiplied by the size of a cell. */
+/* Far below the numbers that overflow when multiplied by the size of a cell. */
 static const int64_t cell_count_max = INT64_MAX / 64;
 
 static bool numbers_are_possible(const struct ArrowArray *array)
@@ -270,7 +270,7 @@ static bool numbers_are_possible(const struct ArrowArray *array)
            array->null_count <= array->length;
 }
 
-/* Cells [base, base + length) of the array: its parent's part of it. */
+/* Opens cells [base, base + length) of the array, the parent's part of it. */
 static enum status cells_open(const struct ArrowArray *array, int64_t base, int64_t length, const char *name,
                               struct arrow_cells *cells, struct error *error)
 {
@@ -341,7 +341,7 @@ static int64_t offset_load(const uint8_t *offsets, int64_t index, bool is_large)
     return narrow;
 }
 
-/* Data of no bytes may be no buffer at all. */
+/* Data of no bytes may have no buffer at all. */
 static enum status offsets_open(const struct ArrowArray *array, struct arrow_bytes *column, struct error *error)
 {
     static const uint8_t nothing[1];
@@ -357,7 +357,7 @@ static enum status offsets_open(const struct ArrowArray *array, struct arrow_byt
     return STATUS_OK;
 }
 
-/* Validity, views, any number of data buffers, and the sizes of those. */
+/* Opens validity, views, any number of data buffers, and their sizes. */
 static enum status views_open(const struct ArrowArray *array, struct arrow_bytes *column, struct error *error)
 {
     RETURN_IF_FAILED(buffers_check(array, 3, INT64_MAX, 0, column->name, error));
@@ -435,7 +435,7 @@ static enum status headers_open(const struct ArrowSchema *schema, const struct A
 
 /* ---- the batch ---- */
 
-/* A batch of structs may have nulls of its own; a record batch never has. */
+/* A batch of structs may have nulls of its own; a record batch has none. */
 static enum status rows_check(const struct arrow_cells *rows, struct error *error)
 {
     for (int64_t i = 0; rows->validity != NULL && i < rows->length; i++) {
@@ -455,7 +455,7 @@ struct opening {
     struct arrow_batch *batch;
 };
 
-/* Where a column stands, and whether it is there and not of type null. */
+/* Returns true if the column is present and not of type null, and stores its place. */
 static bool column_get(const struct opening *opening, enum column column, int64_t *child)
 {
     *child = opening->map.child[column];

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Record batches of Apache Arrow, read where they lie, through the Arrow C data interface. Nothing is copied, nothing
- * is owned: the caller that opened a batch keeps its ArrowArray unreleased while rows that were read from it are in
- * use.
+ * Record batches of Apache Arrow, read in place through the Arrow C data interface. Nothing is copied and nothing is
+ * owned: the caller that opened a batch must not release its ArrowArray while rows that were read from it are in use.
  *
  *   struct array     row r of the batch is cell (offset of the struct + r) of every column
- *     column         cell c lies at (offset of the column + c): its *first* cell is the sum of both offsets
- *       validity     one bit per cell, lowest first; absent: nothing is null
+ *     column         cell c is at (offset of the column + c): its *first* cell is the sum of both offsets
+ *       validity     one bit per cell, lowest first; absent: no cell is null
  *       offsets      cell c is data[offsets[c] .. offsets[c + 1]), in 32 or 64 bits
  *       or views     16 bytes: size, then up to 12 bytes in place, or prefix, buffer index and offset
  *
- * CHECKS. The array is input. The interface tells no buffer's size but those of views, so that a pointer to
- * less memory than the numbers say cannot be noticed. All numbers are: lengths and offsets that are negative or
- * overflow, children shorter than their parents, missing buffers and children, the count of children, buffers and
- * nulls; and while reading, every cell: offsets that fall or pass the last one, views and lists that pass the end,
- * indices outside a dictionary. A batch that contradicts itself is INVALID, with a sentence that names the column and
- * the row.
+ * CHECKS. The array is input. The interface has no buffer sizes except those of views, so a pointer to less memory than
+ * the numbers promise cannot be detected. All numbers are checked: lengths and offsets that are negative or overflow,
+ * children shorter than their parents, missing buffers and children, the count of children, buffers and nulls. While
+ * reading, every cell is checked: offsets that decrease or exceed the last one, views and lists past the end, indices
+ * outside a dictionary. A batch that contradicts itself is INVALID, with a sentence that names the column and the row.
  *
  * Columns are those of Spark's Kafka connector (KafkaWriter): value, key, topic, partition, timestamp, headers.
  */
@@ -28,7 +26,7 @@
 #include "base/status.h"
 #include "format/record.h"
 
-/* ---- the interface's ABI, as its specification prints it ---- */
+/* ---- the interface's ABI, as printed in its specification ---- */
 
 #ifndef ARROW_C_DATA_INTERFACE
 #define ARROW_C_DATA_INTERFACE
@@ -81,7 +79,7 @@ struct ArrowArrayStream {
 
 /* Cells [first, first + length) of an array; rows of a column are counted from `first`. */
 struct arrow_cells {
-    const uint8_t *validity; /* NULL: nothing is null */
+    const uint8_t *validity; /* NULL: no cell is null */
     int64_t first;
     int64_t length;
 };
@@ -153,15 +151,15 @@ struct arrow_batch {
 /* Checks the types of a batch's columns, before there is data. */
 enum status arrow_schema_check(const struct ArrowSchema *schema, struct error *error) MUST_USE;
 
-/* INVALID, with a sentence: a column that is missing, unknown, given twice or of a wrong type, or numbers that cannot
- * be. The batch points into `array` and, for names, nowhere else. */
+/* Returns INVALID, with a sentence, for a column that is missing, unknown, given twice or of a wrong type, or for
+ * impossible numbers. The batch points into `array`, and apart from names nowhere else. */
 enum status arrow_batch_open(const struct ArrowSchema *schema, const struct ArrowArray *array,
                              struct arrow_batch *batch, struct error *error) MUST_USE;
 
-/* ---- rows: [start, start + *count) must lie within the batch; when one is wrong, *count receives how many before it
- * were read ---- */
+/* ---- rows: [start, start + *count) must be within the batch; after an error, *count receives how many rows before the
+ * wrong one were read ---- */
 
-/* A cell where it lies; size -1 is null. */
+/* A cell in place; size -1 is null. */
 struct arrow_slice {
     const void *start;
     int32_t size;
@@ -170,19 +168,19 @@ struct arrow_slice {
 enum status arrow_text_read(const struct arrow_text *column, int64_t start, uint32_t *count,
                             struct arrow_slice *slices, struct error *error) MUST_USE;
 
-/* Partition numbers; null is -1. */
+/* Reads partition numbers; null is -1. */
 enum status arrow_partitions_read(const struct arrow_batch *batch, int64_t start, uint32_t *count,
                                   int32_t *partitions, struct error *error) MUST_USE;
 
-/* Milliseconds since 1970, rounded down; null is NO_TIMESTAMP. */
+/* Reads milliseconds since 1970, rounded down; null is NO_TIMESTAMP. */
 enum status arrow_timestamps_read(const struct arrow_batch *batch, int64_t start, uint32_t *count,
                                   int64_t *timestamps_ms, struct error *error) MUST_USE;
 
-/* How many headers the rows have together, null rows included: room for arrow_headers_read. */
+/* Counts the headers of all rows, including null rows: the size of `headers` in arrow_headers_read. */
 enum status arrow_headers_count(const struct arrow_batch *batch, int64_t start, uint32_t *count,
                                 int64_t *header_count, struct error *error) MUST_USE;
 
-/* Fills `headers`, and per row where its own begin and how many there are. */
+/* Fills `headers`, and stores for each row the begin and the number of its headers. */
 struct arrow_header_run {
     const struct record_header *headers;
     int32_t count;

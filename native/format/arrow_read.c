@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading rows: a run of cells of one column at a time, so that what kind of column it is, is asked once per run.
+ * Reading rows: a run of cells of one column at a time, so that the kind of the column is determined once per run.
  */
 #include "format/arrow.h"
 
@@ -29,7 +29,7 @@ static COLD enum status row_is_wrong(const char *name, int64_t row, const char *
         return (int64_t)number;                                                \
     } while (0)
 
-/* An unsigned 64-bit number above INT64_MAX becomes negative, which is out of every range that is asked for. */
+/* An unsigned 64-bit number above INT64_MAX becomes negative, which is outside every requested range. */
 static inline int64_t integer_at(const struct arrow_integers *column, int64_t row)
 {
     int64_t cell = column->cells.first + row;
@@ -68,7 +68,7 @@ enum status arrow_partitions_read(const struct arrow_batch *batch, int64_t start
     return STATUS_OK;
 }
 
-/* The values of a column of a unit, bounded so that a record may have them as milliseconds. */
+/* The bounds of a column by its unit, so that a record may have the values as milliseconds. */
 static const int64_t timestamp_ms_max = INT64_MAX / 1000;
 
 static const struct {
@@ -155,7 +155,7 @@ static void slices_null(const struct arrow_cells *cells, int64_t start, uint32_t
     }
 }
 
-/* A view as it lies: either 12 bytes in place, or 4 of them and where all are. */
+/* A view in memory: either 12 bytes in place, or 4 of them and the place of all. */
 struct view {
     int32_t size;
     int32_t prefix;
@@ -179,7 +179,7 @@ static bool view_resolve(const struct arrow_bytes *column, const struct view *vi
     return true;
 }
 
-/* A null's view may be anything: it is not looked at. */
+/* The view of a null may be anything, so it is not read. */
 static enum status read_views(const struct arrow_bytes *column, int64_t start, uint32_t *count,
                               struct arrow_slice *slices, struct error *error)
 {
@@ -268,7 +268,7 @@ enum status arrow_text_read(const struct arrow_text *column, int64_t start, uint
 
 /* ---- headers ---- */
 
-/* Entries [*from, *to) of a row: none when the row is null. */
+/* Returns entries [*from, *to) of a row: none if the row is null. */
 static enum status list_read(const struct arrow_headers *headers, int64_t row, int64_t *from, int64_t *to,
                              struct error *error)
 {

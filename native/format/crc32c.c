@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A CRC register is a polynomial over GF(2) modulo P, written with the bits reversed: bit 31 is x^0, bit 0 is x^31.
- * Feeding n bytes multiplies the register by x^8n and adds what the bytes alone would give. Hence:
+ * Feeding n bytes multiplies the register by x^8n and adds the register of the bytes alone. Hence:
  *
  *   two parts     crc(A B) = crc(A) * x^(8 |B|) + crc(B); with the inversions at both ends of a CRC this stays true
- *   three lanes   the crc32 instruction answers after 3 cycles but starts every cycle. So input is read as three lanes
- *                 side by side, which are joined by the rule above. The rest of a division by three is read by the
- *                 third lane while the other two are being joined.
- *   multiplying   a carry-less product of two registers is a reversed 63-bit polynomial; feeding it as 8 bytes to an
- *                 empty register reduces it and multiplies it by x^33 on the way. So a factor x^8n is kept as
- *                 x^(8n - 33), and `advance` is one product and one crc32.
+ *   streams       the crc32 instruction has a latency of 3 cycles but starts every cycle. So input is read as three
+ *                 interleaved streams, which are joined by the rule above. The third stream reads the remainder of the
+ *                 division by three while the other two are being joined.
+ *   multiplying   a carry-less product of two registers is a reversed 63-bit polynomial. Feeding it as 8 bytes to an
+ *                 empty register reduces it and multiplies it by x^33. So a factor x^8n is stored as x^(8n - 33), and
+ *                 `advance` is one product and one crc32.
  */
 #include "format/crc32c.h"
 
@@ -27,7 +27,7 @@ enum {
 
 static const uint32_t polynomial = 0x82f63b78;
 
-/* table[k][b]: the checksum of byte b when k zero bytes follow it. */
+/* table[k][b]: the checksum of byte b followed by k zero bytes. */
 static uint32_t table[8][256];
 
 /* nibble_factor[i][n]: the factor for n * 16^i bytes. */
@@ -112,8 +112,8 @@ static inline void lines_fetch(const uint8_t *bytes, size_t size)
     }
 }
 
-/* A processor foresees little where a batch begins, and waits for few lines at once behind the crc32 instruction. So
- * lines are asked for ahead (docs/decisions/0008). */
+/* A processor predicts little at the begin of a batch, and waits for few lines at once during crc32 instructions. So
+ * lines are prefetched (docs/decisions/0008). */
 HARDWARE uint32_t crc32c_extend_hardware(uint32_t crc, const void *bytes, size_t size)
 {
     const uint8_t *next = bytes;

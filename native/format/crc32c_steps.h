@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CRC-32C with the machine's instructions, as steps on the register (crc32c.c says what a register and a lane is), for
- * whoever sums bytes while it does something else with them. To be called only where crc32c_has_hardware(), from
- * functions that are HARDWARE too.
+ * CRC-32C with the machine's instructions, as steps on the register (crc32c.c defines register and stream), for code
+ * that sums bytes while it processes them. Call only if crc32c_has_hardware(), from functions that are HARDWARE, too.
  *
  *   register = ~crc;  register = step_...(register, ...);  crc = ~register
  *
- * Every step on bytes may copy them on the way (`target` not NULL). Each byte is read once, so the copied and the
- * summed bytes are the same even while somebody changes the source. Summing behind a copy is slower: a load of 8 bytes
- * that were stored in pieces waits until all of them have reached the cache, and with them the lines they are for.
+ * Every step on bytes may also copy them (`target` not NULL). Each byte is read once, so the copied and the summed
+ * bytes are the same even if the source changes meanwhile. Summing after a copy is slower: a load of 8 bytes that were
+ * stored in parts waits until all of them, and their lines, have reached the cache.
  */
 #ifndef FORMAT_CRC32C_STEPS_H
 #define FORMAT_CRC32C_STEPS_H
@@ -20,13 +19,13 @@
 #include "base/check.h"
 
 enum {
-    LANE_WORDS_MAX = 32, /* words of 8 bytes */
-    PASS_SIZE = 3 * 8 * LANE_WORDS_MAX,
-    THREE_LANES_SIZE_MIN = 72, /* below, one lane is faster (measured) */
+    STREAM_WORDS_MAX = 32, /* words of 8 bytes */
+    PASS_SIZE = 3 * 8 * STREAM_WORDS_MAX,
+    THREE_STREAMS_SIZE_MIN = 72, /* below, one stream is faster (measured) */
     BYTE_FACTOR_COUNT = PASS_SIZE + 1,
 };
 
-/* crc32c_byte_factor[n]: the factor for n bytes, as many as can follow a lane or a pass. */
+/* crc32c_byte_factor[n]: the factor for n bytes, as many as can follow a stream or a pass. */
 extern uint32_t crc32c_byte_factor[BYTE_FACTOR_COUNT];
 
 /* ---- the steps of each kind of machine ---- */
@@ -95,7 +94,7 @@ HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
 #error "crc32c knows x86-64 and arm64"
 #endif
 
-/* ---- reading once, and perhaps copying ---- */
+/* ---- reading once, and optionally copying ---- */
 
 static inline uint64_t take_word(uint8_t *target, const uint8_t *bytes, size_t at)
 {
@@ -126,9 +125,9 @@ static inline uint8_t take_byte(uint8_t *target, const uint8_t *bytes, size_t at
     return byte;
 }
 
-/* ---- lanes ---- */
+/* ---- streams ---- */
 
-HARDWARE static ALWAYS_INLINE uint32_t step_one_lane(uint32_t crc, uint8_t *target, const uint8_t *bytes, size_t size)
+HARDWARE static ALWAYS_INLINE uint32_t step_one_stream(uint32_t crc, uint8_t *target, const uint8_t *bytes, size_t size)
 {
     size_t at = 0;
     for (; at + 8 <= size; at += 8) {
@@ -144,30 +143,30 @@ HARDWARE static ALWAYS_INLINE uint32_t step_one_lane(uint32_t crc, uint8_t *targ
     return crc;
 }
 
-/* Lanes one and two have lane_words words each, lane three has those and rest_size bytes more. */
-HARDWARE static ALWAYS_INLINE uint32_t step_three_lanes(uint32_t crc, uint8_t *target, const uint8_t *bytes,
-                                                 size_t lane_words, size_t rest_size)
+/* Streams one and two have stream_words words each, stream three has those and rest_size bytes more. */
+HARDWARE static ALWAYS_INLINE uint32_t step_three_streams(uint32_t crc, uint8_t *target, const uint8_t *bytes,
+                                                 size_t stream_words, size_t rest_size)
 {
-    size_t lane_size = 8 * lane_words;
+    size_t stream_size = 8 * stream_words;
     uint32_t crc_second = 0, crc_third = 0;
-    for (size_t at = 0; at < lane_size; at += 8) {
+    for (size_t at = 0; at < stream_size; at += 8) {
         crc = step_word(crc, take_word(target, bytes, at));
-        crc_second = step_word(crc_second, take_word(target, bytes, lane_size + at));
-        crc_third = step_word(crc_third, take_word(target, bytes, 2 * lane_size + at));
+        crc_second = step_word(crc_second, take_word(target, bytes, stream_size + at));
+        crc_third = step_word(crc_third, take_word(target, bytes, 2 * stream_size + at));
     }
-    uint64_t joined = carryless_product(crc, crc32c_byte_factor[2 * lane_size + rest_size]) ^
-                      carryless_product(crc_second, crc32c_byte_factor[lane_size + rest_size]);
-    uint8_t *rest_target = target == NULL ? NULL : target + 3 * lane_size;
-    return step_word(0, joined) ^ step_one_lane(crc_third, rest_target, bytes + 3 * lane_size, rest_size);
+    uint64_t joined = carryless_product(crc, crc32c_byte_factor[2 * stream_size + rest_size]) ^
+                      carryless_product(crc_second, crc32c_byte_factor[stream_size + rest_size]);
+    uint8_t *rest_target = target == NULL ? NULL : target + 3 * stream_size;
+    return step_word(0, joined) ^ step_one_stream(crc_third, rest_target, bytes + 3 * stream_size, rest_size);
 }
 
-/* Lanes of a pass are short, so a long input is read nearly in the order of its addresses, and the processor fetches it
- * ahead. Lanes of a kilobyte took three times as long where the bytes lie in memory (docs/decisions/0008). All lanes of
- * a pass begin empty, so no lane waits for the pass before. */
+/* Streams of a pass are short, so a long input is read nearly in the order of its addresses, and the processor
+ * prefetches it. Streams of a kilobyte took three times as long if the bytes are in memory (docs/decisions/0008). All
+ * streams of a pass begin empty, so none waits for the previous pass. */
 HARDWARE static ALWAYS_INLINE uint32_t step_pass(uint32_t crc, uint8_t *target, const uint8_t *bytes)
 {
     return step_word(0, carryless_product(crc, crc32c_byte_factor[PASS_SIZE])) ^
-           step_three_lanes(0, target, bytes, LANE_WORDS_MAX, 0);
+           step_three_streams(0, target, bytes, STREAM_WORDS_MAX, 0);
 }
 
 HARDWARE static ALWAYS_INLINE uint32_t step_bytes(uint32_t crc, uint8_t *target, const uint8_t *bytes, size_t size)
@@ -176,10 +175,10 @@ HARDWARE static ALWAYS_INLINE uint32_t step_bytes(uint32_t crc, uint8_t *target,
         crc = step_pass(crc, target, bytes);
         target = target == NULL ? NULL : target + PASS_SIZE;
     }
-    if (size >= THREE_LANES_SIZE_MIN) {
-        return step_three_lanes(crc, target, bytes, size / 24, size % 24);
+    if (size >= THREE_STREAMS_SIZE_MIN) {
+        return step_three_streams(crc, target, bytes, size / 24, size % 24);
     }
-    return step_one_lane(crc, target, bytes, size);
+    return step_one_stream(crc, target, bytes, size);
 }
 
 #endif

@@ -11,7 +11,7 @@
 
 uint32_t murmur2(const void *bytes, size_t size);
 
-/* Clears the sign, as Utils.toPositive: not the absolute value. */
+/* Clears the sign bit, like Utils.toPositive. This is not the absolute value. */
 static inline int32_t to_positive(uint32_t hash)
 {
     return (int32_t)(hash & INT32_MAX);

@@ -39,7 +39,7 @@ static uint8_t *put_bytes(uint8_t *target, const void *bytes, size_t size)
     return target + size;
 }
 
-/* How many follow: elements, or bytes of records. */
+/* Writes the number of the following elements, or bytes of records. */
 static uint8_t *put_count(const struct produce_request *request, uint8_t *target, uint32_t count)
 {
     return is_flexible(request) ? varint_write_groups(target, (uint64_t)count + 1) : put_32(target, count);
@@ -122,15 +122,15 @@ size_t produce_encode(const struct produce_request *request, uint8_t *own, size_
     return size;
 }
 
-/* ---- places by hash, for an answer in another order than its request ---- */
+/* ---- places by hash, for a response in another order than its request ---- */
 
-/* Places by hashes: each in the first slot from its hash on that was free; half of them stay free. */
+/* Places by hashes: each in the first free slot from its hash on; half of the slots stay free. */
 struct table {
     uint32_t *slots; /* place + 1; 0 is free */
-    uint32_t shift;  /* leaves of 32 bits those that number a slot; 0: nothing was entered yet */
+    uint32_t shift;  /* 32 minus the bits of a slot number, or 0 before the first entry */
 };
 
-/* The binary logarithm of how many slots a table of so many places has. */
+/* Returns the binary logarithm of the number of slots in a table for `count` places. */
 static uint32_t table_bits(uint32_t count)
 {
     uint32_t bits = 1;
@@ -181,7 +181,7 @@ size_t produce_tables_size(const struct produce_request *request)
            ((size_t)1 << table_bits(batches_max(request)));
 }
 
-/* ---- the answer ---- */
+/* ---- the response ---- */
 
 /* The batches of a topic, as places in the request. */
 struct run {
@@ -199,7 +199,7 @@ struct reader {
     uint32_t topic_next; /* expected, and the first of its batches */
     uint32_t topic_next_first;
     uint32_t batch_next;
-    uint32_t *firsts; /* of each topic, as soon as topics are in their table */
+    uint32_t *firsts; /* of each topic, once topics are in their table */
     struct table topics;
     struct table batches; /* of one topic, by partition */
 };
@@ -244,7 +244,7 @@ static bool take_64(struct reader *reader, int64_t *value)
     return true;
 }
 
-/* How many follow; a null array is none that we could have asked for. */
+/* Reads the number of the following elements. A null array is invalid. */
 static bool take_count(struct reader *reader, uint32_t *count)
 {
     uint64_t bits;
@@ -258,7 +258,7 @@ static bool take_count(struct reader *reader, uint32_t *count)
     return true;
 }
 
-/* The expected bytes are next: zeros of a field that is empty or null, the ends of structures. */
+/* Checks that the expected bytes are next: zeros of an empty or null field, or ends of structures. */
 static bool take_expected(struct reader *reader, const char *expected, size_t size)
 {
     const uint8_t *bytes;
@@ -361,7 +361,7 @@ static void batches_enter(struct reader *reader, const struct run *run)
     }
 }
 
-/* The batch is of the partition, and was not answered yet. */
+/* Returns true if the batch is of the partition and has no result yet. */
 static bool batch_fits(const struct reader *reader, uint32_t place, uint32_t partition)
 {
     return (uint32_t)reader->request->batches[place].partition == partition && !reader->results[place].is_answered;
@@ -383,7 +383,7 @@ static bool batch_search(struct reader *reader, const struct run *run, uint32_t 
     return false;
 }
 
-/* NULL when there is none, or none any more. */
+/* Returns NULL if no batch without a result has the partition. */
 static struct produce_result *result_find(struct reader *reader, const struct run *run, uint32_t partition)
 {
     bool is_expected = reader->batch_next < run->first + run->count &&

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* ---- measuring: in 64 bits, where the largest record there can be does not overflow ---- */
+/* ---- measuring: in 64 bits, where the largest possible record does not overflow ---- */
 
 static uint64_t nullable_size(int32_t size)
 {
@@ -149,7 +149,7 @@ enum status record_read(const uint8_t **cursor, const uint8_t *end, struct recor
     return STATUS_OK;
 }
 
-/* Where the fields behind the offset delta begin. */
+/* Skips the fields up to the offset delta. */
 static enum status skip_deltas(const uint8_t **cursor, const uint8_t *end)
 {
     int64_t timestamp_delta;

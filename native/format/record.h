@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One record of a record batch (magic 2), as org.apache.kafka.common.record.DefaultRecord writes it:
+ * One record of a record batch (magic 2), as written by org.apache.kafka.common.record.DefaultRecord:
  *
  *   length            varint    bytes of the body, that is of everything after this field
  *   attributes        int8      0
  *   timestamp delta   varlong   timestamp - the batch's base timestamp, may be negative
  *   offset delta      varint    0 for the first record of the batch, then 1, 2, ...
- *   key size          varint    -1: the key is null and nothing follows
+ *   key size          varint    -1 if the key is null, and nothing follows
  *   key
- *   value size        varint    -1: the value is null (a tombstone)
+ *   value size        varint    -1 if the value is null (a tombstone)
  *   value
  *   header count      varint
- *   per header: key size (varint, never -1), key, value size (varint, -1: null), value
+ *   per header: key size (varint, never -1), key, value size (varint, -1 if null), value
  *
- * A writer sizes the record once, outside every lock (record_measure); the two deltas are known only under the lock, so
- * sizes that depend on them are added there. Sizing and writing are two pieces of code that must agree to the byte; a
- * test holds them against each other.
+ * A writer sizes the record once, outside every lock (record_measure). The two deltas are known only under the lock, so
+ * sizes that depend on them are added there. Sizing and writing are separate code that must agree to the byte; a test
+ * compares them.
  */
 #ifndef FORMAT_RECORD_H
 #define FORMAT_RECORD_H
@@ -31,12 +31,12 @@
 enum {
     RECORD_DELTAS_SIZE_MAX = VARLONG_SIZE_MAX + VARINT_SIZE_MAX,
     RECORD_PREFIX_SIZE_MAX = VARINT_SIZE_MAX + 1 + RECORD_DELTAS_SIZE_MAX, /* 21: DefaultRecord.MAX_RECORD_OVERHEAD */
-    RECORD_SIZE_MAX = INT32_MAX - 61, /* with the batch header before it, a size still fits in Kafka's int32 */
+    RECORD_SIZE_MAX = INT32_MAX - 61, /* including the batch header, a size still fits in Kafka's int32 */
 };
 
 #define NO_TIMESTAMP INT64_C(-1)
 
-/* A size of -1 is null (and then the pointer means nothing), a size of 0 is empty. */
+/* A size of -1 is null (the pointer is then ignored), a size of 0 is empty. */
 struct record_header {
     const void *key; /* never null */
     const void *value;
@@ -64,13 +64,13 @@ struct record_size {
  */
 MUST_USE enum status record_measure_any(const struct record *record, struct record_size *size);
 
-/* A nullable part below 1 GiB, whose size is given plus one: 0 is null. */
+/* The encoded size of a nullable part below 1 GiB, whose size is given plus one: 0 is null. */
 static inline uint32_t record_part_size(uint32_t size_plus_one)
 {
     return size_plus_one == 0 ? 1 : varint_size((int32_t)size_plus_one - 1) + size_plus_one - 1;
 }
 
-/* record_measure_any, at once for a record without headers whose parts are far from any limit. */
+/* The same as record_measure_any, but fast for a record without headers whose parts are far from any limit. */
 MUST_USE static inline enum status record_measure(const struct record *record, struct record_size *size)
 {
     uint32_t key = (uint32_t)record->key_size + 1;
@@ -83,13 +83,13 @@ MUST_USE static inline enum status record_measure(const struct record *record, s
     return STATUS_OK;
 }
 
-/* The value of the length field. */
+/* Returns the value of the length field. */
 static inline uint32_t record_body_size(const struct record_size *size, int32_t offset_delta, int64_t timestamp_delta)
 {
     return size->fixed + varlong_size(timestamp_delta) + varint_size(offset_delta);
 }
 
-/* All bytes of the record, with its length field. */
+/* Returns the bytes of the record, including its length field. */
 static inline uint32_t record_encoded_size(const struct record_size *size, int32_t offset_delta,
                                            int64_t timestamp_delta)
 {
@@ -97,14 +97,14 @@ static inline uint32_t record_encoded_size(const struct record_size *size, int32
     return varint_size((int32_t)body_size) + body_size;
 }
 
-/* The bound that record_encoded_size never exceeds, whatever the deltas
+/* Returns a bound that record_encoded_size never exceeds, whatever the deltas
  * (AbstractRecords.estimateSizeInBytesUpperBound). */
 static inline uint32_t record_size_upper_bound(const struct record_size *size)
 {
     return VARINT_SIZE_MAX + RECORD_DELTAS_SIZE_MAX + size->fixed;
 }
 
-/* The fields before the key. */
+/* Writes the fields before the key. */
 static inline uint8_t *record_write_prefix(uint8_t *target, uint32_t body_size, int32_t offset_delta,
                                            int64_t timestamp_delta)
 {
@@ -126,7 +126,7 @@ static inline uint8_t *record_write_nullable(uint8_t *target, const void *bytes,
 
 uint8_t *record_write_headers(uint8_t *target, const struct record *record);
 
-/* The body of record_write: the caller knows the value of the length field, from having sized the record. */
+/* The body of record_write. The caller has computed the value of the length field. */
 static inline uint8_t *record_write_body(uint8_t *target, const struct record *record, uint32_t body_size,
                                          int32_t offset_delta, int64_t timestamp_delta)
 {
@@ -137,7 +137,7 @@ static inline uint8_t *record_write_body(uint8_t *target, const struct record *r
     return UNLIKELY(record->header_count > 0) ? record_write_headers(target, record) : target;
 }
 
-/* Writes record_encoded_size bytes and answers the byte behind them. `size` is what record_measure said of `record`. */
+/* Writes record_encoded_size bytes and returns the end. `size` is the result of record_measure for `record`. */
 static inline uint8_t *record_write(uint8_t *target, const struct record *record, const struct record_size *size,
                                     int32_t offset_delta, int64_t timestamp_delta)
 {
@@ -145,11 +145,11 @@ static inline uint8_t *record_write(uint8_t *target, const struct record *record
     return record_write_body(target, record, body_size, offset_delta, timestamp_delta);
 }
 
-/* The same bytes into several pieces. */
+/* Writes the same bytes into several pieces. */
 void record_write_scattered(struct scatter *target, const struct record *record, const struct record_size *size,
                             int32_t offset_delta, int64_t timestamp_delta);
 
-/* A record where it lies. Pointers are into the bytes that were read; null keys and values have size -1. */
+/* A record in place. Pointers are into the bytes that were read; null keys and values have size -1. */
 struct record_view {
     int64_t timestamp_delta;
     int32_t offset_delta;
@@ -159,7 +159,7 @@ struct record_view {
     int32_t key_size;
     int32_t value_size;
     int32_t header_count;
-    const uint8_t *headers; /* the first header, to be read with record_header_read */
+    const uint8_t *headers; /* the first header, for record_header_read */
     const uint8_t *headers_end;
 };
 
@@ -171,22 +171,22 @@ struct record_header_view {
 };
 
 /*
- * Reads the record at *cursor, headers included, and moves the cursor behind it. It never touches a byte at or
- * behind `end`, and a record that contradicts itself is CORRUPT: a length that is not that of the body, a
- * part that passes the end, a size below -1, a header without a key.
+ * Reads the record at *cursor, including its headers, and advances the cursor past it. It never touches a byte at or
+ * past `end`. A record that contradicts itself is CORRUPT: a length that is not that of the body, a part that passes
+ * the end, a size below -1, a header without a key.
  */
 MUST_USE enum status record_read(const uint8_t **cursor, const uint8_t *end, struct record_view *view);
 
-/* Writes the record at *cursor once more, with another offset delta, all else to the byte; moves the cursor behind it
- * and `target` behind what was written. CORRUPT as record_read. The room needed is that of the record, if the new delta
- * is not larger than its own. */
+/* Writes the record at *cursor once more, with another offset delta and otherwise unchanged. Advances the cursor past
+ * it and `target` past the written bytes. CORRUPT as in record_read. If the new delta is not larger than the old one,
+ * the size of the record is enough. */
 MUST_USE enum status record_renumber(const uint8_t **cursor, const uint8_t *end, int32_t offset_delta,
                                      uint8_t **target);
 
-/* Whether [start, end) is exactly `count` records, numbered from 0: CORRUPT if not. Safe for any bytes. */
+/* Checks that [start, end) is exactly `count` records, numbered from 0: CORRUPT if not. Safe for any bytes. */
 MUST_USE enum status records_walk(const uint8_t *start, const uint8_t *end, uint32_t count);
 
-/* Bytes of the largest record among those in [cursor, end), as far as they are records. */
+/* Returns the bytes of the largest record in [cursor, end), up to the first bytes that are no record. */
 uint32_t record_size_largest(const uint8_t *cursor, const uint8_t *end);
 
 /* Reads one header; start with view.headers and view.headers_end, and read view.header_count of them. */

@@ -3,7 +3,7 @@
  * Kafka's record batch, magic 2: a header of 61 bytes, then the records. Every integer is big-endian.
  *
  *   position  size  field                    written by
- *          0     8  base offset              0 until the log (or broker) gives the batch its place
+ *          0     8  base offset              0 until the log (or broker) assigns the batch its place
  *          8     4  batch length             drain: size of the batch - 12, that is of all after this field
  *         12     4  partition leader epoch   -1; the broker's
  *         16     1  magic                    2
@@ -19,7 +19,7 @@
  *         57     4  record count
  *         61        records
  *
- * The fields before `attributes` may be patched in a finished batch: the crc does not cover it.
+ * The fields before `attributes` may be changed in a finished batch, because the crc does not cover them.
  */
 #ifndef FORMAT_RECORD_BATCH_H
 #define FORMAT_RECORD_BATCH_H
@@ -81,10 +81,10 @@ struct record_batch_header {
 
 void record_batch_header_write(uint8_t target[RECORD_BATCH_HEADER_SIZE], const struct record_batch_header *header);
 
-/* CORRUPT if there are fewer than 61 bytes. The fields are not judged: that is record_batch_validate. */
+/* Returns CORRUPT if there are fewer than 61 bytes. Does not check the fields: record_batch_validate does. */
 MUST_USE enum status record_batch_header_read(const uint8_t *bytes, size_t size, struct record_batch_header *header);
 
-/* The batch's crc from its written header and the CRC and size of its records, without reading the records again. */
+/* Returns the batch's crc from its written header and the CRC and size of its records. */
 uint32_t record_batch_crc(const uint8_t header[RECORD_BATCH_HEADER_SIZE], uint32_t records_crc, uint64_t records_size);
 
 void record_batch_set_crc(uint8_t header[RECORD_BATCH_HEADER_SIZE], uint32_t crc);
@@ -95,36 +95,36 @@ struct record_batch_producer {
     int32_t base_sequence;
 };
 
-/* Gives a finished batch another producer, in front of the same records: base offset, leader epoch and kind of
- * timestamp are those of a batch from a producer. A crc is linear, so the new one follows from the former one and from
- * the two headers, and no record is read. A batch that was damaged keeps a crc that does not fit it. The batch length
- * is no smaller than it can be. */
+/* Gives a finished batch another producer, without changing the records. Base offset, leader epoch and kind of
+ * timestamp become those of a batch from a producer. A crc is linear, so the new one follows from the old one and from
+ * the two headers, and no record is read. A damaged batch gets a crc that is still wrong. Requires a batch length that
+ * is not smaller than possible. */
 void record_batch_change_producer(uint8_t header[RECORD_BATCH_HEADER_SIZE],
                                   const struct record_batch_producer *producer);
 
-/* Which records of a batch make up a part of it. */
+/* The records of a batch that make up a part of it. */
 struct record_range {
     int32_t first;
     int32_t count;
 };
 
 /*
- * A batch of its own of some records of a valid batch, for a broker that finds the whole too large: numbered from 0,
- * with the sequences they had in the whole, their timestamps and the whole's base timestamp. `target` has room for as
- * many bytes as the whole has, which is enough for any part. INVALID if there are no such records, CORRUPT if the batch
- * is not valid.
+ * Makes a batch from some records of a valid batch, if a broker finds the whole too large: numbered from 0, with the
+ * sequences that they had in the whole, their timestamps and the whole's base timestamp. `target` has as many bytes as
+ * the whole, which is enough for any part. Returns INVALID if there are no such records, and CORRUPT if the batch is
+ * not valid.
  */
 MUST_USE enum status record_batch_part(const uint8_t *bytes, size_t size, struct record_range range, uint8_t *target,
                                        size_t *target_size);
 
 /*
- * Whether a broker would take these bytes as one uncompressed batch of a producer, and more: the broker does not look
- * at the offset deltas and repairs the max timestamp, we refuse both. CORRUPT with a sentence in `error` (may be NULL)
- * if not. Safe for any bytes.
+ * Checks that a broker would take these bytes as one uncompressed batch of a producer. It is stricter: a broker ignores
+ * the offset deltas and repairs the max timestamp, and both are rejected here. Returns CORRUPT with a sentence in
+ * `error` (may be NULL) if not. Safe for any bytes.
  */
 MUST_USE enum status record_batch_validate(const uint8_t *bytes, size_t size, struct error *error);
 
-/* The same for a batch in several pieces; allocates a copy of its size if there is more than one (OS if it cannot). */
+/* The same for a batch in several pieces. Allocates a copy of its size if there is more than one (OS if that fails). */
 MUST_USE enum status record_batch_validate_pieces(const struct piece *pieces, size_t piece_count,
                                                   struct error *error);
 
@@ -134,14 +134,14 @@ struct timestamp_range {
 };
 
 /*
- * Whether [start, end) is exactly `count` records, numbered from 0, and from when to when they are; `count` is at least
- * 1. CORRUPT with a sentence in `error` (may be NULL) if not, or if a timestamp does not fit in 64 bits. Safe for any
- * bytes. A timestamp may be negative: the caller decides about it.
+ * Checks that [start, end) is exactly `count` records, numbered from 0, and finds their first and last times; `count`
+ * is at least 1. Returns CORRUPT with a sentence in `error` (may be NULL) if not, or if a timestamp does not fit in 64
+ * bits. Safe for any bytes. A timestamp may be negative; the caller checks that.
  */
 MUST_USE enum status records_time(const uint8_t *start, const uint8_t *end, int32_t count, int64_t base_timestamp,
                                   struct timestamp_range *range, struct error *error);
 
-/* Whether [start, end) is exactly `count` records, numbered from 0, the youngest of which is from `max_timestamp`. */
+/* Returns true if [start, end) is exactly `count` records, numbered from 0, the youngest from `max_timestamp`. */
 bool records_are_timed(const uint8_t *start, const uint8_t *end, uint32_t count, int64_t base_timestamp,
                        int64_t max_timestamp);
 

@@ -7,7 +7,7 @@ enum { US_PER_MS = 1000, TYPE_CREATE_TIME = 0, TYPE_LOG_APPEND_TIME = 1 };
 
 /* ---- reading ---- */
 
-/* A walk over the records of a batch that are wanted. */
+/* A walk over the wanted records of a batch. */
 struct walk {
     const struct log_records *records;
     const struct log_range *range;
@@ -39,7 +39,7 @@ static enum status walk_read(struct walk *walk)
     return STATUS_OK;
 }
 
-/* Moves to the next record that is wanted. PENDING: there is none. */
+/* Advances to the next wanted record. Returns PENDING if there is none. */
 static enum status walk_next(struct walk *walk)
 {
     while (walk->left > 0) {

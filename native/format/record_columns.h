@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records of batches of a log -> columns, as Apache Arrow lays them out: the content of the rows comes to lie in a few
- * long buffers, and nothing runs per record but this.
+ * Records of batches of a log -> columns, in the layout of Apache Arrow: the content of the rows is in a few long
+ * buffers, and nothing else runs per record.
  *
  *   offsets, timestamps, types   a number per row
- *   key, value                   cell c is data[offsets[c] .. offsets[c + 1]); bit c of validity is 0 where it is null
+ *   key, value                   cell c is data[offsets[c] .. offsets[c + 1]); bit c of validity is 0 if it is null
  *   headers                      row r has the headers [offsets[r], offsets[r + 1]), each with a key and a value;
- *                                a row without any is null, as Spark's Kafka source has it
+ *                                a row without any is null, as in Spark's Kafka source
  *
- * Count, then write: measure all batches, make room, append all batches. Bytes are input, both times: appending never
- * leaves the room that was counted, even if the bytes changed meanwhile.
+ * Count, then write: measure all batches, allocate, append all batches. The bytes are input both times: appending never
+ * exceeds the counted sizes, even if the bytes changed meanwhile.
  */
 #ifndef FORMAT_RECORD_COLUMNS_H
 #define FORMAT_RECORD_COLUMNS_H
@@ -30,7 +30,7 @@ struct log_records {
     int64_t record_count;
 };
 
-/* Which of them: [first, end). */
+/* The wanted ones: [first, end). */
 struct log_range {
     int64_t first;
     int64_t end;
@@ -49,8 +49,8 @@ struct record_columns_room {
     struct bytes_room header_value;
 };
 
-/* A column being filled. `validity` is all zeros before; `offsets` has one number more than there are cells, the first
- * of them 0. */
+/* A column being filled. `validity` is all zeros before; `offsets` has one number more than there are cells, and the
+ * first is 0. */
 struct bytes_column {
     struct bytes_room room;
     struct bytes_room used;
@@ -65,10 +65,10 @@ struct record_columns {
     int64_t row_count;
     int64_t *offsets;
     int64_t *timestamps_us;
-    int32_t *timestamp_types; /* 0: the producer's time, 1: the log's */
+    int32_t *timestamp_types; /* 0 for the producer's time, 1 for the log's */
     struct bytes_column key;
     struct bytes_column value;
-    bool has_headers; /* false: the rest is not filled */
+    bool has_headers; /* if false, the rest is not filled */
     uint8_t *header_validity;
     int32_t *header_offsets;
     int64_t header_null_count;
@@ -76,12 +76,12 @@ struct record_columns {
     struct bytes_column header_value;
 };
 
-/* Adds the room that these records need. CORRUPT: they cannot be read, are not as many as the header says, or are not
- * in the order of their offsets. RECORD_TOO_LARGE: a column would have more than 2 GiB. */
+/* Adds the sizes of these records. CORRUPT: they cannot be read, their number differs from the header's, or their
+ * offsets are not in order. RECORD_TOO_LARGE: a column would have more than 2 GiB. */
 MUST_USE enum status record_columns_measure(const struct log_records *records, const struct log_range *range,
                                             struct record_columns_room *room);
 
-/* Appends these records. CORRUPT: as above, or there is no room for them. */
+/* Appends these records. CORRUPT: as above, or they exceed the measured sizes. */
 MUST_USE enum status record_columns_append(const struct log_records *records, const struct log_range *range,
                                            struct record_columns *columns);
 

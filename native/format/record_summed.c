@@ -4,11 +4,11 @@
 #include "format/crc32c.h"
 #include "format/crc32c_steps.h"
 
-/* Lanes of a size that is known here cost no loop and no division. With half as many bytes behind them, lanes as long
- * as the bytes allow are faster (measured). */
-enum { LANE_SIZE = 32, LANES_SIZE = 3 * LANE_SIZE, LONG_SIZE_MIN = LANES_SIZE + LANES_SIZE / 2 };
+/* Streams of a constant size need no loop and no division. If half as many bytes follow, streams of the maximum length
+ * are faster (measured). */
+enum { STREAM_SIZE = 32, STREAMS_SIZE = 3 * STREAM_SIZE, LONG_SIZE_MIN = STREAMS_SIZE + STREAMS_SIZE / 2 };
 
-/* Where the next byte goes, and the register: by value, so that both stay in registers of the machine. */
+/* The place of the next byte, and the register: by value, so that both stay in registers of the machine. */
 struct summed {
     uint8_t *next;
     uint32_t crc;
@@ -31,7 +31,7 @@ HARDWARE static ALWAYS_INLINE struct summed summed_groups(struct summed target, 
 
 /* ---- bytes ---- */
 
-/* A register of 64 bits, of which the upper half is zero: no instruction has to clear it. */
+/* A register of 64 bits, of which the upper half is zero, so no instruction has to clear it. */
 HARDWARE static ALWAYS_INLINE uint64_t step_wide(uint64_t crc, uint64_t word)
 {
 #if defined(__x86_64__)
@@ -41,19 +41,19 @@ HARDWARE static ALWAYS_INLINE uint64_t step_wide(uint64_t crc, uint64_t word)
 #endif
 }
 
-HARDWARE static ALWAYS_INLINE struct summed summed_lanes(struct summed target, const uint8_t *bytes)
+HARDWARE static ALWAYS_INLINE struct summed summed_streams(struct summed target, const uint8_t *bytes)
 {
     uint64_t crc = target.crc, crc_second = 0, crc_third = 0;
 #pragma GCC unroll 4
-    for (size_t at = 0; at < LANE_SIZE; at += 8) {
+    for (size_t at = 0; at < STREAM_SIZE; at += 8) {
         crc = step_wide(crc, take_word(target.next, bytes, at));
-        crc_second = step_wide(crc_second, take_word(target.next, bytes, LANE_SIZE + at));
-        crc_third = step_wide(crc_third, take_word(target.next, bytes, 2 * LANE_SIZE + at));
+        crc_second = step_wide(crc_second, take_word(target.next, bytes, STREAM_SIZE + at));
+        crc_third = step_wide(crc_third, take_word(target.next, bytes, 2 * STREAM_SIZE + at));
     }
-    uint64_t joined = carryless_product((uint32_t)crc, crc32c_byte_factor[2 * LANE_SIZE]) ^
-                      carryless_product((uint32_t)crc_second, crc32c_byte_factor[LANE_SIZE]);
+    uint64_t joined = carryless_product((uint32_t)crc, crc32c_byte_factor[2 * STREAM_SIZE]) ^
+                      carryless_product((uint32_t)crc_second, crc32c_byte_factor[STREAM_SIZE]);
     target.crc = step_word(0, joined) ^ (uint32_t)crc_third;
-    target.next += LANES_SIZE;
+    target.next += STREAMS_SIZE;
     return target;
 }
 
@@ -70,19 +70,19 @@ HARDWARE static ALWAYS_INLINE struct summed summed_bytes(struct summed target, c
     if (UNLIKELY(size >= LONG_SIZE_MIN)) {
         return summed_long(target, bytes, size);
     }
-    if (size >= LANES_SIZE) {
-        target = summed_lanes(target, bytes);
-        size -= LANES_SIZE;
-        bytes += LANES_SIZE;
+    if (size >= STREAMS_SIZE) {
+        target = summed_streams(target, bytes);
+        size -= STREAMS_SIZE;
+        bytes += STREAMS_SIZE;
     }
-    target.crc = step_one_lane(target.crc, target.next, bytes, size);
+    target.crc = step_one_stream(target.crc, target.next, bytes, size);
     target.next += size;
     return target;
 }
 
 /* ---- fields ---- */
 
-/* The following two stand out of line, so that a record without such a part saves no registers for it. */
+/* The following two are not inlined, so that a record without such a part saves no registers for it. */
 HARDWARE static __attribute__((noinline)) struct summed summed_nullable(struct summed target, const void *bytes,
                                                                         int32_t size)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes that lie in several places, read and written as if they were in one: a record too large for a slot fills a
- * chain of slots, and each of them is a piece.
+ * Bytes in several places, read and written as if they were contiguous: a record too large for a slot fills a chain of
+ * slots, and each of them is a piece.
  *
  *   pieces   [ 0 ........ ] [ 1 .... ] [ 2 .......... ]
  *                              ^ piece_index 1, position 3: the next byte goes here
@@ -24,7 +24,7 @@ struct scatter {
     size_t position; /* in pieces[piece_index] */
 };
 
-/* Appends to what was written before. The caller has made sure of the room: bytes that do not fit are not written. */
+/* Appends to the bytes written before. The pieces must be large enough: bytes that do not fit are not written. */
 void scatter_write(struct scatter *target, const void *bytes, size_t size);
 
 size_t pieces_size(const struct piece *pieces, size_t piece_count);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sequence numbers of idempotent producers: 0 to 2^31 - 1, and after the last comes 0 again, so they are compared on
- * the circle and never with `<`. (DefaultRecordBatch.incrementSequence and decrementSequence)
+ * Sequence numbers of idempotent producers: 0 to 2^31 - 1, then 0 again, so they are compared on the circle and never
+ * with `<`. (DefaultRecordBatch.incrementSequence and decrementSequence)
  */
 #ifndef FORMAT_SEQUENCE_H
 #define FORMAT_SEQUENCE_H
@@ -20,7 +20,7 @@ static inline int32_t sequence_decrement(int32_t sequence, int32_t count)
     return (int32_t)(((uint32_t)sequence - (uint32_t)count) & INT32_MAX);
 }
 
-/* Whether going up from `sequence` reaches `other` in less than half a turn. */
+/* Returns true if going up from `sequence` reaches `other` in less than half a turn. */
 static inline bool sequence_is_before(int32_t sequence, int32_t other)
 {
     int32_t distance = sequence_decrement(other, sequence);

@@ -4,9 +4,9 @@
  * group first, bit 7 set on every byte but the last. An int32 ("varint") takes 1 to 5 bytes, an int64 ("varlong") 1 to
  * 10. (org.apache.kafka.common.utils.ByteUtils)
  *
- * Writers trust the caller's room. Readers trust nobody: more bytes than the type can need, or bits beyond its width,
- * or no last byte before `end` are STATUS_CORRUPT and leave the cursor where it was. A number padded with leading zero
- * groups (80 00 for 0) is read, as Kafka reads it.
+ * Writers require a large enough buffer. Readers check their input: more bytes than the type can need, or bits beyond
+ * its width, or no last byte before `end` are STATUS_CORRUPT and do not move the cursor. A number padded with leading
+ * zero groups (80 00 for 0) is read, as in Kafka.
  */
 #ifndef FORMAT_VARINT_H
 #define FORMAT_VARINT_H
@@ -64,7 +64,7 @@ static inline uint8_t *varint_write_groups(uint8_t *target, uint64_t bits)
     return target;
 }
 
-/* Both answer the byte behind what they wrote. */
+/* Both return the end of what they wrote. */
 static inline uint8_t *varint_write(uint8_t *target, int32_t value)
 {
     return varint_write_groups(target, zigzag32(value));
@@ -96,7 +96,7 @@ MUST_USE static inline enum status varint_read_groups(const uint8_t **cursor, co
     return STATUS_CORRUPT;
 }
 
-/* The same, at once for the most frequent: one group, or two. */
+/* The same, but fast for the most frequent sizes: one group, or two. */
 MUST_USE static inline enum status varint_read_bits(const uint8_t **cursor, const uint8_t *end, unsigned width,
                                                     uint64_t *bits)
 {

@@ -79,7 +79,7 @@ TEST(every_small_size_at_every_alignment)
     }
 }
 
-TEST(sizes_around_whole_passes_of_three_lanes)
+TEST(sizes_around_whole_passes_of_three_streams)
 {
     static uint8_t bytes[BYTES_SIZE];
     fill(__func__, bytes, sizeof bytes);

@@ -137,7 +137,7 @@ TEST(writing_and_summing_in_one_pass_gives_the_same)
     }
 }
 
-/* One lane, three lanes, and several passes of three lanes, each with every rest. */
+/* One stream, three streams, and several passes of three streams, each with every rest. */
 TEST(values_of_many_sizes_are_summed)
 {
     uint8_t *value = malloc(10000);
