@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The native core (native/python). Times named _ns are CLOCK_BOOTTIME nanoseconds unless said otherwise, those named _ms
-# milliseconds since 1970. Sizes are bytes. An argument `now_ns` that is left out is the arena's clock.
+# The native core (native/python). Unless stated otherwise, a name in _ns is CLOCK_BOOTTIME nanoseconds, a name in _ms
+# milliseconds since 1970, and a size in bytes. If `now_ns` is omitted, the time of the arena's clock is used.
 
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -198,7 +198,7 @@ class ConsumerRecord:
     def __gt__(self, other: ConsumerRecord | tuple[Any, ...], /) -> bool: ...
     def __ge__(self, other: ConsumerRecord | tuple[Any, ...], /) -> bool: ...
 
-# Names one appended record for ever.
+# The permanent identity of one appended record.
 class Token:
     @property
     def partition_index(self) -> int: ...
@@ -213,7 +213,7 @@ class Token:
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
 
-# The result of one record that was sent: a token with the tracker to ask (shmaccum/producer/future.py).
+# The result of one sent record: its token and the tracker that looks up the result (shmaccum/producer/future.py).
 @final
 class DeliveryFuture(Token):
     def __new__(
@@ -453,7 +453,7 @@ class Arena:
     def wait_completion(self, tail: int, timeout_ns: int) -> int: ...
     def wait_transaction(self, word: int, timeout_ns: int) -> int: ...
 
-# A place in the queue of the exhausted buffer pool, then the slots that were granted.
+# A place in the wait queue of the buffer pool. After the wait, it owns the granted slots.
 @final
 class BufferWait:
     @classmethod
@@ -478,7 +478,7 @@ class BufferWait:
     def sleep(self, timeout_ns: int, /) -> bool: ...
     def take(self) -> bool: ...
 
-# Where the records of one call went.
+# The places of the records that one call appended.
 @final
 class Receipt:
     @property
@@ -490,7 +490,7 @@ class Receipt:
     def row(self, index: int, /) -> int: ...
     def totals(self) -> list[tuple[int, int | None, int, int, int, int]]: ...
 
-# A Produce request over buffers that stay where they are.
+# A Produce request that refers to the buffers of its batches without copying them.
 @final
 class ProduceRequest:
     def __new__(
@@ -574,7 +574,7 @@ class Batch:
     def part(self, first_record: int, record_count: int) -> bytes: ...
     def tobytes(self) -> bytes: ...
 
-# The appender of a process's producers.
+# Appends the records of a process's producers.
 @final
 class Appender:
     def __new__(
@@ -594,7 +594,6 @@ class Appender:
     def join(self, number: int, /) -> None: ...
     def flush_begin(self) -> FlushTicket: ...
 
-# The sender's side of an arena: readiness, draining, results.
 class SegmentEnd:
     descriptor: int
     device: int
@@ -635,6 +634,7 @@ class LogEnd:
         verifies_written: bool = False,
     ) -> LogEnd: ...
 
+# The sender's side of an arena: finds ready batches, drains them and records their results.
 @final
 class SenderHalf:
     def __new__(cls, arena: Arena) -> SenderHalf: ...
@@ -645,7 +645,7 @@ class SenderHalf:
     @property
     def oldest_created_ns(self) -> int | None: ...
     def abort(self, is_in_flight_included: bool = False) -> int: ...
-    # Batches that were left, how many partitions were looked at, and the numbers of `sinks.sink.Delivered` as a tuple.
+    # Returns (remaining batches, number of partitions examined, fields of `sinks.sink.Delivered` as a tuple).
     def append_to_log(
         self,
         log_ends: Mapping[int, LogEnd],
@@ -678,7 +678,7 @@ class SenderHalf:
         log_append_time_ms: int | None = None,
         error_code: int | None = None,
     ) -> None: ...
-    # All have succeeded; answers the places of those that are no ordinary ones, and were left as they are.
+    # Completes ordinary batches as succeeded. Returns the indexes of the other batches, which it leaves unchanged.
     def complete_many(
         self,
         batches: Sequence[Batch],
@@ -724,8 +724,8 @@ class SenderHalf:
     def partition_index(self, topic: str, partition: int) -> int: ...
     def publish_outage(self, since_ns: int, text: bytes) -> None: ...
     def publish_queues(self) -> None: ...
-    # Used slots, waiters, when a batch was acknowledged last, since when one waits for that, and the last sign of life
-    # of the sender before this one.
+    # Returns (used slots, waiters, time of the last acknowledgement, time since which a batch waits for an
+    # acknowledgement, last heartbeat of the previous sender).
     def pressure(self, linger_ns: int, now_ns: int) -> tuple[int, int, int, int | None, int]: ...
     def publish_spilled(self, batch_count: int, record_count: int, size: int, since_ns: int) -> None: ...
     def quarantine(self, batch: Batch, /) -> None: ...
