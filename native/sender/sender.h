@@ -169,7 +169,7 @@ enum status sender_quarantine(struct sender_half *half, uint32_t slot_index, uin
 
 /* The delivery clock (delivery_clock.h): the timeout and the reading that every observer of the arena sees, and the
  * time in which the sink worked since the last call. counts_always: a batch is as old as the boot clock says. */
-void sender_tell_delivery_timeout(struct sender_half *half, uint64_t delivery_timeout_ns, bool counts_always);
+void sender_publish_delivery_timeout(struct sender_half *half, uint64_t delivery_timeout_ns, bool counts_always);
 void sender_run_delivery_clock(struct sender_half *half, uint64_t run_ns);
 
 /* Fails every batch older than delivery_timeout_ns on the delivery clock. One in flight gets its result now and keeps

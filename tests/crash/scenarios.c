@@ -804,7 +804,7 @@ static enum status operate_expire(struct world *world)
     uint64_t next_expiry_ns;
     struct wake_set wakes = {0};
     uint64_t now_ns = arena_now_ns(world->arena);
-    sender_tell_delivery_timeout(world->accumulator->sender, 0, true);
+    sender_publish_delivery_timeout(world->accumulator->sender, 0, true);
     uint32_t expired = sender_expire(world->accumulator->sender, now_ns, 0, &next_expiry_ns, &wakes);
     return expired >= 2 ? STATUS_OK : STATUS_STALE;
 }

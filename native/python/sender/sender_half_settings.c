@@ -125,10 +125,10 @@ struct timeout_arguments {
     bool counts_always;
 };
 
-PyObject *half_tell_delivery_timeout(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *half_publish_delivery_timeout(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     static const struct argument_table table = {
-        .signature = {.function = "tell_delivery_timeout",
+        .signature = {.function = "publish_delivery_timeout",
                       .names = {"delivery_timeout_ns", "counts_always"},
                       .required_count = 1,
                       .count = 2},
@@ -139,7 +139,7 @@ PyObject *half_tell_delivery_timeout(PyObject *object, PyObject *const *args, Py
     if (!half_begin_with(self, &table, args, count, names, &given)) {
         return NULL;
     }
-    sender_tell_delivery_timeout(self->core, (uint64_t)given.delivery_timeout_ns, given.counts_always);
+    sender_publish_delivery_timeout(self->core, (uint64_t)given.delivery_timeout_ns, given.counts_always);
     return half_end(self, Py_NewRef(Py_None));
 }
 

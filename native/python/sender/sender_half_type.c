@@ -285,7 +285,7 @@ ALONE_FAST(half_end_transaction, arena_of_half)
 ALONE(half_fail_transaction, arena_of_half)
 ALONE(half_keep_transaction_standing, arena_of_half)
 ALONE(half_run_delivery_clock, arena_of_half)
-ALONE_FAST(half_tell_delivery_timeout, arena_of_half)
+ALONE_FAST(half_publish_delivery_timeout, arena_of_half)
 ALONE(half_take_expired, arena_of_half)
 ALONE(half_want_dead_letters, arena_of_half)
 
@@ -366,7 +366,7 @@ static PyMethodDef half_methods[] = {
      "Keeps how far the transaction has come in the sink, for the next sender."},
     {"run_delivery_clock", alone_half_run_delivery_clock, METH_O,
      "Adds nanoseconds in which the sink worked to the delivery clock."},
-    {"tell_delivery_timeout", FAST(alone_half_tell_delivery_timeout), METH_FASTCALL | METH_KEYWORDS,
+    {"publish_delivery_timeout", FAST(alone_half_publish_delivery_timeout), METH_FASTCALL | METH_KEYWORDS,
      "The delivery timeout of this sender, and whether it counts the time in which no sink worked."},
     {"take_expired", alone_half_take_expired, METH_NOARGS,
      "The number of records that expired since the last call: {partition index: count}."},

@@ -112,7 +112,7 @@ PyObject *half_end_transaction(PyObject *self, PyObject *const *args, Py_ssize_t
 PyObject *half_fail_transaction(PyObject *self, PyObject *why);
 PyObject *half_keep_transaction_standing(PyObject *self, PyObject *standing);
 PyObject *half_set_sink_name(PyObject *self, PyObject *name);
-PyObject *half_tell_delivery_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_publish_delivery_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_want_dead_letters(PyObject *self, PyObject *is_wanted);
 
 /* ---- the methods: sender_half_spilled.c ---- */

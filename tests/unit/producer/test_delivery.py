@@ -168,12 +168,12 @@ def test_the_errback_of_an_expired_record_has_the_span_and_its_rule(
     producer: Producer, sender: Accumulator, rule: str, *, counts_always: bool
 ) -> None:
     seen: list[DeliveryTimeoutError] = []
-    sender.tell_delivery_timeout(90 * 10**9, counts_always)
+    sender.publish_delivery_timeout(90 * 10**9, counts_always)
     Report(Kind.RETRIED, "no leader", f"{TOPIC}-0").record(producer.arena.native)
     future = producer.send(TOPIC, b"v", partition=0).add_errback(seen.append)
     complete_all(sender, BatchResult.EXPIRED)
     wait_until(lambda: bool(seen), "the errback was called")
-    sender.tell_delivery_timeout(5 * 10**9, not counts_always)  # the next sender's, which changes nothing that was told
+    sender.publish_delivery_timeout(5 * 10**9, not counts_always)  # the next sender's, which changes nothing that was told
     with pytest.raises(DeliveryTimeoutError) as caught:
         future.get(60)
     copy = pickle.loads(pickle.dumps(seen[0]))
