@@ -699,7 +699,7 @@ ALONE(arena_commit_transaction, itself)
 ALONE(arena_leave_transaction, itself)
 ALONE(arena_unfence_transactions, itself)
 ALONE(arena_end_closing, itself)
-ALONE(arena_look_at_name, itself)
+ALONE(arena_check_name, itself)
 ALONE(arena_census, itself)
 ALONE(arena_close, itself)
 ALONE(arena_attach_again, itself)
@@ -758,7 +758,7 @@ static PyMethodDef arena_methods[] = {
      "Lets the sender take the transactional id back, when the arena is fenced. False: its transaction is not over."},
     {"end_closing", alone_arena_end_closing, METH_NOARGS,
      "Says that the sender has delivered all that it could, and leaves."},
-    {"look_at_name", alone_arena_look_at_name, METH_NOARGS,
+    {"check_name", alone_arena_check_name, METH_NOARGS,
      "Begins to close an arena that lost its name; answers `closing`."},
     {"census", alone_arena_census, METH_NOARGS,
      "What the slots hold, counted in one look: states, queues, damage, holders, processes that wait for a buffer."},

@@ -208,7 +208,7 @@ def test_removed_it_is_still_there_for_those_attached(arena_name: str) -> None:
         Arena.remove(arena_name)
         assert not arena.is_linked()
         assert arena.verify(VerifyDepth.DEEP) == []
-        assert run_in_child(arena.native.look_at_name) == repr("begun")
+        assert run_in_child(arena.native.check_name) == repr("begun")
 
 
 # --- sizes
