@@ -193,7 +193,7 @@ enum transaction_task { TRANSACTION_TASK_NOTHING, TRANSACTION_TASK_COMMIT, TRANS
  * throws away what an ending one holds, in as many calls as that takes: call it in each round. `number` receives the
  * transaction of the task. When the sink is done with it, call sender_end_transaction, with the reason of a decided one
  * that was not committed. */
-enum transaction_task sender_look_at_transaction(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
+enum transaction_task sender_next_transaction_task(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
                                                  struct wake_set *wakes);
 enum status sender_end_transaction(struct sender_half *half, uint64_t number, enum transaction_why why) MUST_USE;
 

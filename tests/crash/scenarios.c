@@ -849,7 +849,7 @@ static enum status operate_end_abort(struct world *world)
 {
     uint64_t number;
     struct sender_half *half = world->accumulator->sender;
-    bool is_over = sender_look_at_transaction(half, UINT64_MAX, &number, NULL) == TRANSACTION_TASK_ABORT;
+    bool is_over = sender_next_transaction_task(half, UINT64_MAX, &number, NULL) == TRANSACTION_TASK_ABORT;
     return is_over ? sender_end_transaction(half, number, TRANSACTION_WHY_NOT) : STATUS_STALE;
 }
 
@@ -866,7 +866,7 @@ static enum status operate_end(struct world *world)
 {
     uint64_t number;
     struct sender_half *half = world->accumulator->sender;
-    bool is_decided = sender_look_at_transaction(half, UINT64_MAX, &number, NULL) == TRANSACTION_TASK_COMMIT;
+    bool is_decided = sender_next_transaction_task(half, UINT64_MAX, &number, NULL) == TRANSACTION_TASK_COMMIT;
     return is_decided ? sender_end_transaction(half, number, TRANSACTION_WHY_NOT) : STATUS_STALE;
 }
 

@@ -155,7 +155,7 @@ PyObject *half_run_delivery_clock(PyObject *object, PyObject *given)
     return half_end(self, Py_NewRef(Py_None));
 }
 
-PyObject *half_look_at_transaction(PyObject *object, PyObject *given)
+PyObject *half_next_transaction_task(PyObject *object, PyObject *given)
 {
     static const struct integer_range timeout_range = {"timeout_ns", 0, INT64_MAX};
     struct sender_half_object *self = half_of(object);
@@ -164,7 +164,7 @@ PyObject *half_look_at_transaction(PyObject *object, PyObject *given)
     if (!integer_parse(self->state, given, &timeout_range, &timeout_ns) || !half_begin(self)) {
         return NULL;
     }
-    switch (sender_look_at_transaction(self->core, (uint64_t)timeout_ns, &number, &self->wakes)) {
+    switch (sender_next_transaction_task(self->core, (uint64_t)timeout_ns, &number, &self->wakes)) {
     case TRANSACTION_TASK_COMMIT:
         return half_end(self, Py_BuildValue("(OK)", Py_True, (unsigned long long)number));
     case TRANSACTION_TASK_ABORT:

@@ -280,7 +280,7 @@ ALONE(half_spill, arena_of_half)
 ALONE(half_spill_lent, arena_of_half)
 ALONE(half_stuck_partitions, arena_of_half)
 ALONE(half_statistics, arena_of_half)
-ALONE(half_look_at_transaction, arena_of_half)
+ALONE(half_next_transaction_task, arena_of_half)
 ALONE_FAST(half_end_transaction, arena_of_half)
 ALONE(half_fail_transaction, arena_of_half)
 ALONE(half_keep_transaction_standing, arena_of_half)
@@ -356,7 +356,7 @@ static PyMethodDef half_methods[] = {
     {"stuck_partitions", alone_half_stuck_partitions, METH_NOARGS,
      "Indexes of the partitions to which nothing can be delivered while the sink works."},
     {"statistics", alone_half_statistics, METH_NOARGS, "The sender's own counts."},
-    {"look_at_transaction", alone_half_look_at_transaction, METH_O,
+    {"next_transaction_task", alone_half_next_transaction_task, METH_O,
      "Goes on with the end of the arena's transaction; answers (is it a commit, number) for the sink, or None."},
     {"end_transaction", FAST(alone_half_end_transaction), METH_FASTCALL | METH_KEYWORDS,
      "The sink is done with the transaction of this number; with a reason, a decided one was not committed."},

@@ -107,7 +107,7 @@ PyObject *half_set_available(PyObject *self, PyObject *const *args, Py_ssize_t c
 PyObject *half_set_producer_id(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_publish_outage(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_run_delivery_clock(PyObject *self, PyObject *run_ns);
-PyObject *half_look_at_transaction(PyObject *self, PyObject *timeout_ns);
+PyObject *half_next_transaction_task(PyObject *self, PyObject *timeout_ns);
 PyObject *half_end_transaction(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_fail_transaction(PyObject *self, PyObject *why);
 PyObject *half_keep_transaction_standing(PyObject *self, PyObject *standing);
