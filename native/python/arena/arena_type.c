@@ -433,7 +433,7 @@ static PyObject *arena_show_fallback(PyObject *object, PyObject *unused)
 }
 
 /* The process that clears the flag rings. */
-static PyObject *arena_take_doorbell(PyObject *object, PyObject *unused)
+static PyObject *arena_take_sleep_flag(PyObject *object, PyObject *unused)
 {
     (void)unused;
     struct arena *core = arena_core_for_writing(arena_of(object));
@@ -730,7 +730,7 @@ ALONE(arena_report_stuck_partitions, itself)
 ALONE(arena_report_state_counts, itself)
 ALONE(arena_show_fallback, itself)
 ALONE(arena_stand_by, itself)
-ALONE(arena_take_doorbell, itself)
+ALONE(arena_take_sleep_flag, itself)
 ALONE(arena_take_listening, itself)
 ALONE(arena_topic_partition_count, itself)
 ALONE(arena_report_topics, itself)
@@ -805,7 +805,7 @@ static PyMethodDef arena_methods[] = {
     {"show_fallback", alone_arena_show_fallback, METH_NOARGS,
      "Shows that the records of this process go elsewhere, until it attaches again."},
     {"stand_by", alone_arena_stand_by, METH_O, "Shows whether this process waits for the sender role."},
-    {"take_doorbell", alone_arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
+    {"take_sleep_flag", alone_arena_take_sleep_flag, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
     {"take_listening", alone_arena_take_listening, METH_NOARGS,
      "True when a loop listens, so that the sender is to ring the results bell."},
     {"want_partitions", FAST(alone_arena_want_partitions), METH_FASTCALL | METH_KEYWORDS,

@@ -646,9 +646,9 @@ def test_a_manual_clock_stands_still(arena: Arena) -> None:
 
 
 def test_the_doorbell_is_rung_by_one(arena: Arena) -> None:
-    assert not arena.native.take_doorbell()
+    assert not arena.native.take_sleep_flag()
     arena.native.set_sender_asleep(True)
-    assert [arena.native.take_doorbell() for _ in range(3)] == [True, False, False]
+    assert [arena.native.take_sleep_flag() for _ in range(3)] == [True, False, False]
 
 
 # --- topics

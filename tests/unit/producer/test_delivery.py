@@ -442,7 +442,7 @@ def test_who_waits_for_a_result_wakes_a_sender_that_naps_where_nothing_lingers(
         arena.native.set_sender_napping(0)
         wait(producer)
         assert doorbell.clear() is is_woken
-        assert arena.native.take_doorbell() is not is_woken
+        assert arena.native.take_sleep_flag() is not is_woken
         deliver_all(sender)
 
 
@@ -464,7 +464,7 @@ def test_a_wait_for_a_record_that_the_sender_has_taken_out_wakes_nobody(
         assert arena.native.is_under_way(future)
         arena.native.set_sender_napping(0)
         wait(future)
-        assert arena.native.take_doorbell()
+        assert arena.native.take_sleep_flag()
         sender.complete(batch, BatchResult.SUCCEEDED)
         assert not arena.native.is_under_way(future)
         assert future.succeeded()
@@ -478,7 +478,7 @@ def test_who_only_asks_wakes_nobody(arena: Arena, sender: Accumulator) -> None:
         with pytest.raises(ResultPendingError):
             future.get(0)
         future.add_callback(print)
-        assert arena.native.take_doorbell()
+        assert arena.native.take_sleep_flag()
         deliver_all(sender)
 
 
@@ -489,7 +489,7 @@ def test_a_future_outlives_its_producer_and_hurries_nobody(arena: Arena, sender:
     producer.close(0)
     arena.native.set_sender_napping(0)
     _get_shortly(future)
-    assert arena.native.take_doorbell()
+    assert arena.native.take_sleep_flag()
     deliver_all(sender)
     assert future.get(0).topic == TOPIC
 

@@ -377,7 +377,7 @@ def test_only_who_waits_rings_a_napping_sender(arena: Arena) -> None:
         arena.native.set_sender_napping(0)
         accumulator.append("t", 0, 1, None, b"v")
         assert rings == []
-        assert arena.native.take_doorbell()
+        assert arena.native.take_sleep_flag()
         arena.native.set_sender_asleep(True)
         accumulator.append("t", 1, 1, None, b"v")
         assert rings == [None]
