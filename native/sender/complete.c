@@ -324,7 +324,7 @@ enum status sender_spill(struct sender_half *half, uint32_t slot_index, uint64_t
     return STATUS_OK;
 }
 
-enum status sender_spill_lent(struct sender_half *half, uint32_t slot_index, uint64_t seq)
+enum status sender_spill_in_flight(struct sender_half *half, uint32_t slot_index, uint64_t seq)
 {
     if (!batch_may_spill(half, slot_index, seq)) {
         return STATUS_STALE;

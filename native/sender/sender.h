@@ -159,7 +159,7 @@ void sender_end_backoff(struct sender_half *half, uint32_t partition_index);
 enum status sender_spill(struct sender_half *half, uint32_t slot_index, uint64_t seq, struct wake_set *wakes) MUST_USE;
 
 /* The same while the sink still has the batch: its memory is freed with the sink's answer, whatever that is. */
-enum status sender_spill_lent(struct sender_half *half, uint32_t slot_index, uint64_t seq) MUST_USE;
+enum status sender_spill_in_flight(struct sender_half *half, uint32_t slot_index, uint64_t seq) MUST_USE;
 
 /* The result of records of a spilled batch. STATUS_INVALID: there is no such slot or partition. */
 enum status sender_complete_spilled(struct sender_half *half, const struct completion *completion) MUST_USE;

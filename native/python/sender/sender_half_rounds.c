@@ -555,14 +555,14 @@ PyObject *half_spill(PyObject *object, PyObject *given)
     return batch_answer(self, batch, status, true);
 }
 
-PyObject *half_spill_lent(PyObject *object, PyObject *given)
+PyObject *half_spill_in_flight(PyObject *object, PyObject *given)
 {
     struct sender_half_object *self = half_of(object);
     struct batch_object *batch = batch_parse_lent(self, given);
     if (batch == NULL || !half_begin(self)) {
         return NULL;
     }
-    enum status status = sender_spill_lent(self->core, batch->facts.slot_index, batch->facts.seq);
+    enum status status = sender_spill_in_flight(self->core, batch->facts.slot_index, batch->facts.seq);
     return batch_answer(self, batch, status, false);
 }
 

@@ -277,7 +277,7 @@ ALONE_FAST(half_set_spilled, arena_of_half)
 ALONE_FAST(half_run_batch_loop, arena_of_half)
 ALONE(half_show_life, arena_of_half)
 ALONE(half_spill, arena_of_half)
-ALONE(half_spill_lent, arena_of_half)
+ALONE(half_spill_in_flight, arena_of_half)
 ALONE(half_stuck_partitions, arena_of_half)
 ALONE(half_statistics, arena_of_half)
 ALONE(half_next_transaction_task, arena_of_half)
@@ -351,7 +351,7 @@ static PyMethodDef half_methods[] = {
      "The ordinary rounds of an overflow on its way to brokers."},
     {"show_life", alone_half_show_life, METH_NOARGS, "Shows the sender's sign of life, as each drain does."},
     {"spill", alone_half_spill, METH_O, "Frees a drained batch that lies in the overflow now; its result is to come."},
-    {"spill_lent", alone_half_spill_lent, METH_O,
+    {"spill_in_flight", alone_half_spill_in_flight, METH_O,
      "The same while the sink has the batch: it is freed with the sink's answer."},
     {"stuck_partitions", alone_half_stuck_partitions, METH_NOARGS,
      "Indexes of the partitions to which nothing can be delivered while the sink works."},

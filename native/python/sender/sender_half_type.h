@@ -79,7 +79,7 @@ PyObject *half_ready(PyObject *self, PyObject *const *args, Py_ssize_t count, Py
 PyObject *half_requeue(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_show_life(PyObject *self, PyObject *unused);
 PyObject *half_spill(PyObject *self, PyObject *batch);
-PyObject *half_spill_lent(PyObject *self, PyObject *batch);
+PyObject *half_spill_in_flight(PyObject *self, PyObject *batch);
 PyObject *half_statistics(PyObject *self, PyObject *unused);
 PyObject *half_take_expired(PyObject *self, PyObject *unused);
 
