@@ -395,7 +395,7 @@ static PyObject *arena_set_sender_asleep(PyObject *object, PyObject *is_asleep)
 }
 
 /* A process that waits for a buffer or a flush rings then, and a process with something due before the nap is over. */
-static PyObject *arena_set_sender_napping(PyObject *object, PyObject *nap_us)
+static PyObject *arena_set_sender_short_wait(PyObject *object, PyObject *nap_us)
 {
     static const struct integer_range range = {"nap_us", 0, 1000000};
     struct arena_object *self = arena_of(object);
@@ -721,7 +721,7 @@ ALONE(arena_report_sender, itself)
 ALONE(arena_set_manual_clock, itself)
 ALONE(arena_set_presence, itself)
 ALONE(arena_set_sender_asleep, itself)
-ALONE(arena_set_sender_napping, itself)
+ALONE(arena_set_sender_short_wait, itself)
 ALONE_FAST(arena_set_topic_partition_count, itself)
 ALONE_FAST(arena_want_partitions, itself)
 ALONE(arena_report_spilled, itself)
@@ -791,7 +791,7 @@ static PyMethodDef arena_methods[] = {
     {"set_manual_clock", alone_arena_set_manual_clock, METH_O,
      "Sets the time of this handle, for tests; None: the kernel's clock."},
     {"set_sender_asleep", alone_arena_set_sender_asleep, METH_O, "Says whether the sender wants the doorbell."},
-    {"set_sender_napping", alone_arena_set_sender_napping, METH_O,
+    {"set_sender_short_wait", alone_arena_set_sender_short_wait, METH_O,
      "Says that only processes that wait for the sender ring, and those with a batch due in so many microseconds."},
     {"set_topic_partition_count", FAST(alone_arena_set_topic_partition_count), METH_FASTCALL | METH_KEYWORDS,
      "Sets the number of partitions that the sink reports for a topic."},

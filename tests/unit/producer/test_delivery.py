@@ -439,7 +439,7 @@ def test_who_waits_for_a_result_wakes_a_sender_that_naps_where_nothing_lingers(
 ) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
     with contextlib.closing(Doorbell(arena)) as doorbell, Producer(arena, linger_ms=linger_ms) as producer:
-        arena.native.set_sender_napping(0)
+        arena.native.set_sender_short_wait(0)
         wait(producer)
         assert doorbell.clear() is is_woken
         assert arena.native.take_sleep_flag() is not is_woken
@@ -462,7 +462,7 @@ def test_a_wait_for_a_record_that_the_sender_has_taken_out_wakes_nobody(
         assert not arena.native.is_under_way(future)
         (batch,) = drain(sender)
         assert arena.native.is_under_way(future)
-        arena.native.set_sender_napping(0)
+        arena.native.set_sender_short_wait(0)
         wait(future)
         assert arena.native.take_sleep_flag()
         sender.complete(batch, BatchResult.SUCCEEDED)
@@ -473,7 +473,7 @@ def test_a_wait_for_a_record_that_the_sender_has_taken_out_wakes_nobody(
 def test_who_only_asks_wakes_nobody(arena: Arena, sender: Accumulator) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
     with Producer(arena, linger_ms=0) as producer:
-        arena.native.set_sender_napping(0)
+        arena.native.set_sender_short_wait(0)
         future = producer.send(TOPIC, b"v")
         with pytest.raises(ResultPendingError):
             future.get(0)
@@ -487,7 +487,7 @@ def test_a_future_outlives_its_producer_and_hurries_nobody(arena: Arena, sender:
     producer = Producer(arena, linger_ms=0)
     future = producer.send(TOPIC, b"v")
     producer.close(0)
-    arena.native.set_sender_napping(0)
+    arena.native.set_sender_short_wait(0)
     _get_shortly(future)
     assert arena.native.take_sleep_flag()
     deliver_all(sender)
