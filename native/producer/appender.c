@@ -228,8 +228,8 @@ static COLD bool sender_is_wanted(const struct arena *arena, const struct append
     if (sleep <= SENDER_NAPPING) {
         return false;
     }
-    uint64_t nap_ns = (sleep - SENDER_NAPPING) * NS_PER_US;
-    bool lingers_less = call->has_opened && call->linger != 0 && call->linger - 1 < nap_ns;
+    uint64_t short_wait_ns = (sleep - SENDER_NAPPING) * NS_PER_US;
+    bool lingers_less = call->has_opened && call->linger != 0 && call->linger - 1 < short_wait_ns;
     return call->has_filled || lingers_less;
 }
 

@@ -412,7 +412,7 @@ static void begin_or_rest_heard(struct pump *pump, bool is_busy)
         sleep_flag_set(pump, SENDER_AWAKE);
         return;
     }
-    wait_at_most(pump, smaller(is_busy ? pump->nap_ns : TICK_NS, next_check_ns));
+    wait_at_most(pump, smaller(is_busy ? pump->short_wait_ns : TICK_NS, next_check_ns));
 }
 
 /* Begins what may begin; `wait_ns` receives how long nothing can be done, when that is known. */
@@ -428,7 +428,7 @@ static void requests_begin_or_rest(struct pump *pump)
     if (links_have_room(pump)) {
         begin_or_rest_heard(pump, is_busy);
     } else {
-        wait_at_most(pump, is_busy ? pump->nap_ns : BUSY_NS);
+        wait_at_most(pump, is_busy ? pump->short_wait_ns : BUSY_NS);
     }
 }
 

@@ -111,7 +111,7 @@ struct pump {
     uint64_t linger_ns;
     uint32_t size_max; /* of a request */
     uint32_t in_flight_max;
-    uint64_t nap_ns;
+    uint64_t short_wait_ns;
     uint32_t nap_flag;       /* the value of sender_sleep during a nap */
     uint64_t due_ns;         /* no request begins after this time */
     uint64_t foreign_ns;     /* the same, when a partition without a link is ready */

@@ -80,9 +80,9 @@ class Naps:
             else:
                 self._native.set_sender_asleep(True)
             return NEVER_NS
-        nap_ns, nap_us = self.depth
-        self._native.set_sender_short_wait(nap_us)
-        return now_ns + nap_ns
+        short_wait_ns, short_wait_us = self.depth
+        self._native.set_sender_short_wait(short_wait_us)
+        return now_ns + short_wait_ns
 
     def end(self) -> None:
         """The sender is awake: nobody rings."""

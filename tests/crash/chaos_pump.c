@@ -57,7 +57,7 @@ static void call_begin(struct carrier *carrier)
                                   .linger_ns = NS_PER_MS,
                                   .size_max = 1 << 20,
                                   .in_flight_max = 5,
-                                  .nap_ns = NAP_NS,
+                                  .short_wait_ns = NAP_NS,
                                   .nap_flag = SENDER_NAPPING,
                                   .due_ns = arena_now_ns(arena) + CALL_NS,
                                   .foreign_ns = UINT64_MAX,

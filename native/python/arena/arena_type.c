@@ -395,13 +395,13 @@ static PyObject *arena_set_sender_asleep(PyObject *object, PyObject *is_asleep)
 }
 
 /* A process that waits for a buffer or a flush rings then, and a process with something due before the nap is over. */
-static PyObject *arena_set_sender_short_wait(PyObject *object, PyObject *nap_us)
+static PyObject *arena_set_sender_short_wait(PyObject *object, PyObject *short_wait_us)
 {
-    static const struct integer_range range = {"nap_us", 0, 1000000};
+    static const struct integer_range range = {"short_wait_us", 0, 1000000};
     struct arena_object *self = arena_of(object);
     struct arena *core = arena_core_for_writing(self);
     int64_t number;
-    if (core == NULL || !integer_parse(self->state, nap_us, &range, &number)) {
+    if (core == NULL || !integer_parse(self->state, short_wait_us, &range, &number)) {
         return NULL;
     }
     store_seq_cst_u32(&core->globals->sender_sleep, SENDER_NAPPING + (uint32_t)number); /* D4 */

@@ -67,7 +67,7 @@ static void pumping_begin_in(struct pumping *pumping, uint32_t slot_count, const
                                   .place_count = place_count,
                                   .size_max = 1 << 20,
                                   .in_flight_max = 5,
-                                  .nap_ns = NS_PER_MS,
+                                  .short_wait_ns = NS_PER_MS,
                                   .nap_flag = SENDER_NAPPING,
                                   .due_ns = UINT64_MAX,
                                   .foreign_ns = UINT64_MAX,
@@ -329,7 +329,7 @@ TEST(waiters_sleep_on_for_a_time_where_no_link_has_room)
     struct pumping pumping;
     pumping_begin_with_waiter(&pumping, HELD_SLOT_COUNT, 1);
     EXPECT(holds_after(&pumping, NS_PER_MS));
-    pumping.pump.nap_ns = 100 * NS_PER_MS;
+    pumping.pump.short_wait_ns = 100 * NS_PER_MS;
     EXPECT(holds_after(&pumping, 3 * NS_PER_MS));
     EXPECT_EQ_U64(pumping.pump.wait_ns, NS_PER_MS);
     EXPECT(!holds_after(&pumping, NS_PER_MS));

@@ -404,10 +404,10 @@ def test_a_longer_nap_is_ended_by_who_lets_a_batch_linger_for_less(
 def test_a_longer_nap_is_ended_by_who_fills_a_batch(arena: Arena) -> None:
     rings: list[None] = []
     with Accumulator(arena, linger_ms=5, ring=lambda: rings.append(None)) as accumulator:
-        for nap_us in (0, 3_000):
-            arena.native.set_sender_short_wait(nap_us)
+        for short_wait_us in (0, 3_000):
+            arena.native.set_sender_short_wait(short_wait_us)
             for _ in range(3):
-                accumulator.append("t", nap_us, 1, None, b"x" * (arena.geometry["batch_size"] // 2))
+                accumulator.append("t", short_wait_us, 1, None, b"x" * (arena.geometry["batch_size"] // 2))
         assert rings == [None]
         accumulator.become_sender()
         accumulator.abort()
