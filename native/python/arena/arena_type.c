@@ -805,7 +805,7 @@ static PyMethodDef arena_methods[] = {
     {"show_fallback", alone_arena_show_fallback, METH_NOARGS,
      "Shows that the records of this process go elsewhere, until it attaches again."},
     {"stand_by", alone_arena_stand_by, METH_O, "Shows whether this process waits for the sender role."},
-    {"take_sleep_flag", alone_arena_take_sleep_flag, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
+    {"take_sleep_flag", alone_arena_take_sleep_flag, METH_NOARGS, "Clears the sleep flag. True if it was set."},
     {"take_listening", alone_arena_take_listening, METH_NOARGS,
      "True when a loop listens, so that the sender is to ring the results bell."},
     {"want_partitions", FAST(alone_arena_want_partitions), METH_FASTCALL | METH_KEYWORDS,

@@ -386,7 +386,8 @@ PyObject *half_pump(PyObject *object, PyObject *const *args, Py_ssize_t count, P
 {
     static const struct argument_table table = {
         .signature = {.function = "pump",
-                      .names = {"plan", "found", "due_ns", "foreign_ns", "short_wait_ns", "short_wait_us", "largest_record"},
+                      .names = {"plan", "found", "due_ns", "foreign_ns", "short_wait_ns", "short_wait_us",
+                                "largest_record"},
                       .required_count = 7,
                       .count = 7},
         .arguments = {OBJECT_ARGUMENT(struct pump_arguments, plan), OBJECT_ARGUMENT(struct pump_arguments, found),

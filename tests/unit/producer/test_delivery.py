@@ -173,7 +173,7 @@ def test_the_errback_of_an_expired_record_has_the_span_and_its_rule(
     future = producer.send(TOPIC, b"v", partition=0).add_errback(seen.append)
     complete_all(sender, BatchResult.EXPIRED)
     wait_until(lambda: bool(seen), "the errback was called")
-    sender.publish_delivery_timeout(5 * 10**9, not counts_always)  # the next sender's, which changes nothing that was told
+    sender.publish_delivery_timeout(5 * 10**9, not counts_always)  # of the next sender
     with pytest.raises(DeliveryTimeoutError) as caught:
         future.get(60)
     copy = pickle.loads(pickle.dumps(seen[0]))
