@@ -39,8 +39,8 @@ static void arena_set_regions(struct arena *arena)
     arena->partitions = (struct partition_entry *)(void *)(base + layout->partitions);
     arena->names = base + layout->names;
     arena->free_hints = (atomic_u64 *)(void *)(base + layout->free_hints);
-    arena->news_hints = (atomic_u64 *)(void *)(base + layout->news_hints);
-    arena->news_groups = (atomic_u64 *)(void *)(base + layout->news_groups);
+    arena->ready_hints = (atomic_u64 *)(void *)(base + layout->ready_hints);
+    arena->ready_groups = (atomic_u64 *)(void *)(base + layout->ready_groups);
     arena->slots = (struct slot_header *)(void *)(base + layout->slot_headers);
     arena->completions = (struct completion_entry *)(void *)(base + layout->completions);
     arena->counters = (struct counter_entry *)(void *)(base + layout->counters);

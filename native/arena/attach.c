@@ -29,7 +29,7 @@
 
 /* ---- the file and its memory ---- */
 
-/* Unmaps, and closes the descriptors. Closing the lock descriptor is what frees every byte lock of ours. */
+/* Unmaps, and closes the descriptors. Closing the lock descriptor releases every byte lock of this process. */
 static void arena_free(struct arena *arena)
 {
     CHECK(arena->base != NULL || arena->size == 0);
@@ -66,7 +66,8 @@ static enum status descriptors_check(struct arena *arena, struct stat *found, st
     return STATUS_OK;
 }
 
-/* The lock must be seen from another open of the file, or liveness could not be told (some network file systems). */
+/* The lock must be visible to another open of the file. On some network file systems it is not, and liveness would be
+ * unknown. */
 static enum status byte_locks_check(const struct arena *arena, struct error *error)
 {
     if (!byte_is_locked(arena->map_descriptor, ATTACH_LOCK_BYTE)) {
@@ -76,8 +77,8 @@ static enum status byte_locks_check(const struct arena *arena, struct error *err
     return STATUS_OK;
 }
 
-/* Kernels before 5.14 do not know the advice: there every page is touched by reading it, which is enough on memory that
- * posix_fallocate reserved. EFAULT and its like mean that a store would raise SIGBUS: refuse now. */
+/* Kernels before 5.14 do not support the advice. There each page is read, which is enough for memory that
+ * posix_fallocate reserved. EFAULT and similar errors mean that a store would raise SIGBUS, so fail now. */
 static enum status arena_populate(const struct arena *arena, uint64_t size, struct error *error)
 {
     CHECK(arena->base != NULL);
@@ -96,16 +97,16 @@ static enum status arena_populate(const struct arena *arena, uint64_t size, stru
 
 /* ---- this process ---- */
 
-/* Takes a process entry, begins with nothing, and repairs what its last holder left when that died. */
+/* Takes a process entry and resets the process's share. Repairs the pool if the entry's previous owner died. */
 static enum status arena_enter(struct arena *arena, struct error *error)
 {
     CHECK(!arena->is_read_only);
     CHECK(arena->owner == 0);
-    bool was_left_in_order;
-    RETURN_IF_FAILED(process_register(arena, ROLE_PRODUCER, &was_left_in_order, error));
+    bool was_left_cleanly;
+    RETURN_IF_FAILED(process_register(arena, ROLE_PRODUCER, &was_left_cleanly, error));
     process_share_begin(arena);
     arena->is_leading = false;
-    if (!was_left_in_order) {
+    if (!was_left_cleanly) {
         buffer_pool_repair(arena);
     }
 #ifdef SHMACCUM_LATER_BUILD
@@ -114,7 +115,7 @@ static enum status arena_enter(struct arena *arena, struct error *error)
     return STATUS_OK;
 }
 
-/* On the list first: a fork between the two must not take the descriptor with the locks along. */
+/* Adds to the list first: a fork between the two must not keep the descriptor that has the locks. */
 static enum status arena_register(struct arena *arena, struct error *error)
 {
     fork_list_add(arena);
@@ -215,9 +216,9 @@ static enum status superblock_find(struct arena *arena, struct error *error)
     return superblock_read(arena, found.st_size, error);
 }
 
-/* Alone: exclusive, so that nobody comes in before recovery is done. Not alone: some process has an entry, and it had
- * to find the arena recovered for that. A shared lock without it says nothing: the process that was recovering may have
- * died. */
+/* If no other process is attached, takes the lock exclusively, so that none attaches before recovery is done. Otherwise
+ * some process has an entry, and an entry proves that the arena was recovered. A shared lock without any entry proves
+ * nothing: the recovering process may have died. */
 static enum status attach_lock_try(struct arena *arena, bool *is_alone, struct error *error)
 {
     enum status status = byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_EXCLUSIVE, error);
@@ -237,7 +238,7 @@ static enum status attach_lock(struct arena *arena, bool *is_alone, struct error
 {
     enum status status = attach_lock_try(arena, is_alone, error);
     for (int i = 0; i < BYTE_LOCK_SLICE_COUNT && status == STATUS_BUSY; i++) {
-        byte_lock_rest();
+        byte_lock_pause();
         status = attach_lock_try(arena, is_alone, error);
     }
     if (status == STATUS_BUSY) {
@@ -291,8 +292,8 @@ enum status arena_open_read_only(int map_descriptor, int lock_descriptor, struct
     return arena_finish(arena, status, result);
 }
 
-/* The parent may be dead, and so may be the process that recovered the arena last: a child that is alone recovers
- * it. */
+/* The parent may be dead, and so may be the process that recovered the arena last. A child that is alone recovers it.
+ */
 static enum status arena_join_again(struct arena *arena, struct error *error)
 {
     bool is_alone;
@@ -307,7 +308,7 @@ static enum status arena_join_again(struct arena *arena, struct error *error)
     }
     store_release_u32(&arena->globals->is_clean, 0); /* V3 */
     RETURN_IF_FAILED(arena_enter(arena, error));
-    closing_look_now(arena);
+    closing_check_now(arena);
     return STATUS_OK;
 }
 
@@ -329,7 +330,7 @@ enum status arena_ensure_attached(struct arena *arena, struct error *error)
     }
     enum status status = arena_join_again(arena, error);
     if (status != STATUS_OK) {
-        close(arena->lock_descriptor); /* with the lock on byte 0, which other processes wait for */
+        close(arena->lock_descriptor); /* which releases byte 0, for which other processes wait */
         arena->lock_descriptor = -1;
     }
     return status;
@@ -337,7 +338,7 @@ enum status arena_ensure_attached(struct arena *arena, struct error *error)
 
 /* ---- detach ---- */
 
-/* A process that gets byte 0 for itself is the last one, and it leaves an arena that is in order. */
+/* A process that gets byte 0 exclusively is the last one, and marks the arena as clean. */
 static void maybe_mark_clean(struct arena *arena)
 {
     CHECK(arena->owner == 0);

@@ -11,7 +11,7 @@
 
 #include "arena/arena.h"
 
-/* Seals the OPEN slot. False when its word is not `word` any more. */
+/* Seals the OPEN slot. Returns false if its word differs from `word`. */
 static inline bool batch_seal(struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -20,8 +20,8 @@ static inline bool batch_seal(struct arena *arena, uint32_t slot_index, uint64_t
     return cas_u64(&arena->slots[slot_index].word, &word, slot_word_with_state(word, sealed)); /* P5 */
 }
 
-/* Seals each OPEN slot, for a process that has changed a word that openers read behind OPEN (closing.h, transaction.h).
- * A CAS fails when a record was committed meanwhile, or another process sealed the batch. */
+/* Seals each OPEN slot, for a process that has changed a word that openers read after OPEN (closing.h, transaction.h).
+ * A CAS fails if a record was committed meanwhile, or another process sealed the batch. */
 void batch_seal_all(struct arena *arena);
 
 #endif

@@ -23,7 +23,7 @@ static void free_hint_set(struct arena *arena, uint32_t slot_index)
 }
 
 /* Takes one hint out of the bitmap: the lowest from the scan hint on, so that a lightly used arena stays in the cache.
- * The bit is cleared before the slot word is read: a freer that stores FREE later sets it again. */
+ * Clears the bit before the slot word is read, so a process that stores FREE later sets it again. */
 static bool free_hint_take(struct arena *arena, uint32_t *slot_index)
 {
     uint32_t count = arena->layout.bitmap_word_count;
@@ -46,8 +46,8 @@ static bool free_hint_take(struct arena *arena, uint32_t *slot_index)
     return false;
 }
 
-/* Finds a FREE slot through the hints and turns it into `state` with `payload`. A hint may be late, and the slot that
- * it names may hold a batch by now. So `slot_index` receives nothing but a slot that was taken. */
+/* Finds a FREE slot through the hints and changes it to `state` with `payload`. A hint may be stale, and its slot may
+ * have a batch by now, so `slot_index` receives only a slot that was taken. */
 static bool slot_take_free(struct arena *arena, enum slot_state state, uint64_t payload, uint32_t *slot_index)
 {
     CHECK(state == SLOT_OWNED || state == SLOT_GRANT);
@@ -65,9 +65,9 @@ static bool slot_take_free(struct arena *arena, enum slot_state state, uint64_t 
     return false;
 }
 
-/* ---- becoming free ---- */
+/* ---- freeing a slot ---- */
 
-/* Requires that this process alone may touch the slot's bytes. */
+/* Requires that no other process may touch the slot's bytes. */
 static void slot_scrub(struct arena *arena, uint32_t slot_index)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -76,12 +76,12 @@ static void slot_scrub(struct arena *arena, uint32_t slot_index)
     uint32_t end = load_relaxed_u32(&slot->written_end);
     memset(arena_slot_data(arena, slot_index), 0, end < stride ? end : stride);
     store_relaxed_u32(&slot->written_end, 0);
-    if (slot->chain_next != 0) { /* 0: not a chain, not freed under the pool lock, and a recount may be reading it */
+    if (slot->chain_next != 0) { /* otherwise it is freed without the pool lock, and a recount may be reading it */
         slot->chain_next = 0;
     }
 }
 
-/* W2: the barrier stands between FREE and the look at waiting_count that every caller does next. */
+/* W2: the barrier is between the store of FREE and the load of waiting_count that follows in every caller. */
 static void slot_become_free(struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -114,7 +114,7 @@ static void pool_unlock(struct arena *arena, uint64_t held)
     lock_release(&arena->globals->pool_lock, held);
 }
 
-/* ---- fix: free slots go to the longest waiting ---- */
+/* ---- fix: grant free slots to the longest waiting ---- */
 
 static uint32_t waiter_count_used(const struct arena *arena)
 {
@@ -135,8 +135,8 @@ static bool waiter_is_eligible(const struct arena *arena, const struct waiter_en
     return charged <= limit && missing * arena->geometry.batch_size <= limit - charged;
 }
 
-/* The waiting one with the lowest ticket that may be served now, `except` left out. Of the oversized ones only the
- * lowest is looked at. */
+/* Returns the waiter with the lowest ticket that may be served now, other than `except`. Among oversized needs, only
+ * the lowest ticket is considered. */
 static struct waiter_entry *locked_next_waiter_except(struct arena *arena, const struct waiter_entry *except)
 {
     struct waiter_entry *normal = NULL;
@@ -176,7 +176,7 @@ static void wake_add(struct wake_set *wakes, uint32_t waiter_index)
     }
 }
 
-/* Charges `slot_count` more slots to oversized records; fewer, where it is negative. */
+/* Charges `slot_count` more slots to oversized records, or fewer if it is negative. */
 static void locked_charge_oversized(struct arena *arena, int64_t slot_count)
 {
     CHECK(slot_count <= (int64_t)arena->geometry.slot_count);
@@ -235,7 +235,7 @@ static void locked_fix(struct arena *arena, struct wake_set *wakes)
     locked_count_waiting(arena);
 }
 
-/* ---- repair: undo what the dead left ---- */
+/* ---- repair: undo what dead processes left ---- */
 
 static bool grant_is_valid(const struct arena *arena, uint64_t word)
 {
@@ -261,7 +261,8 @@ static bool cont_is_valid(const struct arena *arena, uint64_t word)
            (state == SLOT_OWNED || state == SLOT_READY || state == SLOT_DONE || state == SLOT_BAD);
 }
 
-/* Only words that nobody alive may change: of a dead owner, a void grant, a piece without its head. */
+/* Returns true only for words that no living process may change: of a dead owner, a void grant, a piece without its
+ * head. */
 static bool slot_is_abandoned(const struct arena *arena, uint64_t word)
 {
     switch (slot_word_state(word)) {
@@ -362,7 +363,7 @@ static void locked_repair(struct arena *arena)
     locked_finish_grants(arena);
 }
 
-/* Of a waiter whose word does not say WAIT or GOT any more. */
+/* Requires a waiter whose word is no longer WAIT or GOT. */
 static void locked_free_grants(struct arena *arena, uint32_t waiter_index, uint32_t need, uint64_t ticket)
 {
     CHECK(waiter_index < arena->geometry.waiter_count);
@@ -397,7 +398,7 @@ static bool grants_are_stale(const struct waiter_entry *waiter, uint64_t word, u
            now_ns - granted_ns > limit_ns;
 }
 
-/* The word first: grants of a parked waiter are void, so repair frees what a death in between leaves. */
+/* The word is stored first: grants of a parked waiter are void, so repair frees what a death in between leaves. */
 static void locked_revoke(struct arena *arena, struct waiter_entry *waiter, uint64_t word)
 {
     struct globals *globals = arena->globals;
@@ -410,8 +411,8 @@ static void locked_revoke(struct arena *arena, struct waiter_entry *waiter, uint
     counter_add(arena, COUNTER_GRANTS_REVOKED, 1);
 }
 
-/* Behind a fix: an eligible waiter is left only if no slot is free. The next waiter may be stale itself, with a part of
- * its slots. */
+/* Runs after a fix, so an eligible waiter remains only if no slot is free. The next waiter may itself be stale, with a
+ * part of its slots. */
 static void locked_revoke_stale(struct arena *arena, struct wake_set *wakes)
 {
     bool is_exhausted = locked_next_waiter(arena) != NULL;
@@ -436,7 +437,7 @@ enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index)
         return STATUS_EXHAUSTED; /* no barging past those who wait */
     }
     if (!arena_takes_records(arena)) {
-        return STATUS_EXHAUSTED; /* the caller comes to the queue, which says why */
+        return STATUS_EXHAUSTED; /* the caller then enqueues, which returns the reason */
     }
     uint64_t payload = slot_payload_owned(arena->owner, false);
     if (!process_share_allows_one(arena) || !slot_take_free(arena, SLOT_OWNED, payload, slot_index)) {
@@ -459,7 +460,7 @@ static bool locked_find_idle_waiter(const struct arena *arena, uint32_t *waiter_
     return false;
 }
 
-/* A queue that is full of the dead must not stay full: nobody may be left who helps. */
+/* Repairs the pool if all waiters are in use: some may be dead, and perhaps no other process is left to repair. */
 static bool locked_claim_waiter(struct arena *arena, uint32_t *waiter_index)
 {
     if (locked_find_idle_waiter(arena, waiter_index)) {
@@ -496,7 +497,7 @@ static void locked_park(struct arena *arena, uint32_t partition_index, struct bu
 
 static uint32_t waiter_partition_index(const struct waiter_entry *waiter)
 {
-    return load_relaxed_u32(&waiter->partition) - 1; /* 0: NO_PARTITION */
+    return load_relaxed_u32(&waiter->partition) - 1; /* 0 becomes NO_PARTITION */
 }
 
 static bool waiter_fits(const struct arena *arena, const struct buffer_wait *wait)
@@ -505,7 +506,7 @@ static bool waiter_fits(const struct arena *arena, const struct buffer_wait *wai
     return topic_share_admits(arena, waiter_partition_index(&arena->waiters[wait->waiter_index]), wait->need);
 }
 
-/* While it waits, its topic lingers no longer. */
+/* Ends the linger of the waiter's topic while it waits. */
 static void waiter_end_linger(const struct arena *arena, const struct buffer_wait *wait)
 {
     CHECK(wait->waiter_index < arena->geometry.waiter_count);
@@ -516,7 +517,7 @@ static void waiter_end_linger(const struct arena *arena, const struct buffer_wai
     }
 }
 
-/* PARKED -> WAIT, by the owner alone, if the limits leave room. W1: waiting_count is raised before WAIT is stored, so a
+/* PARKED -> WAIT, by the owner alone, if the limits allow it. W1: waiting_count is raised before WAIT is stored, so a
  * death in between leaves it too high, never too low. */
 static void locked_admit(struct arena *arena, const struct buffer_wait *wait)
 {
@@ -601,7 +602,7 @@ void buffer_pool_help(struct arena *arena, struct wake_set *wakes)
     pool_unlock(arena, held);
 }
 
-/* A living waiter keeps what it was granted. */
+/* Renews the grants of a living waiter, so that they are not revoked. */
 static void locked_wait_on(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes)
 {
     struct waiter_entry *waiter = &arena->waiters[wait->waiter_index];
@@ -662,7 +663,7 @@ static enum status locked_take(struct arena *arena, const struct buffer_wait *wa
     return STATUS_OK;
 }
 
-/* STATUS_EXHAUSTED: not granted, or revoked since the owner looked. */
+/* Returns STATUS_EXHAUSTED if nothing was granted, or if it was revoked since the owner polled. */
 static enum status locked_take_granted(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
 {
     RETURN_IF_FAILED(buffer_pool_poll(arena, wait));
@@ -672,7 +673,7 @@ static enum status locked_take_granted(struct arena *arena, const struct buffer_
     return status;
 }
 
-static enum status take_judged(struct arena *arena, enum status status)
+static enum status take_checked(struct arena *arena, enum status status)
 {
     if (status == STATUS_CORRUPT) {
         arena_poison(arena, status, "a granted buffer was not where its waiter's list says");
@@ -685,7 +686,7 @@ enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait
     uint64_t held = pool_lock(arena);
     enum status status = locked_take_granted(arena, wait, slots);
     pool_unlock(arena, held);
-    return take_judged(arena, status);
+    return take_checked(arena, status);
 }
 
 enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots,
@@ -701,18 +702,18 @@ enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wai
         locked_fix(arena, wakes);
     }
     pool_unlock(arena, held);
-    return take_judged(arena, status);
+    return take_checked(arena, status);
 }
 
 /* ---- parked waiters ---- */
 
-/* How far behind the last one that was posted. */
+/* Returns how many tickets it is past the one posted last. */
 static uint64_t ticket_distance(uint64_t ticket, uint64_t posted_ticket)
 {
     return (ticket - posted_ticket - 1) & LOW_BITS(WAITER_TICKET_BITS);
 }
 
-/* The parked waiter whose turn it is; NULL when there is none within `distance`. */
+/* Returns the next parked waiter in ticket order, or NULL if there is none within `distance`. */
 static const struct waiter_entry *parked_next(const struct arena *arena, uint64_t posted_ticket, uint64_t *distance)
 {
     const struct waiter_entry *next = NULL;
@@ -727,7 +728,7 @@ static const struct waiter_entry *parked_next(const struct arena *arena, uint64_
     return next;
 }
 
-/* Whether it fits beside `posted` slots of waiters that were posted just now, with some room to spare. */
+/* Returns true if the waiter fits, with a margin, in addition to `posted` slots of waiters posted just now. */
 static bool parked_fits(const struct arena *arena, const struct waiter_entry *waiter, uint32_t need, uint32_t posted)
 {
     uint32_t margin = arena->geometry.slot_count / FREE_MARGIN_SHARE + posted;
@@ -740,7 +741,7 @@ static bool parked_fits(const struct arena *arena, const struct waiter_entry *wa
 void buffer_pool_wake_parked(struct arena *arena, uint64_t *posted_ticket, struct wake_set *wakes)
 {
     const uint64_t first_ticket = *posted_ticket;
-    uint64_t looked_at = 0; /* tickets up to this far behind the first one */
+    uint64_t looked_at = 0; /* tickets up to this distance from the first one */
     uint32_t posted = 0;
     for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
         uint64_t distance = LOW_BITS(WAITER_TICKET_BITS) + 1 - looked_at; /* the last one is the first one again */
@@ -769,7 +770,7 @@ static void maybe_fix(struct arena *arena, struct wake_set *wakes)
     }
 }
 
-/* From the tail: the slots that a death leaves are still linked to their head. */
+/* Starts at the tail: after a death, the remaining slots are still linked to their head. */
 static void slots_become_free(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
     CHECK(count <= arena->geometry.slot_count);
@@ -778,7 +779,7 @@ static void slots_become_free(struct arena *arena, const uint32_t *slots, uint32
     }
 }
 
-/* Oversized slots are charged and credited under the pool lock, so that a recount never meets a half-done change. */
+/* Oversized slots are charged and credited under the pool lock, so a recount never sees a partial change. */
 static void locked_chain_become_free(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
     CHECK(count >= 1);

@@ -1,73 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The buffer pool: hands out slots and takes them back, the longest waiting first (Kafka's BufferPool, across
- * processes).
+ * The buffer pool: allocates slots and takes them back, in the order of waiting (Kafka's BufferPool, across processes).
  *
- * FAST PATH, nobody waits and one slot is wanted:
+ * FAST PATH, if no process waits and one slot is wanted:
  *     CAS FREE -> OWNED(me). The allocation names its owner in the same atomic, so there is no leak window.
  *
- * QUEUE, the pool is exhausted, a process waits already, a limit is reached, or several slots are wanted (an oversized
- * record):
+ * QUEUE, if the pool is exhausted, a process waits already, a limit is reached, or several slots are wanted (an
+ * oversized record):
  *     enqueue   pool lock: raise parked_count → take a ticket → word = PARKED(ticket, need) → admit → fix →
  *               unlock
- *     admit     the limits of its topic and partition (topic_share.h) leave room: raise waiting_count → word = WAIT
+ *     admit     the limits of its topic and partition (topic_share.h) allow it: raise waiting_count → word = WAIT
  *     sleep     on the waiter's semaphore, in slices; the semaphore is a hint, the waiter word is the truth
  *     wait on   every slice. WAIT: pool lock (stolen if its owner died) → repair → fix → revoke → unlock. Any
- *               living waiter is enough to repair everything. PARKED: a look at the limits without a lock, and if they
- *               leave room: pool lock → admit → fix → unlock
- *     take      pool lock: word is GOT: GRANT -> OWNED(me) for each slot → word = IDLE → unlock. It may be PARKED
- *               again: go on waiting
- *     leave     max_block_ms is over: pool lock: GOT: take after all; else word = IDLE → free its grants → fix →
- *               unlock
+ *               living waiter is enough to repair everything. PARKED: check the limits without a lock, and if they
+ *               allow it: pool lock → admit → fix → unlock
+ *     take      pool lock: word is GOT: GRANT -> OWNED(me) for each slot → word = IDLE → unlock. If the word is PARKED
+ *               again, keep waiting
+ *     leave     max_block_ms is over: pool lock: GOT: take; else word = IDLE → free its grants → fix → unlock
  *
  *   Files: the steps are in buffer_pool.c, the sleep is waiter_sleep (waiter_semaphores.c). slots_wait_briefly
- *   (native/python/producer/append.c) takes them up to the first slice of the sleep, and BufferWaiter
- *   (shmaccum/producer/buffer_wait.py) from there on.
+ *   (native/python/producer/append.c) runs them up to the first slice of the sleep, and BufferWaiter
+ *   (shmaccum/producer/buffer_wait.py) runs the rest.
  *
- *   The queue is the order of the tickets: there is no list to corrupt. New arrivals queue behind waiters.
+ *   The queue is the order of the tickets, so there is no list to corrupt. New arrivals queue after waiters.
  *
  * PARKED: the waiter keeps its ticket and its partition. It is not eligible, and it does not repair. It is not counted
- *     in waiting_count, so it does not close the fast path of others or end their lingering. When slots are freed, the
- *     sender posts as many parked waiters as now fit (buffer_pool_wake_parked); otherwise they look at the end of their
- *     slice. Only its owner changes PARKED to WAIT, so a process that is stopped is not served again before it goes on.
- *     Order holds within a partition: a thread waits for one place at a time, and tasks of a loop that send to one
- *     topic do so one after another, so no later record of a process passes its parked one.
+ *     in waiting_count, so it neither closes the fast path of others nor ends their lingering. When slots are freed,
+ *     the sender posts as many parked waiters as now fit (buffer_pool_wake_parked). Otherwise they check at the end of
+ *     their slice. Only its owner changes PARKED to WAIT, so a stopped process is not served again before it is
+ *     continued. Order holds within a partition: a thread waits for one place at a time, and tasks of a loop that send
+ *     to one topic do so one after another, so no later record of a process passes its parked one.
  *
- * FIX (under the pool lock; run as often as one likes): while there is a free slot and an eligible waiter, the one
- *     with the lowest ticket gets it: CAS FREE -> GRANT(waiter, ticket), and when it has all it needs: WAIT -> GOT.
- *     At last waiting_count = number of WAIT, parked_count = number of PARKED. It is a CAS because the fast path runs
- *     without the lock.
+ * FIX (under the pool lock; any number of times): while there is a free slot and an eligible waiter, the waiter with
+ * the
+ *     lowest ticket gets it: CAS FREE -> GRANT(waiter, ticket), and when it has all it needs: WAIT -> GOT.
+ *     At the end waiting_count = number of WAIT, parked_count = number of PARKED. It is a CAS because the fast path
+ *     runs without the lock.
  *     A waiter for an oversized record is eligible while oversized_bytes and the bytes that it still needs stay within
- *     oversized_bytes_max; one that is not does not block those behind it, and among oversized ones order holds.
- *     Only the lowest eligible ticket accumulates, so two halves never wait for each other.
+ *     oversized_bytes_max. An ineligible one does not block later waiters, and among oversized ones order holds. Only
+ *     the lowest eligible ticket accumulates, so two partly served waiters never wait for each other.
  *
- * REVOKE (under the pool lock, behind fix): no slot is free, a waiter has held grants for GRANT_NS_MAX (of chains:
- *     GRANT_CHAIN_NS_MAX), and another one is eligible. So the process of the first one is stopped, and nothing was
+ * REVOKE (under the pool lock, after fix): no slot is free, a waiter has held grants for GRANT_NS_MAX (chains:
+ *     GRANT_CHAIN_NS_MAX), and another one is eligible. Then the process of the first one is stopped, and nothing was
  *     written into its grants. First its word: GOT or WAIT -> PARKED(its ticket), then its slots: GRANT -> FREE. Never
- *     GRANT -> FREE while the word says WAIT: the lowest ticket would get the slot again at once. A living waiter that
+ *     GRANT -> FREE while the word is WAIT: the lowest ticket would get the slot again at once. A living waiter that
  *     gathers slots renews granted_ns at each slice.
  *
  * REPAIR (under the pool lock, from the words alone): GRANT of a dead, cancelled, parked or older ticket -> FREE; OWNED
- *     by the dead -> scrubbed, FREE; CONT whose head is gone -> scrubbed, FREE; waiter words of the dead -> IDLE; then
- *     recount what is cached (hints, grants, oversized bytes). The slots of the dead are freed by
- *     locked_free_abandoned (buffer_pool.c). A waiter repairs (wait on), and so do an attach that finds the entry of a
- *     dead process (attach.c) and the sender in its rounds (sender_maintain, native/sender/sender_role.c).
+ *     by a dead process -> scrubbed, FREE; CONT whose head is gone -> scrubbed, FREE; waiter words of dead processes ->
+ *     IDLE; then recount what is cached (hints, grants, oversized bytes). locked_free_abandoned (buffer_pool.c) frees
+ *     the slots. A waiter repairs (wait on), and so do an attach that finds the entry of a dead process (attach.c) and
+ *     the sender in its rounds (sender_maintain, native/sender/sender_role.c).
  *
  * SHARES: a process holds at most its share of the slots (process_share.h). One that has used it up is not in the
- *     queue, so it is in nobody's way there.
+ * queue,
+ *     so it blocks no other process there.
  *
  * A slot is scrubbed before it becomes FREE: a free slot is all zeros, so nothing of one topic is readable in another.
  *
- * DEATHS. Every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore
- * that was not posted delays its waiter by one slice. See docs/explanation/crash-stories.rst, rows 1-3, 8, 9.
- * STOPS. A stopped waiter loses its grants to others, as REVOKE says, and finds itself PARKED. A stopped holder of the
- * pool lock stalls allocation under exhaustion until it goes on (stat names it), because it makes plain stores to
- * several words.
+ * DEATHS. Every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore that
+ * was not posted delays its waiter by one slice. See docs/explanation/crash-stories.rst, rows 1-3, 8, 9. STOPS. A
+ * stopped waiter loses its grants to others (REVOKE), and finds itself PARKED. A stopped holder of the pool lock blocks
+ * allocation from an exhausted pool until it is continued (stat names it), because it makes plain stores to several
+ * words.
  *
- *   W1 waiter: waiting_count raised, full barrier, then free slots are looked for (fix)
+ *   W1 waiter: waiting_count raised, full barrier, then free slots are searched for (fix)
  *   W2 freer:  slot word = FREE, full barrier, then waiting_count is read
  *   Either the freer sees the waiter or the waiter sees the free slot.
- *   W3 parker: parked_count raised and PARKED stored, full barrier, then the limits are looked at (admit)
+ *   W3 parker: parked_count raised and PARKED stored, full barrier, then the limits are checked (admit)
  *   W2 sender: slot word = FREE, full barrier, then parked_count is read
  *   Either the sender sees the parked waiter or the waiter sees the free slot.
  * tests/model/pool_model.py explores all of this exhaustively, with deaths and stops.
@@ -78,20 +78,20 @@
 #include "arena/arena.h"
 #include "arena/topic_share.h"
 
-/* A grant that its waiter has not taken for so long may be revoked. */
+/* A grant that its waiter has not taken for this long may be revoked. */
 #define GRANT_NS_MAX (UINT64_C(40) * NS_PER_MS)
-#define GRANT_CHAIN_NS_MAX NS_PER_S /* of a waiter for several slots, counted from the last one */
+#define GRANT_CHAIN_NS_MAX NS_PER_S /* for a waiter for several slots, counted from the last grant */
 
 /* A parked waiter is posted when this part of the slots is free beyond what it needs. */
 enum { FREE_MARGIN_SHARE = 64 };
 
-/* Whose semaphores to post after the pool lock is released. */
+/* The waiters whose semaphores to post after the pool lock is released. */
 struct wake_set {
     uint64_t bits[WAITER_COUNT_MAX / 64];
     uint32_t count;
 };
 
-/* A process does not wake itself: it looks before it sleeps. */
+/* A process does not wake itself: it checks its word before it sleeps. */
 static inline void wake_set_remove(struct wake_set *wakes, uint32_t waiter_index)
 {
     uint64_t bit = UINT64_C(1) << (waiter_index % 64);
@@ -106,57 +106,59 @@ struct buffer_wait {
     uint32_t waiter_index;
     uint32_t need;
     uint64_t ticket;
-    atomic_u32 is_interrupted; /* no sleep of this wait lasts any longer (waiter_interrupt) */
+    atomic_u32 is_interrupted; /* sleeps of this wait end at once (waiter_interrupt) */
 };
 
-/* STATUS_EXHAUSTED when no slot is free, somebody waits already, or our share may be used up. Lock-free. */
+/* Returns STATUS_EXHAUSTED if no slot is free, a process waits already, or the share may be used up. Lock-free. */
 enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index) MUST_USE;
 
-/* Joins the queue for `need` slots of a partition (NO_PARTITION: of none). STATUS_RECORD_TOO_LARGE when that many can
- * never be had, STATUS_NO_WAITER when too many wait, STATUS_SHARE_USED while this process holds its share of the slots:
- * sleep until a result is recorded (completion.h), then try again. May be granted at once: poll before sleeping. */
+/* Joins the queue for `need` slots of a partition (NO_PARTITION: of none). Returns STATUS_RECORD_TOO_LARGE if so many
+ * are never available, STATUS_NO_WAITER if too many processes wait, and STATUS_SHARE_USED while this process holds its
+ * share: sleep until a result is recorded (completion.h), then try again. It may be granted at once: poll before
+ * sleeping. */
 enum status buffer_pool_enqueue(struct arena *arena, uint32_t partition_index, uint32_t need, struct buffer_wait *wait,
                                 struct wake_set *wakes) MUST_USE;
 
-/* STATUS_OK: granted, call buffer_pool_take. STATUS_EXHAUSTED: not yet. */
+/* Returns STATUS_OK if granted (call buffer_pool_take), else STATUS_EXHAUSTED. */
 enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait *wait) MUST_USE;
 
-/* True while the waiter is parked. */
+/* Returns true while the waiter is parked. */
 bool buffer_pool_is_parked(const struct arena *arena, const struct buffer_wait *wait);
 
-/* True while it is parked and does not fit. It is the look of a parked waiter at the end of a slice, without a lock. */
+/* Returns true while it is parked and does not fit. A parked waiter checks this, without a lock, after each slice. */
 bool buffer_pool_stays_parked(struct arena *arena, const struct buffer_wait *wait);
 
-/* The work of a waiter whose slice ended without a grant: it helps, or if it is parked looks whether it fits now. */
+/* Continues a wait whose slice ended without a grant: helps, or if it is parked, checks whether it fits now. */
 void buffer_pool_wait_on(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes);
 
 /* Repairs the pool, serves waiters, and revokes grants. */
 void buffer_pool_help(struct arena *arena, struct wake_set *wakes);
 
-/* Fills `slots` (room for `need`) with slots that are now OWNED by this process. STATUS_EXHAUSTED: they are not
- * granted, or not any more. */
+/* Fills `slots`, of size `need`, with slots that are now OWNED by this process. Returns STATUS_EXHAUSTED if they are
+ * not granted, or were revoked. */
 enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots) MUST_USE;
 
-/* Ends the wait in one locked step. STATUS_OK: it was granted meanwhile, and `slots` are now OWNED by this process.
- * STATUS_EXHAUSTED: out of the queue. */
+/* Ends the wait in one locked step. Returns STATUS_OK if it was granted meanwhile and `slots` are now OWNED by this
+ * process, else STATUS_EXHAUSTED. */
 enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots,
                               struct wake_set *wakes) MUST_USE;
 
-/* Sender only: posts as many parked waiters as now fit, those behind *posted_ticket first, which it moves on. */
+/* Sender only: posts as many parked waiters as now fit, starting after *posted_ticket, which it advances. */
 void buffer_pool_wake_parked(struct arena *arena, uint64_t *posted_ticket, struct wake_set *wakes);
 
 /* Gives back slots OWNED by this process (a spare, a chain that was not used). */
 void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes);
 
-/* Sender only: DONE -> scrubbed -> FREE, with the chain behind it. Requires that nobody writes into it (process.h). */
+/* Sender only: DONE -> scrubbed -> FREE, with the rest of the chain. Requires that no process writes into it
+ * (process.h). */
 void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes);
 
-/* Takes the pool lock and repairs. Any process that proves a death may call it. The slices of waiters end without a
- * wake. */
+/* Takes the pool lock and repairs. Any process that proves a death may call it. It wakes no waiter; their slices end.
+ */
 void buffer_pool_repair(struct arena *arena);
 
-/* The chain of a head slot: fills `slots` with at most `slots_max` indices, the head first; answers how many there are.
- * Stops at the first link that is not a CONT of this head. */
+/* Fills `slots` with at most `slots_max` indices of the chain, the head first, and returns their number. Stops at the
+ * first link that is not a CONT of this head. */
 uint32_t slot_chain_walk(const struct arena *arena, uint32_t head_index, uint32_t *slots, uint32_t slots_max);
 
 #endif

@@ -36,7 +36,7 @@ enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, str
     return error_set_os(error, "this file system does not give open-file-description locks");
 }
 
-void byte_lock_rest(void)
+void byte_lock_pause(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = BYTE_LOCK_SLICE_NS}, NULL);
 }
@@ -50,7 +50,7 @@ bool bytes_are_locked(int descriptor, int64_t first, int64_t count)
 {
     struct flock answer;
     if (ofd_lock(descriptor, F_OFD_GETLK, F_RDLCK, first, count, &answer) < 0) {
-        return true; /* no proof of death: the process counts as alive */
+        return true; /* without a proof of death, the process counts as alive */
     }
     return answer.l_type != F_UNLCK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Locks on single bytes of the arena's file. Each belongs to an open file description (OFD lock), so the kernel frees
- * it when the last descriptor of its process is gone. Which byte means what stands in layout.h.
+ * Locks on single bytes of the arena's file. Each belongs to an open file description (OFD lock), so the kernel
+ * releases it when the last descriptor of its process is gone. layout.h lists the bytes and their meanings.
  */
 #ifndef ARENA_BYTE_LOCK_H
 #define ARENA_BYTE_LOCK_H
@@ -13,18 +13,18 @@
 
 enum byte_lock { BYTE_UNLOCKED, BYTE_SHARED, BYTE_EXCLUSIVE };
 
-/* STATUS_BUSY when somebody else's lock is in the way, STATUS_OS when the file system has no OFD locks. */
+/* Returns STATUS_BUSY if another process has a conflicting lock, and STATUS_OS if the file system has no OFD locks. */
 enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
 
-/* A slice of a wait, of which BYTE_LOCK_SLICE_COUNT make a second. The kernel frees what the dead held, so a holder
- * that is in the way for longer is alive, and probably stopped. */
+/* Waits one slice; BYTE_LOCK_SLICE_COUNT slices are a second. The kernel releases the locks of dead processes, so a
+ * longer conflict is with a living process, which is probably stopped. */
 enum { BYTE_LOCK_SLICE_COUNT = 500 };
-void byte_lock_rest(void);
+void byte_lock_pause(void);
 
-/* True when another open file description holds the byte exclusively. */
+/* Returns true if another open file description has an exclusive lock on the byte. */
 bool byte_is_locked(int descriptor, int64_t byte);
 
-/* The same of any of `count` bytes. */
+/* The same for any of `count` bytes. */
 bool bytes_are_locked(int descriptor, int64_t first, int64_t count);
 
 #endif

@@ -39,19 +39,19 @@ bool arena_lost_its_name(const struct arena *arena)
     return arena->had_name && fstat(arena->map_descriptor, &found) == 0 && found.st_nlink == 0;
 }
 
-void closing_look_now(struct arena *arena)
+void closing_check_now(struct arena *arena)
 {
     CHECK(!arena->is_read_only);
-    arena->name_looked_at_ns = arena_now_ns(arena);
-    lost_memory_look(arena);
+    arena->name_checked_ns = arena_now_ns(arena);
+    lost_memory_check(arena);
     if (arena_takes_records(arena) && arena_lost_its_name(arena)) {
         closing_begin(arena);
     }
 }
 
-void closing_look(struct arena *arena)
+void closing_check(struct arena *arena)
 {
-    if (arena_now_ns(arena) - arena->name_looked_at_ns >= NS_PER_S) {
-        closing_look_now(arena);
+    if (arena_now_ns(arena) - arena->name_checked_ns >= NS_PER_S) {
+        closing_check_now(arena);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The closing of an arena whose file lost its name. No new process finds such an arena, so no later sender would
- * deliver what is appended to it. It takes no more records, and its sender delivers those it holds before it leaves.
+ * deliver what is appended to it. It takes no more records, and its sender delivers the present ones before it leaves.
  *
  *   globals.closing   NOT ── closing_begin, by anyone ──> BEGUN ── closing_end, by the sender ──> DONE
  *                      ^                                                                           │
@@ -10,26 +10,26 @@
  * RULES
  *   closing   anyone, by cas from the value read, and only upwards; cold recovery alone stores NOT
  *
- * CLOSE, by any number of processes, as often as they like:
+ * CLOSE, by any number of processes, any number of times:
  *   1 closing = BEGUN by cas, full barrier (X1)
  *   2 each OPEN slot is sealed
  * OPEN A BATCH (producer_batch.h): word = OPEN, full barrier (X2), read closing. If the arena closes, the opener takes
  *   its empty slot back before `open` names it.
- * ALLOCATE (buffer_pool.h): refused. So the append that met a sealed batch comes to the slow path, and raises there.
+ * ALLOCATE (buffer_pool.h): refused. So an append that finds a sealed batch takes the slow path, and fails there.
  * COMMIT AN OVERSIZED RECORD: read closing under the partition's lock; head = READY; full barrier (X2); read closing
- *   again. The record counts as refused if the sender left in between (DONE), and as accepted if it did not.
- * LEAVE, by the sender: closing = DONE, full barrier (X1), then one more look for READY slots.
+ *   again. The record counts as rejected if the sender left in between (DONE), and as accepted if it did not.
+ * LEAVE, by the sender: closing = DONE, full barrier (X1), then one more scan for READY slots.
  *
- * WHY NO RECORD IS ACCEPTED BEHIND THE SENDER'S BACK. A record exists by the cas on a word that says OPEN, in a slot
- * that a partition names. An opener that read NOT at X2 had stored its word before the closer's X1, so step 2 finds and
- * seals it. A later opener reads BEGUN. So after step 2 no commit succeeds. An oversized record needs no OPEN slot: its
- * producer finds DONE, or the sender's last look finds its head.
+ * WHY NO RECORD IS ACCEPTED UNKNOWN TO THE SENDER. A record exists by the cas on a word that is OPEN, in a slot that a
+ * partition names. An opener that read NOT at X2 had stored its word before the closer's X1, so step 2 finds and seals
+ * it. A later opener reads BEGUN. So after step 2 no commit succeeds. An oversized record needs no OPEN slot: its
+ * producer finds DONE, or the sender's last scan finds its head.
  *
- * DEATHS. A closer that dies between 1 and 2 leaves batches OPEN: records go on being accepted there, and the
- * sender seals and delivers them, because it runs both steps itself in each tick. A sender that dies while the arena
- * closes leaves BEGUN behind: a standby takes the role and begins with step 1. An opener that dies with a slot that no
- * partition names leaves it empty, and the sender makes it DONE (sender_half.h). A sender that dies behind DONE leaves
- * what its last look would have found; the next holder of the role looks itself.
+ * DEATHS. A closer that dies between 1 and 2 leaves batches OPEN, which still accept records. The sender seals and
+ * delivers them, because it runs both steps itself in each tick. If a sender dies while the arena closes, BEGUN stays:
+ * a standby takes the role and begins with step 1. An opener that dies with a slot that no partition names leaves it
+ * empty, and the sender makes it DONE (sender_half.h). A sender that dies after DONE leaves what its last scan would
+ * have found; the next holder of the role scans itself.
  */
 #ifndef SHM_CLOSING_H
 #define SHM_CLOSING_H
@@ -46,20 +46,21 @@ static inline bool arena_takes_records(const struct arena *arena)
     return arena_closing(arena) == CLOSING_NOT;
 }
 
-/* Steps 1 and 2. Doing it again seals what was left open by a closer that died. */
+/* Does steps 1 and 2. A repetition seals what a closer that died has left open. */
 void closing_begin(struct arena *arena);
 
 /* The sender leaves: no later sender delivers what this one did not. Requires the sender role. */
 void closing_end(struct arena *arena);
 
-/* True when the arena's file had a name when this process opened it, and has none now. An arena that never had a name
- * (a memfd) cannot lose it. */
+/* Returns true if the arena's file had a name when this process opened it, and has none now. An arena that never had a
+ * name (a memfd) cannot lose it. */
 bool arena_lost_its_name(const struct arena *arena);
 
 /* Begins to close an arena that lost its name. Requires that no lock of the arena is held. */
-void closing_look_now(struct arena *arena);
+void closing_check_now(struct arena *arena);
 
-/* The same, and it asks the kernel at most once a second, so that a process may call this for each batch it opens. */
-void closing_look(struct arena *arena);
+/* The same, but it calls the kernel at most once a second, so that a process may call it for each batch that it opens.
+ */
+void closing_check(struct arena *arena);
 
 #endif

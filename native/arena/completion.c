@@ -50,7 +50,7 @@ void completion_record(struct arena *arena, const struct completion *completion)
     store_release_u64(&arena->globals->completion_tail, number + 1); /* C7 */
 }
 
-/* A cell that says it is number `tail` was finished by a sender that died before it raised the tail. */
+/* If the cell has the number `tail`, a sender finished it and died before it raised the tail. */
 void completion_repair(struct arena *arena)
 {
     CHECK(!arena->is_read_only);
@@ -66,7 +66,7 @@ void completion_repair(struct arena *arena)
 
 /* ---- find ---- */
 
-/* False when the cell does not hold result `number`, or was overwritten while we read it. */
+/* Returns false if the cell does not hold result `number`, or was overwritten during the read. */
 static bool completion_read(const struct arena *arena, uint64_t number, struct completion *completion,
                             uint64_t *previous)
 {
@@ -95,7 +95,7 @@ static bool completion_is_of(const struct completion *completion, const struct r
            token->record_index - completion->first_record < completion->record_count;
 }
 
-/* Pending while the slot still holds this very batch. Completed between the loads: then its result is found. */
+/* Returns true while the slot still holds this batch. If it completes between the loads, its result is found. */
 static bool token_is_in_slot(const struct arena *arena, const struct record_token *token)
 {
     CHECK(token->slot_index < arena->geometry.slot_count);
@@ -105,9 +105,9 @@ static bool token_is_in_slot(const struct arena *arena, const struct record_toke
            load_relaxed_u32(&slot->partition_index) == token->partition_index;
 }
 
-/* True when the result was there before the token's batch was opened, which is still in its slot. A partition numbers
- * its batches as it opens them. A batch of another partition had left the slot, and only the overflow brings a result
- * later than that; the sender stores the range before it lets the slot go. */
+/* Returns true if the result was recorded before the token's batch, which is still in its slot, was opened. A partition
+ * numbers its batches in the order of opening. A batch of another partition had left the slot; only the overflow brings
+ * a later result, and the sender stores the range before it frees the slot. */
 static bool completion_is_before(const struct arena *arena, const struct completion *completion,
                                  const struct record_token *token)
 {
@@ -117,8 +117,8 @@ static bool completion_is_before(const struct arena *arena, const struct complet
     return !spilled_may_have_had(arena, completion->partition_index, completion->seq);
 }
 
-/* Back in time over the results of the slot. Numbers only fall, so it ends; the ring bounds how far it can go. The look
- * for a batch that is in its slot ends at the first result that was there before it. */
+/* Walks back in time over the results of the slot. Numbers only decrease, so it ends, and the ring bounds its length.
+ * For a batch that is in its slot, it ends at the first result recorded before the batch was opened. */
 static enum status completion_walk(const struct arena *arena, const struct record_token *token, bool is_in_slot,
                                    struct completion *completion)
 {
@@ -142,8 +142,8 @@ static enum status completion_walk(const struct arena *arena, const struct recor
     return STATUS_RESULT_EXPIRED;
 }
 
-/* The slot first, then the overflow (spilled.h). The state is read first: a batch found to be over has its result
- * recorded already. A batch whose result was decided in flight is still READY, so its result is looked for as well. */
+/* Reads the slot first, then the overflow (spilled.h), then the ring: a batch that is over has its result recorded
+ * already. A batch whose result was decided in flight is still READY, so the ring is searched in every case. */
 enum status completion_find(const struct arena *arena, const struct record_token *token, struct completion *completion)
 {
     if (token->slot_index >= arena->geometry.slot_count) {
@@ -174,14 +174,14 @@ enum status completion_at(const struct arena *arena, uint64_t number, struct com
 
 enum { COMPLETION_IS_AWAITED = 1, COMPLETION_IS_LISTENED_FOR = 2, COMPLETION_WAKE_UP = 4 };
 
-/* Not FUTEX_PRIVATE: sleeper and waker live in different processes. */
+/* Not FUTEX_PRIVATE: sleeper and waker are different processes. */
 static uint32_t *wait_futex(struct arena *arena)
 {
     CHECK(!arena->is_read_only);
     return (uint32_t *)(void *)&arena->globals->completion_wait;
 }
 
-/* Until the next wake-up after the one that `raised` counts; not at all when that has been. */
+/* Sleeps until the next wake-up after the count in `raised`. Returns at once if it has occurred. */
 static void wake_up_sleep(struct arena *arena, uint32_t raised, uint64_t timeout_ns)
 {
     uint64_t slice_ns = timeout_ns < COMPLETION_SLICE_NS ? timeout_ns : COMPLETION_SLICE_NS;
@@ -204,7 +204,8 @@ void completion_wait_slice(struct arena *arena, const atomic_u64 *cell, uint64_t
     }
 }
 
-/* Takes the flag down, and counts a wake-up; false when nobody waits. Meanwhile a loop may raise its own flag. */
+/* Clears the flag and counts a wake-up. Returns false if no process waits. An event loop may set its own flag
+ * meanwhile. */
 static bool wake_up_count(struct arena *arena)
 {
     CHECK(!arena->is_read_only);

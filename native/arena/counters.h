@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Named counters of rare events and a de-duplicated error log, both in the arena, so that any tool can read them
- * while the arena is in use or after a crash. Nothing depends on them: a death between two stores makes a number too
- * small, no more.
+ * Named counters of rare events and a de-duplicated error log. Both are in the arena, so that any tool can read them
+ * while the arena is in use or after a crash. Nothing depends on them: a death between two stores only makes a number
+ * too small.
  */
 #ifndef ARENA_COUNTERS_H
 #define ARENA_COUNTERS_H
@@ -50,7 +50,7 @@ enum counter {
 };
 STATIC_CHECK((int)COUNTERS_USED <= (int)COUNTER_COUNT);
 
-/* The label of this build: a process that may write the arena may have scribbled over the label there. */
+/* Returns the label of this build. The label in the arena may be corrupt, because any attached process can write it. */
 const char *counter_label(uint32_t counter);
 
 /* Writes the labels; creator only. */
@@ -77,7 +77,7 @@ static inline uint32_t error_code_note(uint32_t code)
     return code >> 8;
 }
 
-/* Adds one occurrence of (status, note, text) to the error log; a full log drops it. `text` is cut at
+/* Adds one occurrence of (status, note, text) to the error log; a full log drops it. `text` is truncated at
  * ERROR_LOG_TEXT_SIZE. */
 void error_log_note(struct arena *arena, enum status status, uint32_t note, const char *text);
 
@@ -86,10 +86,10 @@ void error_log_record(struct arena *arena, enum status status, const char *text)
 
 /* ---- poison ----
  *
- * A poisoned arena takes no more work: its bytes contradict each other and no process can tell which of them are true,
- * or the disk refused them. They are kept for `inspect` and `recover`, and a cold recovery clears the word. */
+ * A poisoned arena takes no more work: its bytes contradict each other and no process can determine which of them are
+ * true, or the disk rejected them. They stay for `inspect` and `recover`, and a cold recovery clears the word. */
 
-/* The first failure wins; later work answers STATUS_POISONED. */
+/* The first failure is stored; later work returns STATUS_POISONED. */
 void arena_poison(struct arena *arena, enum status status, const char *what);
 
 static inline bool arena_is_poisoned(const struct arena *arena)

@@ -6,7 +6,7 @@
 #include "arena/process.h"
 #include "base/point.h"
 
-enum { OUTAGE_LOOKS = 8 }; /* a text that changes more often meanwhile is hostile */
+enum { OUTAGE_READS = 8 }; /* more changes of the text during a read are hostile */
 
 void delivery_clock_announce(struct arena *arena, uint64_t delivery_timeout_ns, bool counts_always)
 {
@@ -56,7 +56,7 @@ static uint64_t outage_copy(const struct globals *globals, char text[OUTAGE_SIZE
 uint64_t delivery_clock_outage(const struct arena *arena, char text[OUTAGE_SIZE])
 {
     const struct globals *globals = arena->globals;
-    for (int i = 0; i < OUTAGE_LOOKS && process_sender_is_alive(arena); i++) {
+    for (int i = 0; i < OUTAGE_READS && process_sender_is_alive(arena); i++) {
         uint32_t number = load_acquire_u32(&globals->outage_number); /* K6 */
         uint64_t since_ns = outage_copy(globals, text);
         if (number % 2 == 0 && load_acquire_u32(&globals->outage_number) == number) { /* K11 */

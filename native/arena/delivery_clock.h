@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The delivery clock: how old a record is for delivery_timeout_ms. It runs only while somebody could deliver.
+ * The delivery clock: the age of a record for delivery_timeout_ms. It runs only while delivery is possible.
  *
  *   boot clock       ----------------------------------------------------------------->
  *   delivery clock   0 ---- 40 s | no sender: stands | 40 s --- 70 s | no broker | 70 s --->
@@ -8,30 +8,30 @@
  *                                                          ^ it is 30 s old here: 55 s - 25 s
  *
  * RULES
- *   globals.delivery_clock_ns   sender only. Nanoseconds since the arena was made in which a sender had the role and
- *                               its sink worked. It never goes back.
+ *   globals.delivery_clock_ns   sender only. Nanoseconds since the arena was created in which a sender had the role and
+ *                               its sink worked. It never decreases.
  *   slot.delivery_stamp_ms      appender, while the slot is OWNED: the clock when the batch was opened, in milliseconds
  *                               modulo 2^32 (49 days).
- *   slot.created_ns             likewise: the boot clock when the batch was opened.
+ *   slot.created_ns             appender, while the slot is OWNED: the boot clock when the batch was opened.
  *
  * PROCEDURE
  *   A sender begins at the value that it finds. In each round it adds the time in which its sink has proved to work
- *   (shmaccum/sender/delivery_clock.py), and stores the sum. Time without a sender is added by nobody.
- *   The age of a batch is the smaller of two: the time since created_ns, and the run of the clock since the stamp.
- *   Cold recovery after a reboot gives every batch a new created_ns and a new stamp: its span begins anew.
+ *   (shmaccum/sender/delivery_clock.py), and stores the sum. Time without a sender is never added.
+ *   The age of a batch is the smaller of two: the time since created_ns, and the advance of the clock since the stamp.
+ *   After a reboot, cold recovery gives every batch a new created_ns and a new stamp, so a new span begins.
  *
  * WHY IT IS SAFE
  *   A dead sender       leaves the value of its last round. The time after that is not counted, and makes no batch
- *                       older. Its successor goes on from there, so the spans go on.
+ *                       older. Its successor continues from that value, and so do the spans.
  *   A late sender       cannot make a batch too old: the boot clock bounds its age from above.
- *   Hostile bytes       A word or a stamp that was scribbled on gives some number of milliseconds: the boot clock
- *                       bounds it. A created_ns in the future was never true: only the clock counts then. A living
- *                       sender stores its own sum in the next round, whatever it finds.
- *   Precision           Both ends are cut to milliseconds: behind an outage a batch may be 1 ms too old.
+ *   Hostile bytes       A corrupt word or stamp gives some number of milliseconds, which the boot clock bounds. A
+ *                       created_ns in the future was never valid, so only the clock counts then. A living sender stores
+ *                       its own sum in the next round, whatever it finds.
+ *   Precision           Both ends are truncated to milliseconds: after an outage a batch may be 1 ms too old.
  *
- * OUTAGE. The sender publishes since when and why its sink does not work, so that everybody who reads the arena can say
+ * OUTAGE. The sender publishes since when and why its sink does not work, so that every reader of the arena can show
  * why the clock stands still. `outage_number` is odd while the text changes. A reader takes the text between two equal
- * even numbers. A sender that dies in the middle leaves an odd number: there is no outage to be told, because there is
+ * even numbers. A sender that dies in between leaves an odd number. Then there is no outage to show, because there is
  * no sender either, and its successor begins with the next even number and no outage.
  */
 #ifndef ARENA_DELIVERY_CLOCK_H
@@ -39,7 +39,7 @@
 
 #include "arena/arena.h"
 
-/* A batch may be opened shortly after its reader looked at the boot clock. */
+/* A batch may be opened shortly after its reader read the boot clock. */
 #define CREATED_AHEAD_NS_MAX NS_PER_S
 
 static inline uint32_t delivery_stamp_of(uint64_t delivery_clock_ns)
@@ -47,13 +47,13 @@ static inline uint32_t delivery_stamp_of(uint64_t delivery_clock_ns)
     return (uint32_t)(delivery_clock_ns / NS_PER_MS);
 }
 
-/* The stamp of a batch that is opened now. */
+/* Returns the stamp of a batch that is opened now. */
 static inline uint32_t delivery_stamp_now(const struct arena *arena)
 {
     return delivery_stamp_of(load_relaxed_u64(&arena->globals->delivery_clock_ns));
 }
 
-/* Nanoseconds since a batch was created; UINT64_MAX for a time that no boot clock has shown yet. */
+/* Returns the nanoseconds since a batch was created, or UINT64_MAX for a time that the boot clock has not reached. */
 static inline uint64_t time_since_created_ns(uint64_t created_ns, uint64_t now_ns)
 {
     if (created_ns <= now_ns) {
@@ -62,7 +62,7 @@ static inline uint64_t time_since_created_ns(uint64_t created_ns, uint64_t now_n
     return created_ns - now_ns <= CREATED_AHEAD_NS_MAX ? 0 : UINT64_MAX;
 }
 
-/* The age of a batch on the delivery clock. Requires the slot of a batch that was opened. */
+/* Returns the age of a batch on the delivery clock. Requires the slot of a batch that was opened. */
 static inline uint64_t delivery_age_ns(const struct slot_header *slot, uint64_t now_ns, uint64_t delivery_clock_ns)
 {
     uint64_t boot_ns = time_since_created_ns(slot->created_ns, now_ns);
@@ -70,18 +70,18 @@ static inline uint64_t delivery_age_ns(const struct slot_header *slot, uint64_t 
     return boot_ns < run_ns ? boot_ns : run_ns;
 }
 
-/* Tells everybody the timeout of the sender. Requires the sender role; ends the outage of a dead sender. */
+/* Publishes the sender's timeout, and ends the outage of a dead sender. Requires the sender role. */
 void delivery_clock_announce(struct arena *arena, uint64_t delivery_timeout_ns, bool counts_always);
 
-/* Publishes why the sink does not work, and since when; since_ns 0: it works. Requires the sender role. A longer text
- * is cut. */
+/* Publishes why the sink does not work, and since when. If since_ns is 0, the sink works. Requires the sender role. A
+ * longer text is truncated. */
 void delivery_clock_publish_outage(struct arena *arena, uint64_t since_ns, const char *text);
 
-/* The outage that the living sender has published: its beginning, and its text. 0: the sink works, no sender lives, or
- * the text changes too fast. */
+/* Returns the begin of the outage that the living sender has published, and copies its text. Returns 0 if the sink
+ * works, no sender lives, or the text changes too fast. */
 uint64_t delivery_clock_outage(const struct arena *arena, char text[OUTAGE_SIZE]);
 
-/* The span of a batch begins anew. Requires that nobody else writes the slot: cold recovery. */
+/* Begins a new span for a batch. Requires that no other process writes the slot: cold recovery. */
 void delivery_span_begin(struct arena *arena, uint32_t slot_index);
 
 #endif

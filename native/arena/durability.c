@@ -90,8 +90,8 @@ static void state_fill(const struct slot_header *slot, uint64_t word, struct syn
                                   .base_timestamp_ms = slot->base_timestamp_ms};
 }
 
-/* The state of an open batch at one moment. An appender changes the word (P1) before it touches the meta cell that
- * belongs to the word we read. False: there is no open batch with records. */
+/* Reads the state of an open batch at one moment. An appender changes the word (P1) before it touches the meta cell of
+ * the word that was read. Returns false if there is no open batch with records. */
 static bool state_read(const struct slot_header *slot, struct sync_record *state)
 {
     for (;;) {
@@ -179,8 +179,8 @@ static enum status leader_commit(struct arena *arena)
     return STATUS_OK;
 }
 
-/* Unlocked before everybody is woken, so that one of them finds the lead free. A lock of ours would not keep another
- * thread of this process out: is_leading does. */
+/* Unlocks before waking all followers, so that one of them can lead. The byte lock does not exclude another thread of
+ * this process, so is_leading does. */
 static enum status lead(struct arena *arena, uint64_t ticket)
 {
     CHECK(arena->owner != 0);

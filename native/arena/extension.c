@@ -22,7 +22,7 @@ void build_name_of(const struct superblock *superblock, char name[BUILD_SIZE])
     name[size] = '\0';
 }
 
-enum status features_judge(const struct superblock *superblock, bool is_read_only, struct error *error)
+enum status features_validate(const struct superblock *superblock, bool is_read_only, struct error *error)
 {
     char build[BUILD_SIZE];
     uint64_t incompatible = superblock->features_incompatible & ~FEATURES_INCOMPATIBLE;
@@ -65,7 +65,7 @@ uint64_t extensions_end(const struct extension *extensions, uint32_t count, uint
     return count == 0 ? base_size : round_up(extension_end(&extensions[count - 1]), PAGE_SIZE_BYTES);
 }
 
-enum status extensions_judge(const struct superblock *superblock, uint64_t base_size, struct error *error)
+enum status extensions_validate(const struct superblock *superblock, uint64_t base_size, struct error *error)
 {
     CHECK(base_size % PAGE_SIZE_BYTES == 0);
     uint64_t start = base_size;

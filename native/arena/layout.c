@@ -36,7 +36,7 @@ uint64_t layout_fingerprint(void)
 {
     static const uint64_t numbers[] = {
         LAYOUT_VERSION,       CACHE_LINE,          PROCESS_LOCK_START,     COUNTER_COUNT,         ERROR_LOG_COUNT,
-        NEWS_GROUP_WORDS,     SLOT_GENERATION_BITS, SLOT_COUNT_BITS,       SLOT_SIZE_BITS,        SLOT_INDEX_BITS,
+        READY_GROUP_WORDS,     SLOT_GENERATION_BITS, SLOT_COUNT_BITS,       SLOT_SIZE_BITS,        SLOT_INDEX_BITS,
         OWNER_GENERATION_BITS, OWNER_INDEX_BITS,    WAITER_INDEX_BITS,      WAITER_NEED_BITS,      SLOT_BAD,
         WAITER_PARKED,        TRANSACTION_WHY_BITS, TRANSACTION_STATE_BITS, TRANSACTION_ABORT_ONLY,
     };
@@ -127,15 +127,15 @@ void layout_compute(const struct geometry *geometry, struct layout *layout)
     CHECK(geometry->slot_stride % PAGE_SIZE_BYTES == 0);
     uint64_t end = PROCESSES_REF;
     layout->bitmap_word_count = (uint32_t)divide_up(geometry->slot_count, 64);
-    layout->news_group_count = (uint32_t)divide_up(layout->bitmap_word_count, NEWS_GROUP_WORDS);
+    layout->ready_group_count = (uint32_t)divide_up(layout->bitmap_word_count, READY_GROUP_WORDS);
     layout->processes = region_take(&end, sizeof(struct process_entry) * (uint64_t)geometry->process_count);
     layout->waiters = region_take(&end, sizeof(struct waiter_entry) * (uint64_t)geometry->waiter_count);
     layout->topics = region_take(&end, sizeof(struct topic_entry) * (uint64_t)geometry->topic_count);
     layout->partitions = region_take(&end, sizeof(struct partition_entry) * (uint64_t)geometry->partition_count);
     layout->names = region_take(&end, geometry->name_heap_size);
     layout->free_hints = region_take(&end, sizeof(atomic_u64) * (uint64_t)layout->bitmap_word_count);
-    layout->news_hints = region_take(&end, sizeof(atomic_u64) * (uint64_t)layout->bitmap_word_count);
-    layout->news_groups = region_take(&end, sizeof(atomic_u64) * (uint64_t)layout->news_group_count);
+    layout->ready_hints = region_take(&end, sizeof(atomic_u64) * (uint64_t)layout->bitmap_word_count);
+    layout->ready_groups = region_take(&end, sizeof(atomic_u64) * (uint64_t)layout->ready_group_count);
     layout->slot_headers = region_take(&end, sizeof(struct slot_header) * (uint64_t)geometry->slot_count);
     layout->completions = region_take(&end, sizeof(struct completion_entry) * (uint64_t)geometry->completion_count);
     layout->counters = region_take(&end, sizeof(struct counter_entry) * COUNTER_COUNT);

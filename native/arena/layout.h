@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The whole map of the arena: every struct, offset and size, and nothing that moves bytes.
+ * The map of the arena: every struct, offset and size. Functions that move bytes are elsewhere.
  *
- * Words: a *ref* is a byte distance from the arena's start. An *index* numbers cells of a region from 0. *offset* is
- * Kafka's word for the place of a record in a partition and is used for nothing else.
+ * Words: a *ref* is a byte distance from the arena's start. An *index* is the number of a cell of a region, from 0.
+ * *offset* is Kafka's word for the place of a record in a partition, and has no other meaning here.
  *
  *   +----------------------------------------------------------------------------------------------+
  *   | superblock       4096   write-once; magic stored last (release); options blob of the creator   |
  *   | globals          4096   locks, tickets, counts, the sender's line, clean flag, sink's name     |
  *   | processes        128 x process_count      identity | hazard + what this process appended       |
  *   | waiters           64 x waiter_count       FIFO queue of the exhausted buffer pool               |
- *   | topics           128 x topic_count        name, partition count told by the sink | buffers held  |
+ *   | topics           128 x topic_count        name, partition count from the sink | buffers held    |
  *   | partitions       128 x partition_count    producer's line | sender's line                      |
  *   | names                 name_heap_size      append-only bytes of topic names                     |
  *   | free hints         8 x bitmap_word_count  bit set: this slot was FREE a moment ago  (cache)    |
- *   | news hints         8 x bitmap_word_count  bit set: the sender has not seen this batch (cache)  |
- *   | news groups        8 x news_group_count   bit set: this word of the news hints has bits (cache)|
+ *   | ready hints        8 x bitmap_word_count  bit set: the sender has not seen this batch (cache)  |
+ *   | ready groups       8 x ready_group_count  bit set: this word of ready hints has bits (cache)   |
  *   | slot headers     128 x slot_count         appender's line | sender's line                      |
  *   | completions       64 x completion_count   ring of results                                      |
  *   | counters          64 x COUNTER_COUNT      named counters of rare events                        |
@@ -24,33 +24,34 @@
  *   | (padding to a page)                                                                            |
  *   | slot data  slot_stride x slot_count       page-aligned; byte 0..60 of a batch is its header,   |
  *   |                                           records start at 61: the sealed bytes are wire bytes |
- *   | extension regions                         those that the superblock lists (extension.h)        |
+ *   | extension regions                         as listed in the superblock (extension.h)            |
  *   +----------------------------------------------------------------------------------------------+
  *
  * Sums that always hold:
  *   FREE + GRANT + OWNED + OPEN + READY + DONE + CONT + BAD == slot_count
- *   waiting_count >= number of waiter words in WAIT          (equal whenever nobody holds the pool lock)
- *   oversized_bytes == batch_size for each slot granted, owned or filled for a record that needs several (ditto)
+ *   waiting_count >= number of waiter words in WAIT          (equal while no process holds the pool lock)
+ *   oversized_bytes == batch_size for each slot granted, owned or filled for a record that needs several
+ *                                                            (while no process holds the pool lock)
  *
- * The writers (the rule of each field stands beside it):
+ * The writers (the rule of each field is next to it):
  *   creator   once, before the magic
- *   owner     the process whose entry it is, while it holds the entry's byte lock
- *   holder    whoever holds the lock named
- *   appender  holder of the partition's lock, or one that was passed: then only what producer_batch.h allows
- *   sender    the process that holds the sender role (a byte lock, never passed, never stolen from the living)
+ *   owner     the process that has the entry, while it holds the entry's byte lock
+ *   holder    the process that holds the named lock
+ *   appender  holder of the partition's lock, or a process that was passed: then only what producer_batch.h allows
+ *   sender    the process that holds the sender role (a byte lock, never passed, never stolen from a living process)
  *   anyone    by a compare-and-swap from the value just read
  *
- * Shared memory is input: geometry is copied to private memory at attach, and every index, size and ref read from the
- * arena is checked against that copy when it is used.
+ * Shared memory is input. The geometry is copied to private memory at attach, and every index, size and ref read from
+ * the arena is checked against that copy when it is used.
  *
  * A cache line is 64 bytes. Fields that different parties write often never share one.
  *
- * FROZEN. Processes of different builds use one arena at a time, so no field of a released layout ever moves, changes
- * its size or gets another meaning, and strides are constants (layout_fields.h asserts each offset). A reserved word is
- * 0, and no build writes to it. A later build gives it a meaning only under a feature of the superblock (extension.h):
+ * FROZEN. Processes of different builds use one arena at a time. So a field of a released layout never moves and never
+ * changes its size or meaning, and strides are constants (layout_fields.h asserts each offset). A reserved word is 0,
+ * and no build writes to it. A later build may give it a meaning only under a feature of the superblock (extension.h):
  *   0 means what builds do that do not know the word    a compatible feature, or none at all
- *   each process that appends or sends has to keep it   an incompatible feature
- * A slot header is full: further words of a slot lie in an extension region that is parallel to the slots.
+ *   each process that appends or sends must maintain it  an incompatible feature
+ * A slot header is full. Further words of a slot are in an extension region that is parallel to the slots.
  */
 #ifndef ARENA_LAYOUT_H
 #define ARENA_LAYOUT_H
@@ -68,8 +69,8 @@ enum {
     LAYOUT_VERSION = 3,
     PAGE_SIZE_BYTES = 4096,
     CACHE_LINE = 64,
-    NEWS_GROUP_WORDS = 64, /* words of news hints that have a bit in one word of news groups */
-    SECTOR_SIZE = 512, /* the bytes that a disk writes whole or not at all */
+    READY_GROUP_WORDS = 64, /* words of ready hints that have a bit in one word of ready groups */
+    SECTOR_SIZE = 512, /* the unit that a disk writes atomically, in bytes */
     OPTIONS_SIZE_MAX = 2048,
     RECORDS_START = 61, /* RECORD_BATCH_HEADER_SIZE: records follow the header */
     TOPIC_NAME_SIZE_MAX = 249,
@@ -78,32 +79,32 @@ enum {
     ERROR_LOG_COUNT = 64,
     ERROR_LOG_TEXT_SIZE = 208,
     PROCESS_NAME_SIZE = 16,
-    SINK_NAME_SIZE = 256, /* with the NUL at its end */
-    OUTAGE_SIZE = 256,    /* likewise */
-    BUILD_SIZE = 64,      /* likewise */
+    SINK_NAME_SIZE = 256, /* including the terminating NUL */
+    OUTAGE_SIZE = 256,    /* including the NUL */
+    BUILD_SIZE = 64,      /* including the NUL */
     EXTENSION_COUNT_MAX = 16,
     TOPIC_SHARE_ONE = 256, /* a topic_share_factor of 1 */
 };
 
-#define PARTITION_UNAVAILABLE UINT32_MAX /* as queued_batch_count: nothing can be delivered there now */
+#define PARTITION_UNAVAILABLE UINT32_MAX /* as queued_batch_count: no batch can be delivered there now */
 
-/* The ways in which the sender waits, and the processes that ring the doorbell then. */
+/* How the sender waits, and which processes wake it meanwhile. */
 enum sender_sleep {
     SENDER_AWAKE = 0,
-    SENDER_ASLEEP = 1,  /* a process with something to send */
-    SENDER_NAPPING = 2, /* only who waits for it: it comes back within a millisecond or so by itself. In a longer nap
-                         * the word is larger by its microseconds, and a process with something due before it ends
-                         * rings, too: a full batch, or one that lingers for less */
+    SENDER_ASLEEP = 1,  /* each process that has something to send */
+    SENDER_SHORT_WAIT = 2, /* only a process that waits for the sender, which wakes by itself within about a
+                         * millisecond. A longer wait adds its microseconds to the word. Then a process with
+                         * something due earlier also wakes it: a full batch, or one with less linger */
 };
 
-/* How far a transaction has come (transaction.h). */
+/* The progress of a transaction (transaction.h). */
 enum transaction_state {
     TRANSACTION_NONE = 0,
     TRANSACTION_OPEN = 1,
-    TRANSACTION_COMMITTING = 2, /* no more records; the sender delivers what is there */
-    TRANSACTION_DECIDED = 3,    /* the sink has every record: only the commit itself is left to be told */
-    TRANSACTION_ABORTING = 4,   /* no more records; the sender throws away what is there */
-    TRANSACTION_ABORT_ONLY = 5, /* no more records, and no commit any more: the coordinator has to abort */
+    TRANSACTION_COMMITTING = 2, /* no more records; the sender delivers the present ones */
+    TRANSACTION_DECIDED = 3,    /* the sink has every record; only the commit itself is left */
+    TRANSACTION_ABORTING = 4,   /* no more records; the sender discards the present ones */
+    TRANSACTION_ABORT_ONLY = 5, /* no more records and no commit; the coordinator has to abort */
 };
 
 enum {
@@ -113,23 +114,23 @@ enum {
     TRANSACTION_NUMBER_BITS = 40,
 };
 
-/* How far an arena that lost its name has come with closing (closing.h). */
+/* The progress of closing an arena that lost its name (closing.h). */
 enum closing {
     CLOSING_NOT = 0,
-    CLOSING_BEGUN = 1, /* no more records; the sender delivers what is there */
+    CLOSING_BEGUN = 1, /* no more records; the sender delivers the present ones */
     CLOSING_DONE = 2,  /* the sender has left */
 };
 
-/* The part of an arena that survives the death of the host (durability.h). */
+/* The part of an arena that survives a crash of the host (durability.h). */
 enum durability { DURABILITY_PROCESS = 0, DURABILITY_INTERVAL = 1, DURABILITY_SYNC = 2 };
 
 #define ARENA_MAGIC UINT64_C(0x31616e6572616d73) /* "smarena1" read as little-endian bytes */
 
-/* The choices of the creator. All regions follow from these numbers. */
+/* The creator's choices. All regions follow from these numbers. */
 struct geometry {
     uint64_t buffer_memory; /* bytes of slot data promised to the user: slot_count * batch_size */
     uint64_t oversized_bytes_max; /* the largest oversized_bytes: option oversized_max_bytes */
-    uint32_t batch_size;    /* bytes of one slot that a batch may use, header included */
+    uint32_t batch_size;    /* bytes of one slot that a batch may use, including its header */
     uint32_t slot_stride;   /* batch_size rounded up to a page */
     uint32_t slot_count;
     uint32_t process_count;
@@ -138,20 +139,20 @@ struct geometry {
     uint32_t partition_count;
     uint32_t name_heap_size;
     uint32_t completion_count;      /* a power of two */
-    uint32_t record_size_max;       /* max.request.size: the largest batch of one record, header included */
-    uint32_t process_slot_count_max; /* slots that one process may hold (process_share.h); 0: all of them */
+    uint32_t record_size_max;       /* max.request.size: the largest batch of one record, including its header */
+    uint32_t process_slot_count_max; /* slots that one process may hold (process_share.h), or 0 for all */
     uint16_t durability;       /* enum durability */
-    uint16_t is_transactional; /* 1: records are appended inside transactions alone (transaction.h) */
-    uint32_t sync_interval_ms; /* of DURABILITY_INTERVAL */
-    uint32_t topic_share_factor; /* how much of the free buffers one topic may hold, in 1 / TOPIC_SHARE_ONE; 0: all */
+    uint16_t is_transactional; /* 1: records are appended only inside transactions (transaction.h) */
+    uint32_t sync_interval_ms; /* for DURABILITY_INTERVAL */
+    uint32_t topic_share_factor; /* how much of the free buffers one topic may hold, in 1 / TOPIC_SHARE_ONE, or 0 */
     uint64_t reserved[7];
 };
 
-/* An array with an element for each slot, partition or process, which some builds know and others do not. */
+/* An array with an element for each slot, partition or process. Not every build knows it. */
 struct extension {
-    uint32_t kind; /* enum extension_kind; 0: none */
+    uint32_t kind; /* enum extension_kind, or 0 */
     uint32_t reserved;
-    uint64_t ref;    /* a multiple of CACHE_LINE, behind the slot data */
+    uint64_t ref;    /* a multiple of CACHE_LINE, after the slot data */
     uint32_t stride; /* bytes of an element, a multiple of 8 */
     uint32_t count;
     uint64_t reserved_2;
@@ -160,19 +161,19 @@ struct extension {
 struct superblock {
     atomic_u64 magic;      /* creator, last */
     uint32_t layout_version;
-    uint32_t superblock_crc; /* CRC-32C of everything behind this field up to the options' end */
+    uint32_t superblock_crc; /* CRC-32C of the bytes from the next field to the end of the options */
     uint64_t layout_fingerprint;
     uint64_t arena_size;   /* bytes of the file */
     uint8_t uuid[16];
     int64_t created_ms;    /* wall clock */
-    char build[BUILD_SIZE]; /* the creator's build, as text with a NUL behind it. Every layout has it here */
-    uint64_t features_compatible;   /* extension.h has the rules of these, */
+    char build[BUILD_SIZE]; /* the creator's build, as text with a terminating NUL. At this place in every layout */
+    uint64_t features_compatible;   /* extension.h has the rules of the features */
     uint64_t features_read_only;
     uint64_t features_incompatible;
     struct geometry geometry;
     uint32_t options_size; /* bytes used of options[] */
     uint32_t extension_count;
-    struct extension extensions[EXTENSION_COUNT_MAX]; /* and of these: in the order of their refs */
+    struct extension extensions[EXTENSION_COUNT_MAX]; /* in the order of their refs (extension.h) */
     uint64_t reserved[29];
     uint8_t options[OPTIONS_SIZE_MAX]; /* msgpack, written and read by Python */
 };
@@ -187,14 +188,14 @@ struct globals {
     uint64_t reserved_registry[7];
 
     /* Read by each process that opens a batch. */
-    ALIGNED atomic_u32 waiting_count; /* holder of pool_lock; raised before a word says WAIT; 0 opens the fast path */
-    atomic_u32 parked_count;          /* holder of pool_lock; raised before a word says PARKED. Cache, recounted by
-                                         repair */
+    ALIGNED atomic_u32 waiting_count; /* holder of pool_lock; raised before a word is WAIT; 0 allows the fast path */
+    atomic_u32 parked_count;          /* holder of pool_lock; raised before a word becomes PARKED. Cache, recounted
+                                       * by repair */
     uint64_t reserved_waiting[7];
 
-    ALIGNED atomic_u64 next_ticket;     /* holder of pool_lock; grows for ever */
-    atomic_u64 oversized_bytes;         /* holder of pool_lock; bytes charged to records larger than a slot: batch_size
-                                           for each of their slots. Cache, recounted by repair */
+    ALIGNED atomic_u64 next_ticket;     /* holder of pool_lock; only grows */
+    atomic_u64 oversized_bytes;         /* holder of pool_lock; bytes charged to records larger than a slot:
+                                         * batch_size for each of their slots. Cache, recounted by repair */
     atomic_u32 waiter_count_used;       /* holder of pool_lock, only grows: entries at or above it never waited */
     uint32_t reserved_ticket;
     uint64_t reserved_ticket_2[5];
@@ -204,48 +205,48 @@ struct globals {
     uint64_t reserved_scan_2[7];
 
     ALIGNED atomic_u32 topic_count; /* holder of registry_lock, release after the entry is complete */
-    atomic_u32 partition_count;     /* likewise */
-    atomic_u32 name_heap_used;      /* likewise */
+    atomic_u32 partition_count;     /* same as topic_count */
+    atomic_u32 name_heap_used;      /* same as topic_count */
     atomic_u32 process_count_used;  /* anyone, only grows: entries at or above it were never taken */
     uint64_t reserved_counts[6];
 
-    ALIGNED atomic_u64 sender_epoch;   /* sender: raised at every take-over */
-    atomic_u64 sender_heartbeat_ns;    /* sender: its sign of life, whenever a round gets on. Its age lets no process
-                                          take the role; one that was asked to kills the holder (decision 0021) */
-    atomic_u32 sender_owner;           /* sender: the owner of sink_name, release; 0 while it is written and when the
-                                          role was left. For the rest display only: the truth is the byte lock */
-    atomic_u32 sender_sleep;           /* sender: as sender_sleep has it; the process that clears it rings */
+    ALIGNED atomic_u64 sender_epoch;   /* sender: raised at every takeover */
+    atomic_u64 sender_heartbeat_ns;    /* sender: its sign of life, at each progress of a round. Its age lets no
+                                        * process take the role. A process that was asked to kills the holder
+                                        * (decision 0021) */
+    atomic_u32 sender_owner;           /* sender: the owner of sink_name, release; 0 while sink_name is written and
+                                        * after the role was left. Otherwise display only: the byte lock decides */
+    atomic_u32 sender_sleep;           /* sender: enum sender_sleep; the process that clears it wakes the sender */
     atomic_u64 producer_id;            /* sender: Kafka's idempotence pair of this arena, as int64; -1 none */
     atomic_u32 producer_epoch;         /* sender */
-    uint8_t sink_identity[16];         /* sender, while producer_id is -1: the sink that gave the producer id */
+    uint8_t sink_identity[16];         /* sender, while producer_id is -1: the sink that assigned the producer id */
     uint32_t reserved_sender;
-    atomic_u64 sender_left_epoch;      /* sender, before it leaves in order: its epoch. A free role whose sender_epoch
-                                          is another one was left by a death */
+    atomic_u64 sender_left_epoch;      /* sender, before it leaves cleanly: its epoch. If it differs from
+                                        * sender_epoch while the role is free, the last sender died */
 
-    /* The next sender goes on with these. */
-    ALIGNED atomic_u64 acked_ns;   /* sender: when a batch was acknowledged last; CLOCK_BOOTTIME. 0: none was on this
-                                      boot */
-    atomic_u64 usual_delivery_ns;  /* sender: how long batches take to be acknowledged, smoothed; 0: not known */
-    atomic_u64 stuck_epoch;        /* sender: its epoch, as soon as it has set the stuck word of each partition anew */
+    /* The next sender continues with these. */
+    ALIGNED atomic_u64 acked_ns;   /* sender: when a batch was last acknowledged on this boot; CLOCK_BOOTTIME, or 0 */
+    atomic_u64 usual_delivery_ns;  /* sender: how long a batch takes to be acknowledged, smoothed, or 0 */
+    atomic_u64 stuck_epoch;        /* sender: its epoch, after it has written the stuck word of each partition */
     uint64_t reserved_delivery[5];
 
     ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded */
-    atomic_u32 completion_wait;         /* a futex: completion.h has it. waiters and loops: raise flags; sender */
+    atomic_u32 completion_wait;         /* a futex (completion.h). Waiters and event loops raise flags; sender */
     uint32_t reserved_completion;
     uint64_t reserved_completion_2[6];
 
-    ALIGNED atomic_u64 sync_wanted; /* anyone, add: tickets of those who want their appends on disk */
+    ALIGNED atomic_u64 sync_wanted; /* anyone, add: tickets of processes that want their appends on disk */
     uint64_t reserved_sync_wanted[7];
 
-    ALIGNED atomic_u64 sync_done;   /* sync leader, release: tickets up to here are on disk; its low half is a futex */
-    atomic_u64 sync_done_ns;        /* sync leader: when; CLOCK_BOOTTIME */
-    atomic_u64 presence;            /* sender: the random number in the name of its presence socket; 0: there is none
-                                       (shmaccum/arena/presence.py) */
+    ALIGNED atomic_u64 sync_done;   /* sync leader, release: tickets up to here are on disk; the low half is a futex */
+    atomic_u64 sync_done_ns;        /* sync leader: time of sync_done; CLOCK_BOOTTIME */
+    atomic_u64 presence;            /* sender: the random number in the name of its presence socket, or 0
+                                     * (shmaccum/arena/presence.py) */
     uint64_t reserved_sync_done[5];
 
     ALIGNED atomic_u64 arena_epoch; /* cold recovery: how often the arena was recovered */
     uint8_t boot_id[16];            /* creator, cold recovery: the boot whose page cache holds the arena */
-    atomic_u32 is_clean;            /* 1 from the last orderly detach until the next attach */
+    atomic_u32 is_clean;            /* 1 from the last clean detach until the next attach */
     atomic_u32 poisoned_status;     /* anyone, 0 -> enum status by cas */
     atomic_u32 closing;             /* anyone, enum closing by cas from the value read, upwards; cold recovery: 0 */
     uint32_t reserved_epoch;
@@ -254,31 +255,30 @@ struct globals {
     atomic_u32 transaction_coordinator; /* anyone, owner by cas from 0 or from a dead owner; the coordinator: 0 */
     uint32_t reserved_transaction;
 
-    /* sender: where it delivers, as text (sender/sinks/sink.py: Sink.name), a NUL behind it and to the end. Written
-     * when the role is taken, before sender_epoch is raised and sender_owner published. Readers take what they read
-     * between two looks at both, of which sender_owner names the living (process_sink_name). Any bytes may be found in
-     * it. */
+    /* sender: the place where it delivers, as text (sender/sinks/sink.py: Sink.name), padded with NULs to the end.
+     * Written when the role is taken, before sender_epoch is raised and sender_owner published. A reader accepts the
+     * text if both are unchanged after it and sender_owner is alive (process_sink_name). It may contain any bytes. */
     ALIGNED atomic_u64 sink_name[SINK_NAME_SIZE / 8];
 
     /* delivery_clock.h has the rules of these. */
-    ALIGNED atomic_u64 delivery_clock_ns; /* sender, only grows: how long somebody could deliver */
+    ALIGNED atomic_u64 delivery_clock_ns; /* sender, only grows: how long delivery was possible */
     uint64_t reserved_clock[7];
 
-    ALIGNED atomic_u64 delivery_timeout_ns; /* sender: its delivery_timeout_ms; 0: no sender has told it yet */
+    ALIGNED atomic_u64 delivery_timeout_ns; /* sender: its delivery_timeout_ms; 0 before the first sender */
     atomic_u32 delivery_counts_always;      /* sender: 1: the age of a record is the time since it was appended */
-    atomic_u32 outage_number;               /* sender: raised before and after each change below; odd: in the middle */
-    atomic_u64 outage_since_ns;             /* sender: CLOCK_BOOTTIME; 0: its sink works */
-    atomic_u64 outage[OUTAGE_SIZE / 8];     /* sender: why its sink does not work, as text with a NUL behind it. Any
-                                             * bytes may be found in it */
+    atomic_u32 outage_number;               /* sender: raised before and after each change below; odd during a change */
+    atomic_u64 outage_since_ns;             /* sender: CLOCK_BOOTTIME, or 0 if its sink works */
+    atomic_u64 outage[OUTAGE_SIZE / 8];     /* sender: why its sink does not work, as text with a terminating NUL. It
+                                             * may contain any bytes */
 
     /* spilled.h has the rules. */
-    atomic_u64 spilled_batch_count;  /* sender: batches that lie in its overflow, */
-    atomic_u64 spilled_record_count; /* their records */
-    atomic_u64 spilled_size;         /* and the bytes of the overflow on disk */
-    atomic_u64 spilled_since_ns;     /* sender: CLOCK_BOOTTIME since when something lies there; 0: nothing does */
+    atomic_u64 spilled_batch_count;  /* sender: batches in its overflow */
+    atomic_u64 spilled_record_count; /* sender: their records */
+    atomic_u64 spilled_size;         /* sender: bytes of the overflow on disk */
+    atomic_u64 spilled_since_ns;     /* sender: CLOCK_BOOTTIME since when the overflow is not empty, or 0 */
 
-    atomic_u64 transaction_standing; /* sender; anyone, by cas from a fenced one to 0; cold recovery. transaction.h has
-                                      * the rules. 0: nothing is kept */
+    atomic_u64 transaction_standing; /* sender; anyone, by cas from a fenced value to 0; cold recovery. transaction.h
+                                      * has the rules. 0 if no state is stored */
 
     ALIGNED atomic_u64 extension_epoch[EXTENSION_COUNT_MAX]; /* users of an extension region, by its place in the
                                                               * superblock: extension.h has the rules */
@@ -287,60 +287,58 @@ struct globals {
 
 /* Entry i is alive while the byte lock PROCESS_LOCK_START + i is held and generation matches (process.h). */
 struct process_entry {
-    ALIGNED atomic_u32 generation; /* owner: raised right after the byte lock was obtained */
+    ALIGNED atomic_u32 generation; /* owner: raised immediately after the byte lock was obtained */
     atomic_u32 role;               /* owner: enum process_role, display only */
     atomic_u32 pid;                /* owner: in its own pid namespace, display only */
     atomic_u32 fallback;           /* owner: 1 while its records go elsewhere; display only */
     atomic_u64 attached_ns;        /* owner, CLOCK_BOOTTIME */
-    atomic_u64 start_time_ticks;   /* owner: field 22 of /proc/self/stat, so that display can tell reused pids */
+    atomic_u64 start_time_ticks;   /* owner: field 22 of /proc/self/stat, so that display can recognise reused pids */
     char name[PROCESS_NAME_SIZE];  /* owner: comm */
     uint64_t reserved[2];          /* of a line that its owner seldom writes */
 
-    ALIGNED atomic_u32 writing; /* owner: the hazard. slot index + 1 that it may be writing into; 0 none */
+    ALIGNED atomic_u32 writing; /* owner: the hazard. slot index + 1 of the slot that it may be writing to; 0 none */
     atomic_u32 is_forcing;      /* owner: 1 while it forces the arena to disk for all; display only */
     atomic_u64 record_count;    /* owner: records appended by all processes that ever used this entry */
-    atomic_u64 record_bytes;    /* owner: the bytes they take at most (record_size_upper_bound) */
-    atomic_u64 passed_count;    /* owner: how often they found themselves passed */
-    atomic_u64 record_count_before; /* owner, before `role`: record_count when it attached, */
-    atomic_u64 record_bytes_before; /* likewise record_bytes, */
-    atomic_u64 passed_count_before; /* and passed_count: the fields above them are its own */
+    atomic_u64 record_bytes;    /* owner: an upper bound of their bytes (record_size_upper_bound) */
+    atomic_u64 passed_count;    /* owner: how often they were passed */
+    atomic_u64 record_count_before; /* owner, before `role`: record_count when the process attached */
+    atomic_u64 record_bytes_before; /* owner, before `role`: record_bytes when it attached */
+    atomic_u64 passed_count_before; /* owner, before `role`: passed_count when it attached */
     uint64_t reserved_2;
 };
 
 struct waiter_entry {
-    ALIGNED atomic_u64 word; /* holder of pool_lock; GRANT completion included */
+    ALIGNED atomic_u64 word; /* holder of pool_lock; including its change to GOT */
     atomic_u32 owner;        /* holder of pool_lock: the process that waits */
     uint32_t granted_count;  /* holder of pool_lock: slots granted so far; cache, recounted by repair */
-    uint32_t granted_first;  /* likewise: first of them, slot index + 1, linked by chain_next */
-    atomic_u32 partition;    /* holder of pool_lock, before WAIT: index + 1 of the partition that it opens a batch of;
-                                0: of none */
-    atomic_u64 granted_ns;   /* holder of pool_lock: when the last of its slots was granted; CLOCK_BOOTTIME. 0: none
-                                was */
-    atomic_u64 waiting_ns;   /* holder of pool_lock, before WAIT: since when it waits; CLOCK_BOOTTIME */
+    uint32_t granted_first;  /* holder of pool_lock: first granted slot, index + 1, linked by chain_next; cache */
+    atomic_u32 partition;    /* holder of pool_lock, before WAIT: index + 1 of the partition of its batch, or 0 */
+    atomic_u64 granted_ns;   /* holder of pool_lock: when its last slot was granted; CLOCK_BOOTTIME, or 0 */
+    atomic_u64 waiting_ns;   /* holder of pool_lock, before WAIT: when the wait began; CLOCK_BOOTTIME */
     uint64_t reserved[3];
 };
 
-/* The second line is of those that open batches and of the sender: the former need both of its numbers, and need them
- * once per batch. A partition's entry names its topic, so they are one shift and one addition away from it; a slot's
- * header names its partition. */
+/* The second line is for openers of batches and for the sender. An opener needs both of its numbers once per batch. A
+ * partition's entry names its topic, so they are one shift and one addition away from it. A slot's header names its
+ * partition. */
 struct topic_entry {
     ALIGNED uint32_t name_index; /* holder of registry_lock, before topic_count: first byte in the name heap */
-    uint32_t name_size;          /* likewise */
-    atomic_u32 partition_count;  /* sender: partitions the sink reports; 0 unknown */
+    uint32_t name_size;          /* holder of registry_lock, before topic_count */
+    atomic_u32 partition_count;  /* sender: partitions that the sink reports; 0 unknown */
     atomic_u32 queued_batch_count_max; /* sender, a hint: largest queued_batch_count of its partitions; 0 no load */
     atomic_u64 sticky;           /* sticky word; anyone, by cas from the value read (partitioner.h) */
-    atomic_u32 wanted_partition_count; /* a hint: raised by producers that wait for more, taken by the sender; 0 none */
+    atomic_u32 wanted_partition_count; /* a hint: raised by producers that wait for it, cleared by the sender; 0 none */
     uint32_t reserved;
     uint64_t reserved_2[4];
 
-    ALIGNED atomic_u64 opened; /* opener, add, right behind OPEN or READY: slots that its batches ever took */
+    ALIGNED atomic_u64 opened; /* opener, add, immediately after OPEN or READY: slots that its batches ever took */
     atomic_u64 released;       /* sender: slots that they gave back. opened - released, at least 0, is what it holds */
-    atomic_u32 is_parked_for;  /* a parked waiter raises it, the sender takes it: it ends the linger of this topic */
+    atomic_u32 is_parked_for;  /* a parked waiter sets it, the sender clears it: it ends the linger of this topic */
     uint32_t reserved_3;
     uint64_t reserved_4[5];
 };
 
-/* Held by whom `word` names, until that word is in `released` too (producer_lock.h). */
+/* Held by the process that `word` names, until `released` equals `word` (producer_lock.h). */
 struct producer_lock {
     atomic_u64 word;     /* lock word; anyone, by cas from the value read */
     atomic_u64 released; /* a process that leaves: the word that it held */
@@ -351,23 +349,23 @@ struct partition_entry {
     atomic_u64 open;            /* open word; appender, by cas from the value read under the lock */
     atomic_u64 next_seq;        /* appender, by cas from the value read: number of the next batch of this partition */
     uint32_t topic_index;       /* holder of registry_lock, before partition_count */
-    int32_t partition;          /* likewise: Kafka's partition number */
-    atomic_u64 stuck;           /* stuck word; sender, when it changes. Here, for it is read by a process that opens a
-                                   batch, and that has this line anyway */
+    int32_t partition;          /* holder of registry_lock, before partition_count: Kafka's partition number */
+    atomic_u64 stuck;           /* stuck word; sender, when it changes. In this line because an opener of a batch
+                                 * reads it, and has this line anyway */
     uint64_t reserved[2];
 
-    ALIGNED atomic_u64 producer_id;        /* sender: producer id that next_base_sequence belongs to, and */
-    atomic_u32 producer_epoch;             /* sender: its epoch; 0: none was ever assigned */
+    ALIGNED atomic_u64 producer_id;        /* sender: producer id that next_base_sequence belongs to */
+    atomic_u32 producer_epoch;             /* sender: the producer epoch of that id; 0 if none was ever assigned */
     atomic_u32 next_base_sequence;         /* sender: int32 */
     atomic_u32 queued_batch_count;         /* sender, a hint: batches not in flight, or PARTITION_UNAVAILABLE */
     uint32_t reserved_2;
-    atomic_u64 spilled_first_seq;          /* sender: the batches of the partition that lie in the overflow have */
-    atomic_u64 spilled_end_seq;            /* numbers from the first one on, below the end (spilled.h) */
+    atomic_u64 spilled_first_seq;          /* sender: number of the partition's first batch in the overflow */
+    atomic_u64 spilled_end_seq;            /* sender: number past its last batch there (spilled.h) */
     uint64_t reserved_3[3];
 };
 
-/* Running facts about the first n records of a batch. meta[n & 1] belongs to count n, so storing n + 1 never damages
- * n. */
+/* Running facts about the first n records of a batch. meta[n & 1] belongs to count n, so storing n + 1 never damages n.
+ */
 struct batch_meta {
     int64_t max_timestamp_ms;
     uint32_t records_crc; /* CRC-32C of the record bytes [RECORDS_START, size) */
@@ -378,27 +376,28 @@ struct slot_header {
     ALIGNED atomic_u64 word;
     atomic_u32 partition_index; /* appender, before OPEN or READY */
     atomic_u32 written_end;    /* appender, before it writes bytes: no byte at or beyond it was ever touched */
-    atomic_u64 seq;            /* appender, before OPEN or READY: orders the batches of a partition, unique for ever */
+    atomic_u64 seq;            /* appender, before OPEN or READY: orders the batches of a partition, never used again */
     int64_t base_timestamp_ms; /* appender, before the first commit */
     struct batch_meta meta[2];
 
     ALIGNED uint64_t created_ns;      /* appender, before OPEN or READY; CLOCK_BOOTTIME */
-    uint32_t chain_next;              /* next slot index + 1 of an oversized batch, 0 ends: owner, before CONT.
-                                         while GRANT: next slot of the same waiter: holder of pool_lock */
+    uint32_t chain_next;              /* next slot index + 1 of an oversized batch, 0 ends: owner, before CONT. While
+                                       * GRANT, next slot of the same waiter: holder of pool_lock */
     atomic_u32 result;                /* sender: the decision, before any later transmission is possible: enum
-                                         batch_result, and in the upper half the error code, int16 */
+                                       * batch_result, and in the upper half the error code, int16 */
     atomic_u64 producer_id;           /* sender, before the first transmission */
-    atomic_u32 base_sequence;         /* sender, likewise: int32 */
-    atomic_u32 producer_epoch;        /* sender, likewise, release: bit 16 says that a sequence was assigned */
+    atomic_u32 base_sequence;         /* sender, before the first transmission: int32 */
+    atomic_u32 producer_epoch;        /* sender, before the first transmission, release: bit 16: it has a sequence */
     atomic_u32 attempt_count;         /* sender: transmissions begun */
     atomic_u32 acked_record_count;    /* sender: records of a split batch whose results are recorded */
     atomic_u64 last_completion;       /* sender: number + 1 of the newest result recorded for this slot */
-    atomic_u64 linger;                /* appender, before OPEN or READY: its linger in ns + 1; 0 says nothing */
+    atomic_u64 linger;                /* appender, before OPEN or READY: its linger in ns + 1, or 0 */
     atomic_u32 opener;                /* owner, while OWNED: itself; the holder of the slot until it is free */
     uint32_t delivery_stamp_ms;       /* appender, before OPEN: the reading of the delivery clock, in ms, modulo 2^32 */
 };
 
-/* One result. `number` is stored last (release) as its place in history + 1, and zeroed first when a cell is reused. */
+/* One result. `number` is stored last (release) as its place in history + 1, and set to 0 first when a cell is reused.
+ */
 struct completion_entry {
     ALIGNED atomic_u64 number;
     atomic_u64 previous;        /* last_completion of the slot before this one */
@@ -406,7 +405,7 @@ struct completion_entry {
     atomic_u32 slot_index;
     atomic_u32 partition_index;
     atomic_u64 base_offset;     /* int64; -1 unknown */
-    atomic_u64 log_append_time_ms; /* int64; -1: the records' own timestamps hold */
+    atomic_u64 log_append_time_ms; /* int64; -1 if the records' own timestamps are valid */
     atomic_u32 first_record;    /* this result is for records [first_record, first_record + record_count) */
     atomic_u32 record_count;
     atomic_u32 result;          /* enum batch_result */
@@ -429,11 +428,12 @@ struct error_entry {
     uint64_t reserved;
 };
 
-/* The first `count` records of an open batch, as they were forced to disk (durability.h). Sync leader writes it. */
+/* The first `count` records of an open batch, as they were forced to disk (durability.h). Written by the sync leader.
+ */
 struct sync_record {
-    _Alignas(SECTOR_SIZE) uint32_t own_crc; /* CRC-32C of what follows, up to `end` */
+    _Alignas(SECTOR_SIZE) uint32_t own_crc; /* CRC-32C of the following fields, up to `end` */
     uint32_t partition_index;
-    uint64_t number; /* of the force it was written for; 0: never used */
+    uint64_t number; /* of the force that it was written for; 0 if it was never used */
     uint64_t seq;
     uint32_t generation;
     uint32_t count;
@@ -441,7 +441,7 @@ struct sync_record {
     uint32_t records_crc;
     int64_t max_timestamp_ms;
     int64_t base_timestamp_ms;
-    uint32_t end; /* nothing */
+    uint32_t end; /* not used */
     uint32_t reserved;
     uint64_t reserved_2[56];
 };
@@ -454,26 +454,26 @@ struct layout {
     uint64_t partitions;
     uint64_t names;
     uint64_t free_hints;
-    uint64_t news_hints;
-    uint64_t news_groups;
+    uint64_t ready_hints;
+    uint64_t ready_groups;
     uint64_t slot_headers;
     uint64_t completions;
     uint64_t counters;
     uint64_t error_log;
-    uint64_t sync_records; /* 0: none */
+    uint64_t sync_records; /* 0 if there are none */
     uint64_t slot_data;
     uint64_t arena_size;
     uint32_t bitmap_word_count;
-    uint32_t news_group_count;
+    uint32_t ready_group_count;
 };
 
 #define SUPERBLOCK_REF UINT64_C(0)
 #define GLOBALS_REF UINT64_C(4096)
 #define PROCESSES_REF UINT64_C(8192)
 
-/* Byte locks, taken on a descriptor that is never mapped. They may lie beyond the end of the file. */
+/* Byte locks, taken on a descriptor that is never mapped. They may be past the end of the file. */
 enum {
-    ATTACH_LOCK_BYTE = 0,    /* shared by everybody attached; exclusive for creation and cold recovery */
+    ATTACH_LOCK_BYTE = 0,    /* shared by all attached processes; exclusive for creation and cold recovery */
     SENDER_LOCK_BYTE = 1,    /* exclusive: the sender role */
     SYNC_LOCK_BYTE = 2,      /* exclusive: the process that forces the arena to disk for all */
     PROCESS_LOCK_START = 64, /* + entry index, exclusive for the life of the entry */
@@ -484,8 +484,7 @@ STATIC_CHECK(SLOT_INDEX_BITS + SLOT_GENERATION_BITS <= 43);
 STATIC_CHECK(WAITER_INDEX_BITS + GRANT_TICKET_BITS == 43);
 STATIC_CHECK(OWNER_INDEX_BITS + OWNER_GENERATION_BITS == 31);
 
-/* A number that differs whenever a struct, an offset or a constant above differs. Extension regions are no part of it.
- */
+/* A number that changes with every struct, offset and constant above. It does not cover extension regions. */
 uint64_t layout_fingerprint(void);
 
 /* One field of a struct above, or the struct itself: then `field` is empty, and its offset 0. */
@@ -496,10 +495,10 @@ struct layout_field {
     uint32_t size;
 };
 
-/* All of them, struct by struct and in the order of their offsets. */
+/* Returns all fields, struct by struct, in the order of their offsets. */
 const struct layout_field *layout_fields(size_t *count);
 
-/* Checks every number of a geometry against what the words can hold; `error` gets a sentence. */
+/* Checks every number of a geometry against the bits of the words. Writes a sentence to `error`. */
 enum status geometry_validate(const struct geometry *geometry, struct error *error) MUST_USE;
 
 /* Requires a valid geometry. */

@@ -10,13 +10,13 @@
 #include "arena/process.h"
 #include "base/point.h"
 
-/* The futex is the half that holds owner and waiters: little-endian, so it is the first. */
+/* The futex is the half with the owner and the waiters bit. On a little-endian machine it is the first half. */
 static uint32_t *lock_futex(atomic_u64 *lock)
 {
     return (uint32_t *)(void *)lock;
 }
 
-/* Not FUTEX_PRIVATE: the sleeper and the waker live in different processes. */
+/* Not FUTEX_PRIVATE: the sleeper and the waker are different processes. */
 static void futex_wait_slice(atomic_u64 *lock, uint32_t expected)
 {
     CHECK((expected & LOCK_WAITERS) != 0);
@@ -33,20 +33,20 @@ void lock_release(atomic_u64 *lock, uint64_t held)
 {
     CHECK(lock_word_owner(held) != 0);
     CHECK((held & LOCK_WAITERS) == 0);
-    const uint64_t nobody = lock_word(lock_word_acquisition(held), 0);
+    const uint64_t unowned = lock_word(lock_word_acquisition(held), 0);
     uint64_t word = held;
-    if (LIKELY(cas_u64(lock, &word, nobody))) { /* L2 */
+    if (LIKELY(cas_u64(lock, &word, unowned))) { /* L2 */
         return;
     }
     word = held | LOCK_WAITERS;
-    if (cas_u64(lock, &word, nobody)) { /* L2 */
+    if (cas_u64(lock, &word, unowned)) { /* L2 */
         POINT(lock_released_before_wake);
-        futex_wake_one(lock); /* killed just before this: the sleeper's slice ends by itself */
+        futex_wake_one(lock); /* if killed just before this, the sleeper's slice still ends */
     }
 }
 
-/* Word without an owner, or with one that may be taken over -> ours. A process that has slept keeps the waiters bit:
- * others may sleep behind it, and its release has to wake them. */
+/* Takes a word without an owner, or with one that may be taken over. A process that has slept sets the waiters bit,
+ * because others may still sleep, and its release has to wake them. */
 static bool lock_try_word(atomic_u64 *lock, uint64_t word, uint64_t mine, uint64_t *held)
 {
     CHECK((mine & LOW_BITS(31)) != 0);
@@ -69,7 +69,7 @@ static bool lock_spin(atomic_u64 *lock, uint64_t mine, uint64_t *held)
     return false;
 }
 
-/* Marks that somebody sleeps. False when the word changed meanwhile: look again. */
+/* Marks that a process sleeps. Returns false if the word changed meanwhile: read it again. */
 static bool lock_mark_waiting(atomic_u64 *lock, uint64_t *word)
 {
     if ((*word & LOCK_WAITERS) != 0) {
@@ -93,7 +93,7 @@ bool lock_watch_is_over(struct lock_watch *watch, uint64_t word, uint64_t patien
     return now_ns - watch->since_ns >= patience_ns;
 }
 
-/* The hooks stand around the sleep alone: a lock is never held while the host language may block in them. */
+/* The hooks enclose only the sleep, so no lock is held while the host language may block in them. */
 static void lock_sleep_slice(struct arena *arena, atomic_u64 *lock, uint64_t word)
 {
     CHECK((word & LOCK_WAITERS) != 0);
@@ -104,7 +104,7 @@ static void lock_sleep_slice(struct arena *arena, atomic_u64 *lock, uint64_t wor
     }
 }
 
-/* A process that waits is not inside, even when a scribbled word says so: a handle is used by one thread at a time. */
+/* A waiting process is not the holder, even if a corrupt word names it: one thread at a time uses a handle. */
 static bool lock_owner_is_alive(const struct arena *arena, uint64_t word)
 {
     uint32_t owner = lock_word_owner(word);

@@ -4,16 +4,17 @@
  *
  *   word:  acquisition number 32 | waiters 1 | owner 31        futex: the low half
  *
- *   acquire   CAS (a, nobody) -> (a + 1, me). Spins a little, then sets `waiters` and sleeps on the futex in slices of
+ *   acquire   CAS (a, none) -> (a + 1, me). Spins a little, then sets `waiters` and sleeps on the futex in slices of
  *             LOCK_SLICE_NS.
- *   steal     a slice went by and the owner is proven dead (process.h): CAS (a, dead) -> (a + 1, me).
- *   release   CAS (a, me) -> (a, nobody), wake one sleeper.
+ *   steal     a slice has passed and the owner is proven dead (process.h): CAS (a, dead) -> (a + 1, me).
+ *   release   CAS (a, me) -> (a, none), wake one sleeper.
  *
- * A process that stole the lock is told so (LOCK_TAKEN_OVER) and repairs before it does anything else. If it dies
- * before it is finished, the next one is told the same, because it steals in turn.
+ * A process that stole the lock receives LOCK_TAKEN_OVER, and repairs before it does anything else. If it dies before
+ * it is finished, the next process also steals, and so receives the same.
  *
- * Why not a robust pthread mutex: its death notice breaks across pid namespaces. Why not a semaphore: killed between
- * its decrement and its wake it sleeps for ever. Measured in both cases; see docs/decisions/0003.
+ * A robust pthread mutex is not used, because its death notice fails across pid namespaces. A semaphore is not used,
+ * because a process killed between its decrement and its wake leaves the others asleep forever. Both were measured; see
+ * docs/decisions/0003.
  *
  * L1 acquire CAS (acquire) pairs with L2 release CAS (release): the stores of the last holder are visible to the next.
  */
@@ -26,20 +27,20 @@
 
 enum lock_outcome { LOCK_ACQUIRED, LOCK_TAKEN_OVER };
 
-/* Blocks until the lock is ours; the arena's blocking hooks stand around each sleep, never around the acquisition.
- * Somebody waits at most two slices behind an owner that is dead. `held` receives the word that now names us. Requires
+/* Blocks until this process has the lock. The arena's blocking hooks enclose each sleep, never the acquisition. A
+ * process waits at most two slices for a dead owner. `held` receives the word that now names this process. Requires
  * arena->owner != 0. */
 enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *held);
 
 void lock_release(atomic_u64 *lock, uint64_t held);
 
-/* One acquisition of somebody else, as a waiter has watched it. */
+/* An acquisition by another process, as observed by a waiter. */
 struct lock_watch {
     uint64_t word;
     uint64_t since_ns;
 };
 
-/* True when one and the same acquisition was watched for so long. The waiters bit does not make it another one. */
+/* Returns true if the same acquisition was observed for this long. The waiters bit does not make it another one. */
 bool lock_watch_is_over(struct lock_watch *watch, uint64_t word, uint64_t patience_ns);
 
 #endif

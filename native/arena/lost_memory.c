@@ -10,8 +10,8 @@
 
 /* A mapping of this process. Written under `list_mutex`, read by the handler. */
 struct watched {
-    atomic_u32 version; /* odd: being changed */
-    atomic_u64 base;    /* 0: a free row */
+    atomic_u32 version; /* odd during a change */
+    atomic_u64 base;    /* 0 in a free row */
     atomic_u64 size;
     atomic_pointer arena;
     struct watched *next; /* set before the row is on the list */
@@ -44,7 +44,7 @@ static struct arena *arena_at(uint64_t address)
     return row == NULL ? NULL : arena;
 }
 
-/* Threads that fault together do the same one after another. */
+/* Threads that fault at the same time do the same thing one after another. */
 static bool arena_replace(struct arena *arena)
 {
     store_seq_cst_u32(&arena->is_lost, 1); /* M1 */
@@ -57,14 +57,14 @@ static bool arena_replace(struct arena *arena)
     return true;
 }
 
-/* SIG_IGN does not hold for a fault: the kernel ends the process. */
+/* SIG_IGN does not apply to a fault: the kernel ends the process. */
 static void signal_pass_on(int number, siginfo_t *info, void *context)
 {
     bool is_fault = info->si_code > 0;
     if ((former.sa_flags & SA_SIGINFO) != 0) {
         former.sa_sigaction(number, info, context);
     } else if (former.sa_handler == SIG_DFL || (former.sa_handler == SIG_IGN && is_fault)) {
-        signal(number, SIG_DFL); /* a fault comes again */
+        signal(number, SIG_DFL); /* a fault occurs again */
         if (!is_fault) {
             raise(number);
         }
@@ -141,7 +141,7 @@ enum status lost_memory_watch(struct arena *arena, struct error *error)
     return status;
 }
 
-void lost_memory_look(struct arena *arena)
+void lost_memory_check(struct arena *arena)
 {
     struct stat found;
     if (!arena_is_lost(arena) && fstat(arena->map_descriptor, &found) == 0 && (uint64_t)found.st_size < arena->size) {
@@ -159,7 +159,7 @@ void lost_memory_forget(struct arena *arena)
     pthread_mutex_unlock(&list_mutex);
 }
 
-enum status lost_memory_tell(struct error *error)
+enum status lost_memory_error(struct error *error)
 {
     return error_set(error, STATUS_TRUNCATED,
                      "the memory of the arena is lost to this process: somebody cut its file while the process was "

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A mapping whose file was cut: the process goes on, and the arena is lost to it.
+ * A mapping whose file was truncated: the process continues to run, and the arena is lost to it.
  *
- * The kernel answers an access to a page that the file does not have any more, or that a full tmpfs cannot give, with
- * SIGBUS, which ends a process. The process of a producer is somebody else's program, so it has a handler:
+ * If a process accesses a page that the file no longer has, or that a full tmpfs cannot provide, the kernel sends
+ * SIGBUS, which ends the process. A producer's process is the user's program, so it has a handler:
  *
- *   SIGBUS at an address in a mapping of ours   is_lost = 1, then private pages of zeros over the whole mapping, then
- *                                               their word `poisoned_status`; the access is made again, and succeeds
- *   SIGBUS at any other address, or of kill()   the former handler; without one the process dies as it did before
+ *   SIGBUS at an address in a mapping of an arena  is_lost = 1, then private pages of zeros over the whole mapping,
+ *                                               then their word `poisoned_status`; the access is repeated, and succeeds
+ *   SIGBUS at any other address, or of kill()   the previous handler; without one the process dies as it did before
  *
- * From the first fault on, nothing that this process writes reaches another process, and nothing that it reads says
- * anything. So is_lost is read behind each append and before a result is told:
+ * From the first fault on, nothing that this process writes reaches another process, and nothing that it reads is
+ * valid. So is_lost is read after each append and before a result is returned:
  *
  *   M1  handler: is_lost = 1, then mmap
  *   M2  append:  accesses to the mapping, barrier, then load of is_lost
- *   Stores that went into private pages came behind mmap, which lets no thread go on with its old pages. So the load
- *   finds 1. Stores that came before went into the file. On x86 the barrier is none: a load that ran ahead of the
- *   accesses is repeated if its line changes before they are done.
+ *   Stores to private pages follow mmap, after which no thread uses its old pages. So the load finds 1. Stores before
+ *   mmap went to the file. On x86 the barrier is no instruction: a load that ran ahead of the accesses is repeated if
+ *   its line changes before they are done.
  *
- * The handler is installed once per process, by the first mapping. It takes no lock: a row of the list is never freed,
- * and `version` is odd while it changes. A row that changes is none of an arena that is in use. A handler that somebody
- * installs later goes first, and has to call this one. A forked child has handler, list and mappings of its parent.
+ * The first mapping installs the handler, once per process. It takes no lock: a row of the list is never freed, and
+ * `version` is odd while it changes. A row that is changing does not belong to an arena in use. A handler that is
+ * installed later runs first, and has to call this one. A forked child has its parent's handler, list and mappings.
  *
  * The semaphores beside an arena (waiter_semaphores.h) have mappings of their own, which this does not cover.
  */
@@ -32,21 +32,21 @@
 /* Requires arena->base. */
 enum status lost_memory_watch(struct arena *arena, struct error *error) MUST_USE;
 
-/* Finds that the file was cut where this process does not touch what is gone: a thread that waits for a buffer, for
- * example, reads the beginning alone. */
-void lost_memory_look(struct arena *arena);
+/* Detects a truncated file even if this process does not touch the missing part. A thread that waits for a buffer, for
+ * example, reads only the beginning. */
+void lost_memory_check(struct arena *arena);
 
-/* Before the memory is unmapped. */
+/* Call before the memory is unmapped. */
 void lost_memory_forget(struct arena *arena);
 
-/* True when this process has private pages in place of the arena. */
+/* Returns true if private pages replace the arena in this process. */
 static inline bool arena_is_lost(const struct arena *arena)
 {
     barrier_after_cas(); /* M2 */
     return load_relaxed_u32(&arena->is_lost) != 0;
 }
 
-/* The sentence and STATUS_TRUNCATED. */
-enum status lost_memory_tell(struct error *error);
+/* Writes the sentence and returns STATUS_TRUNCATED. */
+enum status lost_memory_error(struct error *error);
 
 #endif

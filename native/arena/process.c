@@ -9,7 +9,7 @@
 #include "arena/byte_lock.h"
 #include "base/point.h"
 
-enum { SINK_NAME_LOOKS = 8 }; /* a role that changes hands more often meanwhile is hostile */
+enum { SINK_NAME_READS = 8 }; /* more changes of the role during a read are hostile */
 
 /* ---- liveness ---- */
 
@@ -38,7 +38,7 @@ static uint64_t process_start_time_ticks(void)
     size_t size = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[size] = 0;
-    const char *field = strrchr(text, ')'); /* comm may hold anything but ends at the last ')' */
+    const char *field = strrchr(text, ')'); /* comm may contain anything, but it ends at the last ')' */
     for (int i = 2; field != NULL && i < 22; i++) {
         field = strchr(field + 1, ' ');
     }
@@ -68,27 +68,27 @@ static void process_count_used_raise(struct arena *arena, uint32_t used)
     }
 }
 
-/* Answers whether the last holder left in order. */
+/* Returns true if the entry's previous owner left cleanly. */
 static bool process_take_entry(struct arena *arena, uint32_t index, enum process_role role)
 {
     CHECK(arena->owner == 0);
     struct process_entry *entry = &arena->processes[index];
     uint32_t generation = (load_relaxed_u32(&entry->generation) + 1) & (uint32_t)LOW_BITS(OWNER_GENERATION_BITS);
-    store_release_u32(&entry->generation, generation); /* I1; from here on the last holder is proven dead */
+    store_release_u32(&entry->generation, generation); /* I1; from here on the previous owner is proven dead */
     POINT(process_generation_raised);
     process_count_used_raise(arena, index + 1);
     store_seq_cst_u32(&entry->writing, 0); /* I1 */
     store_relaxed_u32(&entry->is_forcing, 0);
     store_relaxed_u32(&entry->fallback, 0);
-    bool was_left_in_order = load_relaxed_u32(&entry->role) == ROLE_NONE;
+    bool was_left_cleanly = load_relaxed_u32(&entry->role) == ROLE_NONE;
     arena->entry_index = index;
     arena->me = entry;
     arena->owner = owner_of(index, generation);
     process_describe(entry, role, arena_now_ns(arena));
-    return was_left_in_order;
+    return was_left_cleanly;
 }
 
-enum status process_register(struct arena *arena, enum process_role role, bool *was_left_in_order,
+enum status process_register(struct arena *arena, enum process_role role, bool *was_left_cleanly,
                              struct error *error)
 {
     CHECK(arena->owner == 0);
@@ -98,7 +98,7 @@ enum status process_register(struct arena *arena, enum process_role role, bool *
             byte_lock_try(arena->lock_descriptor, PROCESS_LOCK_START + (int64_t)index, BYTE_EXCLUSIVE, error);
         if (status == STATUS_OK) {
             POINT(process_byte_locked);
-            *was_left_in_order = process_take_entry(arena, index, role);
+            *was_left_cleanly = process_take_entry(arena, index, role);
             return STATUS_OK;
         }
         if (status != STATUS_BUSY) {
@@ -121,7 +121,7 @@ void process_unregister(struct arena *arena)
 
 /* ---- sender role ---- */
 
-/* A reader that finds one word of ours finds sender_owner changed, too: each store is a release. */
+/* Each store is a release, so a reader that finds one of these words also finds sender_owner changed. */
 static void sink_name_write(struct globals *globals, const char *sink_name)
 {
     char text[SINK_NAME_SIZE] = {0};
@@ -153,7 +153,7 @@ enum status process_take_sender_role(struct arena *arena, const char *sink_name,
                                              "as its standby (standby=True, --standby)");
     }
     RETURN_IF_FAILED(status);
-    store_relaxed_u32(&arena->globals->sender_owner, 0); /* a dead sender has left its own */
+    store_relaxed_u32(&arena->globals->sender_owner, 0); /* a dead sender leaves its own value */
     sink_name_write(arena->globals, sink_name);
     store_release_u32(&arena->me->role, ROLE_SENDER); /* V2 */
     add_u64(&arena->globals->sender_epoch, 1); /* K9 */
@@ -181,7 +181,7 @@ void process_leave_sender_role(struct arena *arena)
     (void)status;
 }
 
-void process_sender_leaves_in_order(struct arena *arena)
+void process_sender_leaves_cleanly(struct arena *arena)
 {
     CHECK(arena->is_sender);
     store_release_u64(&arena->globals->sender_left_epoch, load_relaxed_u64(&arena->globals->sender_epoch)); /* I6 */
@@ -204,7 +204,7 @@ bool process_sender_is_alive(const struct arena *arena)
     return arena->is_sender || byte_is_locked(arena->lock_descriptor, SENDER_LOCK_BYTE);
 }
 
-/* The role is held and its holder named: not so between the death of one sender and the publication of the next. */
+/* Returns false between the death of a sender and the publication of the next one. */
 static bool sender_is_named(const struct arena *arena, uint32_t owner)
 {
     return process_is_alive(arena, owner) && process_sender_is_alive(arena);
@@ -213,7 +213,7 @@ static bool sender_is_named(const struct arena *arena, uint32_t owner)
 bool process_sink_name(const struct arena *arena, char sink_name[SINK_NAME_SIZE])
 {
     const struct globals *globals = arena->globals;
-    for (int i = 0; i < SINK_NAME_LOOKS; i++) {
+    for (int i = 0; i < SINK_NAME_READS; i++) {
         uint64_t epoch = load_acquire_u64(&globals->sender_epoch); /* K2 */
         uint32_t owner = load_acquire_u32(&globals->sender_owner); /* K2 */
         if (!sender_is_named(arena, owner)) {

@@ -4,70 +4,69 @@
  *
  *   entry i is alive  <=>  the kernel holds the byte lock PROCESS_LOCK_START + i  and  generation is the owner's
  *
- * The byte lock belongs to an open file description (OFD lock), so the kernel frees it when the last descriptor of its
+ * The byte lock belongs to an open file description (OFD lock). The kernel releases it when the last descriptor of its
  * process is gone: after exit_mm(), that is, after the last store of any of its threads. It works across pid
- * namespaces, knows no zombies, and needs no heartbeat. The lock *is* the allocation of the entry: nothing else has
- * to be undone.
+ * namespaces, has no zombies, and needs no heartbeat. The lock *is* the allocation of the entry, so nothing else has to
+ * be undone.
  *
- * register    try the byte locks from 0 up; the first that is granted is ours. Raise the generation: from here on every
- *             word that names (i, old generation) names somebody proven dead. Clear the old hazard. If the last holder
- *             did not leave in order, the caller repairs what it left (attach.c).
- * a process dies before the generation is raised: the kernel frees the byte, the next one starts over.
- *             after it: the same, the entry just looks like one more dead owner.
- * stopped     a process stopped between taking the byte and raising the generation makes the dead holder before it look
- *             alive until it goes on. Only repair of what that dead one left is delayed, nothing is damaged.
+ * register    try the byte locks from 0 up and take the first that is granted. Raise the generation: from here on every
+ *             word that names (i, old generation) names a dead process. Clear the old hazard. If the previous owner did
+ *             not leave cleanly, the caller repairs what it left (attach.c).
+ * death       before the generation is raised: the kernel releases the byte, and the next process starts over.
+ *             after that: the same, and the entry counts as one more dead owner.
+ * stop        a process that is stopped between taking the byte and raising the generation makes the previous owner
+ *             appear alive until it is continued. This only delays the repair of what the previous owner left.
  */
 #ifndef ARENA_PROCESS_H
 #define ARENA_PROCESS_H
 
 #include "arena/arena.h"
 
-/* Fills arena->owner, entry_index and me. When the entry was not left in order, the caller repairs what its last holder
- * left. STATUS_NO_ENTRY when all entries are taken. */
-enum status process_register(struct arena *arena, enum process_role role, bool *was_left_in_order,
+/* Sets arena->owner, entry_index and me. If the entry was not left cleanly, the caller repairs what its previous owner
+ * left. Returns STATUS_NO_ENTRY if all entries are taken. */
+enum status process_register(struct arena *arena, enum process_role role, bool *was_left_cleanly,
                              struct error *error) MUST_USE;
 
-/* Marks the entry clean. The byte lock goes with the descriptor. */
+/* Marks the entry clean. The byte lock is released with the descriptor. */
 void process_unregister(struct arena *arena);
 
-/* Costs a system call (0.5 us). An owner that cannot exist (index or generation) is dead. */
+/* Costs a system call (0.5 us). An owner with an impossible index or generation is dead. */
 bool process_is_alive(const struct arena *arena, uint32_t owner);
 
-/* Shows in the entry of this process whether it waits for the sender's role. A keeper leaves a free role to a standby
- * for a while; nothing rests on it. */
+/* Shows in this process's entry whether it waits for the sender role. A supervisor leaves a free role to a standby for
+ * a while. Correctness does not depend on it. */
 void process_stand_by(struct arena *arena, bool is_standby);
 
-#define SENDER_SILENCE_NS (3 * NS_PER_S) /* an idle sender shows life once a second */
+#define SENDER_SILENCE_NS (3 * NS_PER_S) /* an idle sender renews its heartbeat once a second */
 
-/* Tries to take the sender role of the arena: STATUS_BUSY while another process holds it. Freed by process death.
- * `sink_name`: the place where it will deliver. An empty name says nothing, and a name that is too long for the arena
- * is cut. */
+/* Tries to take the sender role of the arena. Returns STATUS_BUSY while another process has it. The kernel releases it
+ * when the process dies. `sink_name` is the place where it will deliver. It may be empty, and it is truncated if it is
+ * too long for the arena. */
 enum status process_take_sender_role(struct arena *arena, const char *sink_name, struct error *error) MUST_USE;
 void process_leave_sender_role(struct arena *arena);
 
-/* Says that the sender leaves in order, before it does: nobody starts another one in its place. */
-void process_sender_leaves_in_order(struct arena *arena);
+/* Records that the sender leaves cleanly, before it does, so that no process starts another one in its place. */
+void process_sender_leaves_cleanly(struct arena *arena);
 
-/* True when the last sender died, or gave up the role for an error. While a sender lives, the answer is true, too. */
+/* Returns true if the last sender died or gave up the role because of an error, and also while a sender lives. */
 bool process_sender_died(const struct arena *arena);
 
-/* True when the last sign of life of a sender is old: there may be no sender, and an opener of a batch looks. */
+/* Returns true if a sender's last heartbeat is old. There may be no sender, so an opener of a batch checks. */
 bool process_sender_is_silent(const struct arena *arena);
 
-/* True while anybody holds the role, also through this handle: the kernel does not count a lock of our own, so that is
- * remembered. */
+/* Returns true while any process has the role, also through this handle. The kernel does not report a lock of the same
+ * handle, so the handle stores it. */
 bool process_sender_is_alive(const struct arena *arena);
 
-/* Where the living sender delivers, as it said itself; the last byte is always NUL. False while nobody has the role, or
- * somebody has it who has not said it yet: look again then. */
+/* Copies the place where the living sender delivers; the last byte is always NUL. Returns false if no process has the
+ * role, or if its holder has not published the place yet: call again later. */
 bool process_sink_name(const struct arena *arena, char sink_name[SINK_NAME_SIZE]) MUST_USE;
 
-/* Which slots living processes may still be writing into (their hazards), collected in one pass.
+/* Returns true if a living process may still write to the slot (its hazard).
  *
  *   H1  appender: writing = slot, then full barrier (its lock CAS), then load of the slot word      (producer_batch.c)
  *   H2  sender:   slot word = DONE, then full barrier, then load of every `writing`                 (here)
- *   Either the appender sees DONE and keeps its hands off, or the sender sees the hazard and keeps the slot.
- */
+ *   Either the appender sees DONE and does not write, or the sender sees the hazard and does not free the slot. */
 bool process_anyone_writes(const struct arena *arena, uint32_t slot_index);
 
 #endif

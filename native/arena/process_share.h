@@ -1,47 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The share of one process: it holds at most `process_slot_count_max` slots, so that one that runs away cannot starve
- * the others (option max_process_share; 0: there is no such limit).
+ * The share of one process: it holds at most `process_slot_count_max` slots, so that one runaway process cannot starve
+ * the others (option max_process_share; 0 turns the limit off).
  *
  *   slot word    holder of the slot
  *   OWNED        the owner in the word
  *   OPEN READY   `opener` of the slot header: the process that allocated it. The allocation stores it before the word
- *   DONE CONT    says anything but OWNED, and it is true until the slot is free
- *   GRANT        nobody yet; the process that waits counts its own awaited slots
- *   FREE BAD     nobody: a quarantined slot is evidence, and no process's burden
+ *   DONE CONT    changes from OWNED, and it is valid until the slot is free
+ *   GRANT        no process yet; the process that waits counts its own awaited slots
+ *   FREE BAD     no process: a quarantined slot is evidence, and counts for no share
  *
- *   in the process's own memory (struct arena), seen and written by it alone:
- *       held_count_bound   slots it held at its last look + slots it took since, or waits for in the queue
- *       awaited_slot_count those of them that it waits for in the queue
+ *   in the process's own memory (struct arena), read and written by it alone:
+ *       held_count_bound   slots held at its last scan + slots taken since, or awaited in the queue
+ *       awaited_slot_count the part of them that it waits for in the queue
  *
- * A batch counts for the process that opened it, whoever fills it: that is what a running batch costs, and a process
- * that appends most opens most.
+ * A batch counts for the process that opened it, not for the processes that fill it: that is the cost of a running
+ * batch, and a process that appends most opens most.
  *
  * PROCEDURE
- *   allocate   (fast path, under a producer lock) held_count_bound below the limit: take one, bound + 1. Else
- *              STATUS_EXHAUSTED, without a look.
- *   enqueue    (slow path, no lock held) the bound and the need exceed the limit: look at every slot once, the bound is
- *              what is held + what is awaited. Still too much: STATUS_SHARE_USED. The caller seals the batches this
- *              process has open, so that they linger no more (producer_batch_seal_own), sleeps until a result is
- *              recorded, and tries again. It is not in the queue meanwhile: nobody waits behind it, and it passes
- *              nobody when it joins.
+ *   allocate   (fast path, under a producer lock) held_count_bound below the limit: take one, bound + 1. Otherwise
+ *              STATUS_EXHAUSTED, without a scan.
+ *   enqueue    (slow path, no lock held) the bound and the need exceed the limit: scan all slots once, and set the
+ *              bound to held + awaited. If it is still too much: STATUS_SHARE_USED. The caller seals its own open
+ *              batches, so that they do not linger (producer_batch_seal_own), sleeps until a result is recorded, and
+ *              tries again. It is not in the queue meanwhile, so no process waits for it there, and it overtakes none
+ *              when it joins.
  *
- * WHY THE BOUND IS NEVER TOO SMALL. Only this process makes it hold more, and it counts that; others (the sender, a
- *   repair) only make it hold less, which the next look finds. During a look a slot may be freed after it was counted:
- *   then the bound is too large by it, until the look after this one.
- * WHY NOTHING IS TO BE REPAIRED. Nothing of this is shared but `opener`, and an opener names an entry and its
- *   generation: when a process dies, its slots name somebody dead, count for nobody, and its successor in the entry
- *   begins with none. A process that is killed between taking a slot and storing `opener` is named by the word
- *   (OWNED), which repair frees.
- * THE COST OF A LOOK. One word per slot, and a second cache line per filled slot, once in (limit - held) allocations: a
- *   process far from its limit never looks, one at its limit has to sleep anyway.
+ * WHY THE BOUND IS NEVER TOO SMALL. Only this process makes it hold more, and it counts that. Others (the sender, a
+ *   repair) only make it hold less, which the next scan finds. If a slot is freed after a scan counted it, the bound is
+ *   one too large until the next scan.
+ * WHY NOTHING HAS TO BE REPAIRED. Only `opener` is shared, and an opener names an entry and its generation. When a
+ *   process dies, its slots name a dead process and count for none, and the entry's next process begins with none. If a
+ *   process is killed between taking a slot and storing `opener`, the word names it (OWNED), and repair frees the slot.
+ * THE COST OF A SCAN. One word per slot, and a second cache line per filled slot, once in (limit - held) allocations. A
+ *   process far from its limit never scans. One at its limit has to sleep anyway.
  */
 #ifndef ARENA_PROCESS_SHARE_H
 #define ARENA_PROCESS_SHARE_H
 
 #include "arena/arena.h"
 
-/* The most slots one process may hold. */
+/* Returns the largest number of slots that one process may hold. */
 static inline uint32_t process_share_max(const struct arena *arena)
 {
     CHECK(arena->geometry.process_slot_count_max <= arena->geometry.slot_count);
@@ -49,7 +48,7 @@ static inline uint32_t process_share_max(const struct arena *arena)
     return limit == 0 ? arena->geometry.slot_count : limit;
 }
 
-/* The most slots one oversized record may take. */
+/* Returns the largest number of slots that one oversized record may take. */
 static inline uint32_t oversized_slot_count_max(const struct arena *arena)
 {
     CHECK(arena->geometry.oversized_bytes_max <= arena->geometry.buffer_memory);
@@ -63,13 +62,13 @@ static inline bool process_share_is_limited(const struct arena *arena)
     return arena->geometry.process_slot_count_max != 0;
 }
 
-/* O(1), from the bound alone: false may mean that it is time for a look. */
+/* O(1), from the bound alone. If it returns false, a scan may find a lower count. */
 static inline bool process_share_allows_one(const struct arena *arena)
 {
     return !process_share_is_limited(arena) || arena->held_count_bound < process_share_max(arena);
 }
 
-/* Counts slots that this process took, or gave back. */
+/* Counts slots that this process took or gave back. */
 static inline void process_share_add(struct arena *arena, uint32_t count)
 {
     CHECK(arena->owner != 0);
@@ -82,21 +81,21 @@ static inline void process_share_subtract(struct arena *arena, uint32_t count)
     arena->held_count_bound -= count < arena->held_count_bound ? count : arena->held_count_bound;
 }
 
-/* The owner for whose share a slot with this word counts; 0: nobody. Input: the owner may be any number. */
+/* Returns the owner whose share the slot with this word counts for, or 0. This is input: it may be any number. */
 uint32_t process_share_holder(const struct arena *arena, uint32_t slot_index, uint64_t word);
 
-/* Slots this process holds, from the words alone. */
+/* Returns the number of slots that this process holds, from the words alone. */
 uint32_t process_share_held(const struct arena *arena);
 
-/* Counts `need` slots as awaited. STATUS_SHARE_USED: they would exceed the share. Requires
- * need <= process_share_max and that no lock is held. */
+/* Counts `need` slots as awaited. Returns STATUS_SHARE_USED if they would exceed the share. Requires need <=
+ * process_share_max and that no lock is held. */
 enum status process_share_await(struct arena *arena, uint32_t need) MUST_USE;
 
-/* The wait is over: the slots are this process's now, or were not granted. */
+/* Ends the wait: the slots belong to this process now, or were not granted. */
 void process_share_granted(struct arena *arena, uint32_t need);
 void process_share_given_up(struct arena *arena, uint32_t need);
 
-/* A process that has just attached holds nothing. */
+/* Resets the counts of a process that has just attached. */
 void process_share_begin(struct arena *arena);
 
 #endif

@@ -66,7 +66,7 @@ bool sequence_starts_over(const struct arena *arena, const struct slot_header *s
     return sequence_is_wanted(arena, slot) && !partition_is_of_arena(arena, partition_index);
 }
 
-/* The epoch last: until it is stored the partition is not the arena's, and starts over again. */
+/* The epoch is stored last. Until then the partition does not belong to the arena's id, and starts over again. */
 static void partition_start_over(struct arena *arena, struct partition_entry *partition)
 {
     store_relaxed_u32(&partition->producer_epoch, 0);
@@ -86,7 +86,7 @@ void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t par
     if (!partition_is_of_arena(arena, partition_index)) {
         partition_start_over(arena, partition);
     }
-    /* The sink has the records with a result: the sequence is that of the first one without, counted back. */
+    /* The sink already has the records that have a result, so the sequence of the first other one is counted back. */
     uint32_t next = load_relaxed_u32(&partition->next_base_sequence) & INT32_MAX;
     uint32_t acked = load_relaxed_u32(&slot->acked_record_count);
     uint32_t base = (uint32_t)sequence_decrement((int32_t)next, (int32_t)(acked & INT32_MAX));

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The arena's producer id, and the sequences of batches, by which a log or broker drops what it has already (Kafka's
- * idempotent producer, KIP-98, KIP-360; here all processes of a host are one producer).
+ * The arena's producer id, and the sequences of batches, by which a log or broker drops duplicates (Kafka's idempotent
+ * producer, KIP-98, KIP-360; here all processes of a host are one producer).
  *
- *   globals      producer id, epoch, and which sink gave them: kept from sender to sender
+ *   globals      producer id, epoch, and the sink that assigned them; they outlive a sender
  *   partition    producer id, epoch, next sequence of the last batch that got one
  *   batch        producer id, epoch, base sequence: stored before the first transmission, the same in every later one
  *
- *   assign       a batch that is drained for the first time gets the partition's next sequence; when the arena's id or
- *                epoch is another one than the partition's, the partition starts over at 0. That waits until nothing of
- *                the partition is in flight: a broker refuses the older epoch once it has seen the newer one.
+ *   assign       a batch that is drained for the first time gets the partition's next sequence. If the arena's id or
+ *                epoch differs from the partition's, the partition starts over at 0. That waits until nothing of the
+ *                partition is in flight: a broker rejects the older epoch once it has seen the newer one.
  *   resequence   batches that the sink certainly does not have lose their sequences and get new ones, of the new epoch
  *
- *   doubt        after a crash of the host, sequences that were assigned since the arena was last forced are forgotten,
- *                and the next batches would get them again. A sink that compares sequences alone would drop these
- *                batches as duplicates. Cold recovery adds SEQUENCES_IN_DOUBT to the arena's epoch, and the sender of
- *                such a sink asks for another id, which takes the flag away. Batches that have a sequence keep it.
+ *   doubt        after a crash of the host, sequences that were assigned since the arena was last forced are lost, and
+ *                the next batches would get them again. A sink that compares sequences alone would drop these batches
+ *                as duplicates. Cold recovery adds SEQUENCES_IN_DOUBT to the arena's epoch, and the sender of such a
+ *                sink requests another id, which clears the flag. Batches that have a sequence keep it.
  *
- * Cells named producer_epoch hold the epoch with EPOCH_ASSIGNED, so that 0 means: none was ever assigned.
+ * Cells named producer_epoch hold the epoch with EPOCH_ASSIGNED, so that 0 means that none was ever assigned.
  *
  * DEATHS. The sender may die between any two stores.
- *   producer_id_set   producer id -1 first and the new one last: in between there is none, and the next sender asks its
- *                     sink for another one.
+ *   producer_id_set   producer id -1 first and the new one last. In between there is none, and the next sender requests
+ *                     another one from its sink.
  *   assign            1 the batch's sequence and id  2 its epoch (release)  3 the partition's next sequence. Between 2
  *                     and 3: sequence_raise of the next sender does 3. Before 2: nothing was assigned.
- *   resequence        from the youngest batch to the oldest, so that what is left with a sequence is older than what is
- *                     left without, and keeps its place before it. The next sender hears of the gap again.
+ *   resequence        from the youngest batch to the oldest, so that the batches that keep a sequence are older than
+ *                     the ones that have lost it, and precede them. The next sender detects the gap again.
  */
 #ifndef ARENA_PRODUCER_ID_H
 #define ARENA_PRODUCER_ID_H
@@ -33,30 +33,31 @@
 #include "arena/arena.h"
 
 #define EPOCH_ASSIGNED (UINT32_C(1) << 16)
-#define SEQUENCES_IN_DOUBT (UINT32_C(1) << 17) /* of the arena's epoch alone */
+#define SEQUENCES_IN_DOUBT (UINT32_C(1) << 17) /* only in the arena's epoch */
 
 struct producer_identity {
-    int64_t producer_id; /* -1: none */
+    int64_t producer_id; /* -1 if there is none */
     int16_t producer_epoch;
     uint8_t sink[16];
 };
 
 void producer_identity_read(const struct arena *arena, struct producer_identity *identity);
 
-/* Recovery after a crash of the host, and its question. */
+/* Set and read the flag for recovery after a crash of the host. */
 void sequences_doubt(struct arena *arena);
 bool sequences_are_in_doubt(const struct arena *arena);
 
-/* Sender only. Batches that have no sequence yet get one of these from now on. */
+/* Sender only. Batches without a sequence get one of this identity from now on. */
 void producer_identity_set(struct arena *arena, const struct producer_identity *identity);
 
-/* True while the batch, which has no sequence, would be the first of another id or epoch in its partition. */
+/* Returns true if the batch has no sequence and would be the first of another id or epoch in its partition. */
 bool sequence_starts_over(const struct arena *arena, const struct slot_header *slot, uint32_t partition_index);
 
-/* Gives a batch its sequence, unless it has one or the arena has no producer id. */
+/* Assigns the batch its sequence, unless it has one or the arena has no producer id. */
 void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t partition_index, uint32_t record_count);
 
-/* A batch that has a sequence was perhaps transmitted: the partition's next one is behind it. */
+/* Makes the partition's next sequence at least the end of a batch that has one, because it may have been transmitted.
+ */
 void sequence_raise(struct arena *arena, const struct slot_header *slot, uint32_t partition_index, uint64_t word);
 
 #endif

@@ -12,7 +12,7 @@
 #include "arena/delivery_clock.h"
 #include "arena/durability.h"
 #include "arena/transaction.h"
-#include "arena/news.h"
+#include "arena/ready_hints.h"
 #include "arena/producer_id.h"
 #include "base/bytes.h"
 #include "base/point.h"
@@ -30,7 +30,8 @@ static int hex_digit(char character)
     return character >= 'a' && character <= 'f' ? character - 'a' + 10 : -1;
 }
 
-/* "xxxxxxxx-xxxx-..." -> 16 bytes. All zeros when the kernel does not say: then no two boots look alike (below). */
+/* Converts "xxxxxxxx-xxxx-..." to 16 bytes. Stores zeros if the kernel has no boot id; then every boot counts as
+ * another one (below). */
 void boot_id_read(uint8_t boot_id[16])
 {
     char text[64] = {0};
@@ -60,7 +61,7 @@ static bool boot_is_same(const struct arena *arena)
            memcmp(boot_id, arena->globals->boot_id, sizeof boot_id) == 0;
 }
 
-/* ---- the verdict on one slot: pure ---- */
+/* ---- the verdict on one slot, without side effects ---- */
 
 enum verdict {
     VERDICT_KEEP_FREE,
@@ -78,7 +79,7 @@ static uint32_t batch_size_max(const struct arena *arena, uint32_t slot_index)
     return arena->slots[slot_index].chain_next == 0 ? arena->geometry.batch_size : arena->geometry.record_size_max;
 }
 
-/* Count, size, place and partition can be true, and a chain has as many pieces as its size needs. */
+/* Returns true if count, size, place and partition are possible and a chain has as many pieces as its size needs. */
 static bool batch_is_possible(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -94,7 +95,7 @@ static bool batch_is_possible(const struct arena *arena, uint32_t slot_index, ui
     return needed == 1 || (slot_word_count(word) == 1 && found == needed);
 }
 
-/* CRC over all pieces of a batch that is possible. */
+/* Returns the CRC over all pieces of a batch that is possible. */
 static uint32_t batch_crc(const struct arena *arena, uint32_t slot_index, uint32_t size)
 {
     CHECK(size > RECORDS_START);
@@ -113,8 +114,8 @@ static uint32_t batch_crc(const struct arena *arena, uint32_t slot_index, uint32
     return crc;
 }
 
-/* The checksum covers neither the count nor the times, so the records are walked; a chain has one, which
- * batch_is_possible knows. */
+/* The checksum covers neither the count nor the times, so the records are walked. A chain has one record, which
+ * batch_is_possible has checked. */
 static bool batch_is_intact(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     const struct slot_header *slot = &arena->slots[slot_index];
@@ -141,7 +142,7 @@ static enum verdict batch_verdict(const struct arena *arena, uint32_t slot_index
     return sync_record_find(arena, slot_index, word, &forced) ? VERDICT_CUT : VERDICT_QUARANTINE;
 }
 
-/* A piece stays with a head that stays, also with one that was quarantined just now: it belongs to the evidence. */
+/* A piece shares the verdict of its head. If the head was just quarantined, the piece is part of the evidence. */
 static enum verdict piece_verdict(const struct arena *arena, uint64_t word)
 {
     CHECK(slot_word_state(word) == SLOT_CONT);
@@ -178,12 +179,12 @@ static enum verdict slot_verdict(const struct arena *arena, uint32_t slot_index,
         return piece_verdict(arena, word);
     case SLOT_BAD:
         return VERDICT_KEEP_BAD;
-    default: /* GRANT, OWNED, DONE: nobody lives who could want it */
+    default: /* GRANT, OWNED, DONE: no living process needs it */
         return VERDICT_FREE;
     }
 }
 
-/* Of a batch that was cut only the records that were forced to disk are left. */
+/* Counts only the records that were forced to disk, because a cut batch has no others. */
 static void report_count_cut(const struct arena *arena, struct recovery_report *report, uint32_t slot_index,
                              uint64_t word)
 {
@@ -207,9 +208,9 @@ static void report_count(struct recovery_report *report, enum verdict verdict, u
     }
 }
 
-/* ---- acting on it ---- */
+/* ---- acting on the verdict ---- */
 
-/* After a crash of the host written_end is no witness: its page and those of the data reached the disk apart. */
+/* After a crash of the host written_end is unreliable: its page and the data pages reached the disk independently. */
 static void slot_scrub(struct arena *arena, uint32_t slot_index, bool is_same_boot)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -222,7 +223,7 @@ static void slot_scrub(struct arena *arena, uint32_t slot_index, bool is_same_bo
     POINT(recovery_scrubbed);
 }
 
-/* The process that frees the batch scrubs up to written_end: it must not lie before the bytes there are. */
+/* The process that frees the batch scrubs up to written_end, so it must not be less than the size. */
 static void slot_cover(struct arena *arena, uint32_t slot_index, bool is_same_boot)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -236,8 +237,8 @@ static void slot_cover(struct arena *arena, uint32_t slot_index, bool is_same_bo
     }
 }
 
-/* Records that were sent before may be sent again. With the sequence it had, and fewer records, a broker would take it
- * for something else. So it is as if it had never been drained. */
+/* Its records may be sent again. A broker would reject or misread the old sequence with fewer records, so the batch
+ * becomes one that was never drained. */
 static void batch_cut(struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     struct slot_header *slot = &arena->slots[slot_index];
@@ -293,8 +294,8 @@ static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verd
     }
 }
 
-/* next_seq is behind every batch that is or was in a slot, also one that is freed now or that is BAD: its number may
- * have been handed to a producer in a token. */
+/* Makes next_seq greater than the number of every batch that is or was in a slot, including freed and BAD ones: a
+ * producer may have the number in a token. */
 static void next_seq_raise(struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -311,13 +312,13 @@ static void next_seq_raise(struct arena *arena, uint32_t slot_index, uint64_t wo
     }
 }
 
-/* A sender will deliver it. */
+/* Returns true if a sender will deliver the batch. */
 static bool batch_is_left(const struct arena *arena, uint32_t slot_index)
 {
     return slot_word_state(load_relaxed_u64(&arena->slots[slot_index].word)) == SLOT_READY;
 }
 
-/* Heads before pieces: a piece's verdict depends on what became of its head. */
+/* Heads precede pieces, because a piece's verdict depends on its head. */
 static void slots_recover(struct arena *arena, struct recovery_report *report)
 {
     CHECK(!arena->is_sender);
@@ -342,7 +343,7 @@ static void slots_recover(struct arena *arena, struct recovery_report *report)
     }
 }
 
-/* ---- locks, roles and entries, which only the living hold ---- */
+/* ---- locks, roles and entries, which only living processes hold ---- */
 
 static void lock_clear(atomic_u64 *lock)
 {
@@ -396,7 +397,7 @@ static void topics_clear(struct arena *arena)
     }
 }
 
-/* A batch that is left, or its piece: its topic holds the slot. */
+/* Counts the slot of a remaining batch, or of its piece, for its topic. */
 static void topic_count_slot(struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -421,10 +422,10 @@ static void caches_rebuild(struct arena *arena)
     topics_clear(arena);
     for (uint32_t i = 0; i < arena->layout.bitmap_word_count; i++) {
         store_relaxed_u64(&arena->free_hints[i], 0);
-        store_relaxed_u64(&arena->news_hints[i], 0);
+        store_relaxed_u64(&arena->ready_hints[i], 0);
     }
-    for (uint32_t i = 0; i < arena->layout.news_group_count; i++) {
-        store_relaxed_u64(&arena->news_groups[i], 0);
+    for (uint32_t i = 0; i < arena->layout.ready_group_count; i++) {
+        store_relaxed_u64(&arena->ready_groups[i], 0);
     }
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         uint64_t word = load_relaxed_u64(&arena->slots[i].word);
@@ -432,7 +433,7 @@ static void caches_rebuild(struct arena *arena)
         if (state == SLOT_FREE) {
             or_bits_u64(&arena->free_hints[i / 64], UINT64_C(1) << (i % 64)); /* V3 */
         } else if (state == SLOT_READY) {
-            news_set(arena, i);
+            ready_hint_set(arena, i);
             const struct slot_header *slot = &arena->slots[i];
             sequence_raise(arena, slot, load_relaxed_u32(&slot->partition_index), word);
         }
@@ -446,7 +447,7 @@ static void caches_rebuild(struct arena *arena)
 
 /* ---- the public steps ---- */
 
-/* Entries of a table that claims too many cannot be counted, so recovery refuses such an arena. */
+/* Entries past the end of a table cannot be counted, so recovery rejects such an arena. */
 static enum status tables_check(const struct arena *arena, struct error *error)
 {
     return arena_tables_fit(arena)
@@ -483,7 +484,7 @@ enum status recovery_run(struct arena *arena, struct recovery_report *report, st
     if (!report->is_same_boot) {
         durability_recover(arena);
         sequences_doubt(arena);
-        store_relaxed_u64(&arena->globals->acked_ns, 0); /* a time of the former boot */
+        store_relaxed_u64(&arena->globals->acked_ns, 0); /* a time of the previous boot */
     }
     transaction_recover(arena, report->is_same_boot);
     POINT(recovery_rebuilt);

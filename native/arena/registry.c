@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The private tables: open addressing, one for topics by name and one for partitions by topic and number; a cell holds
- * an index + 1. They grow by doubling; entries never leave them.
+ * The private tables: open addressing, one for topics by name and one for partitions by topic and number. A cell holds
+ * an index + 1. They grow by doubling, and entries are never removed.
  */
 #include "arena/registry.h"
 
@@ -13,9 +13,9 @@
 #include "format/murmur2.h"
 
 struct table {
-    uint32_t *cells; /* index + 1; 0: empty */
+    uint32_t *cells; /* index + 1, or 0 */
     uint32_t mask;
-    uint32_t count; /* entries of the arena already in it: all below this index */
+    uint32_t count; /* entries of the arena that are in the table: all below this index */
 };
 
 struct registry {
@@ -115,7 +115,7 @@ static enum status table_grow(const struct arena *arena, struct table *table, en
     return STATUS_OK;
 }
 
-/* Takes in what was published since the last look. */
+/* Adds the entries that were published since the last call. */
 static enum status table_extend(const struct arena *arena, struct table *table, uint32_t published, entry_hash *hash_of)
 {
     while (table->count < published) {
@@ -191,7 +191,7 @@ static bool find_partition(const struct registry *registry, uint32_t topic_index
     return false;
 }
 
-static enum status look_again(struct registry *registry)
+static enum status tables_extend(struct registry *registry)
 {
     struct arena *arena = registry->arena;
     RETURN_IF_FAILED(table_extend(arena, &registry->topics, registry_topic_count(arena), hash_of_topic));
@@ -202,7 +202,7 @@ bool registry_find_partition(struct registry *registry, uint32_t topic_index, in
                              uint32_t *partition_index)
 {
     return find_partition(registry, topic_index, partition, partition_index) ||
-           (look_again(registry) == STATUS_OK && find_partition(registry, topic_index, partition, partition_index));
+           (tables_extend(registry) == STATUS_OK && find_partition(registry, topic_index, partition, partition_index));
 }
 
 /* ---- create ---- */
@@ -266,18 +266,18 @@ static uint64_t registry_lock(struct arena *arena)
     return held;
 }
 
-/* A holder of the registry lock sees every entry that was ever published: a second creator finds the first one's. */
+/* A holder of the registry lock sees every published entry, so a second creator finds the first one's. */
 static enum status create_topic(struct registry *registry, const char *name, uint32_t name_size, uint32_t *topic_index)
 {
     struct arena *arena = registry->arena;
     uint64_t held = registry_lock(arena);
-    enum status status = look_again(registry);
+    enum status status = tables_extend(registry);
     if (status == STATUS_OK && !find_topic(registry, name, name_size, topic_index)) {
         *topic_index = registry_topic_count(arena);
         status = locked_create_topic(arena, name, name_size);
     }
     lock_release(&arena->globals->registry_lock, held);
-    return status == STATUS_OK ? look_again(registry) : status;
+    return status == STATUS_OK ? tables_extend(registry) : status;
 }
 
 static enum status create_partition(struct registry *registry, uint32_t topic_index, int32_t partition,
@@ -285,13 +285,13 @@ static enum status create_partition(struct registry *registry, uint32_t topic_in
 {
     struct arena *arena = registry->arena;
     uint64_t held = registry_lock(arena);
-    enum status status = look_again(registry);
+    enum status status = tables_extend(registry);
     if (status == STATUS_OK && !find_partition(registry, topic_index, partition, partition_index)) {
         *partition_index = registry_partition_count(arena);
         status = locked_create_partition(arena, topic_index, partition);
     }
     lock_release(&arena->globals->registry_lock, held);
-    return status == STATUS_OK ? look_again(registry) : status;
+    return status == STATUS_OK ? tables_extend(registry) : status;
 }
 
 /* ---- the public steps ---- */
@@ -304,7 +304,7 @@ enum status registry_topic(struct registry *registry, const char *name, uint32_t
     if (!name_is_allowed(name, name_size)) {
         return STATUS_INVALID;
     }
-    RETURN_IF_FAILED(look_again(registry));
+    RETURN_IF_FAILED(tables_extend(registry));
     if (find_topic(registry, name, name_size, topic_index)) {
         return STATUS_OK;
     }
@@ -320,7 +320,7 @@ enum status registry_partition(struct registry *registry, uint32_t topic_index, 
     if (partition < 0 || topic_index >= registry_topic_count(registry->arena)) {
         return STATUS_INVALID;
     }
-    RETURN_IF_FAILED(look_again(registry));
+    RETURN_IF_FAILED(tables_extend(registry));
     if (find_partition(registry, topic_index, partition, partition_index)) {
         return STATUS_OK;
     }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Topics and partitions of the arena: append-only tables, so an index once given out is good for ever and no reader
- * needs a lock. Creation runs under the registry lock; the entry is complete before its count is raised (release), so
- * a creator that dies leaves an entry nobody sees, and the next one overwrites it. There is nothing to repair.
+ * Topics and partitions of the arena: append-only tables, so an index is valid permanently and no reader needs a lock.
+ * Creation runs under the registry lock. The entry is complete before its count is raised (release), so a creator that
+ * dies leaves an entry that no process sees, and the next one overwrites it. There is nothing to repair.
  *
  *   R1 creator: entry written, then count = n + 1 (release)
  *   R2 reader:  count (acquire), then entries below it
  *
- * Finding is by a private hash table of each process, extended by the entries published since the last look.
+ * Each process finds entries in a private hash table, and adds the entries published since its last search.
  */
 #ifndef ARENA_REGISTRY_H
 #define ARENA_REGISTRY_H
@@ -19,26 +19,26 @@ struct registry; /* the private table of this process */
 enum status registry_open(struct arena *arena, struct registry **registry, struct error *error) MUST_USE;
 void registry_close(struct registry *registry);
 
-/* Finds or creates. STATUS_INVALID for a name Kafka does not allow (empty, over 249 bytes, other than [a-zA-Z0-9._-],
- * "." or "..") or a negative partition; STATUS_NO_PARTITION when a table is full. */
+/* Finds or creates an entry. Returns STATUS_INVALID for a negative partition or a name that Kafka does not allow
+ * (empty, over 249 bytes, other than [a-zA-Z0-9._-], "." or ".."), and STATUS_NO_PARTITION if a table is full. */
 enum status registry_topic(struct registry *registry, const char *name, uint32_t name_size,
                            uint32_t *topic_index) MUST_USE;
 enum status registry_partition(struct registry *registry, uint32_t topic_index, int32_t partition,
                                uint32_t *partition_index) MUST_USE;
 
-/* Finds and creates nothing: false when nobody has created it yet. */
+/* Finds without creating: returns false if no process has created it yet. */
 bool registry_find_partition(struct registry *registry, uint32_t topic_index, int32_t partition,
                              uint32_t *partition_index);
 
-/* Bounds-checked views of an entry; STATUS_CORRUPT when the entry points outside the name heap. */
+/* Returns a bounds-checked view of an entry, or STATUS_CORRUPT if the entry points outside the name heap. */
 enum status registry_topic_name(const struct arena *arena, uint32_t topic_index, const char **name,
                                 uint32_t *name_size) MUST_USE;
 
-/* Counts as readers may use them: acquire, and never above the geometry. */
+/* Return counts that are safe for readers: acquire, and never above the geometry. */
 uint32_t registry_topic_count(const struct arena *arena);
 uint32_t registry_partition_count(const struct arena *arena);
 
-/* How many partitions the topic has, as the sink reported through the sender; 0: not known yet. */
+/* Returns the topic's number of partitions, as the sink reported it through the sender, or 0 if it is not known yet. */
 static inline uint32_t topic_partition_count(const struct arena *arena, uint32_t topic_index)
 {
     CHECK(topic_index < arena->geometry.topic_count);
@@ -46,7 +46,7 @@ static inline uint32_t topic_partition_count(const struct arena *arena, uint32_t
     return count <= INT32_MAX ? count : 0;
 }
 
-/* A producer waits until the topic has so many partitions. Said again as long as it waits, for the sender takes it. */
+/* Requests that many partitions of the topic. A producer repeats this while it waits, because the sender clears it. */
 static inline void topic_want(struct arena *arena, uint32_t topic_index, uint32_t partition_count)
 {
     CHECK(topic_index < arena->geometry.topic_count);
@@ -56,7 +56,7 @@ static inline void topic_want(struct arena *arena, uint32_t topic_index, uint32_
     }
 }
 
-/* True once for each time that producers wanted more partitions of the topic than it has. */
+/* Returns true once for each time that producers wanted more partitions of the topic than it has. */
 static inline bool topic_take_wanted(struct arena *arena, uint32_t topic_index)
 {
     CHECK(topic_index < arena->geometry.topic_count);

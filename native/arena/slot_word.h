@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The 64-bit words that hold the truth of the arena, and nothing but their packing.
+ * The packing of the 64-bit words that hold the truth of the arena.
  *
- * SLOT WORD: the only truth about a slot; every list, hint, bitmap and counter is a cache that a scan rebuilds.
+ * SLOT WORD: the only truth about a slot. Every list, hint, bitmap and counter is a cache that a scan rebuilds.
  *
  *    63  61 60          43 42            26 25                        0
  *   +------+--------------+----------------+---------------------------+
@@ -15,36 +15,36 @@
  *   | FREE | generation   |  0                                         |
  *   +------+--------------+--------------------------------------------+
  *
- *   FREE   all zeros inside; anybody may take it
- *   GRANT  the fixer gave it to the waiter with this ticket
- *   OWNED  a producer holds it privately, no record in it is valid yet
+ *   FREE   all zeros inside; any process may take it
+ *   GRANT  the fixer assigned it to the waiter with this ticket
+ *   OWNED  a producer has it privately; it has no valid record yet
  *   OPEN   takes records of one partition: `count` are valid and end at byte `size` (a first byte is RECORDS_START)
  *   READY  sealed: `count` and `size` are final
- *   DONE   its result is recorded; waits to be scrubbed and freed by the sender
+ *   DONE   its result is recorded; the sender has to scrub and free it
  *   CONT   continues the oversized record of the slot `head index`
- *   BAD    quarantined: bytes contradicted their checksum; kept for inspection
+ *   BAD    quarantined: its bytes contradicted their checksum; it stays for inspection
  *
- *   `generation` is raised at each DONE/OWNED/GRANT/CONT -> FREE, so that an old word never equals a new one while
- *   anybody who could compare the two is pinned by a hazard.
+ *   `generation` is raised at each DONE/OWNED/GRANT/CONT -> FREE, so that an old word never equals a new one while a
+ *   process that could compare the two has a hazard on the slot.
  *
- * OWNER (31 bits): the process that holds something. entry index + 1 (12 bits) | entry generation (19 bits); 0 is
- * nobody.
+ * OWNER (31 bits): the process that holds something. entry index + 1 (12 bits) | entry generation (19 bits); 0 is no
+ * process.
  *
  * LOCK WORD: acquisition number 32 | waiters 1 | owner 31. The futex is the low half.
- *   Of a producer lock: waiters 0, for nobody sleeps for it.
+ *   In a producer lock `waiters` is 0, because no process sleeps on it.
  *
  * WAITER WORD: state 2 | need 22 | ticket 40.
  *   IDLE    not in use
  *   WAIT    in the queue
- *   GOT     it was granted all the slots that it needs
- *   PARKED  it keeps its ticket, and is granted nothing: its topic or its partition may hold no more slots now
+ *   GOT     all the slots that it needs were granted
+ *   PARKED  it keeps its ticket and is granted nothing, because its topic or its partition may hold no more slots now
  *
  * STUCK WORD of a partition: reason 8 (0: it is not stuck) | the broker's error code, int16 16 | since when, in ms of
  *   CLOCK_BOOTTIME 40.
  *
  * OPEN WORD of a partition: acquisition number that stored it 32 | slot index + 1 (0: none) 32.
  *
- * STICKY WORD of a topic: how often it moved on 32 | partition + 1 (0: to be chosen) 32.
+ * STICKY WORD of a topic: how often it moved on 32 | partition + 1 (0: not chosen yet) 32.
  */
 #ifndef ARENA_SLOT_WORD_H
 #define ARENA_SLOT_WORD_H
@@ -124,13 +124,13 @@ static inline uint64_t slot_payload_filled(uint32_t count, uint32_t size)
     return (uint64_t)count << SLOT_SIZE_BITS | size;
 }
 
-/* The same word with other records, as a commit stores it. */
+/* Returns the word with other records, for a commit. */
 static inline uint64_t slot_word_filled(uint64_t word, uint32_t count, uint32_t size)
 {
     return (word & ~LOW_BITS(43)) | slot_payload_filled(count, size);
 }
 
-/* The same word with another state, as a seal or a completion stores it. */
+/* Returns the word with another state, for a seal or a completion. */
 static inline uint64_t slot_word_with_state(uint64_t word, enum slot_state state)
 {
     CHECK(state <= SLOT_BAD);
@@ -193,7 +193,7 @@ static inline uint32_t owner_of(uint32_t entry_index, uint32_t entry_generation)
     return (uint32_t)((entry_generation & LOW_BITS(OWNER_GENERATION_BITS)) << OWNER_INDEX_BITS) | (entry_index + 1);
 }
 
-/* Only meaningful for an owner that is not 0. The index is input: check it against the geometry. */
+/* Requires an owner other than 0. The index is input: check it against the geometry. */
 static inline uint32_t owner_index(uint32_t owner)
 {
     return (uint32_t)(owner & LOW_BITS(OWNER_INDEX_BITS)) - 1;
@@ -255,8 +255,8 @@ static inline uint64_t waiter_word_ticket(uint64_t word)
 enum stuck_reason {
     STUCK_NOT = 0,
     STUCK_NO_LEADER = 1, /* the partition has no leader */
-    STUCK_REFUSED = 2,   /* its broker answers with the error code, and the batch is sent again */
-    STUCK_SILENT = 3,    /* its broker does not answer, while brokers of other partitions do */
+    STUCK_REFUSED = 2,   /* its broker returns the error code, and the batch is sent again */
+    STUCK_SILENT = 3,    /* its broker does not respond, while brokers of other partitions do */
 };
 
 static inline uint64_t stuck_word(enum stuck_reason reason, int16_t error_code, uint64_t since_ms)
@@ -266,7 +266,7 @@ static inline uint64_t stuck_word(enum stuck_reason reason, int16_t error_code, 
            (uint64_t)(uint16_t)error_code << STUCK_SINCE_BITS | (since_ms & LOW_BITS(STUCK_SINCE_BITS));
 }
 
-/* Input: it may be a reason that this build does not know. */
+/* Returns input: it may be a reason that this build does not know. */
 static inline uint32_t stuck_word_reason(uint64_t word)
 {
     return (uint32_t)(word >> (STUCK_ERROR_BITS + STUCK_SINCE_BITS));

@@ -28,7 +28,7 @@ bool spilled_has_up_to(const struct arena *arena, uint32_t partition_index, uint
     return first_seq < end_seq && first_seq <= seq;
 }
 
-/* The first before the end: an empty range stays empty until it holds this batch alone. */
+/* The first is stored before the end: an empty range stays empty until it holds this batch alone. */
 void spilled_take_in(struct arena *arena, uint32_t partition_index, uint64_t seq)
 {
     CHECK(arena->is_sender);

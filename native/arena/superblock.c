@@ -77,12 +77,12 @@ static enum status layout_refuse(const struct superblock *superblock, struct err
                      superblock->layout_version, build, BUILD_NAME, LAYOUT_VERSION);
 }
 
-static enum status superblock_judge_sizes(const struct superblock *superblock, uint64_t file_size, struct error *error)
+static enum status superblock_check_sizes(const struct superblock *superblock, uint64_t file_size, struct error *error)
 {
     struct layout layout;
     RETURN_IF_FAILED(geometry_validate(&superblock->geometry, error));
     layout_compute(&superblock->geometry, &layout);
-    RETURN_IF_FAILED(extensions_judge(superblock, layout.arena_size, error));
+    RETURN_IF_FAILED(extensions_validate(superblock, layout.arena_size, error));
     if (superblock->arena_size > file_size) {
         return error_set(error, STATUS_TRUNCATED, "the arena needs %" PRIu64 " bytes, its file has %" PRIu64,
                          superblock->arena_size, file_size);
@@ -90,7 +90,7 @@ static enum status superblock_judge_sizes(const struct superblock *superblock, u
     return STATUS_OK;
 }
 
-static enum status superblock_judge(const struct superblock *superblock, uint64_t file_size, bool is_read_only,
+static enum status superblock_validate(const struct superblock *superblock, uint64_t file_size, bool is_read_only,
                                     struct error *error)
 {
     uint64_t magic = load_relaxed_u64(&superblock->magic);
@@ -108,23 +108,23 @@ static enum status superblock_judge(const struct superblock *superblock, uint64_
                          "the superblock's bytes contradict its checksum: nothing in it can be found any more, remove "
                          "the arena and create it again");
     }
-    RETURN_IF_FAILED(features_judge(superblock, is_read_only, error));
-    return superblock_judge_sizes(superblock, file_size, error);
+    RETURN_IF_FAILED(features_validate(superblock, is_read_only, error));
+    return superblock_check_sizes(superblock, file_size, error);
 }
 
 bool superblock_is_sound(const struct arena *arena)
 {
     CHECK(arena->base != NULL);
-    struct superblock copy; /* a size that changes while it is checked could lead anywhere */
+    struct superblock copy; /* a private copy, because a size that changes during the check could lead anywhere */
     memcpy(&copy, arena->superblock, sizeof copy);
-    return superblock_judge(&copy, arena->size, arena->is_read_only, NULL) == STATUS_OK &&
+    return superblock_validate(&copy, arena->size, arena->is_read_only, NULL) == STATUS_OK &&
            memcmp(&copy.geometry, &arena->geometry, sizeof copy.geometry) == 0 &&
            copy.extension_count == arena->extension_count &&
            memcmp(copy.extensions, arena->extensions, sizeof copy.extensions) == 0;
 }
 
-/* By pread, not through the mapping: a file shorter than a page must not raise SIGBUS, and the judged bytes stay as
- * they were. */
+/* Uses pread, not the mapping: a file shorter than a page must not raise SIGBUS, and the checked bytes must not change.
+ */
 enum status superblock_read(struct arena *arena, off_t file_size, struct error *error)
 {
     CHECK(arena->base == NULL);
@@ -136,7 +136,7 @@ enum status superblock_read(struct arena *arena, off_t file_size, struct error *
     if ((size_t)size < sizeof superblock && load_relaxed_u64(&superblock.magic) == ARENA_MAGIC) {
         return error_set(error, STATUS_TRUNCATED, "the file ends inside its superblock");
     }
-    RETURN_IF_FAILED(superblock_judge(&superblock, (uint64_t)file_size, arena->is_read_only, error));
+    RETURN_IF_FAILED(superblock_validate(&superblock, (uint64_t)file_size, arena->is_read_only, error));
     arena->geometry = superblock.geometry;
     arena->file_size_wanted = superblock.arena_size;
     arena->features_compatible = superblock.features_compatible;

@@ -9,7 +9,7 @@
 
 /* ---- the word ---- */
 
-/* Stores the state if the word still is the one that was read, and seals the batches. */
+/* Stores the state and seals the batches, if the word is unchanged since it was read. */
 static bool transaction_change(struct arena *arena, uint64_t word, enum transaction_state state,
                                enum transaction_why why)
 {
@@ -32,7 +32,7 @@ bool transaction_has_coordinator(const struct arena *arena)
     return coordinator != 0 && process_is_alive(arena, coordinator);
 }
 
-/* True also when this process has the role already, and waits for the end of the last transaction. */
+/* Returns true also if this process has the role already and waits for the end of the last transaction. */
 static bool coordinator_take(struct arena *arena)
 {
     CHECK(arena->owner != 0);
@@ -45,7 +45,7 @@ static bool coordinator_take(struct arena *arena)
     return (former == 0 || !process_is_alive(arena, former)) && cas_u32(cell, &former, arena->owner); /* V2 */
 }
 
-static uint64_t number_behind(uint64_t number)
+static uint64_t number_after(uint64_t number)
 {
     return number == TRANSACTION_NUMBER_MAX ? 1 : number + 1;
 }
@@ -62,10 +62,10 @@ enum status transaction_begin(struct arena *arena, uint64_t *number)
     uint64_t word = transaction_read(arena);
     if (transaction_word_state(word) != TRANSACTION_NONE) {
         enum status status = transaction_abort(arena, transaction_word_number(word), TRANSACTION_WHY_DEATH);
-        (void)status; /* a transaction that is being committed already is not aborted, and is waited for likewise */
+        (void)status; /* a transaction that is already being committed is not aborted, and is also waited for */
         return STATUS_PENDING;
     }
-    *number = number_behind(transaction_word_number(word));
+    *number = number_after(transaction_word_number(word));
     store_relaxed_u64(&arena->globals->transaction_begun_ns, arena_now_ns(arena));
     POINT(transaction_begins);
     uint64_t opened = transaction_word(*number, TRANSACTION_OPEN, TRANSACTION_WHY_NOT);
@@ -79,7 +79,7 @@ static void transaction_count(struct arena *arena, enum transaction_why why)
     counter_add(arena, is_committed ? COUNTER_TRANSACTIONS_COMMITTED : COUNTER_TRANSACTIONS_ABORTED, 1);
 }
 
-/* Nothing of a transaction without batches is in the arena or in a sink, so it needs no sender. */
+/* A transaction without batches has nothing in the arena or in a sink, so it needs no sender. */
 static bool transaction_is_empty(uint64_t word)
 {
     return transaction_word_state(word) == TRANSACTION_OPEN && (word & TRANSACTION_HAS_BATCHES) == 0;
@@ -126,7 +126,7 @@ enum status transaction_commit(struct arena *arena, uint64_t number)
     return STATUS_TRANSACTION_ENDED;
 }
 
-/* A word that was scribbled on has a reason, too. */
+/* Returns a valid reason even for a corrupt word. */
 static enum transaction_why why_read(uint64_t word)
 {
     uint32_t why = transaction_word_why(word);
@@ -236,7 +236,7 @@ void transaction_decide(struct arena *arena, uint64_t word)
     POINT(transaction_decided);
 }
 
-/* The sink gets `why` of ABORTING from the word; NONE keeps it for the coordinator. */
+/* In ABORTING the word has the reason for the sink. In NONE it has the reason for the coordinator. */
 enum status transaction_end(struct arena *arena, uint64_t number, enum transaction_why why)
 {
     CHECK(arena->is_sender);
@@ -257,7 +257,7 @@ enum status transaction_end(struct arena *arena, uint64_t number, enum transacti
     return STATUS_OK;
 }
 
-void transaction_standing_keep(struct arena *arena, uint64_t standing)
+void transaction_standing_store(struct arena *arena, uint64_t standing)
 {
     CHECK(arena->is_sender);
     store_relaxed_u64(&arena->globals->transaction_standing, standing);
@@ -275,7 +275,7 @@ static bool arena_holds_records(const struct arena *arena)
     return false;
 }
 
-/* The standing on disk may be older than the sink's, and a fence in it, too. */
+/* The standing on disk, and a fence in it, may be older than the sink's. */
 static void standing_recover(struct arena *arena)
 {
     if (load_relaxed_u64(&arena->globals->transaction_standing) != 0) {
@@ -303,7 +303,7 @@ void transaction_recover(struct arena *arena, bool is_same_boot)
         return;
     }
     uint64_t number = transaction_word_number(word);
-    number = state == TRANSACTION_NONE ? number_behind(number) : number;
+    number = state == TRANSACTION_NONE ? number_after(number) : number;
     store_release_u64(&arena->globals->transaction, /* V3 */
                       transaction_word(number, TRANSACTION_ABORTING, TRANSACTION_WHY_HOST_CRASH));
 }

@@ -23,7 +23,7 @@ struct inspection {
     struct finding *findings;
     uint32_t findings_max;
     uint32_t count;
-    uint32_t *chain; /* room for the longest chain: arena->chain_scratch belongs to whoever frees */
+    uint32_t *chain; /* for the longest chain; arena->chain_scratch belongs to the freeing thread */
 };
 
 __attribute__((format(printf, 3, 4))) static void finding_add(struct inspection *inspection, uint32_t slot_index,
@@ -43,7 +43,7 @@ __attribute__((format(printf, 3, 4))) static void finding_add(struct inspection 
 
 /* ---- the bytes of a batch ---- */
 
-/* Requires a size within the geometry. Answers how many pieces; 0: the chain is shorter than the size needs. */
+/* Returns the number of pieces, or 0 if the chain is too short for the size. Requires a size within the geometry. */
 static uint32_t batch_pieces(const struct inspection *inspection, uint32_t slot_index, uint32_t size,
                              struct piece *pieces)
 {
@@ -108,7 +108,7 @@ static const char *bytes_problem(const struct inspection *inspection, uint32_t s
 
 /* ---- one slot ---- */
 
-/* Only an open batch may be empty, and a batch that is larger than a slot is one record. */
+/* Only an open batch may be empty, and a batch that is larger than a slot has one record. */
 static bool count_fits_size(const struct arena *arena, uint64_t word)
 {
     uint32_t size = slot_word_size(word);
@@ -225,7 +225,7 @@ static const char *slot_problem(const struct inspection *inspection, uint32_t sl
     }
 }
 
-/* A problem counts only if the word was the same before, between and after two looks at it. */
+/* Reports a problem only if two checks find it and the word is the same before, between and after them. */
 static void slot_check(struct inspection *inspection, uint32_t slot_index)
 {
     CHECK(slot_index < inspection->arena->geometry.slot_count);
@@ -302,7 +302,7 @@ static bool slot_counts_as_oversized(const struct arena *arena, uint32_t slot_in
            (is_head && arena->slots[slot_index].chain_next != 0);
 }
 
-/* On an idle arena the caches of the pool agree with the words. */
+/* Checks, on an idle arena, that the caches of the pool agree with the words. */
 static void pool_check(struct inspection *inspection)
 {
     CHECK(inspection->options.is_idle);

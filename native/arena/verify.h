@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verify: the one checker of the arena's invariants. It reads and never writes, trusts nothing, and works on a
+ * verify: the only checker of the arena's invariants. It reads and never writes, trusts nothing, and works on a
  * read-only mapping of a live, idle or damaged arena.
  *
  *   VERIFY_QUICK   superblock, counts within the geometry, poisoned or not           O(1)
- *   VERIFY_NORMAL  every word by itself and against its neighbours: states, owners, chains, open words, sequences,
- *                  caches that must not lie on an idle arena                          O(slots + partitions)
+ *   VERIFY_NORMAL  every word by itself and against related words: states, owners, chains, open words, sequences,
+ *                  caches that have to be right on an idle arena                             O(slots + partitions)
  *   VERIFY_DEEP    also the bytes: records walked, running CRCs, headers of drained batches, free slots all zeros
  *
- * On a live arena words change while they are read: a finding counts only if it is still there on a second look. Checks
- * that hold only when nobody is attached but the caller are made when `is_idle` is set (tear-down of every test).
+ * On a live arena words change while they are read, so a finding counts only if a second check finds it, too. If
+ * `is_idle` is set, it also makes the checks that hold only while no other process is attached (tear-down of every
+ * test).
  */
 #ifndef ARENA_VERIFY_H
 #define ARENA_VERIFY_H
@@ -21,20 +22,20 @@ enum verify_depth { VERIFY_QUICK, VERIFY_NORMAL, VERIFY_DEEP };
 enum { VERIFY_TEXT_SIZE = 160 };
 
 struct finding {
-    uint32_t slot_index; /* NO_SLOT when it is not about a slot */
+    uint32_t slot_index; /* NO_SLOT if it is not about a slot */
     char text[VERIFY_TEXT_SIZE];
 };
 
 struct verify_options {
     enum verify_depth depth;
-    bool is_idle; /* nobody else works on the arena: caches must agree with the words, nothing may be OWNED or DONE */
+    bool is_idle; /* no other process uses the arena: caches must agree with the words, no slot may be OWNED or DONE */
 };
 
-/* Fills at most `findings_max`; answers how many there are in all. 0 is a sound arena. */
+/* Fills at most `findings_max`, and returns the total number of findings. 0 is a sound arena. */
 uint32_t verify(const struct arena *arena, const struct verify_options *options, struct finding *findings,
                 uint32_t findings_max);
 
-/* How many slots are in each state, for stat and for the leak checks of tests. */
+/* Counts the slots in each state, for stat and for the leak checks of tests. */
 void verify_count_states(const struct arena *arena, uint32_t counts[SLOT_BAD + 1]);
 
 #endif

@@ -27,8 +27,8 @@
 _Static_assert(GRANT_NS_MAX == 2 * WAITER_SLICE_NS, "a living waiter takes its grant within two slices");
 _Static_assert(WAITER_SLICE_NS < 50 * NS_PER_MS, "a dead process delays the others by at most 50 ms");
 
-/* Opens the semaphore of this waiter, unless it is open. False when there is none, when it cannot be opened, or when
- * a user outside of the arena made it. */
+/* Opens the semaphore of this waiter, unless it is open. False when there is none, when it cannot be opened, or when a
+ * user outside of the arena made it. */
 bool waiter_semaphore_open(struct arena *arena, uint32_t waiter_index);
 
 /* True when this handle has opened it. */

@@ -16,10 +16,10 @@
 #include "arena/spilled.h"
 #include "producer/producer_batch_append.h"
 
-/* As many bytes of records are asked for at most before their partition is locked. */
+/* The largest number of record bytes that is prefetched before a partition is locked. */
 enum { LINES_ASKED_SIZE = 256 };
 
-/* From here on a copy takes longer than letting go of an interpreter lock and taking it again. */
+/* From here on a copy takes longer than releasing an interpreter lock and acquiring it again. */
 enum { LONG_COPY_SIZE = 128 * 1024 };
 
 /* ---- open and close ---- */
@@ -74,13 +74,13 @@ static inline enum status appender_check(struct appender *appender)
 
 /* ---- append ---- */
 
-/* How many slots a record of that bound may need: the exact size is asked for only where it is more than one. */
+/* Returns how many slots the record may need. Computes the exact size only if its bound exceeds one slot. */
 static inline uint32_t record_slots_needed(const struct arena *arena, const struct record_size *size)
 {
     return LIKELY(record_fits_batch(arena, size)) ? 1 : slots_needed(arena, record_encoded_size(size, 0, 0));
 }
 
-enum status appender_judge_size(const struct appender *appender, const struct record_size *size)
+enum status appender_check_size(const struct appender *appender, const struct record_size *size)
 {
     const struct geometry *geometry = &appender->arena->geometry;
     uint64_t bound = (uint64_t)RECORDS_START + record_size_upper_bound(size);
@@ -90,7 +90,8 @@ enum status appender_judge_size(const struct appender *appender, const struct re
     return fits ? STATUS_OK : STATUS_RECORD_TOO_LARGE;
 }
 
-/* A slot for a new batch that no append has used yet; NO_SLOT: none. One that was waited for is not looked at again. */
+/* Gets a slot for a new batch: `*spare` if there is one, else a free slot within the topic's limits. A slot that was
+ * waited for is not checked again. */
 static enum status spare_get(struct arena *arena, uint32_t partition_index, uint32_t *spare)
 {
     CHECK(*spare == NO_SLOT || *spare < arena->geometry.slot_count);
@@ -115,9 +116,9 @@ static COLD enum status locked_open_batch(struct arena *arena, struct partition_
     return status;
 }
 
-/* Asks for the lines that an append to this partition writes. Each of them is found by what stands in the one before,
- * and no load goes past the locked instructions in between. So without this an append waits for one line after another
- * (docs/decisions/0008). Out of line, so that an append to the same partition saves no registers for it. */
+/* Prefetches the lines that an append to this partition writes. Each line is found from the content of the previous
+ * one, and no load passes the locked instructions in between. So without this an append would wait for one line after
+ * another (docs/decisions/0008). Not inlined, so that an append to the same partition saves no registers for it. */
 static __attribute__((noinline)) void lines_ask(const struct appender *appender, const struct append_order *order)
 {
     CHECK(order->partition_index < appender->arena->geometry.partition_count);
@@ -136,7 +137,7 @@ static __attribute__((noinline)) void lines_ask(const struct appender *appender,
     }
 }
 
-/* Where this process comes from another partition, the lines may have left its cache. */
+/* After an append to another partition, the lines may have left the cache of this process. */
 static inline void lines_ask_elsewhere(struct appender *appender, const struct append_order *order)
 {
     CHECK(order->count >= 1);
@@ -151,10 +152,10 @@ struct append_call {
     uint64_t linger;
     uint32_t count; /* how many records to try */
     uint32_t spare;
-    bool is_reserved; /* a slot was taken out of the reservation */
+    bool is_reserved; /* a slot was taken from the reservation */
     bool has_opened;
     bool has_filled;
-    bool has_moved_on; /* the sticky partition is another one now */
+    bool has_moved_on; /* the sticky partition has changed */
 };
 
 static COLD bool locked_may_open(struct arena *arena, const struct partition_hold *hold, struct append_call *call)
@@ -165,7 +166,7 @@ static COLD bool locked_may_open(struct arena *arena, const struct partition_hol
     return !call->has_moved_on;
 }
 
-/* There is no open batch with room. */
+/* Called if no open batch can take the record. */
 static COLD enum status locked_make_room(struct arena *arena, struct partition_hold *hold, struct append_call *call)
 {
     CHECK(hold->partition_index == call->order->partition_index);
@@ -180,7 +181,7 @@ static COLD enum status locked_make_room(struct arena *arena, struct partition_h
     return STATUS_OK;
 }
 
-/* Opens batches until one takes a record: another process may seal each of them before. */
+/* Opens batches until one takes a record, because another process may seal each of them first. */
 static COLD enum status locked_open_and_append(struct arena *arena, struct partition_hold *hold,
                                                struct append_call *call, struct append_result *result)
 {
@@ -204,8 +205,8 @@ static uint32_t reservation_take_one(struct reservation *reservation)
     return *reservation->slots++;
 }
 
-/* The sticky partition moved on before a new batch was opened: a process that waited for a slot keeps it for the next
- * one. */
+/* Called if the sticky partition moved on before a new batch was opened. A slot that the process waited for stays in
+ * the reservation for the next batch. */
 static COLD void reservation_keep(struct append_call *call)
 {
     CHECK(!call->is_reserved || call->order->reservation != NULL);
@@ -217,7 +218,7 @@ static COLD void reservation_keep(struct append_call *call)
     }
 }
 
-/* True when the work of this call is due before the sender comes back by itself. */
+/* Returns true if the work of this call is due before the sender wakes by itself. */
 static COLD bool sender_is_wanted(const struct arena *arena, const struct append_call *call)
 {
     CHECK(arena->owner != 0);
@@ -225,16 +226,16 @@ static COLD bool sender_is_wanted(const struct arena *arena, const struct append
     if (sleep == SENDER_ASLEEP || process_sender_is_silent(arena)) {
         return true;
     }
-    if (sleep <= SENDER_NAPPING) {
+    if (sleep <= SENDER_SHORT_WAIT) {
         return false;
     }
-    uint64_t short_wait_ns = (sleep - SENDER_NAPPING) * NS_PER_US;
+    uint64_t short_wait_ns = (sleep - SENDER_SHORT_WAIT) * NS_PER_US;
     bool lingers_less = call->has_opened && call->linger != 0 && call->linger - 1 < short_wait_ns;
     return call->has_filled || lingers_less;
 }
 
-/* Batch-rare part of the end of an append. D1: our stores, full barrier, then sender_sleep; the sender stores
- * sender_sleep, full barrier (D2), then looks for news once more before it sleeps. */
+/* The part of the end of an append that is needed once per batch. D1: the stores of this append, full barrier, then
+ * sender_sleep. The sender stores sender_sleep, full barrier (D2), then checks for new batches before it sleeps. */
 static COLD void append_finish(struct appender *appender, struct append_call *call, enum status status,
                                struct append_result *result)
 {
@@ -244,7 +245,7 @@ static COLD void append_finish(struct appender *appender, struct append_call *ca
         buffer_pool_give_back(arena, &call->spare, 1, &appender->wakes);
     }
     if (call->has_opened) {
-        closing_look(arena);
+        closing_check(arena);
     }
     result->need = status == STATUS_EXHAUSTED ? 1 : 0;
     barrier_store_load(); /* D1 */
@@ -254,7 +255,7 @@ static COLD void append_finish(struct appender *appender, struct append_call *ca
     }
 }
 
-/* Kafka's own measure of a record (record-size): the most bytes that it takes, whatever its neighbours. */
+/* Returns Kafka's measure of a record (record-size): the most bytes that it takes, regardless of the other records. */
 static inline uint64_t appended_size(const struct append_order *order, uint32_t appended)
 {
     CHECK(appended >= 1);
@@ -289,7 +290,8 @@ static inline void count_appended(struct appender *appender, const struct append
     }
 }
 
-/* Its slots are ours alone, no lock is held and no hazard stands: a large record is copied while others run. */
+/* Its slots belong to this process, and there is no lock and no hazard, so other threads run while a large record is
+ * copied. */
 static enum status chain_fill(struct arena *arena, uint32_t partition_index, const uint32_t *slots, uint32_t count,
                               const struct measured_record *record)
 {
@@ -326,7 +328,7 @@ static COLD enum status append_oversized(struct appender *appender, const struct
     struct arena *arena = appender->arena;
     struct reservation *reservation = order->reservation;
     RETURN_IF_FAILED(transaction_admits(arena, appender->joined));
-    result->need = need; /* of whoever has no slots yet, or comes while the arena closes: the queue says so */
+    result->need = need; /* if it has no slots yet, or the arena closes: the queue returns the reason */
     if (reservation == NULL || reservation->count < need) {
         return STATUS_EXHAUSTED;
     }
@@ -344,7 +346,7 @@ static COLD enum status append_oversized(struct appender *appender, const struct
     if (UNLIKELY(arena_closing(arena) == CLOSING_DONE)) {
         return STATUS_EXHAUSTED;
     }
-    closing_look(arena);
+    closing_check(arena);
     result->appended = 1;
     count_appended(appender, order, result);
     struct append_call call = {.order = order, .spare = NO_SLOT, .has_filled = true};
@@ -352,7 +354,7 @@ static COLD enum status append_oversized(struct appender *appender, const struct
     return status;
 }
 
-/* The same under a new hold, for half as many records: perhaps the section is too long for the others' patience. */
+/* Appends half as many records under a new hold: the section may be too long for the patience of others. */
 static COLD enum status locked_append_again(struct appender *appender, struct partition_hold *hold,
                                             struct append_call *call, struct append_result *result)
 {
@@ -365,7 +367,7 @@ static COLD enum status locked_append_again(struct appender *appender, struct pa
                                  &result->first);
 }
 
-/* The rest of an append whose first attempt came to `status`. The lock is still held. Batch-rare. */
+/* Completes an append whose first attempt returned `status`. The lock is still held. Needed once per batch. */
 static COLD enum status append_go_on(struct appender *appender, const struct append_order *order,
                                      struct partition_hold hold, enum status status, struct append_result *result)
 {
@@ -432,7 +434,7 @@ static bool batch_is_incomplete(const struct arena *arena, uint32_t slot_index, 
     return slot_word_generation(*word) == generation && (state == SLOT_OPEN || state == SLOT_READY);
 }
 
-/* Sealing needs no lock and no hazard: the wrong batch sealed early would only be a shorter batch. */
+/* Sealing needs neither a lock nor a hazard: a wrong batch that is sealed early is only a shorter batch. */
 static bool batch_seal_for_flush(struct arena *arena, uint32_t slot_index, uint32_t generation)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -448,8 +450,8 @@ static bool batch_seal_for_flush(struct arena *arena, uint32_t slot_index, uint3
     return false;
 }
 
-/* Every partition that this process appended to: a batch that is in its slot now may be spilled while it is waited
- * for. */
+/* Adds every partition that this process appended to, because a batch that is now in its slot may be spilled during the
+ * wait. */
 static void flush_note_partitions(const struct appender *appender, struct flush_ticket *ticket)
 {
     CHECK(ticket->partitions != NULL);
@@ -490,7 +492,7 @@ enum status appender_flush_begin(struct appender *appender, struct flush_ticket 
     return STATUS_OK;
 }
 
-/* The slots were looked at before: a batch that has left one meanwhile is in its partition's range, or has a result. */
+/* Runs after the slots were read: a batch that has left its slot since is in its partition's range, or has a result. */
 static uint32_t flush_spilled_remaining(const struct appender *appender, const struct flush_ticket *ticket)
 {
     CHECK(ticket->partition_count <= appender->arena->geometry.partition_count);
@@ -536,7 +538,7 @@ void appender_flush_end(struct flush_ticket *ticket)
     *ticket = (struct flush_ticket){0};
 }
 
-/* Parts of a split batch have their results. Whose records are left is not known where others appended, too. */
+/* Parts of a split batch may have results. If others also appended to it, it is not known whose records are left. */
 static uint32_t incomplete_in_batch(const struct appender *appender, uint32_t slot_index, uint64_t word)
 {
     CHECK(slot_index < appender->arena->geometry.slot_count);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records of many partitions, put into an order in which those of one partition stand in a row, so that each
- * partition's producer lock is taken once for all of them. Stable: within a partition they stay in the order they were
- * given in.
+ * Records of many partitions, reordered so that those of one partition are adjacent, and each partition's producer lock
+ * is taken once for all of them. Stable: the order within a partition does not change.
  *
  *   given     a b a c b a        groups   a x3, b x2, c x1  (in the order of first appearance)
  *   places    0 3 1 5 4 2        grouped  a a a b b c
@@ -12,7 +11,7 @@
 
 #include <stdint.h>
 
-/* Records at once: enough for a run of several in each of a dozen partitions, few enough for the first-level cache. */
+/* Records at once: enough for runs of several in each of a dozen partitions, few enough for the first-level cache. */
 enum { CHUNK_COUNT_MAX = 255 };
 
 struct record_group {
@@ -27,7 +26,7 @@ struct grouping {
     uint8_t places[CHUNK_COUNT_MAX]; /* of each record given */
 };
 
-/* 1 <= count <= CHUNK_COUNT_MAX. */
+/* Requires 1 <= count <= CHUNK_COUNT_MAX. */
 void group_by_partition(const uint32_t *partition_indices, uint32_t count, struct grouping *grouping);
 
 #endif

@@ -10,7 +10,7 @@ void partition_indices_close(struct partition_indices *indices)
     *indices = (struct partition_indices){0};
 }
 
-/* Partitions with higher numbers are looked up in the registry each time: the array stays small. */
+/* Partitions with higher numbers are looked up in the registry each time, so the array stays small. */
 enum { COUNT_FIRST = 16, COUNT_MAX = 65536 };
 
 static enum status indices_grow(struct partition_indices *indices, uint32_t partition)

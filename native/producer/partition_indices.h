@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The partition indices of one topic, by partition number, as far as they were asked for: an array access per record,
- * instead of a look into the registry's table.
+ * The partition indices of one topic, by partition number, once they were requested: an array access per record instead
+ * of a search in the registry's table.
  *
- * Private memory, one thread at a time. Its entries stay right, also after fork: the arena gives an index out once
- * and for ever. All zeros is empty.
+ * Private memory, one thread at a time. Its entries stay valid, also after fork, because the arena never changes an
+ * index. All zeros is empty.
  */
 #ifndef PRODUCER_PARTITION_INDICES_H
 #define PRODUCER_PARTITION_INDICES_H
@@ -14,7 +14,7 @@
 
 struct partition_indices {
     uint32_t count;
-    uint32_t *cells; /* by partition: partition index + 1; 0: not asked for yet */
+    uint32_t *cells; /* by partition: partition index + 1, or 0 before the first request */
 };
 
 void partition_indices_close(struct partition_indices *indices);
@@ -22,7 +22,8 @@ void partition_indices_close(struct partition_indices *indices);
 enum status partition_indices_find_slow(struct partition_indices *indices, struct registry *registry,
                                         uint32_t topic_index, uint32_t partition, uint32_t *partition_index) MUST_USE;
 
-/* Of a partition of the topic, created if it is new: as registry_partition, and STATUS_OS. */
+/* Finds the index of a partition of the topic, and creates it if it is new. Returns what registry_partition returns, or
+ * STATUS_OS. */
 static inline MUST_USE enum status partition_indices_find(struct partition_indices *indices, struct registry *registry,
                                                           uint32_t topic_index, uint32_t partition,
                                                           uint32_t *partition_index)

@@ -10,7 +10,7 @@ static uint64_t random_next(struct partitioner *partitioner)
     return bits ^ bits >> 31;
 }
 
-/* The high half of a product: uniform to one part in 2^32. */
+/* Returns the high half of a product: uniform to one part in 2^32. */
 uint32_t partitioner_random_below(struct partitioner *partitioner, uint32_t limit)
 {
     CHECK(limit > 0);
@@ -19,7 +19,7 @@ uint32_t partitioner_random_below(struct partitioner *partitioner, uint32_t limi
 
 /* ---- draw ---- */
 
-/* A partition that nobody has appended to yet has no entry and an empty queue. */
+/* A partition that has no entry yet, because nothing was appended to it, has an empty queue. */
 static uint32_t queue_length(struct partitioner *partitioner, uint32_t topic_index, uint32_t partition)
 {
     CHECK(partition <= INT32_MAX);
@@ -30,7 +30,7 @@ static uint32_t queue_length(struct partitioner *partitioner, uint32_t topic_ind
     return load_relaxed_u32(&partitioner->arena->partitions[partition_index].queued_batch_count);
 }
 
-/* The draws all failed: the next available one, in a circle; none is: the one that was drawn. */
+/* Used if all draws failed: returns the next available partition, in a circle, or `drawn` if none is available. */
 static COLD uint32_t next_available(struct partitioner *partitioner, uint32_t topic_index, uint32_t partition_count,
                                     uint32_t drawn)
 {
@@ -71,7 +71,7 @@ static uint64_t sticky_moved_on(uint64_t word)
     return sticky_word(sticky_word_move_count(word) + 1, NO_STICKY);
 }
 
-/* Due: this process put in what two batches hold, without ever being the one who opens the next. */
+/* Due: this process has appended the content of two batches without ever opening the next one. */
 static bool sticky_is_over(const struct arena *arena, const struct sticky *sticky, uint64_t word,
                            uint32_t partition_count)
 {
@@ -80,7 +80,7 @@ static bool sticky_is_over(const struct arena *arena, const struct sticky *stick
     return is_due || sticky_word_partition(word) >= partition_count;
 }
 
-/* Each turn either ends or has seen the word change: somebody else made progress. */
+/* Each iteration either ends the loop or finds the word changed, so another process made progress. */
 uint32_t partitioner_sticky_slow(struct partitioner *partitioner, struct sticky *sticky, uint32_t partition_count)
 {
     CHECK(partition_count > 0);

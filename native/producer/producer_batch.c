@@ -8,7 +8,7 @@
 #include "arena/buffer_pool.h"
 #include "arena/closing.h"
 #include "arena/delivery_clock.h"
-#include "arena/news.h"
+#include "arena/ready_hints.h"
 #include "format/crc32c.h"
 #include "format/record_batch.h"
 #include "producer/producer_batch_append.h"
@@ -20,8 +20,8 @@ enum { PATIENCE_NS = 20000, PATIENCE_BYTES_PER_NS = 2, PATIENCE_DOUBLINGS_MAX = 
 
 /* ---- lock ---- */
 
-/* The time for which a holder may keep others waiting: that of a section that fills a whole batch, with a margin.
- * Doubled each time we were passed ourselves. */
+/* Returns the time for which a holder may delay others: that of a section that fills a whole batch, with a margin. It
+ * doubles each time this process was itself passed. */
 static uint64_t patience_ns(const struct arena *arena)
 {
     CHECK(arena->geometry.batch_size > RECORDS_START);
@@ -31,7 +31,7 @@ static uint64_t patience_ns(const struct arena *arena)
     return (PATIENCE_NS + whole_batch_ns) << doublings;
 }
 
-/* Nothing is under a hazard while we wait: it would pin a slot for no reason. */
+/* Clears the hazard during the wait, because it would pin a slot for no reason. */
 COLD struct partition_hold partition_lock_slow(struct arena *arena, uint32_t partition_index)
 {
     CHECK(partition_index < arena->geometry.partition_count);
@@ -80,9 +80,9 @@ static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_
     }
 }
 
-/* First sealed, then forgotten: a process that takes over from us in between finds it still named. The CAS fails when a
- * passed holder has named another slot meanwhile: that one is sealed in turn. Ends also when we are passed: the process
- * that passed us does the same. */
+/* Seals before it clears `open`: if another process takes over in between, `open` still names the slot. The CAS fails
+ * if a passed holder has named another slot meanwhile, and then that one is sealed, too. Also ends if this process is
+ * passed: the process that passed it does the same. */
 void partition_repair(struct arena *arena, struct partition_hold *hold)
 {
     CHECK(lock_word_owner(hold->lock) == arena->owner);
@@ -100,8 +100,8 @@ void partition_repair(struct arena *arena, struct partition_hold *hold)
 
 /* ---- claim ---- */
 
-/* The records are summed together, behind the last of them: long enough after most of their bytes were stored, and in
- * wider steps. It is their bytes in the batch that are summed, so a caller may change a value meanwhile. */
+/* Sums the records together after the last one: most of their bytes were stored long enough before, and the steps are
+ * wider. The bytes in the batch are summed, so a caller may change a value meanwhile. */
 struct claim claim_run(const struct arena *arena, uint32_t slot_index, struct claim begun,
                        const struct measured_record *records, uint32_t count)
 {
@@ -123,7 +123,8 @@ struct claim claim_run(const struct arena *arena, uint32_t slot_index, struct cl
 
 /* ---- opening ---- */
 
-/* Fields that stay as they are until the slot is free again. The slot is OWNED by us: nobody else reads them yet. */
+/* Sets the fields that stay unchanged until the slot is free again. The slot is OWNED by this process, so no other
+ * process reads them yet. */
 static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t partition_index, int64_t base_timestamp_ms,
                          uint64_t linger)
 {
@@ -146,8 +147,8 @@ static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t part
     }
 }
 
-/* False when we were passed: the number belongs to somebody else. Fields that were read with acquire before this call
- * were read while the lock was ours. */
+/* Returns false if this process was passed: the number belongs to another process. Fields that were read with acquire
+ * before this call were read while the lock was held. */
 static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
 {
     CHECK(lock_word_owner(hold->lock) != 0);
@@ -159,14 +160,14 @@ static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
     return cas_u64(&hold->partition->next_seq, &seq, seq + 1); /* L7 */
 }
 
-/* Behind OPEN and X2. */
+/* Runs after OPEN and X2. */
 static enum status opener_is_admitted(struct arena *arena, const struct partition_hold *hold)
 {
     CHECK(lock_word_owner(hold->lock) == arena->owner);
     return arena_takes_records(arena) ? transaction_admit_batch(arena, hold->joined) : STATUS_EXHAUSTED;
 }
 
-/* False when a process has sealed it meanwhile: then the sender frees it. */
+/* Returns false if a process has sealed it meanwhile: then the sender frees it. */
 static COLD bool slot_take_back(struct arena *arena, const struct partition_hold *hold, uint32_t slot_index,
                                 uint64_t opened, uint64_t owned)
 {
@@ -194,7 +195,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
     POINT(seq_taken);
     const struct claim_room room = claim_room_of(arena, slot_index);
     prefetch_lines(&room, 0, PREFETCH_AHEAD);
-    news_set(arena, slot_index); /* before OPEN, so that the sender can never miss it */
+    ready_hint_set(arena, slot_index); /* before OPEN, so that the sender can never miss it */
     uint64_t owned = load_relaxed_u64(&slot->word);
     uint64_t opened =
         slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));
@@ -224,7 +225,7 @@ uint32_t slots_needed(const struct arena *arena, uint64_t size)
     return (uint32_t)divide_up(RECORDS_START + size, arena->geometry.batch_size);
 }
 
-/* The wire bytes of an oversized batch as pieces, the first behind the header. */
+/* Splits the wire bytes of an oversized batch, after the header, into pieces. */
 static void chain_pieces(struct arena *arena, const uint32_t *slots, uint32_t count, uint32_t size,
                          struct piece *pieces)
 {
@@ -257,7 +258,7 @@ static enum status chain_write(struct arena *arena, const uint32_t *slots, uint3
     return STATUS_OK;
 }
 
-/* A piece is linked to its head before it stops saying who owns it. */
+/* Links a piece to its head before its word stops naming its owner. */
 static void chain_link(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
     CHECK(count > 1);
@@ -287,7 +288,7 @@ enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_in
     return STATUS_OK;
 }
 
-/* Later records must not go into a batch that stands before the chain: an open one is sealed, also when it is empty. */
+/* Later records must not go into a batch that precedes the chain, so an open one is sealed, even if it is empty. */
 static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
 {
     CHECK(lock_word_owner(hold->lock) == arena->owner);
@@ -308,7 +309,7 @@ static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
     return cas_u64(&hold->partition->open, &open, open_word(lock_word_acquisition(hold->lock), NO_SLOT)); /* L7 */
 }
 
-/* In an arena with transactions: a process that ends the transaction can seal the head before it has its record. The
+/* In an arena with transactions, a process that ends the transaction can seal the head before it has its record. The
  * sender leaves an empty batch to its opener for a while, counted from created_ns. */
 static enum status chain_become_ready_inside(struct arena *arena, const struct partition_hold *hold,
                                              struct slot_header *head, uint32_t count, uint32_t size)
@@ -359,7 +360,7 @@ enum status producer_batch_commit_chain(struct arena *arena, struct partition_ho
         return STATUS_TRY_AGAIN;
     }
     POINT(chain_seq_taken);
-    news_set(arena, slots[0]);
+    ready_hint_set(arena, slots[0]);
     uint64_t seq = load_relaxed_u64(&head->seq);
     uint32_t generation = slot_word_generation(load_relaxed_u64(&head->word));
     uint32_t count = slots_needed(arena, size - RECORDS_START);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * APPEND of producer_batch.h, which has its steps and says why they are safe. The path of every record is here, and is
- * inlined into the appender. Functions that run once per batch take and answer their structs by value. So the values of
+ * APPEND of producer_batch.h, which has its steps and their safety argument. The path of every record is here, and is
+ * inlined into the appender. Functions that run once per batch take and return their structs by value, so the values of
  * an append stay in registers (measured: docs/decisions/0002).
  */
 #ifndef PRODUCER_PRODUCER_BATCH_APPEND_H
@@ -16,14 +16,14 @@
 #include "producer/partition_hold.h"
 #include "producer/producer_lock.h"
 
-/* The lines of a fresh slot lie in the cache of the sender, which scrubbed them, and the commit, a locked instruction,
- * waits for every store before it. So each line is asked for some records before it is written: the first ones when the
- * batch is opened, then as many as each record fills. Measured from 128 to 2,048: 256 to 1,024 are alike. */
+/* The lines of a fresh slot are in the cache of the sender, which scrubbed them, and the commit, a locked instruction,
+ * waits for every earlier store. So each line is prefetched some records before it is written: the first ones when the
+ * batch is opened, then as many as each record fills. Measured from 128 to 2,048: 256 to 1,024 are equal. */
 enum { PREFETCH_AHEAD = 512 };
 
 /* ---- lock and hazard ---- */
 
-/* The lock was taken at once: its CAS stands between the store of the hazard and every load that follows. */
+/* Takes the lock without waiting. Its CAS is between the store of the hazard and every later load. */
 static ALWAYS_INLINE bool partition_try_lock(struct arena *arena, struct partition_hold *hold)
 {
     CHECK(arena->owner != 0);
@@ -38,7 +38,7 @@ static ALWAYS_INLINE bool partition_try_lock(struct arena *arena, struct partiti
     return true;
 }
 
-/* Waits, and repairs where it took the lock over. */
+/* Waits, and repairs if it took the lock over. */
 struct partition_hold partition_lock_slow(struct arena *arena, uint32_t partition_index);
 
 static ALWAYS_INLINE void partition_lock(struct arena *arena, uint32_t partition_index, struct partition_hold *hold)
@@ -51,7 +51,7 @@ static ALWAYS_INLINE void partition_lock(struct arena *arena, uint32_t partition
     }
 }
 
-/* We were passed. */
+/* Counts that this process was passed. */
 void partition_note_passed(struct arena *arena);
 
 static ALWAYS_INLINE void partition_unlock(struct arena *arena, const struct partition_hold *hold)
@@ -102,7 +102,8 @@ static ALWAYS_INLINE struct claim claim_begin(const struct slot_header *slot, ui
                           .max_timestamp_ms = count == 0 ? INT64_MIN : meta->max_timestamp_ms};
 }
 
-/* All that a claim needs to know of the slot, read once: the bytes that are written could be anything's. */
+/* The facts of the slot for a claim, read once, because the compiler cannot know that written bytes do not alias them.
+ */
 struct claim_room {
     uint8_t *bytes;
     uint32_t size;
@@ -116,7 +117,7 @@ static ALWAYS_INLINE struct claim_room claim_room_of(const struct arena *arena, 
                                .base_timestamp_ms = arena->slots[slot_index].base_timestamp_ms};
 }
 
-/* Asks for the lines that begin in [from, end). The bytes behind the batch belong to others and stay where they are. */
+/* Prefetches the lines that begin in [from, end). Lines past the batch belong to others and are not touched. */
 static ALWAYS_INLINE void prefetch_lines(const struct claim_room *room, uint32_t from, uint32_t end)
 {
     CHECK(from <= end);
@@ -133,7 +134,7 @@ struct claim_place {
     int64_t timestamp_delta;
 };
 
-/* False when the record does not fit. */
+/* Returns false if the record does not fit. */
 static ALWAYS_INLINE bool claim_find_place(const struct claim_room *room, const struct claim *claim,
                                            const struct measured_record *measured, struct claim_place *place)
 {
@@ -149,7 +150,7 @@ static ALWAYS_INLINE bool claim_find_place(const struct claim_room *room, const 
     return true;
 }
 
-/* Before the bytes are written, so that a process that dies in between leaves none at or beyond it. A run may have
+/* Runs before the bytes are written, so that a process that dies in between leaves none at or past it. A run may have
  * written more than it committed. */
 static ALWAYS_INLINE void written_end_raise(struct slot_header *slot, uint32_t end)
 {
@@ -168,7 +169,7 @@ static ALWAYS_INLINE void claim_extend(struct claim *claim, const struct claim_p
     claim->max_timestamp_ms = timestamp_ms > claim->max_timestamp_ms ? timestamp_ms : claim->max_timestamp_ms;
 }
 
-/* False when the record does not fit. */
+/* Returns false if the record does not fit. */
 static ALWAYS_INLINE bool claim_add(const struct arena *arena, uint32_t slot_index, struct claim *claim,
                                     const struct measured_record *measured)
 {
@@ -184,8 +185,8 @@ static ALWAYS_INLINE bool claim_add(const struct arena *arena, uint32_t slot_ind
     return true;
 }
 
-/* Adds as many records as fit, an odd number of them: an even one would need the meta cell that the committed records
- * are using. None, if not one fits. */
+/* Adds as many records as fit, an odd number of them: an even number would use the meta cell of the committed records.
+ * Adds none if not one fits. */
 struct claim claim_run(const struct arena *arena, uint32_t slot_index, struct claim begun,
                        const struct measured_record *records, uint32_t count);
 
@@ -241,10 +242,10 @@ static ALWAYS_INLINE enum status open_batch_append(const struct arena *arena, ui
     return STATUS_OK;
 }
 
-/* Appends records[0..count) as far as they fit into the open batch; `appended` receives how many, and `first` the
- * place of the first. STATUS_OK: at least one. STATUS_EXHAUSTED: there is no open batch with room: open one.
- * STATUS_TRY_AGAIN: we were passed, or somebody sealed: unlock and start over. STATUS_TRANSACTION_ENDED, STATUS_FENCED:
- * the transaction that was joined is not open. STATUS_CORRUPT: the slot word is impossible. */
+/* Appends records[0..count) as far as they fit into the open batch. `appended` receives their number, and `first` the
+ * place of the first. STATUS_OK: at least one. STATUS_EXHAUSTED: no open batch can take a record: open one.
+ * STATUS_TRY_AGAIN: this process was passed, or the batch was sealed: unlock and start over. STATUS_TRANSACTION_ENDED,
+ * STATUS_FENCED: the joined transaction is not open. STATUS_CORRUPT: the slot word is impossible. */
 MUST_USE static ALWAYS_INLINE enum status producer_batch_append(struct arena *arena, struct partition_hold *hold,
                                                                 const struct measured_record *records, uint32_t count,
                                                                 uint32_t *appended, struct batch_place *first)

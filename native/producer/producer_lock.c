@@ -3,13 +3,14 @@
 
 #include "arena/counters.h"
 
-/* Each look fetches the lock's line from whoever has it: looking all the time slows the holder down, and meets the lock
- * free only by luck, since whoever lets go is back within nanoseconds. Measured from 1 to 128: docs/decisions/0002. */
-enum { PAUSES_BETWEEN_LOOKS = 32 };
+/* Each check fetches the lock's line from the process that has it. Checking continuously slows the holder down and
+ * rarely finds the lock free, because a process that releases it acquires it again within nanoseconds. Measured from 1
+ * to 128: docs/decisions/0002. */
+enum { PAUSES_BETWEEN_CHECKS = 32 };
 
 static void producer_lock_back_off(void)
 {
-    for (int i = 0; i < PAUSES_BETWEEN_LOOKS; i++) {
+    for (int i = 0; i < PAUSES_BETWEEN_CHECKS; i++) {
         spin_pause();
     }
 }

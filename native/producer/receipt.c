@@ -15,7 +15,7 @@ void receipt_close(struct receipt *receipt)
     *receipt = (struct receipt){0};
 }
 
-/* ---- room ---- */
+/* ---- memory ---- */
 
 static enum status runs_resize(struct receipt *receipt, uint32_t capacity)
 {
@@ -60,7 +60,7 @@ static enum status runs_reserve(struct receipt *receipt, uint32_t more)
     return STATUS_OK;
 }
 
-/* From here on rows have positions of their own; those so far have the ones they always had. */
+/* From here on rows have explicit positions; the present rows keep theirs. */
 static enum status positions_begin(struct receipt *receipt)
 {
     CHECK(receipt->positions == NULL);
@@ -172,7 +172,7 @@ uint32_t receipt_row_at(const struct receipt *receipt, uint32_t position)
     return row;
 }
 
-/* The last run that begins at or before the position. */
+/* Returns the last run that begins at or before the position. */
 const struct receipt_run *receipt_run_at(const struct receipt *receipt, uint32_t position)
 {
     CHECK(receipt->run_count >= 1);
@@ -197,7 +197,7 @@ int64_t receipt_timestamp(const struct receipt *receipt, uint32_t row)
 
 /* ---- resolving ---- */
 
-/* The first `count` records of the run stay, the others become the next run. */
+/* Splits a run: the first `count` records stay, the others become the next run. */
 static enum status run_divide(struct receipt *receipt, uint32_t index, uint32_t count)
 {
     CHECK(index < receipt->run_count);
@@ -264,7 +264,7 @@ enum status receipt_resolve_all(struct receipt *receipt, const struct arena *are
             return status;
         }
     }
-    receipt->looked_at_tail = tail;
+    receipt->checked_tail = tail;
     receipt->first_pending = first_pending == UINT32_MAX ? receipt->run_count : first_pending;
     return first_pending == UINT32_MAX ? STATUS_OK : STATUS_PENDING;
 }
@@ -272,7 +272,7 @@ enum status receipt_resolve_all(struct receipt *receipt, const struct arena *are
 enum status receipt_resolve(struct receipt *receipt, const struct arena *arena)
 {
     uint64_t tail = load_acquire_u64(&arena->globals->completion_tail); /* C7 */
-    if (tail - receipt->looked_at_tail >= arena->geometry.completion_count / 4) {
+    if (tail - receipt->checked_tail >= arena->geometry.completion_count / 4) {
         return receipt_resolve_all(receipt, arena);
     }
     for (; receipt->first_pending < receipt->run_count; receipt->first_pending++) {

@@ -3,15 +3,15 @@
  * The receipt of one call that appended many records: the place and the result of each of them, without an object per
  * record.
  *
- *   rows        0 1 2 3 4 5 ...      records as they were given
- *   positions   0 3 1 5 4 2 ...      the same records in the order they were appended (grouping.h); kept only if the
+ *   rows        0 1 2 3 4 5 ...      records in the given order
+ *   positions   0 3 1 5 4 2 ...      the same records in the order they were appended (grouping.h); stored only if the
  *                                    two orders differ
- *   runs        [0..3) [3..5) ...    by position: records of one batch in a row, named by the token of the first
+ *   runs        [0..3) [3..5) ...    by position: records of one batch in a row, identified by the token of the first
  *
- * A call that failed midway has appended positions [0, appended_count): row r is there if its position is below.
+ * A call that failed midway has appended positions [0, appended_count): row r was appended if its position is below.
  *
- * A run is *resolved* when its result was found in the completion ring; the result is copied, so later changes of the
- * ring do not matter. One whose batch was split into parts with a boundary inside it becomes two runs.
+ * A run is *resolved* when its result was found in the completion ring. The result is copied, so later changes of the
+ * ring do not matter. If a batch was split with a boundary inside a run, the run becomes two.
  *
  * Private memory of one process, one thread at a time.
  */
@@ -45,7 +45,7 @@ struct receipt {
     uint32_t run_count;
     uint32_t run_capacity;
     uint32_t first_pending;  /* runs before it are resolved */
-    uint64_t looked_at_tail; /* completion_tail when all runs were looked at */
+    uint64_t checked_tail; /* completion_tail when all runs were last checked */
     int64_t timestamp_ms;    /* of every row, while `timestamps_ms` is NULL */
     struct receipt_run *runs;
     uint32_t *positions;     /* by row; NULL: row r has position r */
@@ -58,37 +58,37 @@ void receipt_close(struct receipt *receipt);
 /* The facts of the next rows. */
 struct receipt_rows {
     uint32_t count;             /* at most CHUNK_COUNT_MAX */
-    const uint8_t *places;      /* of each row among them, in the order they are going to be appended; NULL: as given */
+    const uint8_t *places;      /* of each row among them, in the order of appending; NULL: the given order */
     const int64_t *timestamps_ms; /* NULL: all as receipt->timestamp_ms */
 };
 
-/* Adds rows that are about to be appended, and makes room for all their runs: no record is committed without a place
- * in its receipt. STATUS_OS: no memory, or 2^32 rows. */
+/* Adds rows that are about to be appended, and reserves memory for all their runs: no record is committed without a
+ * place in its receipt. Returns STATUS_OS if there is no memory, or for 2^32 rows. */
 enum status receipt_add_rows(struct receipt *receipt, const struct receipt_rows *rows) MUST_USE;
 
-/* Records appended just now, all in one batch. */
+/* Adds records that were just appended, all to one batch. */
 void receipt_add_run(struct receipt *receipt, uint32_t partition_index, const struct batch_place *first,
                      uint32_t count);
 
-/* The position of a row; false when it was not appended. */
+/* Finds the position of a row. Returns false if it was not appended. */
 bool receipt_find(const struct receipt *receipt, uint32_t row, uint32_t *position);
 
-/* The row at a position; looks through all rows if the orders differ. */
+/* Returns the row at a position; reads all rows if the orders differ. */
 uint32_t receipt_row_at(const struct receipt *receipt, uint32_t position);
 
-/* The run with the position, which lies below appended_count; the timestamp of the record there. */
+/* Return the run with the position, which is below appended_count, and the timestamp of the record there. */
 const struct receipt_run *receipt_run_at(const struct receipt *receipt, uint32_t position);
 int64_t receipt_timestamp(const struct receipt *receipt, uint32_t row);
 
-/* Looks for results. Runs are looked at from the first pending one on as far as they are complete, and all of them
- * before the ring can have overwritten anything, so that waiting costs no look at every run for every result.
- * STATUS_PENDING: not all are resolved. STATUS_CORRUPT, STATUS_OS. */
+/* Searches for results. Checks runs from the first pending one on until one is incomplete, and all of them before the
+ * ring can have overwritten any result. So a wait does not check every run for every result. STATUS_PENDING: not all
+ * are resolved. STATUS_CORRUPT, STATUS_OS. */
 enum status receipt_resolve(struct receipt *receipt, const struct arena *arena) MUST_USE;
 
-/* The same, looking at every run. */
+/* The same, but checks every run. */
 enum status receipt_resolve_all(struct receipt *receipt, const struct arena *arena) MUST_USE;
 
-/* True once every run has its result, so that nothing of the arena is needed any more. */
+/* Returns true once every run has its result, so that nothing of the arena is needed any more. */
 static inline bool receipt_is_resolved(const struct receipt *receipt)
 {
     return receipt->first_pending == receipt->run_count;
@@ -102,10 +102,10 @@ struct receipt_total {
     int32_t error_code;
     uint32_t count;
     int64_t first_offset; /* smallest; -1 unknown */
-    int64_t last_offset;  /* largest; between them there may be records of others */
+    int64_t last_offset;  /* largest; there may be other records between them */
 };
 
-/* `totals` has room for run_count; answers how many it filled, in the order of partition index and result. */
+/* Fills `totals`, of size run_count, in the order of partition index and result. Returns their number. */
 uint32_t receipt_totals(const struct receipt *receipt, struct receipt_total *totals);
 
 #endif

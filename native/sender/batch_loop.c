@@ -7,19 +7,20 @@
 #include <poll.h>
 #include <stdlib.h>
 
-/* So long the last answers may take after the bell: a caller that is to stop does not wait for a dead broker. */
+/* The time for the last responses after the wake fd is readable. A caller that has to stop does not wait for a dead
+ * broker. */
 #define STOP_TIME_NS (5 * NS_PER_S)
-/* A stream that ended waits for the others for this part of the time. */
+/* After a stream has ended, the others continue for this part of the time. */
 enum { ENDED_PART = 8 };
 enum { BATCHES_MAX = 4096 /* of a request */ };
 
 struct run {
     struct batch_loop *loop;
-    struct pollfd *polled; /* the bell, then the links */
+    struct pollfd *polled; /* the wake fd, then the links */
     uint64_t now_ns;
     uint64_t begun_ns;
     uint64_t end_ns;  /* no request begins after this time */
-    uint64_t stop_ns; /* no answer is waited for after this time */
+    uint64_t stop_ns; /* no response is awaited after this time */
     bool is_over;
 };
 
@@ -67,14 +68,14 @@ static void batch_put(struct broker_request *request, struct ship_piece *piece, 
     pieces_add_range(&request->pieces, stream->file, position, size - RECORD_BATCH_HEADER_SIZE);
 }
 
-/* Puts batches in until the request is full, or the last stream had its turn. */
+/* Adds batches until the request is full or the last stream had its turn. */
 static void batches_gather(struct ship_link *link, struct broker_request *request)
 {
     struct ship_piece *pieces = link->pieces[link->broker.end % BROKER_REQUESTS_MAX];
     uint64_t size = 0;
     for (; link->stream_next < link->stream_count; link->stream_next++) {
         struct partition_stream *stream = &link->streams[link->stream_next];
-        if (!stream_looks_ahead(stream)) {
+        if (!stream_read_ahead(stream)) {
             continue;
         }
         bool is_full = size + stream_batch_size(stream) > link->request_size_max;
@@ -87,7 +88,7 @@ static void batches_gather(struct ship_link *link, struct broker_request *reques
     link->stream_next = 0;
 }
 
-/* The batches of a request have no response that acks them: their streams break. */
+/* Breaks the streams of a request's batches, because no response acks them. */
 static void request_fail(struct ship_link *link, uint32_t number)
 {
     uint32_t place = number % BROKER_REQUESTS_MAX;
@@ -96,7 +97,7 @@ static void request_fail(struct ship_link *link, uint32_t number)
     }
 }
 
-/* Nothing more arrives by this socket: the streams whose batches are not acked break. */
+/* Breaks the streams whose batches are not acked, because nothing more arrives on this socket. */
 static void link_break(struct ship_link *link)
 {
     struct broker_link *broker = &link->broker;
@@ -183,14 +184,14 @@ static bool has_strange_link(const struct batch_loop *loop)
     return false;
 }
 
-static void run_judge(struct run *run)
+static void run_check_end(struct run *run)
 {
     const struct batch_loop *loop = run->loop;
     uint64_t early_ns = run->begun_ns + loop->time_ns / ENDED_PART;
     if (run->end_ns > early_ns && has_ended_stream(loop)) {
         run->end_ns = early_ns;
     }
-    run->is_over |= run->now_ns >= run->end_ns || has_strange_link(loop) || loop->keeper->is_over;
+    run->is_over |= run->now_ns >= run->end_ns || has_strange_link(loop) || loop->recorder->is_over;
 }
 
 /* ---- 1 and 2 ---- */
@@ -202,7 +203,7 @@ static void links_send(struct run *run)
     }
 }
 
-/* True when a link could take another request, and no stream has a batch for it. */
+/* Returns true if a link could take another request, and no stream has a batch for it. */
 static bool has_room(const struct batch_loop *loop)
 {
     for (uint32_t i = 0; i < loop->link_count; i++) {
@@ -214,16 +215,16 @@ static bool has_room(const struct batch_loop *loop)
     return false;
 }
 
-static bool streams_keep(struct batch_loop *loop)
+static bool streams_record(struct batch_loop *loop)
 {
-    return loop->keeper->keep(loop->keeper, loop->streams, loop->stream_count);
+    return loop->recorder->record(loop->recorder, loop->streams, loop->stream_count);
 }
 
 static void run_send(struct run *run)
 {
     struct batch_loop *loop = run->loop;
     links_send(run);
-    if (!run->is_over && has_room(loop) && streams_keep(loop)) {
+    if (!run->is_over && has_room(loop) && streams_record(loop)) {
         links_send(run);
     }
 }
@@ -239,14 +240,14 @@ static uint32_t in_flight_count(const struct batch_loop *loop)
     return count;
 }
 
-/* The time at which an answer is late that may come by this link. */
+/* Returns the time from which on the link's next response is late. */
 static uint64_t late_ns(const struct run *run, const struct broker_link *link)
 {
     uint64_t due_ns = link->requests[link->first % BROKER_REQUESTS_MAX].begun_ns + run->loop->answer_time_ns;
     return due_ns < run->stop_ns ? due_ns : run->stop_ns;
 }
 
-/* Milliseconds until something is due without any news. */
+/* Returns the milliseconds until the next deadline. */
 static int wait_ms(const struct run *run)
 {
     uint64_t due_ns = UINT64_MAX;
@@ -264,7 +265,7 @@ static void run_stop(struct run *run)
 {
     run->is_over = true;
     run->stop_ns = run->now_ns + STOP_TIME_NS;
-    run->polled[0].fd = -1; /* poll passes over it */
+    run->polled[0].fd = -1; /* poll ignores it */
 }
 
 static void run_wait(struct run *run)
@@ -306,14 +307,14 @@ static void rounds_run(struct run *run)
 {
     struct batch_loop *loop = run->loop;
     while (true) {
-        run_judge(run);
+        run_check_end(run);
         run_send(run);
         if (in_flight_count(loop) == 0) {
             break;
         }
         run_wait(run);
     }
-    (void)streams_keep(loop);
+    (void)streams_record(loop);
 }
 
 bool batch_loop_run(struct batch_loop *loop)
@@ -327,7 +328,7 @@ bool batch_loop_run(struct batch_loop *loop)
                       .stop_ns = UINT64_MAX};
     bool is_made = run.polled != NULL && batch_loop_make(loop);
     if (is_made) {
-        run.polled[0] = (struct pollfd){.fd = loop->bell, .events = POLLIN};
+        run.polled[0] = (struct pollfd){.fd = loop->wake_fd, .events = POLLIN};
         rounds_run(&run);
     }
     for (uint32_t i = 0; i < loop->link_count; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half: how a batch ends.
+ * The sender's half: the end of a batch.
  *
  *   state        in flight   what ends it                      result recorded   memory freed
  *   READY        yes         complete (ack or final error)     then              then, unless a hazard defers it
@@ -12,7 +12,7 @@
  *   READY        yes         spill                             when the sink     at once: the bytes are in the overflow
  *                                                              has the batch
  *
- * A result never changes: the first one recorded for a record is the one. Expiry changes the result, never the memory:
+ * A result never changes: the first one recorded for a record is valid. Expiry changes the result, never the memory:
  * bytes that a socket may still be reading stay where they are.
  *
  * Order at the end of a batch: result in the ring → READY -> DONE → scrub → FREE. Killed before DONE: the next sender
@@ -91,7 +91,7 @@ static void result_record(struct sender_half *half, uint32_t slot_index, uint32_
                                                                .log_append_time_ms = outcome->log_append_time_ms});
 }
 
-/* For every record that has none yet; the batch is counted. */
+/* Records the result of every record that has none yet, and counts the batch. */
 static void result_record_rest(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
 {
     CHECK(!half->notes[slot_index].is_ended);
@@ -108,7 +108,7 @@ static void result_record_rest(struct sender_half *half, uint32_t slot_index, co
     POINT(result_recorded);
 }
 
-/* ---- dead letters: kept ---- */
+/* ---- storing dead letters ---- */
 
 static bool dead_letter_is_wanted(const struct sender_half *half, enum batch_result result)
 {
@@ -130,10 +130,10 @@ static void dead_letter_keep(struct sender_half *half, uint32_t slot_index)
     CHECK(half->wants_dead_letters);
     CHECK(half->notes[slot_index].is_queued);
     struct slot_note *note = &half->notes[slot_index];
-    const struct slot_note letter = {
+    const struct slot_note dead_note = {
         .seq = note->seq, .partition_index = note->partition_index, .is_dead = true, .is_watched = note->is_watched};
     sender_unlink(half, slot_index);
-    *note = letter;
+    *note = dead_note;
     dead_letter_put_back(half, slot_index);
 }
 
@@ -159,7 +159,7 @@ static void batch_become_done(struct sender_half *half, uint32_t slot_index, str
     sender_free_slot(half, slot_index, wakes);
 }
 
-/* It has its result: its memory is free, or holds a dead letter. */
+/* Ends a batch that has its result: frees its memory, or keeps it until it is written elsewhere. */
 static void batch_give_back(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -194,8 +194,8 @@ static enum status batch_complete(struct sender_half *half, uint32_t slot_index,
     return STATUS_OK;
 }
 
-/* Once per call: the clock is read only then. */
-static void acked_tell(struct sender_half *half)
+/* Runs once per call, because it reads the clock. */
+static void acked_publish(struct sender_half *half)
 {
     if (half->acked_created_ns != 0) {
         stuck_partitions_note_acked(half, half->acked_created_ns);
@@ -208,8 +208,8 @@ enum status sender_complete(struct sender_half *half, uint32_t slot_index, uint6
 {
     CHECK(outcome->result < RESULT_COUNT);
     enum status status = batch_complete(half, slot_index, seq, outcome, wakes);
-    acked_tell(half);
-    topic_limits_look(half, wakes);
+    acked_publish(half);
+    topic_limits_check(half, wakes);
     completion_wake(half->arena);
     return status;
 }
@@ -222,8 +222,8 @@ uint32_t sender_complete_many(struct sender_half *half, const struct batch_compl
         const struct batch_completion *each = &completions[i];
         completed += batch_complete(half, each->slot_index, each->seq, &each->outcome, wakes) == STATUS_OK;
     }
-    acked_tell(half);
-    topic_limits_look(half, wakes);
+    acked_publish(half);
+    topic_limits_check(half, wakes);
     completion_wake(half->arena);
     return completed;
 }
@@ -265,7 +265,7 @@ enum status sender_requeue(struct sender_half *half, uint32_t slot_index, uint64
         return STATUS_STALE;
     }
     struct slot_note *note = &half->notes[slot_index];
-    if (note->is_ended) { /* it has its result already: it must not be sent again */
+    if (note->is_ended) { /* it has its result already, so it must not be sent again */
         batch_give_back(half, slot_index, wakes);
         return STATUS_OK;
     }
@@ -298,8 +298,8 @@ enum status sender_decide(struct sender_half *half, uint32_t slot_index, uint64_
 
 /* ---- spilled batches ---- */
 
-/* The overflow takes the batches of a partition in order, and the sink gets them before any other of it. So the sink
- * has taken a batch of the epoch by the time it gets the next one from here. */
+/* The overflow takes the batches of a partition in order, and the sink gets them before the partition's other batches.
+ * So the sink has a batch of the epoch before it gets the next one from here. */
 static void batch_take_in(struct sender_half *half, uint32_t slot_index, uint64_t seq)
 {
     CHECK(half->notes[slot_index].is_in_flight);
@@ -332,7 +332,7 @@ enum status sender_spill_in_flight(struct sender_half *half, uint32_t slot_index
     struct slot_note *note = &half->notes[slot_index];
     batch_take_in(half, slot_index, seq);
     note->is_ended = true; /* the overflow gets the result */
-    if (note->is_retry) {  /* the batches behind it follow it to the overflow, not to the sink */
+    if (note->is_retry) {  /* later batches follow it to the overflow, not to the sink */
         half->queues[note->partition_index].has_retry_in_flight = false;
     }
     return STATUS_OK;
@@ -370,8 +370,8 @@ static void batch_seal_at_end(struct sender_half *half, uint32_t slot_index)
     }
 }
 
-/* In flight: the result now, the memory when its I/O is over. `result` in the slot tells a next sender; an earlier
- * decision stays. */
+/* In flight: records the result now, and keeps the memory until its I/O is over. `result` in the slot is for a later
+ * sender. An earlier decision stays. */
 static void batch_end_in_flight(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
 {
     CHECK(half->notes[slot_index].is_in_flight);
@@ -386,7 +386,7 @@ static void batch_end_in_flight(struct sender_half *half, uint32_t slot_index, c
     half->notes[slot_index].is_ended = true;
 }
 
-/* False when there was nothing to end: an empty batch, or one that is not the queued one any more. */
+/* Returns false if there was nothing to end: an empty batch, or one that is no longer the queued one. */
 static bool batch_end_in_queue(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome,
                                struct wake_set *wakes)
 {
@@ -433,7 +433,7 @@ static uint64_t smaller_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Ends the batches of one queue from its front, as long as they are old enough. */
+/* Ends the batches of one queue from its front that are old enough. */
 static uint32_t queue_expire(struct sender_half *half, uint32_t partition_index, uint64_t now_ns, uint64_t timeout_ns,
                              uint64_t *next_expiry_ns, struct wake_set *wakes)
 {
@@ -462,7 +462,7 @@ uint32_t sender_expire(struct sender_half *half, uint64_t now_ns, uint64_t deliv
     CHECK(half->active_count <= half->arena->geometry.partition_count);
     uint32_t expired = 0;
     *next_expiry_ns = UINT64_MAX;
-    sender_collect_news(half);
+    sender_find_batches(half);
     half->oldest_created_ns = UINT64_MAX;
     for (uint32_t i = half->active_count; i-- > 0;) {
         expired += queue_expire(half, half->active[i], now_ns, delivery_timeout_ns, next_expiry_ns, wakes);
@@ -471,7 +471,7 @@ uint32_t sender_expire(struct sender_half *half, uint64_t now_ns, uint64_t deliv
     return expired;
 }
 
-void sender_publish_delivery_timeout(struct sender_half *half, uint64_t delivery_timeout_ns, bool counts_always)
+void sender_set_delivery_timeout(struct sender_half *half, uint64_t delivery_timeout_ns, bool counts_always)
 {
     half->counts_always = counts_always;
     delivery_clock_announce(half->arena, delivery_timeout_ns, counts_always);
@@ -497,7 +497,7 @@ uint32_t sender_abort(struct sender_half *half, bool is_in_flight_included, stru
 {
     const struct batch_outcome outcome = {.result = RESULT_ABORTED, .base_offset = -1, .log_append_time_ms = -1};
     uint32_t aborted = 0;
-    sender_collect_news(half);
+    sender_find_batches(half);
     for (uint32_t i = half->active_count; i-- > 0;) {
         uint32_t next = half->queues[half->active[i]].first;
         while (next != 0) {
@@ -549,7 +549,7 @@ enum status sender_quarantine(struct sender_half *half, uint32_t slot_index, uin
     return STATUS_OK;
 }
 
-/* ---- dead letters: taken ---- */
+/* ---- taking dead letters ---- */
 
 uint32_t sender_dead_letters(struct sender_half *half, struct drained_batch *batches, struct batch_outcome *outcomes,
                              uint32_t batches_max)

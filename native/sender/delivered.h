@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ordinary rounds delivered, for the sender's metrics (shmaccum.sender.sinks.sink.Delivered).
+ * Sums over the deliveries of ordinary rounds, for the sender's metrics (shmaccum.sender.sinks.sink.Delivered).
  */
 #ifndef SENDER_DELIVERED_H
 #define SENDER_DELIVERED_H
@@ -16,13 +16,13 @@ struct delivered {
     uint64_t size_largest; /* of a batch */
     uint64_t age_sum_ns;   /* from the opening of a batch to its request, or to the append */
     uint64_t age_max_ns;
-    uint64_t latency_sum_ns; /* from there to its result */
+    uint64_t latency_sum_ns; /* from its request or append to its result */
     uint64_t latency_max_ns;
-    uint64_t largest_record; /* 0: none is larger than known before */
-    int64_t linger_min_ns;   /* -1: no batch says one */
+    uint64_t largest_record; /* 0 if none is larger than known before */
+    int64_t linger_min_ns;   /* -1 if no batch has one */
 };
 
-/* Adds a batch that went at `begun_ns`; its latency is the caller's. */
+/* Adds a batch whose request or append began at `begun_ns`. The caller adds its latency. */
 static inline void delivered_add(struct delivered *delivered, const struct drained_batch *batch, uint64_t begun_ns)
 {
     uint64_t age_ns = begun_ns > batch->created_ns ? begun_ns - batch->created_ns : 0;

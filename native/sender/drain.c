@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half: which batches may go (ready), and making them go (drain).
+ * The sender's half: the batches that may be sent (ready), and taking them for sending (drain).
  */
 #include <string.h>
 
@@ -22,8 +22,8 @@ static uint64_t ns_between(uint64_t a_ns, uint64_t b_ns)
     return a_ns > b_ns ? a_ns - b_ns : b_ns - a_ns;
 }
 
-/* It was opened just now, and nobody opened another one behind it. It may have been a little after `now_ns`, which was
- * read before we looked; a time far ahead was never true. */
+/* Returns true if the batch was opened just now and no later one was opened. It may have been opened shortly after
+ * `now_ns`, which was read earlier. A time far in the future was never valid. */
 static bool batch_awaits_first_record(const struct sender_half *half, uint32_t slot_index, uint64_t now_ns)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -34,8 +34,8 @@ static bool batch_awaits_first_record(const struct sender_half *half, uint32_t s
            ns_between(arena->slots[slot_index].created_ns, now_ns) < sender_patience_ns(arena);
 }
 
-/* Whether it lingers or not. */
-static bool batch_is_held_back(const struct sender_half *half, uint32_t slot_index, uint64_t now_ns)
+/* Returns true for a batch that must wait even without linger. */
+static bool batch_must_wait(const struct sender_half *half, uint32_t slot_index, uint64_t now_ns)
 {
     CHECK(half->notes[slot_index].is_queued);
     return sender_is_fresh(half, slot_index) ||
@@ -47,7 +47,7 @@ static bool batch_is_held_back(const struct sender_half *half, uint32_t slot_ind
 
 enum { NEXT_PASS_NS = 1 };
 
-/* The time for which a batch waits for more records in all; below, the rest of it. */
+/* Returns the total time for which a batch waits for more records; the function below returns the remaining time. */
 static uint64_t batch_linger_ns(const struct arena *arena, const struct ready_options *options, uint32_t slot_index)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -55,7 +55,7 @@ static uint64_t batch_linger_ns(const struct arena *arena, const struct ready_op
     return linger == 0 ? options->linger_ns : linger - 1;
 }
 
-/* A waiter is parked until batches of this topic are gone. */
+/* Returns true if a waiter is parked until batches of this topic are gone. */
 static bool topic_is_parked_for(const struct arena *arena, uint32_t partition_index)
 {
     if (LIKELY(load_relaxed_u32(&arena->globals->parked_count) == 0)) {
@@ -77,10 +77,10 @@ static uint64_t batch_linger_left_ns(const struct sender_half *half, const struc
     }
     uint64_t linger_ns = batch_linger_ns(arena, options, slot_index);
     uint64_t age_ns = ns_until(options->now_ns, arena->slots[slot_index].created_ns);
-    return ns_until(linger_ns, age_ns); /* opened after `now_ns`: all of its time is left, and no more */
+    return ns_until(linger_ns, age_ns); /* opened after `now_ns`: its whole time is left, and no more */
 }
 
-/* How long until this batch may be drained; 0: now. */
+/* Returns how long until this batch may be drained, or 0. */
 static uint64_t batch_wait_ns(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_queued && !half->notes[slot_index].is_in_flight);
@@ -96,16 +96,16 @@ static uint64_t batch_wait_ns(const struct sender_half *half, const struct ready
     return is_early ? NEXT_PASS_NS : linger_left_ns;
 }
 
-/* It fills and lingers, and has done so for half of its time at least. */
+/* Returns true for a batch that fills and has lingered for at least half of its time. */
 static bool batch_goes_along(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index,
                              uint64_t wait_ns)
 {
     const struct arena *arena = half->arena;
     return options->takes_along && wait_ns <= batch_linger_ns(arena, options, slot_index) / 2 &&
-           !batch_is_held_back(half, slot_index, options->now_ns);
+           !batch_must_wait(half, slot_index, options->now_ns);
 }
 
-/* Those at the end of the array come behind the `count` at its front, or are forgotten when there is nothing there. */
+/* Moves the partitions at the end of the array after the `count` at its front, or drops them if `count` is 0. */
 static uint32_t take_along(uint32_t *partitions, uint32_t partitions_max, uint32_t count, uint32_t along_count)
 {
     CHECK(count + along_count <= partitions_max);
@@ -116,7 +116,7 @@ static uint32_t take_along(uint32_t *partitions, uint32_t partitions_max, uint32
     return count + along_count;
 }
 
-/* The batch that is next in its partition, if nothing but time keeps it; NO_SLOT otherwise. */
+/* Returns the next batch of the partition if only time delays it, else NO_SLOT. */
 static uint32_t ready_candidate(struct sender_half *half, const struct ready_options *options, uint32_t partition_index)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);
@@ -129,8 +129,9 @@ static uint32_t ready_candidate(struct sender_half *half, const struct ready_opt
     return slot_index;
 }
 
-/* The walk over the partitions goes downwards. The partition that got its batch first is to be drained first: buffers
- * that were opened one after another lie so in memory, and a processor foresees that order (docs/decisions/0008). */
+/* The loop visits the partitions downwards. The partition that got its batch first has to be drained first: buffers
+ * that were opened one after another are adjacent in memory, and a processor prefetches in that order
+ * (docs/decisions/0008). */
 static void partitions_turn_round(uint32_t *partitions, uint32_t count)
 {
     for (uint32_t i = 0; i < count / 2; i++) {
@@ -146,7 +147,7 @@ uint32_t sender_ready(struct sender_half *half, const struct ready_options *opti
     uint32_t count = 0;
     uint32_t along_count = 0;
     *next_check_ns = UINT64_MAX;
-    sender_collect_news(half);
+    sender_find_batches(half);
     for (uint32_t i = half->active_count; i-- > 0;) { /* downwards: a queue found empty takes the last one's place */
         uint32_t partition_index = half->active[i];
         uint32_t slot_index = ready_candidate(half, options, partition_index);
@@ -165,8 +166,8 @@ uint32_t sender_ready(struct sender_half *half, const struct ready_options *opti
     return take_along(partitions, partitions_max, count, along_count);
 }
 
-/* Since when the next batch of a partition might have been delivered: its linger was over, or another one was opened
- * behind it. */
+/* Returns the time from which on the partition's next batch might have been delivered: the end of its linger, or the
+ * opening of the batch after it. */
 static uint64_t batch_due_ns(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -182,7 +183,7 @@ static uint64_t batch_due_ns(const struct sender_half *half, const struct ready_
 uint64_t sender_waits_since_ns(struct sender_half *half, const struct ready_options *options)
 {
     uint64_t since_ns = UINT64_MAX;
-    sender_collect_news(half);
+    sender_find_batches(half);
     for (uint32_t i = 0; i < half->active_count; i++) {
         CHECK(half->queues[half->active[i]].first != 0);
         uint64_t due_ns = batch_due_ns(half, options, half->queues[half->active[i]].first - 1);
@@ -193,8 +194,8 @@ uint64_t sender_waits_since_ns(struct sender_half *half, const struct ready_opti
 
 /* ---- drain ---- */
 
-/* Seals an open batch. False when there is nothing to send in it after all, or when it is not the one that was queued:
- * then the next look puts it where it belongs. */
+/* Seals an open batch. Returns false if it has nothing to send, or if it is not the one that was queued. Then the next
+ * pass puts it in the right queue. */
 static bool batch_seal_for_drain(struct sender_half *half, uint32_t slot_index, uint64_t *word)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -223,8 +224,8 @@ static void batch_finish(struct sender_half *half, uint32_t slot_index, uint64_t
 
 enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };
 
-/* A partition that was named before in this drain gives only what is sealed, or will be by nobody else: to cut batches
- * short that are still filling is the business of ready. */
+/* A partition that was named before in this drain gives only sealed batches, or one that no other process will seal.
+ * Only ready decides to seal batches that are still filling. */
 static bool batch_has_its_turn(const struct sender_half *half, const struct partition_queue *queue, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -237,7 +238,7 @@ static bool batch_has_its_turn(const struct sender_half *half, const struct part
 static bool batch_may_be_taken(const struct sender_half *half, const struct partition_queue *queue, uint32_t slot_index,
                                uint64_t now_ns)
 {
-    return !batch_is_held_back(half, slot_index, now_ns) && sender_may_launch(half, slot_index) &&
+    return !batch_must_wait(half, slot_index, now_ns) && sender_may_launch(half, slot_index) &&
            batch_has_its_turn(half, queue, slot_index);
 }
 
@@ -249,7 +250,7 @@ static enum pick batch_pick(struct sender_half *half, const struct drain_options
     if (queue->is_muted || queue->in_flight_count >= options->in_flight_max) {
         return PICK_SKIP;
     }
-    do { /* when the first one was ended for want of a record, the next one goes: nobody would come back for it soon */
+    do { /* if the first one is sealed without a record, the next one goes now: no other check follows soon */
         *slot_index = sender_candidate(half, partition_index);
         if (*slot_index == NO_SLOT || !batch_may_be_taken(half, queue, *slot_index, options->now_ns)) {
             return PICK_SKIP;
@@ -262,7 +263,7 @@ static enum pick batch_pick(struct sender_half *half, const struct drain_options
     return PICK_TAKE;
 }
 
-/* The sender sends nothing more of a transaction that is decided or aborted. */
+/* Returns false if the transaction is decided or aborted: then the sender sends nothing more of it. */
 static bool arena_delivers(const struct arena *arena)
 {
     uint32_t state = transaction_word_state(transaction_read(arena));
@@ -276,7 +277,7 @@ uint32_t sender_drain(struct sender_half *half, const struct drain_options *opti
     uint32_t count = 0;
     uint32_t i = 0;
     half->drain_count += options->goes_on ? 0 : 1;
-    sender_show_life(half);
+    sender_renew_heartbeat(half);
     *partitions_seen = partition_count;
     if (!arena_delivers(half->arena)) {
         return 0;

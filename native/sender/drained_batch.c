@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The facts of a batch that the sender takes out, and its header.
+ * The facts and the header of a batch that the sender drains.
  */
 #include "sender/drained_batch.h"
 
@@ -101,7 +101,7 @@ bool drained_batch_is_sound(const struct drained_batch *drained, const uint8_t *
     return checksum == drained->crc && times_are_sound(drained, bytes);
 }
 
-/* Looks into a batch only where one of its records may be larger than those known. */
+/* Reads the records only if one of them may be larger than the known ones. */
 uint32_t drained_batch_largest_record(const struct drained_batch *drained, const uint8_t *bytes, uint32_t known_largest)
 {
     uint32_t records_size = drained->size - RECORD_BATCH_HEADER_SIZE;

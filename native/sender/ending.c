@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half: how a transaction ends (transaction.h has the states and the repairs).
+ * The sender's half: the end of a transaction (transaction.h has the states and the repairs).
  *
  *   state        what the sender does in each round               until                     the task of the sink
  *   OPEN         aborts it if its coordinator is dead or late
  *   ABORT_ONLY   aborts it if its coordinator is dead
- *   COMMITTING   seals what is open; delivering goes on           no slot holds a record
- *   DECIDED      throws away what a crash of the host brought up  no slot holds a record    commit
- *   ABORTING     seals what is open, and throws it away           no slot holds a record    abort
+ *   COMMITTING   seals what is open, and continues to deliver     no slot holds a record
+ *   DECIDED      discards what reappeared after a host crash      no slot holds a record    commit
+ *   ABORTING     seals what is open, and discards it              no slot holds a record    abort
  *
- * A batch that is thrown away in flight keeps its memory until its I/O is over, so it holds the end up until then.
+ * A batch that is discarded in flight keeps its memory until its I/O is over, so it delays the end until then.
  */
 #include "arena/batch_seal.h"
 #include "arena/transaction.h"
@@ -33,7 +33,7 @@ static bool arena_holds_records(const struct arena *arena)
     return holds_records;
 }
 
-/* An impossible state is one of an arena that was scribbled on. */
+/* Also aborts an impossible state, which only a corrupt arena has. */
 static void transaction_watch(struct arena *arena, uint64_t word, uint64_t timeout_ns)
 {
     uint32_t state = transaction_word_state(word);
@@ -51,8 +51,8 @@ static void transaction_watch(struct arena *arena, uint64_t word, uint64_t timeo
     }
 }
 
-/* The sealing again: the process that changed the word may have died before it was through. */
-static void transaction_press_on(struct sender_half *half, uint64_t word, struct wake_set *wakes)
+/* Seals again, because the process that changed the word may have died before it was done. */
+static void transaction_advance(struct sender_half *half, uint64_t word, struct wake_set *wakes)
 {
     struct arena *arena = half->arena;
     uint32_t state = transaction_word_state(word);
@@ -80,7 +80,7 @@ static bool transaction_is_ending(uint64_t word)
     return state == TRANSACTION_COMMITTING || state == TRANSACTION_DECIDED || state == TRANSACTION_ABORTING;
 }
 
-enum transaction_task sender_next_transaction_task(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
+enum transaction_task sender_advance_transaction(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
                                                  struct wake_set *wakes)
 {
     struct arena *arena = half->arena;
@@ -91,10 +91,10 @@ enum transaction_task sender_next_transaction_task(struct sender_half *half, uin
     if (!transaction_is_ending(word)) {
         POINT(transaction_seen);
         transaction_watch(arena, word, timeout_ns);
-        word = transaction_read(arena); /* an empty one may be over by now, and is left alone */
+        word = transaction_read(arena); /* an empty one may be over by now, and needs nothing */
     }
     if (transaction_is_ending(word)) {
-        transaction_press_on(half, word, wakes);
+        transaction_advance(half, word, wakes);
     }
     word = transaction_read(arena);
     *number = transaction_word_number(word);

@@ -77,7 +77,7 @@ uint32_t log_run_fit_spill(const struct log_run *run, const struct log_run_spill
     return run->count;
 }
 
-/* All rows or none. */
+/* Writes all rows or none. */
 static bool rows_write(const struct log_run *run, const struct log_run_spill_file *spill)
 {
     struct spill_row rows[LOG_RUN_MAX];

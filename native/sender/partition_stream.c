@@ -9,7 +9,7 @@
 
 enum {
     ORDINARY_ATTRIBUTES = RECORD_BATCH_COMPRESSION_MASK | RECORD_BATCH_LOG_APPEND_TIME,
-    SYNC_BATCHES_MAX = 256, /* that one sync is for */
+    SYNC_BATCHES_MAX = 256, /* for which one sync suffices */
 };
 
 static struct ship_batch *batch_of(struct partition_stream *stream, uint64_t number)
@@ -25,13 +25,13 @@ static bool is_sound(const struct record_batch_header *fields)
            fields->last_offset_delta >= 0 && fields->record_count >= 0;
 }
 
-/* True for the only producer whose sequences follow each other here. */
+/* Returns true for the only producer whose sequences follow each other here. */
 static bool is_of_producer(const struct partition_stream *stream)
 {
     return stream->fields.producer_id == stream->producer.id && stream->fields.producer_epoch == stream->producer.epoch;
 }
 
-/* True for a header that may stand at the stream's next place. */
+/* Returns true for a header that is valid at the stream's next place. */
 static bool is_ordinary(const struct partition_stream *stream)
 {
     const struct record_batch_header *fields = &stream->fields;
@@ -41,7 +41,7 @@ static bool is_ordinary(const struct partition_stream *stream)
            (!stream->keeps_producer || is_of_producer(stream));
 }
 
-/* True when the file has all bytes of the batch ahead. */
+/* Returns true if the file has all bytes of the batch ahead. */
 static bool is_whole(struct partition_stream *stream)
 {
     struct stat facts;
@@ -64,7 +64,7 @@ static bool header_read(struct partition_stream *stream)
            is_ordinary(stream) && is_whole(stream);
 }
 
-/* Goes behind the batch ahead. */
+/* Advances past the batch ahead. */
 static void stream_step(struct partition_stream *stream)
 {
     stream->next.offset += (int64_t)stream->fields.last_offset_delta + 1;
@@ -72,7 +72,7 @@ static void stream_step(struct partition_stream *stream)
     stream->next.leader_epoch = stream->fields.partition_leader_epoch;
 }
 
-/* Forces the batch ahead to disk, and those behind it that are whole by now. False when that failed. */
+/* Forces the batch ahead to disk, and the later ones that are whole by now. Returns false if that failed. */
 static bool batches_sync(struct partition_stream *stream)
 {
     if (stream->next.position + (off_t)stream_batch_size(stream) <= stream->synced) {
@@ -90,7 +90,7 @@ static bool batches_sync(struct partition_stream *stream)
     return true;
 }
 
-bool stream_looks_ahead(struct partition_stream *stream)
+bool stream_read_ahead(struct partition_stream *stream)
 {
     if (stream->state != STREAM_GOES || stream->end - stream->first == SHIP_WINDOW) {
         return false;
@@ -136,11 +136,11 @@ bool stream_due(const struct partition_stream *stream, struct ship_place *place)
     return number > stream->first;
 }
 
-void stream_keep(struct partition_stream *stream)
+void stream_record(struct partition_stream *stream)
 {
     while (stream->first < stream->end && batch_of(stream, stream->first)->is_acked) {
         const struct ship_batch *batch = batch_of(stream, stream->first++);
-        stream->kept = batch->end;
+        stream->recorded = batch->end;
         stream->batch_count++;
         stream->record_count += batch->record_count;
         stream->byte_count += batch->size;

@@ -3,23 +3,23 @@
  * A partition of a log on its way to another sink, while all is ordinary.
  *
  *   segment   │ shipped, on disk │ acked │ in flight │ header read │ not read yet ...
- *                                ^ kept              ^ next
+ *                                ^ recorded          ^ next
  *                                └──── window ───────┘ at most SHIP_WINDOW batches
  *
  * Rules
  *   The window begins at the position on disk, and a broker remembers the last five batches of a producer. So a broker
- *   recognises each batch that a death leaves unknown.
- *   A header is read with 61 bytes, and nothing proves it before the broker has acked its batch. It counts when it
- *   begins at the offset that follows, and its whole batch lies in the file. Anything else ends the stream here, and
- *   the caller looks at it.
+ *   recognises each batch whose outcome a death leaves unknown.
+ *   A header is read with 61 bytes, and nothing proves it before the broker has acked its batch. It is valid if it
+ *   begins at the offset that follows and its whole batch is in the file. Any other header ends the stream, and the
+ *   caller examines it.
  *   The batches of a stream that `syncs` are on disk before they are sent. A torn batch may be cut off, and another one
  *   written there. So a sync counts for the batches that were whole before it.
  *   A batch keeps its records. Its header gets the producer, and the sequence that follows from its offset. A stream
- *   that `keeps_producer` takes batches of this one producer and epoch alone, and leaves them their sequences.
+ *   that `keeps_producer` takes only batches of one producer and epoch, and does not change their sequences.
  *
  * Python sends the batches that are not ordinary (shmaccum/sender/send_window.py has the same window).
  *
- * The file is input: no number of it is believed before it is bounded.
+ * The file is input: each number of it is bounded before it is used.
  */
 #ifndef SENDER_PARTITION_STREAM_H
 #define SENDER_PARTITION_STREAM_H
@@ -35,23 +35,23 @@
 enum {
     SHIP_WINDOW = 5,                  /* batches of a producer that a broker remembers */
     SHIP_WINDOW_ROOM = 8,             /* places for them: a power of two */
-    SHIP_BATCH_SIZE_MAX = 64 << 20,   /* a larger batch is read before anybody believes its header */
+    SHIP_BATCH_SIZE_MAX = 64 << 20,   /* a larger batch is read before its header is trusted */
 };
 STATIC_CHECK(SHIP_WINDOW <= SHIP_WINDOW_ROOM);
 
 enum partition_stream_state {
     STREAM_GOES,   /* the next batch may be ordinary */
-    STREAM_ENDS,   /* no ordinary batch follows: the caller looks why */
-    STREAM_BROKEN, /* a batch was not acked, or its fate is unknown: all behind the kept position go again */
+    STREAM_ENDS,   /* no ordinary batch follows; the caller examines why */
+    STREAM_BROKEN, /* a batch has no ack: all batches after the recorded position are sent again */
 };
 
-/* Bytes that stay with the caller. */
+/* Bytes owned by the caller. */
 struct ship_text {
     const char *bytes;
     size_t size;
 };
 
-/* A place in the log, and the leader epoch of the batch in front of it. */
+/* A place in the log, and the leader epoch of the batch before it. */
 struct ship_place {
     int64_t offset;
     off_t position;
@@ -72,14 +72,14 @@ struct partition_stream {
     int file;
     int64_t limit_offset; /* batches from here on are not shipped */
     bool syncs;
-    off_t synced; /* the bytes of the segment in front of it are on disk */
+    off_t synced; /* the bytes of the segment before it are on disk */
     struct record_batch_producer producer; /* its base sequence is unused */
     bool keeps_producer;
     int64_t origin; /* the offset whose record has sequence 0, unless it keeps the producer */
-    struct ship_text name; /* as it stands in the positions file, with quotes */
+    struct ship_text name; /* as in the positions file, with quotes */
     struct ship_text topic_id;
     enum partition_stream_state state;
-    struct ship_place kept; /* on disk */
+    struct ship_place recorded; /* on disk */
     struct ship_place next;
     off_t file_size;
     bool has_header; /* of the batch at `next` */
@@ -88,38 +88,38 @@ struct partition_stream {
     struct ship_batch window[SHIP_WINDOW_ROOM]; /* batch n of the stream in place n % SHIP_WINDOW_ROOM */
     uint64_t first; /* of the window */
     uint64_t end;
-    int64_t batch_count; /* kept by now, as the next two */
+    int64_t batch_count; /* recorded by now, as the next two */
     int64_t record_count;
     int64_t byte_count;
 };
 
-/* The party of a batch loop that writes down how far streams are. */
-struct ship_keeper {
-    /* Writes down what is due of these streams (stream_due), and moves their windows (stream_keep). False when that
-     * failed, and a stream is where it was then. */
-    bool (*keep)(struct ship_keeper *keeper, struct partition_stream *streams, uint32_t stream_count);
-    bool is_over; /* the batch loop ends: nothing more can be written down */
+/* The part of a batch loop that writes the positions of streams. */
+struct ship_recorder {
+    /* Writes the positions that are due (stream_due), and moves the windows (stream_record). Returns false if that
+     * failed; a stream is then where it was. */
+    bool (*record)(struct ship_recorder *recorder, struct partition_stream *streams, uint32_t stream_count);
+    bool is_over; /* the batch loop ends, because nothing more can be written */
 };
 
-/* True when the stream has another batch whose turn it may be; `stream_batch_size` and `stream_take` are about that
- * batch. It reads the header, and ends the stream where none is ordinary. */
-bool stream_looks_ahead(struct partition_stream *stream);
+/* Returns true if the stream has another batch that may be sent. `stream_batch_size` and `stream_take` refer to that
+ * batch. Reads the header, and ends the stream if it is not ordinary. */
+bool stream_read_ahead(struct partition_stream *stream);
 
-/* Bytes of the batch ahead, header included. */
+/* Returns the bytes of the batch ahead, including its header. */
 static inline uint32_t stream_batch_size(const struct partition_stream *stream)
 {
     return (uint32_t)stream->fields.batch_length + RECORD_BATCH_UNCOUNTED_SIZE;
 }
 
-/* Puts the batch ahead into the window. Writes its header for the sink, and answers its number. */
+/* Puts the batch ahead into the window, writes its header for the sink, and returns its number. */
 uint64_t stream_take(struct partition_stream *stream, uint8_t header[RECORD_BATCH_HEADER_SIZE]);
 
 void stream_ack(struct partition_stream *stream, uint64_t number, const struct produce_result *result);
 
-/* True when batches are acked that the position on disk does not tell of; `place` is the one that does then. */
+/* Returns true if batches past the position on disk are acked. `place` receives the new position. */
 bool stream_due(const struct partition_stream *stream, struct ship_place *place);
 
-/* The place of `stream_due` is on disk. */
-void stream_keep(struct partition_stream *stream);
+/* Records that the place of `stream_due` is on disk. */
+void stream_record(struct partition_stream *stream);
 
 #endif

@@ -13,7 +13,7 @@
 
 enum { CRC_SIZE = 9 /* with its blank */, DIGITS_MAX = 20, NUMBERS_SIZE_MAX = 4 * 21 + 16 };
 
-/* Room for so many more bytes behind `size`. */
+/* Grows the line by `more` bytes after `size`. */
 static bool room_make(struct ship_positions *positions, size_t size, size_t more)
 {
     if (size + more <= positions->room) {
@@ -52,7 +52,7 @@ static char *number_write(char *target, int64_t number)
     return text_write(target, digits + first, sizeof digits - first);
 }
 
-/* Writes the stream's element; false when memory is short. */
+/* Writes the stream's element. Returns false if memory is short. */
 static bool element_write(struct ship_positions *positions, const struct partition_stream *stream,
                           const struct ship_place *place, size_t *size)
 {
@@ -74,7 +74,7 @@ static bool element_write(struct ship_positions *positions, const struct partiti
     return true;
 }
 
-/* The line of what is due; its size, 0 when nothing is. */
+/* Writes the line of the positions that are due. `size` receives its size, or 0 if none is due. */
 static bool line_write(struct ship_positions *positions, const struct partition_stream *streams, uint32_t stream_count,
                        size_t *size)
 {
@@ -90,7 +90,7 @@ static bool line_write(struct ship_positions *positions, const struct partition_
         return true;
     }
     char crc[CRC_SIZE + 1];
-    positions->line[(*size)++] = '}'; /* `element_write` has left room */
+    positions->line[(*size)++] = '}'; /* `element_write` has allocated it */
     (void)snprintf(crc, sizeof crc, "%08" PRIx32 " ",
                    crc32c_extend(0, positions->line + CRC_SIZE, *size - CRC_SIZE));
     memcpy(positions->line, crc, CRC_SIZE);
@@ -111,9 +111,9 @@ static bool line_append(const struct ship_positions *positions, size_t size)
     return fdatasync(positions->file) == 0;
 }
 
-bool positions_keep(struct ship_keeper *keeper, struct partition_stream *streams, uint32_t stream_count)
+bool positions_record(struct ship_recorder *recorder, struct partition_stream *streams, uint32_t stream_count)
 {
-    struct ship_positions *positions = (struct ship_positions *)keeper; /* its first field */
+    struct ship_positions *positions = (struct ship_positions *)recorder; /* its first field */
     size_t size;
     if (positions->has_failed || !line_write(positions, streams, stream_count, &size)) {
         return false;
@@ -122,14 +122,14 @@ bool positions_keep(struct ship_keeper *keeper, struct partition_stream *streams
         return true;
     }
     if (!line_append(positions, size)) {
-        positions->has_failed = keeper->is_over = true;
+        positions->has_failed = recorder->is_over = true;
         (void)!ftruncate(positions->file, positions->size);
         return false;
     }
     positions->size += (off_t)size;
-    keeper->is_over |= positions->size >= positions->size_max;
+    recorder->is_over |= positions->size >= positions->size_max;
     for (uint32_t i = 0; i < stream_count; i++) {
-        stream_keep(&streams[i]);
+        stream_record(&streams[i]);
     }
     return true;
 }

@@ -17,15 +17,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RINGS_AT_ONCE = 512 };
+enum { WAKES_AT_ONCE = 512 };
 
 #define TICK_NS (100 * NS_PER_MS)
-#define BUSY_NS (10 * NS_PER_MS) /* a sender that sent nothing for so long is asleep, not napping */
+#define BUSY_NS (10 * NS_PER_MS) /* a sender that sent nothing for this long is asleep, not in a short wait */
 #define LAST_ANSWERS_NS (20 * NS_PER_MS)
-#define HOLD_NS (5 * NS_PER_MS)
-_Static_assert(HOLD_NS < WAITER_SLICE_NS, "a waiter that is held back wakes by itself at the end of its slice");
+#define WAKE_DELAY_NS (5 * NS_PER_MS)
+_Static_assert(WAKE_DELAY_NS < WAITER_SLICE_NS, "a waiter that is held back wakes by itself at the end of its slice");
 
-enum { HOLD_SHARE = 64 }; /* waiters are not held when this part of the buffers has become free */
+enum { FREED_SHARE = 64 }; /* waiters are woken at once when this part of the buffers has been freed */
 
 /* ---- memory ---- */
 
@@ -144,7 +144,7 @@ static void links_complete(struct pump *pump, struct wake_set *wakes)
 
 /* ---- drain, and requests ---- */
 
-/* A request that names a transaction has batches of this transaction alone, and any other request has none. */
+/* A request that names a transaction has only batches of this transaction, and any other request has none. */
 static bool batch_is_ordinary(const struct sender_half *half, const struct pump_link *link,
                               const struct drained_batch *drained)
 {
@@ -161,7 +161,7 @@ static void batch_leave(struct pump *pump, const struct drained_batch *drained)
     pump_stop(pump);
 }
 
-/* Takes drained batches for the next request; returns how many. Those that are not ordinary are left. */
+/* Takes the ordinary ones of the drained batches for the next request, and returns their number. Leaves the others. */
 static uint32_t pieces_fill(struct pump *pump, struct pump_link *link, uint32_t count)
 {
     struct pump_piece *pieces = pump_link_pieces(link, link->broker.end);
@@ -217,7 +217,7 @@ static void request_begin(const struct pump *pump, struct pump_link *link, uint3
     broker_link_begin(&link->broker, false, pump->now_ns);
 }
 
-/* The partitions whose turn it is, from the one on that found no room in the last request. */
+/* Returns the partitions whose turn it is, starting with the one that did not fit into the last request. */
 static const uint32_t *turn_begin(struct pump_link *link)
 {
     CHECK(link->turn_count <= link->place_count);
@@ -230,7 +230,7 @@ static const uint32_t *turn_begin(struct pump_link *link)
     return link->turn;
 }
 
-/* True when a request has begun. */
+/* Returns true if a request has begun. */
 static bool link_take_turn(struct pump *pump, struct pump_link *link)
 {
     const uint32_t *turn = turn_begin(link);
@@ -250,7 +250,7 @@ static bool link_take_turn(struct pump *pump, struct pump_link *link)
     return true;
 }
 
-/* Notes for each link which of its partitions are ready. Answers how many are ready that have no link. */
+/* Stores the ready partitions of each link. Returns the number of ready partitions that have no link. */
 static uint32_t turns_give(struct pump *pump, uint32_t ready_count)
 {
     uint32_t foreign_count = 0;
@@ -270,7 +270,8 @@ static uint32_t turns_give(struct pump *pump, uint32_t ready_count)
     return foreign_count;
 }
 
-/* Begins a request on each link that can take one; true when there was one. `next_check_ns`: when to look again. */
+/* Begins a request on each link that can take one, and returns true if there was one. `next_check_ns` receives the time
+ * until the next check. */
 static bool requests_begin(struct pump *pump, uint64_t *next_check_ns)
 {
     const struct ready_options options = {.now_ns = pump->now_ns,
@@ -323,14 +324,14 @@ static bool links_are_well(const struct pump *pump)
     return true;
 }
 
-/* How far the arena's transaction has come. A plain arena is as in a transaction that is never ended. */
+/* Returns the state of the arena's transaction. A plain arena counts as a transaction that never ends. */
 static uint32_t transaction_state(const struct pump *pump)
 {
     const struct arena *arena = pump->half->arena;
     return arena_is_transactional(arena) ? transaction_word_state(transaction_read(arena)) : TRANSACTION_OPEN;
 }
 
-/* A transaction that is being committed goes on until it has no batch left (requests_begin_or_rest). */
+/* A transaction that is being committed continues until it has no batch left (requests_begin_or_wait). */
 static bool transaction_is_over(const struct pump *pump)
 {
     uint32_t state = transaction_state(pump);
@@ -338,8 +339,8 @@ static bool transaction_is_over(const struct pump *pump)
     return state != TRANSACTION_OPEN && state != TRANSACTION_COMMITTING;
 }
 
-/* A link that is not well needs its caller at once, and the requests of the others go with them. */
-static void pump_judge(struct pump *pump)
+/* A link that is not well needs its caller at once, so the requests of the other links are not awaited. */
+static void pump_check_end(struct pump *pump)
 {
     CHECK(pump->now_ns >= pump->last_begun_ns);
     if (pump->now_ns >= pump->due_ns || transaction_is_over(pump) ||
@@ -397,12 +398,12 @@ static bool links_have_room(const struct pump *pump)
     return false;
 }
 
-/* Says that the sender rests, and looks once more. */
-static void begin_or_rest_heard(struct pump *pump, bool is_busy)
+/* Publishes that the sender waits, and checks once more. */
+static void begin_or_wait_flagged(struct pump *pump, bool is_busy)
 {
     uint64_t next_check_ns;
     CHECK(!pump->is_over);
-    sleep_flag_set(pump, is_busy ? pump->nap_flag : SENDER_ASLEEP);
+    sleep_flag_set(pump, is_busy ? pump->short_wait_flag : SENDER_ASLEEP);
     bool is_ending = !is_busy || transaction_state(pump) != TRANSACTION_OPEN;
     bool has_begun = requests_begin(pump, &next_check_ns);
     if (is_ending && !has_begun && in_flight_count(pump) == 0) {
@@ -415,8 +416,8 @@ static void begin_or_rest_heard(struct pump *pump, bool is_busy)
     wait_at_most(pump, smaller(is_busy ? pump->short_wait_ns : TICK_NS, next_check_ns));
 }
 
-/* Begins what may begin; `wait_ns` receives how long nothing can be done, when that is known. */
-static void requests_begin_or_rest(struct pump *pump)
+/* Begins requests. If there are none, `wait_ns` receives how long nothing can be done. */
+static void requests_begin_or_wait(struct pump *pump)
 {
     uint64_t next_check_ns;
     CHECK(!pump->is_over);
@@ -426,7 +427,7 @@ static void requests_begin_or_rest(struct pump *pump)
     }
     bool is_busy = pump->now_ns - pump->last_begun_ns < BUSY_NS;
     if (links_have_room(pump)) {
-        begin_or_rest_heard(pump, is_busy);
+        begin_or_wait_flagged(pump, is_busy);
     } else {
         wait_at_most(pump, is_busy ? pump->short_wait_ns : BUSY_NS);
     }
@@ -434,23 +435,23 @@ static void requests_begin_or_rest(struct pump *pump)
 
 /* ---- waiters ---- */
 
-/* A process that is woken may take the sender's core, so a request that was just begun is written first. */
-static bool waiters_may_sleep_on(const struct pump *pump, const struct wake_set *wakes)
+/* A woken process may take the sender's core, so a request that was just begun is written first. */
+static bool waiters_may_be_delayed(const struct pump *pump, const struct wake_set *wakes)
 {
     CHECK(pump->now_ns >= pump->woken_ns);
-    if (wakes->count == 0 || pump->is_over || pump->now_ns - pump->woken_ns >= HOLD_NS) {
+    if (wakes->count == 0 || pump->is_over || pump->now_ns - pump->woken_ns >= WAKE_DELAY_NS) {
         return false;
     }
     uint64_t freed_count = pump->delivered.batch_count - pump->woken_batch_count;
     return pump->last_begun_ns == pump->now_ns ||
-           (!links_have_room(pump) && freed_count < pump->half->arena->geometry.slot_count / HOLD_SHARE);
+           (!links_have_room(pump) && freed_count < pump->half->arena->geometry.slot_count / FREED_SHARE);
 }
 
-static void waiters_hold_or_wake(struct pump *pump, const struct wake_set *wakes)
+static void waiters_delay_or_wake(struct pump *pump, const struct wake_set *wakes)
 {
-    pump->holds_waiters = waiters_may_sleep_on(pump, wakes);
-    if (pump->holds_waiters) {
-        pump->wait_ns = smaller(pump->wait_ns, until(pump->woken_ns + HOLD_NS, pump->now_ns));
+    pump->delays_waiters = waiters_may_be_delayed(pump, wakes);
+    if (pump->delays_waiters) {
+        pump->wait_ns = smaller(pump->wait_ns, until(pump->woken_ns + WAKE_DELAY_NS, pump->now_ns));
     } else {
         pump->woken_ns = pump->now_ns;
         pump->woken_batch_count = pump->delivered.batch_count;
@@ -465,11 +466,11 @@ bool pump_round(struct pump *pump, struct wake_set *wakes)
     sleep_flag_set(pump, SENDER_AWAKE);
     links_complete(pump, wakes);
     pump_tick(pump, wakes);
-    pump_judge(pump);
+    pump_check_end(pump);
     if (!pump->is_over) {
-        requests_begin_or_rest(pump);
+        requests_begin_or_wait(pump);
     }
-    waiters_hold_or_wake(pump, wakes);
+    waiters_delay_or_wake(pump, wakes);
     if (pump->is_over) {
         pump->wait_ns = until(pump->end_ns, pump->now_ns);
         return in_flight_count(pump) > 0 && pump->wait_ns > 0;
@@ -479,22 +480,22 @@ bool pump_round(struct pump *pump, struct wake_set *wakes)
 
 /* ---- an exchange ---- */
 
-static void bell_clear(int bell)
+static void wake_fd_clear(int wake_fd)
 {
-    char rings[RINGS_AT_ONCE];
+    char rings[WAKES_AT_ONCE];
     ssize_t size = sizeof rings;
-    CHECK(bell >= 0);
+    CHECK(wake_fd >= 0);
     while (size == (ssize_t)sizeof rings) {
-        size = read(bell, rings, sizeof rings); /* the doorbell never blocks */
+        size = read(wake_fd, rings, sizeof rings); /* the wake fd never blocks */
     }
 }
 
-/* Waits for what comes first. A signal ends the wait, and the caller runs its handler before the next one. */
+/* Waits for the first event. A signal ends the wait, and the caller runs its handler before the next one. */
 static void pump_wait(struct pump *pump)
 {
     const struct timespec time = {.tv_sec = (time_t)(pump->wait_ns / NS_PER_S),
                                   .tv_nsec = (long)(pump->wait_ns % NS_PER_S)};
-    pump->polled[0] = (struct pollfd){.fd = pump->bell, .events = POLLIN};
+    pump->polled[0] = (struct pollfd){.fd = pump->wake_fd, .events = POLLIN};
     for (uint32_t i = 0; i < pump->link_count; i++) {
         const struct broker_link *link = &pump->links[i].broker;
         pump->polled[i + 1] = (struct pollfd){.fd = link->socket,
@@ -509,7 +510,7 @@ static void pump_wait(struct pump *pump)
     }
 }
 
-/* A batch that another process has changed contradicts the checksum of what was appended. */
+/* Returns false if a batch contradicts the checksum of what was appended, because another process has changed it. */
 static bool request_is_sound(struct pump *pump, const struct broker_request *request, const struct pump_piece *pieces)
 {
     uint32_t largest = pump->largest_record;
@@ -553,7 +554,7 @@ void pump_exchange(struct pump *pump)
     }
     pump_wait(pump);
     if (pump->polled[0].revents != 0) {
-        bell_clear(pump->bell);
+        wake_fd_clear(pump->wake_fd);
     }
     uint64_t now_ns = arena_now_ns(pump->half->arena);
     for (uint32_t i = 0; i < pump->link_count; i++) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half: batches that the sink does not have get other sequences (producer_id.h).
+ * The sender's half: new sequences for batches that the sink does not have (producer_id.h).
  */
 #include "arena/producer_id.h"
 #include "arena/registry.h"
 #include "base/point.h"
 #include "sender/sender_half.h"
 
-/* The youngest batch of the queue that has a sequence and is not in flight, or NO_SLOT. */
+/* Returns the youngest batch of the queue that has a sequence and is not in flight, or NO_SLOT. */
 static uint32_t youngest_with_sequence(const struct sender_half *half, uint32_t partition_index)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);

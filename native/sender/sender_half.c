@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "arena/counters.h"
-#include "arena/news.h"
+#include "arena/ready_hints.h"
 #include "arena/process.h"
 #include "arena/producer_id.h"
 #include "arena/registry.h"
@@ -83,9 +83,9 @@ static void queue_deactivate(struct sender_half *half, struct partition_queue *q
     queue->active_position = 0;
 }
 
-/* By seq; but who has a sequence keeps its place before those that have none, and among them the sequence rules: the
- * broker takes them in no other order. It differs only for an oversized record whose producer was stopped
- * before READY. */
+/* By seq. But a batch with a sequence precedes all without one, and batches with sequences are ordered by them: the
+ * broker takes them in no other order. It differs only for an oversized record whose producer was stopped before READY.
+ */
 static bool batch_is_before(const struct sender_half *half, uint32_t slot_index, uint32_t other_index)
 {
     const struct slot_header *slot = &half->arena->slots[slot_index];
@@ -103,7 +103,7 @@ static bool batch_is_before(const struct sender_half *half, uint32_t slot_index,
     return half->notes[slot_index].seq < half->notes[other_index].seq;
 }
 
-/* Nearly always at the end; a producer that was stopped while it opened a batch comes late with a lower seq. */
+/* Usually inserts at the end. A producer that was stopped while it opened a batch comes late with a lower seq. */
 static void queue_insert(struct sender_half *half, struct partition_queue *queue, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -256,7 +256,7 @@ void sender_forget(struct sender_half *half, uint32_t slot_index)
     }
 }
 
-/* ---- news ---- */
+/* ---- new batches ---- */
 
 static void list_add(struct slot_list *list, uint32_t slot_index)
 {
@@ -307,7 +307,7 @@ void sender_note_slot(struct sender_half *half, uint32_t slot_index)
     }
 }
 
-static void sender_look_at_watched(struct sender_half *half)
+static void sender_check_watched(struct sender_half *half)
 {
     uint32_t count = half->watched.count;
     half->watched.count = 0;
@@ -317,13 +317,13 @@ static void sender_look_at_watched(struct sender_half *half)
     }
 }
 
-static void sender_read_news_word(struct sender_half *half, uint32_t word_index)
+static void sender_read_hints_word(struct sender_half *half, uint32_t word_index)
 {
     struct arena *arena = half->arena;
     if (word_index >= arena->layout.bitmap_word_count) {
         return;
     }
-    for (uint64_t bits = news_take(&arena->news_hints[word_index]); bits != 0; bits &= bits - 1) {
+    for (uint64_t bits = ready_hints_take(&arena->ready_hints[word_index]); bits != 0; bits &= bits - 1) {
         uint32_t slot_index = word_index * 64 + (uint32_t)__builtin_ctzll(bits);
         if (slot_index < arena->geometry.slot_count) {
             sender_note_slot(half, slot_index);
@@ -331,22 +331,22 @@ static void sender_read_news_word(struct sender_half *half, uint32_t word_index)
     }
 }
 
-/* The watched ones last: if a batch is among the news, those opened before it are OPEN by now. */
+/* The watched ones are last: if a hint led to a batch, those opened before it are OPEN by now. */
 static void sender_pass(struct sender_half *half)
 {
     struct arena *arena = half->arena;
     half->pass++;
     half->found_count = 0;
-    for (uint32_t i = 0; i < arena->layout.news_group_count; i++) {
-        POINT(news_group_next);
-        for (uint64_t bits = news_take(&arena->news_groups[i]); bits != 0; bits &= bits - 1) {
-            sender_read_news_word(half, i * NEWS_GROUP_WORDS + (uint32_t)__builtin_ctzll(bits));
+    for (uint32_t i = 0; i < arena->layout.ready_group_count; i++) {
+        POINT(ready_group_next);
+        for (uint64_t bits = ready_hints_take(&arena->ready_groups[i]); bits != 0; bits &= bits - 1) {
+            sender_read_hints_word(half, i * READY_GROUP_WORDS + (uint32_t)__builtin_ctzll(bits));
         }
     }
-    sender_look_at_watched(half);
+    sender_check_watched(half);
 }
 
-void sender_collect_news(struct sender_half *half)
+void sender_find_batches(struct sender_half *half)
 {
     sender_pass(half);
     if (half->found_count > 0) {
@@ -409,8 +409,8 @@ void sender_free_deferred(struct sender_half *half, struct wake_set *wakes)
 /* ---- the lengths of the queues ----
  *
  * Producers choose partitions by them (KIP-794, partitioner.h). Kafka's producer computes them in ready(); here the
- * sender publishes them in the arena. Only partitions with a queue are looked at, and those that had one at the last
- * look. Between the two a number may be too low for a moment: it is a hint. */
+ * sender publishes them in the arena. It visits only partitions that have a queue or had one at the last call. In
+ * between a number may be too low for a moment: it is a hint. */
 
 static atomic_u32 *longest_of_topic(struct arena *arena, uint32_t partition_index)
 {
@@ -426,7 +426,7 @@ void sender_store_length(struct sender_half *half, uint32_t partition_index, uin
                       is_available ? length : PARTITION_UNAVAILABLE);
 }
 
-/* Takes back the numbers of a former sender. */
+/* Resets the numbers of a previous sender. */
 static void lengths_forget(struct sender_half *half)
 {
     struct arena *arena = half->arena;
@@ -453,7 +453,7 @@ static void lengths_take_back(struct sender_half *half)
     half->published_count = 0;
 }
 
-/* In flight is not queued any more, as in Kafka. */
+/* Excludes batches in flight, as Kafka does. */
 static uint32_t queue_length(const struct sender_half *half, uint32_t partition_index)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);
@@ -481,7 +481,7 @@ void sender_publish_queues(struct sender_half *half)
     if (!half->has_published) {
         lengths_forget(half);
     }
-    sender_collect_news(half);
+    sender_find_batches(half);
     lengths_take_back(half);
     for (uint32_t i = 0; i < half->active_count; i++) {
         length_publish(half, half->active[i]);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half: taking the role, clearing up after the dead while it is held, leaving it.
+ * The sender's half: taking the role, repairing after dead processes while it is held, leaving it.
  *
- * A process that takes the role has none of the last sender's knowledge: it looks at every slot once. A batch that the
- * last sender had sent and not completed is READY and is sent again, with the sequence it had. A decision of the last
- * sender (expired, aborted, refused) is in the slot's `result` and is only carried out. Killed anywhere here: the
- * kernel frees the role, and the next one begins at the beginning.
+ * A process that takes the role has none of the last sender's private state, so it reads every slot once. A batch that
+ * the last sender had sent and not completed is READY and is sent again, with the same sequence. A decision of the last
+ * sender (expired, aborted, rejected) is in the slot's `result` and is only carried out. Killed anywhere here: the
+ * kernel releases the role, and the next process starts over.
  */
 #include "arena/delivery_clock.h"
 #include "arena/process.h"
@@ -17,7 +17,7 @@
 
 /* ---- taking it ---- */
 
-/* Finishes the decisions of a dead sender: a batch that expired, was aborted or refused is not sent again. */
+/* Finishes the decisions of a dead sender: a batch that expired, was aborted or rejected is not sent again. */
 static void result_repair(struct sender_half *half, uint32_t slot_index)
 {
     CHECK(slot_index < half->arena->geometry.slot_count);
@@ -34,7 +34,7 @@ static void result_repair(struct sender_half *half, uint32_t slot_index)
     }
 }
 
-static void sender_look_at_everything(struct sender_half *half)
+static void sender_scan_slots(struct sender_half *half)
 {
     CHECK(half->queued_count == 0);
     CHECK(half->pass == 0);
@@ -73,14 +73,14 @@ enum status sender_role_take(struct arena *arena, const struct role_options *opt
     buffer_pool_repair(arena);
     stuck_partitions_begin(half);
     topic_limits_recount(half); /* before anything is freed */
-    sender_look_at_everything(half);
+    sender_scan_slots(half);
     *result = half;
     return STATUS_OK;
 }
 
-/* ---- keeping house ---- */
+/* ---- maintenance ---- */
 
-/* True when an entry's process died without leaving in order, and nobody has repaired after it yet. */
+/* Returns true if an entry's process died without leaving cleanly, and this sender has not repaired after it yet. */
 static bool entry_needs_repair(struct sender_half *half, uint32_t entry_index)
 {
     CHECK(entry_index < half->arena->geometry.process_count);
@@ -96,7 +96,7 @@ static bool entry_needs_repair(struct sender_half *half, uint32_t entry_index)
     return true;
 }
 
-void sender_show_life(struct sender_half *half)
+void sender_renew_heartbeat(struct sender_half *half)
 {
     CHECK(half->arena->is_sender);
     store_relaxed_u64(&half->arena->globals->sender_heartbeat_ns, arena_now_ns(half->arena));
@@ -107,19 +107,19 @@ void sender_maintain(struct sender_half *half, struct wake_set *wakes)
     struct arena *arena = half->arena;
     uint32_t used = load_acquire_u32(&arena->globals->process_count_used); /* I4 */
     used = used < arena->geometry.process_count ? used : arena->geometry.process_count;
-    bool somebody_died = false;
+    bool has_dead_process = false;
     for (uint32_t i = 0; i < used; i++) {
-        somebody_died |= entry_needs_repair(half, i);
+        has_dead_process |= entry_needs_repair(half, i);
     }
-    if (somebody_died) {
+    if (has_dead_process) {
         buffer_pool_help(arena, wakes);
         topic_limits_recount(half);
     }
-    sender_collect_news(half);
+    sender_find_batches(half);
     sender_free_deferred(half, wakes);
     stuck_partitions_maintain(half);
     topic_limits_maintain(half, wakes);
-    sender_show_life(half);
+    sender_renew_heartbeat(half);
 }
 
 /* ---- leaving it ---- */
@@ -142,7 +142,7 @@ void sender_role_drop(struct sender_half *half)
 void sender_role_leave(struct sender_half *half)
 {
     if (role_is_of_this_process(half)) {
-        process_sender_leaves_in_order(half->arena);
+        process_sender_leaves_cleanly(half->arena);
     }
     sender_role_drop(half);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of a spill file: which batch of the arena lies where in the overflow (shmaccum/sender/spill_file.py).
+ * The rows of a spill file: the place of each batch of the arena in the overflow (shmaccum/sender/spill_file.py).
  *
  *   spill file   | positions 4096 | row 32 | row 32 | ...        one for each partition
  */
@@ -22,7 +22,7 @@ enum { SPILL_ROWS_BEGIN = 4096, SPILL_ROW_SIZE = 32 };
 
 _Static_assert(sizeof(struct spill_row) == SPILL_ROW_SIZE, "a row of the file is one of these");
 
-/* The byte of the file where a row stands. */
+/* Returns the position of a row in the file. */
 static inline off_t spill_row_place(uint64_t index)
 {
     return (off_t)(SPILL_ROWS_BEGIN + index * SPILL_ROW_SIZE);

@@ -11,7 +11,7 @@ enum {
 
 #define SILENT_NS_MIN NS_PER_S
 
-/* Its oldest batches lie in the overflow. */
+/* Returns true if batches of the partition, its oldest ones, are in the overflow. */
 static bool partition_has_spilled(const struct sender_half *half, uint32_t partition_index)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);
@@ -24,7 +24,7 @@ void stuck_partitions_begin(struct sender_half *half)
     struct arena *arena = half->arena;
     uint64_t now_ns = arena_now_ns(arena);
     for (uint32_t i = 0; i < arena->geometry.partition_count; i++) {
-        half->queues[i].acked_ns = partition_has_spilled(half, i) ? now_ns : 0; /* its batches tell no time */
+        half->queues[i].acked_ns = partition_has_spilled(half, i) ? now_ns : 0; /* the age of its batches is unknown */
         if (load_relaxed_u64(&arena->partitions[i].stuck) != 0) {
             store_relaxed_u64(&arena->partitions[i].stuck, 0);
         }
@@ -87,7 +87,7 @@ static enum stuck_reason stuck_reason_of(const struct sender_half *half, uint32_
     return partition_is_silent(half, partition_index, now_ns) ? STUCK_SILENT : STUCK_NOT;
 }
 
-void stuck_partition_tell(struct sender_half *half, uint32_t partition_index, uint64_t now_ns)
+void stuck_partition_publish(struct sender_half *half, uint32_t partition_index, uint64_t now_ns)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);
     struct partition_queue *queue = &half->queues[partition_index];
@@ -121,7 +121,7 @@ void stuck_partitions_maintain(struct sender_half *half)
             queue->has_acked = false;
             queue->refused_error = 0;
         }
-        stuck_partition_tell(half, i, now_ns);
+        stuck_partition_publish(half, i, now_ns);
     }
 }
 
@@ -129,7 +129,7 @@ void sender_set_available(struct sender_half *half, uint32_t partition_index, bo
 {
     if (partition_index < half->arena->geometry.partition_count) {
         half->queues[partition_index].is_unavailable = !is_available;
-        stuck_partition_tell(half, partition_index, arena_now_ns(half->arena));
+        stuck_partition_publish(half, partition_index, arena_now_ns(half->arena));
     }
 }
 
@@ -137,6 +137,6 @@ void sender_set_refused(struct sender_half *half, uint32_t partition_index, int1
 {
     if (partition_index < half->arena->geometry.partition_count) {
         half->queues[partition_index].refused_error = error_code;
-        stuck_partition_tell(half, partition_index, arena_now_ns(half->arena));
+        stuck_partition_publish(half, partition_index, arena_now_ns(half->arena));
     }
 }

@@ -25,7 +25,7 @@ static void parked_flags_take(struct arena *arena)
     }
 }
 
-static void parked_look(struct sender_half *half, struct wake_set *wakes)
+static void parked_check(struct sender_half *half, struct wake_set *wakes)
 {
     CHECK(half->arena->is_sender);
     half->limits.freed_count = 0;
@@ -34,11 +34,11 @@ static void parked_look(struct sender_half *half, struct wake_set *wakes)
     }
 }
 
-void topic_limits_look(struct sender_half *half, struct wake_set *wakes)
+void topic_limits_check(struct sender_half *half, struct wake_set *wakes)
 {
     CHECK(half->arena->is_sender);
     if (half->limits.freed_count > half->arena->geometry.slot_count / FREE_MARGIN_SHARE) {
-        parked_look(half, wakes);
+        parked_check(half, wakes);
     }
 }
 
@@ -50,5 +50,5 @@ void topic_limits_maintain(struct sender_half *half, struct wake_set *wakes)
     if (half->limits.is_recount_due || now_ns - half->limits.recounted_ns >= NS_PER_S) {
         topic_limits_recount(half);
     }
-    parked_look(half, wakes);
+    parked_check(half, wakes);
 }

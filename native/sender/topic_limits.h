@@ -2,13 +2,13 @@
  *
  * The sender's part in the limits of topics (topic_share.h): it recounts what they hold, and posts parked waiters.
  *
- *   slots freed        parked waiters are looked at once 1/64 of the slots was freed, and at each maintenance
- *   each maintenance   the flags of topics with parked waiters are taken (a waiter raises its own at each slice)
- *                      the recount, once per second and behind a change of a stuck word
+ *   slots freed        parked waiters are checked once 1/64 of the slots was freed, and at each maintenance
+ *   each maintenance   the flags of topics with parked waiters are cleared (a waiter sets its own at each slice)
+ *                      the recount, once per second and after a change of a stuck word
  *   at takeover, after a repaired death: the recount
  *
- * Killed anywhere here: the words are hints until the recount of the next sender, and parked waiters look by themselves
- * at the end of their slices.
+ * Killed anywhere here: the words are hints until the recount of the next sender, and parked waiters check by
+ * themselves at the end of their slices.
  */
 #ifndef SENDER_TOPIC_LIMITS_H
 #define SENDER_TOPIC_LIMITS_H
@@ -18,10 +18,10 @@
 /* The recount. */
 void topic_limits_recount(struct sender_half *half);
 
-/* After batches were freed. */
-void topic_limits_look(struct sender_half *half, struct wake_set *wakes);
+/* Called after batches were freed. */
+void topic_limits_check(struct sender_half *half, struct wake_set *wakes);
 
-/* With the sender's maintenance. */
+/* Called by the sender's maintenance. */
 void topic_limits_maintain(struct sender_half *half, struct wake_set *wakes);
 
 #endif

@@ -15,7 +15,7 @@ Rules, besides those of the window (send_window.py)
     A batch that is too large is sent in the parts that the arena would make of it (splitting.py), and the position
     moves inside it.
     The native batch loop records the results of ordinary batches and writes their positions down
-    (native/sender/spill_keeper.h). `done` and `advance` are for the batches that the window has sent.
+    (native/sender/spill_recorder.h). `done` and `advance` are for the batches that the window has sent.
 """
 
 from __future__ import annotations

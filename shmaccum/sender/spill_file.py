@@ -28,8 +28,8 @@ Why it is safe
     written anew, so the next sender knows what was delivered.
     Hostile bytes: a row that fits no batch is passed over, and the arena checks every number of it.
 
-C writes the rows and positions of ordinary batches (native/sender/log_run.c, native/sender/spill_keeper.c), in the same
-format. This module opens the file, reads it, and writes those of the other batches.
+C writes the rows and positions of ordinary batches (native/sender/log_run.c, native/sender/spill_recorder.c), in the
+same format. This module opens the file, reads it, and writes those of the other batches.
 """
 
 from __future__ import annotations

@@ -58,10 +58,10 @@ static void call_begin(struct carrier *carrier)
                                   .size_max = 1 << 20,
                                   .in_flight_max = 5,
                                   .short_wait_ns = NAP_NS,
-                                  .nap_flag = SENDER_NAPPING,
+                                  .short_wait_flag = SENDER_SHORT_WAIT,
                                   .due_ns = arena_now_ns(arena) + CALL_NS,
                                   .foreign_ns = UINT64_MAX,
-                                  .bell = carrier->bell};
+                                  .wake_fd = carrier->bell};
     if (!pump_make(&carrier->pump, sizeof BROKER_TOPIC)) {
         FAIL("there is no memory for a pump");
     }

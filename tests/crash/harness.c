@@ -564,7 +564,7 @@ static void survivor_press_on(struct world *world)
         REQUIRE(transaction_abort(world->arena, number, TRANSACTION_WHY_ASKED) == STATUS_OK);
     }
     struct sender_half *half = world->accumulator->sender;
-    enum transaction_task task = sender_next_transaction_task(half, UINT64_MAX, &number, NULL);
+    enum transaction_task task = sender_advance_transaction(half, UINT64_MAX, &number, NULL);
     if (task != TRANSACTION_TASK_NOTHING) {
         survivor_end(world, task, number);
     } else {
@@ -1009,8 +1009,8 @@ static void arena_move(struct arena *arena, uint8_t *base)
     arena->partitions = moved(arena, arena->partitions, base);
     arena->names = moved(arena, arena->names, base);
     arena->free_hints = moved(arena, arena->free_hints, base);
-    arena->news_hints = moved(arena, arena->news_hints, base);
-    arena->news_groups = moved(arena, arena->news_groups, base);
+    arena->ready_hints = moved(arena, arena->ready_hints, base);
+    arena->ready_groups = moved(arena, arena->ready_groups, base);
     arena->slots = moved(arena, arena->slots, base);
     arena->completions = moved(arena, arena->completions, base);
     arena->counters = moved(arena, arena->counters, base);

@@ -42,8 +42,10 @@ class Mutant:
     is_slow: bool = False
 
 
-SET_NEWS_HINT = "    or_bits_u64(&arena->news_hints[word_index], UINT64_C(1) << (slot_index % 64));\n"
-SET_NEWS_GROUP = "    or_bits_u64(&arena->news_groups[group_index], UINT64_C(1) << (word_index % NEWS_GROUP_WORDS));\n"
+SET_READY_HINT = "    or_bits_u64(&arena->ready_hints[word_index], UINT64_C(1) << (slot_index % 64));\n"
+SET_READY_GROUP = (
+    "    or_bits_u64(&arena->ready_groups[group_index], UINT64_C(1) << (word_index % READY_GROUP_WORDS));\n"
+)
 
 TRANSACTION_TEST = (("test", "core/transaction_test"),)
 
@@ -150,9 +152,9 @@ MUTANTS = (
         (("stop", "append-first"),),
     ),
     Mutant(
-        "news-after-open",
+        "hint-after-open",
         "producer/producer_batch.c",
-        "    news_set(arena, slot_index); /* before OPEN, so that the sender can never miss it */\n"
+        "    ready_hint_set(arena, slot_index); /* before OPEN, so that the sender can never miss it */\n"
         "    uint64_t owned = load_relaxed_u64(&slot->word);\n"
         "    uint64_t opened =\n"
         "        slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));\n"
@@ -161,7 +163,7 @@ MUTANTS = (
         "    uint64_t opened =\n"
         "        slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));\n"
         "    store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */\n"
-        "    news_set(arena, slot_index);\n",
+        "    ready_hint_set(arena, slot_index);\n",
         (("copy", "append-first"),),
         is_quick=True,
     ),
@@ -405,7 +407,7 @@ MUTANTS = (
     Mutant(
         "half-a-sink-name-of-the-dead",
         "arena/process.c",
-        "    store_relaxed_u32(&arena->globals->sender_owner, 0); /* a dead sender has left its own */\n",
+        "    store_relaxed_u32(&arena->globals->sender_owner, 0); /* a dead sender leaves its own value */\n",
         "    store_relaxed_u32(&arena->globals->sender_owner, arena->owner);\n",
         (("test", "arena/process_test"),),
         is_quick=True,
@@ -436,19 +438,19 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "news-without-their-group",
-        "arena/news.h",
-        "    or_bits_u64(&arena->news_groups[group_index], UINT64_C(1) <<",
-        "    or_bits_u64(&arena->news_groups[group_index], UINT64_C(0) <<",
+        "hints-without-their-group",
+        "arena/ready_hints.h",
+        "    or_bits_u64(&arena->ready_groups[group_index], UINT64_C(1) <<",
+        "    or_bits_u64(&arena->ready_groups[group_index], UINT64_C(0) <<",
         (("test", "sender/drain_test"),),
         is_quick=True,
         is_slow=True,
     ),
     Mutant(
-        "group-before-its-news",
-        "arena/news.h",
-        f"{SET_NEWS_HINT}    POINT(news_hint_set);\n{SET_NEWS_GROUP}",
-        f"{SET_NEWS_GROUP}    POINT(news_hint_set);\n{SET_NEWS_HINT}",
+        "group-before-its-hint",
+        "arena/ready_hints.h",
+        f"{SET_READY_HINT}    POINT(ready_bit_set);\n{SET_READY_GROUP}",
+        f"{SET_READY_GROUP}    POINT(ready_bit_set);\n{SET_READY_HINT}",
         (("test", "sender/drain_test"),),
         is_quick=True,
         is_slow=True,
@@ -732,7 +734,7 @@ MUTANTS = (
     Mutant(
         "no-repair-at-attach",
         "arena/attach.c",
-        "    if (!was_left_in_order) {\n        buffer_pool_repair(arena);\n    }\n",
+        "    if (!was_left_cleanly) {\n        buffer_pool_repair(arena);\n    }\n",
         "",
         (("test", "arena/process_test"),),
         is_quick=True,

@@ -30,7 +30,7 @@ static bool stream_fill(PyObject *tuple, struct partition_stream *stream)
         !part_take_number(tuple, 2, 0, INT32_MAX, &partition) ||
         (stream->file = PyObject_AsFileDescriptor(PyTuple_GET_ITEM(tuple, 3))) < 0 ||
         !part_take_number(tuple, 4, 0, INT64_MAX, &position) ||
-        !part_take_number(tuple, 5, 0, INT64_MAX, &stream->kept.offset) ||
+        !part_take_number(tuple, 5, 0, INT64_MAX, &stream->recorded.offset) ||
         !part_take_number(tuple, 6, 0, INT64_MAX, &stream->limit_offset) ||
         !part_take_number(tuple, 7, -1, INT64_MAX, &synced) ||
         !part_take_number(tuple, 8, 0, INT64_MAX, &stream->producer.id) ||
@@ -45,9 +45,9 @@ static bool stream_fill(PyObject *tuple, struct partition_stream *stream)
     stream->synced = (off_t)synced;
     stream->producer.epoch = (int16_t)epoch;
     stream->keeps_producer = stream->origin < 0;
-    stream->kept.position = (off_t)position;
-    stream->kept.leader_epoch = (int32_t)leader_epoch;
-    stream->next = stream->kept;
+    stream->recorded.position = (off_t)position;
+    stream->recorded.leader_epoch = (int32_t)leader_epoch;
+    stream->next = stream->recorded;
     return true;
 }
 
@@ -110,10 +110,10 @@ PyObject *batch_loop_tuple(uint32_t count, PyObject *(*make)(const void *all, ui
 static PyObject *stream_report(const void *streams, uint32_t index)
 {
     const struct partition_stream *stream = (const struct partition_stream *)streams + index;
-    return Py_BuildValue("(iLLiLLLL)", (int)stream->state, (long long)stream->kept.offset,
-                         (long long)stream->kept.position, (int)stream->kept.leader_epoch, (long long)stream->synced,
-                         (long long)stream->batch_count, (long long)stream->record_count,
-                         (long long)stream->byte_count);
+    return Py_BuildValue("(iLLiLLLL)", (int)stream->state, (long long)stream->recorded.offset,
+                         (long long)stream->recorded.position, (int)stream->recorded.leader_epoch,
+                         (long long)stream->synced, (long long)stream->batch_count,
+                         (long long)stream->record_count, (long long)stream->byte_count);
 }
 
 static PyObject *link_report(const void *links, uint32_t index)
@@ -168,12 +168,12 @@ static bool parts_run(const struct batch_loop_arguments *given, struct batch_loo
            tell(given, batch_loop_tuple(loop->link_count, link_report, loop->links));
 }
 
-bool batch_loop_run_unlocked(const struct batch_loop_arguments *given, struct ship_keeper *keeper,
+bool batch_loop_run_unlocked(const struct batch_loop_arguments *given, struct ship_recorder *recorder,
                              PyThreadState **thread)
 {
     struct batch_loop loop = {
-        .keeper = keeper,
-        .bell = (int)given->bell,
+        .recorder = recorder,
+        .wake_fd = (int)given->bell,
         .time_ns = (uint64_t)given->time_ms * NS_PER_MS,
         .answer_time_ns = (uint64_t)given->answer_time_ms * NS_PER_MS,
     };

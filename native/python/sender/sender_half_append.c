@@ -201,7 +201,7 @@ static void runs_write(struct append_call *call)
     for (uint32_t i = 0; i < call->run_count; i++) {
         struct log_run *run = &call->runs[i];
         if (run->fit_count > 0) {
-            sender_show_life(call->half->core);
+            sender_renew_heartbeat(call->half->core);
             log_run_write(run, largest_record);
             largest_record = run->largest_record;
         }

@@ -2,17 +2,17 @@
  *
  * SenderHalf.run_batch_loop: the ordinary rounds of an overflow on its way to brokers, in one call without the GIL.
  *
- *   python/sender/batch_loop_parts.h has links, streams and found. The keeper tells (row index, number) of each spill
+ *   python/sender/batch_loop_parts.h has links, streams and found. The recorder tells (row index, number) of each spill
  *   file.
  *   spill  (partition index, file, row index, number, position)      one for each stream, in their order
  *
- * The keeper works with the GIL, because producers of the process may use the same handle of the arena.
+ * The recorder works with the GIL, because producers of the process may use the same handle of the arena.
  */
 #include <string.h>
 
 #include "python/sender/batch_loop_parts.h"
 #include "python/sender/sender_half_type.h"
-#include "sender/spill_keeper.h"
+#include "sender/spill_recorder.h"
 
 enum { SPILL_FIELDS = 5 };
 
@@ -23,17 +23,17 @@ struct call {
     int64_t is_synced;
 };
 
-/* A keeper that lets go of the GIL while the batch loop is on its way. */
-struct keeper_with_gil {
-    struct spill_keeper spills; /* first: the batch loop knows no more */
+/* A recorder that lets go of the GIL while the batch loop is on its way. */
+struct recorder_with_gil {
+    struct spill_recorder spills; /* first: the batch loop knows no more */
     PyThreadState *thread;
 };
 
-static bool keep_with_gil(struct ship_keeper *keeper, struct partition_stream *streams, uint32_t stream_count)
+static bool record_with_gil(struct ship_recorder *recorder, struct partition_stream *streams, uint32_t stream_count)
 {
-    struct keeper_with_gil *self = (struct keeper_with_gil *)keeper;
+    struct recorder_with_gil *self = (struct recorder_with_gil *)recorder;
     PyEval_RestoreThread(self->thread);
-    bool is_kept = spill_keep(keeper, streams, stream_count);
+    bool is_kept = spill_record(recorder, streams, stream_count);
     self->thread = PyEval_SaveThread();
     return is_kept;
 }
@@ -97,17 +97,17 @@ static PyObject *ship(struct sender_half_object *self, const struct call *call)
         PyTuple_GET_SIZE(call->loop.streams) != PyTuple_GET_SIZE(call->spills)) {
         return PyErr_Format(PyExc_TypeError, "streams and spills are tuples of one length");
     }
-    struct keeper_with_gil keeper = {.spills = {.keeper = {.keep = keep_with_gil},
+    struct recorder_with_gil recorder = {.spills = {.recorder = {.record = record_with_gil},
                                                 .half = self->core,
                                                 .streams = spills_make(self, call->spills),
                                                 .arena = PyLong_AsUnsignedLongLong(call->arena),
                                                 .is_synced = call->is_synced != 0}};
     uint32_t count = (uint32_t)PyTuple_GET_SIZE(call->spills);
     bool has_run = PyErr_Occurred() == NULL &&
-                   batch_loop_run_unlocked(&call->loop, &keeper.spills.keeper, &keeper.thread) &&
-                   batch_loop_tell_kept(&call->loop, batch_loop_tuple(count, spill_report, keeper.spills.streams),
-                                    keeper.spills.keeper.is_over);
-    PyMem_Free(keeper.spills.streams);
+                   batch_loop_run_unlocked(&call->loop, &recorder.spills.recorder, &recorder.thread) &&
+                   batch_loop_tell_kept(&call->loop, batch_loop_tuple(count, spill_report, recorder.spills.streams),
+                                    recorder.spills.recorder.is_over);
+    PyMem_Free(recorder.spills.streams);
     return has_run ? Py_NewRef(Py_None) : NULL;
 }
 

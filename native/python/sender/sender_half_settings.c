@@ -125,10 +125,10 @@ struct timeout_arguments {
     bool counts_always;
 };
 
-PyObject *half_publish_delivery_timeout(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *half_tell_delivery_timeout(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     static const struct argument_table table = {
-        .signature = {.function = "publish_delivery_timeout",
+        .signature = {.function = "tell_delivery_timeout",
                       .names = {"delivery_timeout_ns", "counts_always"},
                       .required_count = 1,
                       .count = 2},
@@ -139,7 +139,7 @@ PyObject *half_publish_delivery_timeout(PyObject *object, PyObject *const *args,
     if (!half_begin_with(self, &table, args, count, names, &given)) {
         return NULL;
     }
-    sender_publish_delivery_timeout(self->core, (uint64_t)given.delivery_timeout_ns, given.counts_always);
+    sender_set_delivery_timeout(self->core, (uint64_t)given.delivery_timeout_ns, given.counts_always);
     return half_end(self, Py_NewRef(Py_None));
 }
 
@@ -155,7 +155,7 @@ PyObject *half_run_delivery_clock(PyObject *object, PyObject *given)
     return half_end(self, Py_NewRef(Py_None));
 }
 
-PyObject *half_next_transaction_task(PyObject *object, PyObject *given)
+PyObject *half_look_at_transaction(PyObject *object, PyObject *given)
 {
     static const struct integer_range timeout_range = {"timeout_ns", 0, INT64_MAX};
     struct sender_half_object *self = half_of(object);
@@ -164,7 +164,7 @@ PyObject *half_next_transaction_task(PyObject *object, PyObject *given)
     if (!integer_parse(self->state, given, &timeout_range, &timeout_ns) || !half_begin(self)) {
         return NULL;
     }
-    switch (sender_next_transaction_task(self->core, (uint64_t)timeout_ns, &number, &self->wakes)) {
+    switch (sender_advance_transaction(self->core, (uint64_t)timeout_ns, &number, &self->wakes)) {
     case TRANSACTION_TASK_COMMIT:
         return half_end(self, Py_BuildValue("(OK)", Py_True, (unsigned long long)number));
     case TRANSACTION_TASK_ABORT:
@@ -214,7 +214,7 @@ PyObject *half_keep_transaction_standing(PyObject *object, PyObject *given)
     if (PyErr_Occurred() != NULL || !half_begin(self)) {
         return NULL;
     }
-    transaction_standing_keep(self->arena->core, standing);
+    transaction_standing_store(self->arena->core, standing);
     return half_end(self, Py_NewRef(Py_None));
 }
 

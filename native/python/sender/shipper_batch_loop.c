@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * run_batch_loop(links, streams, found, ...): the ordinary rounds of a shipper, without the GIL. batch_loop_parts.h has
- * links, streams and found; the keeper tells the size of the file of positions.
+ * links, streams and found; the recorder tells the size of the file of positions.
  */
 #include "python/sender/batch_loop_parts.h"
 
@@ -37,13 +37,13 @@ PyObject *shipper_run_batch_loop(PyObject *module, PyObject *const *args, Py_ssi
         return NULL;
     }
     struct ship_positions positions = {
-        .keeper = {.keep = positions_keep, .is_over = call.positions_size >= call.positions_size_max},
+        .recorder = {.record = positions_record, .is_over = call.positions_size >= call.positions_size_max},
         .file = (int)call.positions,
         .size = (off_t)call.positions_size,
         .size_max = (off_t)call.positions_size_max,
     };
     PyThreadState *thread;
-    bool has_run = batch_loop_run_unlocked(&call.loop, &positions.keeper, &thread) &&
+    bool has_run = batch_loop_run_unlocked(&call.loop, &positions.recorder, &thread) &&
                    batch_loop_tell_kept(&call.loop, PyLong_FromLongLong(positions.size), positions.has_failed);
     positions_free(&positions);
     return has_run ? Py_NewRef(Py_None) : NULL;

@@ -1,28 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A segment that is open for writing (Kafka's LogSegment): the log, and its two indexes.
+"""A segment as its writer has it open (Kafka's LogSegment): the log, and its two indexes.
 
 ::
 
     .log   | batch | batch | batch | ... | batch |            no header, no padding, nothing between two batches
            0                                      size
 
-A batch has the bytes of the arena, except for the first 16: base offset, batch length, partition leader epoch. The log
-assigns these, and the CRC does not cover them.
+A batch is the arena's own bytes but for its first 16: base offset, batch length, partition leader epoch. Those are the
+log's to give and its CRC does not cover them.
 
-Rules: batches are only added, whole, at `size`. Base offsets ascend from the one in the file's name. Relative offsets
-and positions fit 31 bits. Bytes of the file past `size` do not belong to the log.
+Rules: batches are only added, at `size`, whole. Base offsets ascend from the one in the name; relative offsets and
+positions fit 31 bits. Bytes of the file beyond `size` are no part of the log.
 
-Procedure: `write` writes batches at `size` with one pwritev. `note` advances `size` over the whole batches and adds
-their index entries. For ordinary batches of a sender, C code does both in one step (native/log/segment_end.h) and
-updates the same numbers.
+Procedure: `write` puts batches at `size` with one pwritev; `note` moves `size` over those that are whole and adds their
+index entries. For ordinary batches of a sender both are one step in C (native/log/segment_end.h), on the same numbers.
 Identity: a batch counts only while the path leads to the file that it was written to, with all of its bytes. So each
-write checks the path afterwards. A file that fails the check is lost: it is not changed any more, not even cut.
-A short or failed write leaves a part of a batch. The file is cut to the last whole batch before the next write: at
-once, or (if that fails, too) as the first step of that write.
+write looks at the path behind it. A file that fails is lost: nothing is written to it any more, not even a cut.
+A write that came back short or failed leaves part of a batch behind: the file is cut to the last whole one before
+anything else is written, at once or (when that fails too) with the next write.
 
-Why it is safe: a reader accepts a batch only when its whole length is in the file, and the kernel extends a file only
-after the bytes are in it. A whole batch that a reader saw is never removed, because a cut removes only bytes after the
-last whole batch. A death between pwritev and the index append leaves an index that lags, which recovery detects.
+Why it is safe: a reader takes a batch only when all of its length is there, and the kernel makes a file longer only
+after the bytes are in it. A whole batch that a reader saw is never taken back, because only bytes behind the last whole
+batch are ever cut. A death between pwritev and index leaves an index that lags, which recovery sees.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 
 class Written(NamedTuple):
-    """The fields of a batch that the indexes need."""
+    """A batch as the indexes see it."""
 
     position: int
     end: int
@@ -60,16 +59,16 @@ class Written(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The end of a segment, by which the segment is identified after its file was missing."""
+    """The end of a segment, by which it is known again when its file was away."""
 
     base_offset: int
     start: int
     end: int
     content: bytes
-    """The bytes from start to end; fewer if the file was cut."""
+    """Shorter than from start to end where the file was cut."""
 
     def is_in(self, folder: str) -> bool:
-        """True if a folder has the segment with all bytes that were written to it."""
+        """True when a folder has the segment, with all that was written to it."""
         try:
             with open(offset_file(folder, self.base_offset, LOG), "rb", buffering=0, opener=open_regular) as file:
                 found = os.pread(file.fileno(), self.end - self.start, self.start)
@@ -79,15 +78,15 @@ class Tail(NamedTuple):
 
 
 class Indexer(IndexPosition):
-    """Chooses the batches that get index entries (Kafka's LogSegment.append). An append in C updates its numbers, too.
+    """Which batches get entries in the indexes (Kafka's LogSegment.append); an append in C moves its numbers, too.
 
     Attributes:
-        base_offset: the base offset of the segment.
-        interval: an entry is written if more bytes than this follow the last one.
-        entry_position: the position of the batch of the last entry.
-        max_timestamp_ms: the largest timestamp so far.
+        base_offset: of the segment.
+        interval: more bytes than this lie between two entries.
+        entry_position: where the batch of the last entry begins.
+        max_timestamp_ms: the largest so far.
         max_timestamp_offset: the last offset of the batch that has it.
-        indexed_timestamp_ms: the timestamp of the time index's last entry.
+        indexed_timestamp_ms: that of the time index's last entry.
     """
 
     def __init__(self, base_offset: int, interval: int) -> None:
@@ -99,7 +98,7 @@ class Indexer(IndexPosition):
         self.indexed_timestamp_ms = NO_TIMESTAMP
 
     def entries(self, batches: Sequence[Written]) -> tuple[bytes, bytes]:
-        """The entries that these batches add to the offset index and to the time index."""
+        """The entries of the offset index and of the time index that these batches add."""
         base_offset, interval, entry_position = self.base_offset, self.interval, self.entry_position
         offset_entries, time_entries = [], []
         for position, _, last_offset, timestamp_ms in batches:
@@ -115,36 +114,36 @@ class Indexer(IndexPosition):
         return b"".join(offset_entries), b"".join(time_entries)
 
     def time_entry(self) -> bytes:
-        """The time index entry for the largest timestamp so far. It is then considered written."""
+        """The time index's entry for the largest timestamp so far; it counts as written."""
         self.indexed_timestamp_ms = self.max_timestamp_ms
         return pack_time_entry(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
 
     @property
     def is_time_index_behind(self) -> bool:
-        """True if the time index of a finished segment needs another entry."""
+        """True when a finished segment would need another entry."""
         return self.max_timestamp_ms > self.indexed_timestamp_ms
 
 
 class Segment(SegmentEnd):
-    """The open files of one segment. `PartitionLog` keeps the active one. An append in C updates its numbers, too.
+    """The open files of one segment; `PartitionLog` has one, the active one. An append in C moves its numbers, too.
 
     Attributes:
-        base_offset: the offset that names the files.
-        path: the path of its ``.log``.
-        descriptor: the open ``.log``, or -1 if it is closed.
-        size: the size of the whole batches, in bytes.
+        base_offset: the offset it is named by.
+        path: of its ``.log``.
+        descriptor: the open ``.log``; -1: it is closed.
+        size: bytes of whole batches.
         next_offset: the offset of the next batch.
-        first_timestamp_ms: the largest timestamp of the first batch. A timestamp later by segment.ms causes a roll.
-        is_torn: True if the file has bytes after the last whole batch.
+        first_timestamp_ms: the largest timestamp of the first batch, by whose age the segment is rolled, if it has one.
+        is_torn: something stands behind the last whole batch.
         device, inode: the identity of the open ``.log``.
-        is_lost: True if the path no longer leads to the file, or bytes are missing.
+        is_lost: the path does not lead to it any more, or bytes are missing.
     """
 
     def __init__(self, folder: str, base_offset: int, index_interval: int) -> None:
-        """Open the files, and create the missing ones.
+        """Opens the files, makes those that are missing.
 
         Raises:
-            OSError: if a file could not be opened. None stays open.
+            OSError: one could not be opened; none is left open.
         """
         self.base_offset = base_offset
         self.path = offset_file(folder, base_offset, LOG)
@@ -163,13 +162,13 @@ class Segment(SegmentEnd):
     # --- append
 
     def write(self, buffers: list[bytes | memoryview], size: int) -> tuple[int, OSError | None]:
-        """Write buffers after the last whole batch.
+        """Puts buffers behind the last whole batch.
 
         Args:
-            size: the size of all buffers, in bytes.
+            size: bytes of all buffers.
 
         Returns:
-            The number of bytes that were written, and the error if not all were.
+            How many bytes got there, and why not all.
         """
         done = 0
         try:
@@ -182,7 +181,7 @@ class Segment(SegmentEnd):
                     self.descriptor, buffers if len(buffers) <= IOV_MAX else buffers[:IOV_MAX], self.size + done
                 )
                 if count == 0:
-                    raise OSError(errno.EIO, f"the batches are {size - done} bytes shorter than their headers say")
+                    raise OSError(errno.EIO, f"the batches are {size - done} bytes shorter than they say")
                 done += count
                 if done < size:
                     buffers = rest_of(buffers, count)
@@ -195,7 +194,7 @@ class Segment(SegmentEnd):
         return done, None
 
     def _done(self, done: int, error: OSError) -> tuple[int, OSError]:
-        """The result of a failed write."""
+        """The answer of a write that failed."""
         try:
             self.check_name(self.size + done)
         except LogLostError as lost:
@@ -205,10 +204,10 @@ class Segment(SegmentEnd):
     # --- identity
 
     def check_name(self, size: int = 0) -> None:
-        """Check that the path leads to the open file, which must have at least this size.
+        """Looks whether the path leads to the open file, with so many bytes at least.
 
         Raises:
-            LogLostError: if it does not, or if an earlier check failed.
+            LogLostError: it does not, or did not before.
         """
         try:
             found = os.stat(self.path)
@@ -219,13 +218,13 @@ class Segment(SegmentEnd):
         if found.st_size < max(size, self.size):
             raise self._lost(f"was cut to {found.st_size} bytes and should have {max(size, self.size)}")
         if self.is_lost:
-            raise self._lost("was missing for a moment, or written by another process")
+            raise self._lost("was away for a moment, or written by another process")
 
     def check_index_names(self) -> None:
-        """Check the paths of the indexes. No record is lost with an index entry.
+        """The same for the indexes. Their entries cost no record when they are lost.
 
         Raises:
-            LogLostError: if a path does not lead to the open index.
+            LogLostError: a path does not lead to the open index.
         """
         for index in (self.offset_index, self.time_index):
             if not is_file_at(index.path, index.descriptor):
@@ -233,14 +232,14 @@ class Segment(SegmentEnd):
                 raise LogLostError(f"{index.path} was removed or replaced, while its writer had it open")
 
     def _check_size(self) -> None:
-        """Check that no other process cut or extended the file. A write after a cut would leave a hole."""
+        """Nobody else has cut the file, or added to it: a write behind a cut would leave a hole."""
         size = os.fstat(self.descriptor).st_size
         if self.is_lost or size < self.size or (size > self.size and not self.is_torn):
             self.is_lost = True
             self.check_name()
 
     def tail(self) -> Tail:
-        """The last bytes that were written, read from the open file."""
+        """The last bytes that were written, as they are in the open file."""
         start = max(self.size - TAIL_SIZE, 0)
         return Tail(self.base_offset, start, self.size, os.pread(self.descriptor, self.size - start, start))
 
@@ -249,7 +248,7 @@ class Segment(SegmentEnd):
         return LogLostError(f"{self.path} {what}, while its writer had it open")
 
     def note(self, batches: Sequence[Written]) -> OSError | None:
-        """Account for batches that were written: update the numbers, and add index entries. Return an index error."""
+        """These batches are in the file: moves the numbers, adds index entries. Answers why an index has none."""
         if not batches:
             return None
         if not self.size:
@@ -267,10 +266,10 @@ class Segment(SegmentEnd):
         return None
 
     def cut(self) -> None:
-        """Remove the bytes after the last whole batch.
+        """Takes away what stands behind the last whole batch.
 
         Raises:
-            OSError: if they are still there. The next write tries again.
+            OSError: it is still there; the next write tries again.
         """
         if not self.is_lost:
             os.ftruncate(self.descriptor, self.size)
@@ -280,32 +279,32 @@ class Segment(SegmentEnd):
 
     @property
     def is_index_full(self) -> bool:
-        """True if an index has no space for another entry. Then the segment must be rolled."""
+        """True when an index has no room for another entry: the segment must be rolled."""
         return self.offset_index.is_full or self.time_index.is_full
 
     def finish(self) -> None:
-        """Complete the time index with the largest timestamp. No more batches may follow. May be repeated."""
+        """Ends the time index with the largest timestamp: no more batches will come. May be done twice."""
         if self.size and self.indexer.is_time_index_behind:
             self.time_index.append(self.indexer.time_entry())
 
     # --- sync
 
     def sync(self) -> None:
-        """Force the batches to disk.
+        """Forces the batches to disk.
 
         Raises:
-            OSError: if bytes written since the last sync may be lost in a crash of the host.
+            OSError: bytes written since the last sync may be lost in a crash of the host.
         """
         os.fdatasync(self.descriptor)
         self.synced_size = self.size
 
     def rewrite(self) -> None:
-        """Write the bytes that were not synced again, in place and unchanged.
+        """Writes again, in place and unchanged, what was not synced.
 
-        A failed fdatasync marks pages clean that are not on disk, and the next fdatasync would succeed without them.
+        A failed fdatasync leaves pages marked clean that are not on disk, and the next one would succeed without them.
 
         Raises:
-            OSError: if not all bytes were read or written.
+            OSError: not all was read or written.
         """
         position = self.synced_size
         while position < self.size:
@@ -313,12 +312,12 @@ class Segment(SegmentEnd):
             position += os.pwrite(self.descriptor, content, position)
 
     def sync_indexes(self) -> None:
-        """Force the index entries to disk. Only useful for a finished segment; other indexes can be rebuilt."""
+        """Forces the index entries to disk; only a finished segment's are worth it, others can be made anew."""
         self.offset_index.sync()
         self.time_index.sync()
 
     def close(self) -> None:
-        """Close the files."""
+        """Lets go of the files."""
         descriptor, self.descriptor = self.descriptor, -1
         with contextlib.ExitStack() as files:
             files.callback(self.time_index.close)
@@ -327,13 +326,13 @@ class Segment(SegmentEnd):
 
 
 def _bare(error: OSError) -> OSError:
-    """The error without its traceback, whose frames would keep the arena's buffers referenced."""
+    """Without the frames of the calls, which would go on holding the arena's buffers."""
     error.__context__ = None
     return error.with_traceback(None)
 
 
 def _index_files(folder: str, base_offset: int) -> tuple[IndexFile, IndexFile]:
-    """Open the offset index and the time index, or none of them."""
+    """The offset index and the time index, both or none."""
     offset_index = IndexFile(offset_file(folder, base_offset, OFFSET_INDEX), OFFSET_ENTRY)
     try:
         return offset_index, IndexFile(offset_file(folder, base_offset, TIME_INDEX), TIME_ENTRY)
@@ -343,7 +342,7 @@ def _index_files(folder: str, base_offset: int) -> tuple[IndexFile, IndexFile]:
 
 
 def rest_of(buffers: list[bytes | memoryview], written: int) -> list[bytes | memoryview]:
-    """The buffers that remain after a short write."""
+    """The rest of the buffers after a short write."""
     for index, buffer in enumerate(buffers):
         if written < len(buffer):
             return [memoryview(buffer)[written:], *buffers[index + 1 :]]

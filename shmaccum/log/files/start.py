@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The place where reading a partition starts, in the syntax of ``kcat -o``."""
+"""Where to begin to read a partition, as users write it (in the manner of ``kcat -o``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OFFSET_FORMS = "beginning, end, an offset, -N for the last N records, or s@MS fo
 
 @dataclass(frozen=True)
 class Start:
-    """A start: an offset, a number of records before the end, or a timestamp. Without any, the start of the log."""
+    """Where to begin: an offset, so many records before the end, or a timestamp; without any of them the beginning."""
 
     offset: int | None = None
     before_end: int | None = None
@@ -27,10 +27,10 @@ class Start:
 
     @classmethod
     def parse(cls, text: str) -> Start:
-        """Parse what a user wrote.
+        """From what a user writes.
 
         Raises:
-            InvalidArgumentError: if it has none of these forms.
+            InvalidArgumentError: it is none of the forms.
         """
         if text in BEGINNING | END:
             return cls() if text in BEGINNING else cls(before_end=0)
@@ -40,10 +40,10 @@ class Start:
             return cls(before_end=int(found[1]))
         if found := AT_TIME.fullmatch(text):
             return cls(timestamp_ms=int(found[1]))
-        raise InvalidArgumentError(f"{text!r} is not an offset: write {OFFSET_FORMS}")
+        raise InvalidArgumentError(f"{text!r} is no offset: write {OFFSET_FORMS}")
 
     def of(self, partition: PartitionReader) -> int:
-        """The offset at which reading this partition starts."""
+        """The offset at which to begin in this partition."""
         if self.offset is not None:
             return self.offset
         if self.before_end is not None:

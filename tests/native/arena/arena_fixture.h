@@ -117,8 +117,8 @@ static inline struct arena *arena_attached_for_thread(int file, const struct are
     arena->partitions = shared->partitions;
     arena->names = shared->names;
     arena->free_hints = shared->free_hints;
-    arena->news_hints = shared->news_hints;
-    arena->news_groups = shared->news_groups;
+    arena->ready_hints = shared->ready_hints;
+    arena->ready_groups = shared->ready_groups;
     arena->slots = shared->slots;
     arena->completions = shared->completions;
     arena->counters = shared->counters;

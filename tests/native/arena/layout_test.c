@@ -28,8 +28,8 @@ static void regions_list(const struct geometry *geometry, const struct layout *l
         {"partitions", layout->partitions, sizeof(struct partition_entry) * (uint64_t)geometry->partition_count},
         {"names", layout->names, geometry->name_heap_size},
         {"free hints", layout->free_hints, 8 * (uint64_t)layout->bitmap_word_count},
-        {"news hints", layout->news_hints, 8 * (uint64_t)layout->bitmap_word_count},
-        {"news groups", layout->news_groups, 8 * (uint64_t)layout->news_group_count},
+        {"news hints", layout->ready_hints, 8 * (uint64_t)layout->bitmap_word_count},
+        {"news groups", layout->ready_groups, 8 * (uint64_t)layout->ready_group_count},
         {"slot headers", layout->slot_headers, sizeof(struct slot_header) * (uint64_t)geometry->slot_count},
         {"completions", layout->completions, sizeof(struct completion_entry) * (uint64_t)geometry->completion_count},
         {"counters", layout->counters, sizeof(struct counter_entry) * COUNTER_COUNT},
@@ -54,7 +54,7 @@ static void expect_regions_disjoint_and_aligned(const struct geometry *geometry)
     EXPECT_EQ_U64(layout.slot_data % PAGE_SIZE_BYTES, 0);
     EXPECT_EQ_U64(layout.arena_size, layout.slot_data + (uint64_t)geometry->slot_stride * geometry->slot_count);
     EXPECT((uint64_t)layout.bitmap_word_count * 64 >= geometry->slot_count);
-    EXPECT((uint64_t)layout.news_group_count * 64 >= layout.bitmap_word_count);
+    EXPECT((uint64_t)layout.ready_group_count * 64 >= layout.bitmap_word_count);
 }
 
 static const struct geometry smallest = {

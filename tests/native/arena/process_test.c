@@ -293,7 +293,7 @@ TEST(a_free_role_tells_a_death_from_an_orderly_leave)
     arena_detach(dying);
     EXPECT(process_sender_died(arena));
     EXPECT_STATUS(process_take_sender_role(arena, "", NULL), STATUS_OK);
-    process_sender_leaves_in_order(arena);
+    process_sender_leaves_cleanly(arena);
     process_leave_sender_role(arena);
     EXPECT(!process_sender_died(arena));
     EXPECT_STATUS(process_take_sender_role(arena, "", NULL), STATUS_OK);

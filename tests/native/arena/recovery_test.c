@@ -408,12 +408,12 @@ TEST(hints_are_rebuilt_from_the_words)
     struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     uint32_t slot_index = ready_batch_plant(arena, 1);
     store_relaxed_u64(&arena->free_hints[0], UINT64_C(1) << slot_index);
-    store_relaxed_u64(&arena->news_hints[0], 0);
-    store_relaxed_u64(&arena->news_groups[0], UINT64_MAX - 1);
+    store_relaxed_u64(&arena->ready_hints[0], 0);
+    store_relaxed_u64(&arena->ready_groups[0], UINT64_MAX - 1);
     recovered(arena);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->free_hints[0]), LOW_BITS(SLOT_COUNT) & ~(UINT64_C(1) << slot_index));
-    EXPECT_EQ_U64(load_relaxed_u64(&arena->news_hints[0]), UINT64_C(1) << slot_index);
-    EXPECT_EQ_U64(load_relaxed_u64(&arena->news_groups[0]), 1);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->ready_hints[0]), UINT64_C(1) << slot_index);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->ready_groups[0]), 1);
     arena_end(arena, file);
 }
 
@@ -532,8 +532,8 @@ static void arena_fill_randomly(struct arena *arena, struct randomness *randomne
     random_fill(randomness, arena->completions, arena->geometry.completion_count * sizeof *arena->completions);
     random_fill(randomness, arena->error_log, ERROR_LOG_COUNT * sizeof *arena->error_log);
     store_relaxed_u64(&arena->free_hints[0], random_bits(randomness));
-    store_relaxed_u64(&arena->news_hints[0], random_bits(randomness));
-    store_relaxed_u64(&arena->news_groups[0], random_bits(randomness));
+    store_relaxed_u64(&arena->ready_hints[0], random_bits(randomness));
+    store_relaxed_u64(&arena->ready_groups[0], random_bits(randomness));
     store_relaxed_u64(&globals->pool_lock, random_bits(randomness));
     store_relaxed_u32(&globals->waiting_count, (uint32_t)random_bits(randomness));
     store_relaxed_u64(&globals->oversized_bytes, random_magnitude(randomness));

@@ -822,8 +822,8 @@ static struct arena moved_to(const struct arena *arena, uint8_t *base)
     moved.partitions = (struct partition_entry *)(void *)(base + layout->partitions);
     moved.names = base + layout->names;
     moved.free_hints = (atomic_u64 *)(void *)(base + layout->free_hints);
-    moved.news_hints = (atomic_u64 *)(void *)(base + layout->news_hints);
-    moved.news_groups = (atomic_u64 *)(void *)(base + layout->news_groups);
+    moved.ready_hints = (atomic_u64 *)(void *)(base + layout->ready_hints);
+    moved.ready_groups = (atomic_u64 *)(void *)(base + layout->ready_groups);
     moved.slots = (struct slot_header *)(void *)(base + layout->slot_headers);
     moved.completions = (struct completion_entry *)(void *)(base + layout->completions);
     moved.slot_data = base + layout->slot_data;
@@ -841,7 +841,7 @@ static struct span region_of(const struct arena *arena, uint32_t number)
     const struct layout *layout = &arena->layout;
     const uint64_t starts[] = {SUPERBLOCK_REF,       GLOBALS_REF,        layout->processes,    layout->waiters,
                                layout->topics,       layout->partitions, layout->names,        layout->free_hints,
-                               layout->news_hints,   layout->news_groups, layout->slot_headers, layout->completions,
+                               layout->ready_hints,   layout->ready_groups, layout->slot_headers, layout->completions,
                                layout->counters,     layout->error_log,  layout->slot_data,    arena->size};
     uint32_t count = COUNT_OF(starts) - 1;
     number %= count + 1;

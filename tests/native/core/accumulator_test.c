@@ -386,7 +386,7 @@ TEST(a_napping_sender_is_wanted_when_something_is_due_before_it_comes_back)
 {
     struct company *company = company_met();
     atomic_u32 *sleep = &company->arena->globals->sender_sleep;
-    const uint32_t naps[] = {SENDER_NAPPING, SENDER_NAPPING + 2000, SENDER_NAPPING + 2001};
+    const uint32_t naps[] = {SENDER_SHORT_WAIT, SENDER_SHORT_WAIT + 2000, SENDER_SHORT_WAIT + 2001};
     company->producer->appender->linger = 2 * NS_PER_MS + 1;
     for (uint64_t i = 0; i < 3; i++) {
         struct append_result result;

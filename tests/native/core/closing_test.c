@@ -181,7 +181,7 @@ TEST(an_arena_that_lost_its_name_is_closed_by_a_producer_within_a_second)
 TEST(an_arena_that_never_had_a_name_is_not_closed)
 {
     struct company company = company_met();
-    closing_look(company.arena);
+    closing_check(company.arena);
     EXPECT(!arena_lost_its_name(company.arena));
     EXPECT(arena_takes_records(company.arena));
     company_left(&company);

@@ -71,7 +71,7 @@ static void sink_end(struct company *company, enum transaction_task task)
 
 static enum transaction_task look(struct company *company, uint64_t *number)
 {
-    return sender_next_transaction_task(company->sender->sender, 60 * NS_PER_S, number, NULL);
+    return sender_advance_transaction(company->sender->sender, 60 * NS_PER_S, number, NULL);
 }
 
 /* Rounds of the sender until the transaction is over. */
@@ -227,7 +227,7 @@ TEST(a_plain_arena_has_no_transactions)
     uint64_t number;
     EXPECT_STATUS(transaction_begin(arena, &number), STATUS_INVALID);
     EXPECT_STATUS(transaction_commit(arena, 1), STATUS_TRANSACTION_ENDED);
-    EXPECT_EQ_U64(sender_next_transaction_task(sender->sender, 0, &number, NULL), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(sender_advance_transaction(sender->sender, 0, &number, NULL), TRANSACTION_TASK_NOTHING);
     EXPECT_STATUS(append_number(sender, 0, 7), STATUS_OK);
     struct ledger ledger = {0};
     deliver_everything(sender, &ledger);
@@ -656,7 +656,7 @@ TEST(every_send_says_that_its_arena_is_fenced_until_the_id_is_taken_back)
         EXPECT_STATUS(append(&company, 0), STATUS_FENCED);
         EXPECT_STATUS(append_chain(&company, 0), STATUS_FENCED);
     }
-    transaction_standing_keep(company.survivor, TRANSACTION_STANDING_FENCED);
+    transaction_standing_store(company.survivor, TRANSACTION_STANDING_FENCED);
     EXPECT_STATUS(append(&company, 0), STATUS_FENCED);
     EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
     sender_end_it(&company);
@@ -672,13 +672,13 @@ TEST(a_fenced_arena_takes_its_id_back_between_two_transactions)
 {
     struct company company = company_met();
     begin(&company);
-    transaction_standing_keep(company.survivor, TRANSACTION_STANDING_FENCED | 5);
+    transaction_standing_store(company.survivor, TRANSACTION_STANDING_FENCED | 5);
     EXPECT_STATUS(transaction_unfence(company.arena), STATUS_PENDING); /* a transaction is open */
     EXPECT_EQ_U64(standing_of(&company), TRANSACTION_STANDING_FENCED | 5);
     commit(&company);
     EXPECT_STATUS(transaction_unfence(company.arena), STATUS_OK);
     EXPECT_EQ_U64(standing_of(&company), 0);
-    transaction_standing_keep(company.survivor, 5);
+    transaction_standing_store(company.survivor, 5);
     EXPECT_STATUS(transaction_unfence(company.arena), STATUS_OK); /* it is not fenced */
     EXPECT_EQ_U64(standing_of(&company), 5);
     begin(&company);
@@ -777,7 +777,7 @@ static void die_as_sender(struct arena *arena, void *context)
     uint64_t number;
     struct ledger ledger = {0};
     for (int round = 0; round < ROUNDS_MAX; round++) {
-        if (sender_next_transaction_task(sender->sender, 60 * NS_PER_S, &number, NULL) != TRANSACTION_TASK_NOTHING) {
+        if (sender_advance_transaction(sender->sender, 60 * NS_PER_S, &number, NULL) != TRANSACTION_TASK_NOTHING) {
             (void)!sender_end_transaction(sender->sender, number, TRANSACTION_WHY_NOT);
         }
         (void)deliver_round(sender, &ledger);
@@ -866,7 +866,7 @@ TEST(behind_a_crash_of_the_host_only_what_was_decided_is_committed)
         EXPECT_STATUS(append(&company, 0), STATUS_OK);
         store_relaxed_u64(&company.arena->globals->transaction,
                           transaction_word(1, cases[i].state, TRANSACTION_WHY_NOT));
-        transaction_standing_keep(company.survivor, i == 0 ? 0 : TRANSACTION_STANDING_FENCED | i);
+        transaction_standing_store(company.survivor, i == 0 ? 0 : TRANSACTION_STANDING_FENCED | i);
         struct company again = company_met_again(&company, true);
         sender_end_it(&again);
         EXPECT_EQ_U64(why_of(&again), cases[i].why);

@@ -93,8 +93,8 @@ TEST(an_opened_batch_is_empty_announced_and_numbered)
     EXPECT_EQ_U64(load_relaxed_u32(&slot->partition_index), 0);
     EXPECT_EQ_U64(load_relaxed_u64(&work.hold.partition->next_seq), 1);
     EXPECT_EQ_U64(open_word_slot(load_relaxed_u64(&work.hold.partition->open)), slot_index);
-    EXPECT_EQ_U64(load_relaxed_u64(&work.arena->news_hints[0]), UINT64_C(1) << slot_index);
-    EXPECT_EQ_U64(load_relaxed_u64(&work.arena->news_groups[0]), 1);
+    EXPECT_EQ_U64(load_relaxed_u64(&work.arena->ready_hints[0]), UINT64_C(1) << slot_index);
+    EXPECT_EQ_U64(load_relaxed_u64(&work.arena->ready_groups[0]), 1);
     EXPECT_EQ_U64(counter_value(work.arena, COUNTER_BATCHES_OPENED), 1);
     work_ended(&work);
 }

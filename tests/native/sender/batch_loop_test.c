@@ -184,13 +184,13 @@ static void trip_begin(struct trip *trip, struct randomness *randomness)
                                     .streams = &trip->stream,
                                     .stream_count = 1};
     trip->positions =
-        (struct ship_positions){.keeper.keep = positions_keep, .file = trip->positions_file, .size_max = 1 << 30};
+        (struct ship_positions){.recorder.record = positions_record, .file = trip->positions_file, .size_max = 1 << 30};
     trip->loop = (struct batch_loop){.links = &trip->link,
                                         .link_count = 1,
                                         .streams = &trip->stream,
                                         .stream_count = 1,
-                                        .keeper = &trip->positions.keeper,
-                                        .bell = trip->bell[0],
+                                        .recorder = &trip->positions.recorder,
+                                        .wake_fd = trip->bell[0],
                                         .time_ns = 600 * NS_PER_S,
                                         .answer_time_ns = 600 * NS_PER_S};
 }
@@ -222,9 +222,9 @@ TEST(a_batch_loop_ships_a_segment_to_its_end)
     trip_begin(&trip, NULL);
     trip_run(&trip);
     EXPECT_EQ_U64(trip.broker.batch_count, BATCHES);
-    EXPECT_EQ_U64((uint64_t)trip.stream.kept.offset, BATCHES * RECORDS);
+    EXPECT_EQ_U64((uint64_t)trip.stream.recorded.offset, BATCHES * RECORDS);
     EXPECT_EQ_U64((uint64_t)trip.stream.batch_count, BATCHES);
-    EXPECT_EQ_U64((uint64_t)trip.stream.kept.position, BATCHES * BATCH_SIZE);
+    EXPECT_EQ_U64((uint64_t)trip.stream.recorded.position, BATCHES * BATCH_SIZE);
     EXPECT_EQ_U64((uint64_t)trip.stream.state, STREAM_ENDS);
     EXPECT(!trip.link.broker.is_broken);
     trip_end(&trip);
@@ -240,7 +240,7 @@ TEST(a_stream_that_keeps_its_producer_ends_in_front_of_another_one)
     (void)!pwrite(trip.segment, other, sizeof other, 11 * BATCH_SIZE + RECORD_BATCH_PRODUCER_EPOCH);
     trip_run(&trip);
     EXPECT_EQ_U64(trip.broker.batch_count, 11);
-    EXPECT_EQ_U64((uint64_t)trip.stream.kept.offset, 11 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)trip.stream.recorded.offset, 11 * RECORDS);
     EXPECT_EQ_U64((uint64_t)trip.stream.state, STREAM_ENDS);
     trip_end(&trip);
 }
@@ -330,7 +330,7 @@ TEST(a_line_of_positions_has_its_numbers_in_decimal)
     streams[1].origin = 10;
     streams[1].window[0] = (struct ship_batch){.end = places[1], .is_acked = true};
     streams[0].end = streams[1].end = 1;
-    EXPECT(positions_keep(&trip.positions.keeper, streams, 2));
+    EXPECT(positions_record(&trip.positions.recorder, streams, 2));
     EXPECT_EQ_U64((uint64_t)pread(trip.positions_file, line, sizeof line, 0), sizeof line - 1);
     EXPECT(memcmp(line + CRC_SIZE, expected, sizeof expected - 1) == 0);
     trip_end(&trip);
@@ -346,9 +346,10 @@ TEST(no_answer_acks_what_was_not_sent)
         trip_begin(&trip, &randomness);
         trip.broker.honest_count = (uint32_t)random_below(&randomness, BATCHES);
         trip_run(&trip);
-        EXPECT(trip.stream.kept.offset >= (int64_t)trip.broker.honest_count * RECORDS || trip.link.broker.is_broken);
-        EXPECT(trip.stream.kept.offset <= (int64_t)trip.broker.batch_count * RECORDS);
-        EXPECT_EQ_U64((uint64_t)trip.stream.kept.position, (uint64_t)trip.stream.batch_count * BATCH_SIZE);
+        EXPECT(trip.link.broker.is_broken ||
+               trip.stream.recorded.offset >= (int64_t)trip.broker.honest_count * RECORDS);
+        EXPECT(trip.stream.recorded.offset <= (int64_t)trip.broker.batch_count * RECORDS);
+        EXPECT_EQ_U64((uint64_t)trip.stream.recorded.position, (uint64_t)trip.stream.batch_count * BATCH_SIZE);
         trip_end(&trip);
     }
 }
@@ -377,9 +378,9 @@ TEST(no_segment_leads_a_batch_loop_out_of_its_file)
         trip.stream.producer.id = 7;
         trip.stream.producer.epoch = 0;
         trip_run(&trip);
-        EXPECT(trip.stream.kept.position <= lseek(trip.segment, 0, SEEK_END));
+        EXPECT(trip.stream.recorded.position <= lseek(trip.segment, 0, SEEK_END));
         EXPECT(trip.stream.batch_count <= trip.broker.batch_count);
-        EXPECT(trip.stream.kept.offset >= 0 && trip.stream.state != STREAM_GOES);
+        EXPECT(trip.stream.recorded.offset >= 0 && trip.stream.state != STREAM_GOES);
         trip_end(&trip);
     }
 }

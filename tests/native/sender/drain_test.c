@@ -1026,7 +1026,7 @@ TEST(a_batch_found_alone_waits_for_the_pass_that_finds_an_earlier_one)
     struct accumulator *producer = accumulator_opened(producing);
     struct accumulator *sender = sender_opened(arena);
     EXPECT_STATUS(append_number(producer, 1, 100), STATUS_OK);
-    interrupt_at("news_group_next", 3, append_across_groups, producer);
+    interrupt_at("ready_group_next", 3, append_across_groups, producer);
     EXPECT_EQ_U64(deliver_round(sender, ledger), 1);
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64(ledger->numbers[0], 100);
@@ -1044,7 +1044,7 @@ TEST(a_batch_found_alone_waits_for_the_pass_that_finds_an_earlier_one)
 
 static void sender_reads_news(void *argument)
 {
-    sender_collect_news(argument);
+    sender_find_batches(argument);
 }
 
 /* The slot's bit is there and its word's is not: setting them in another order would lose the batch. */
@@ -1056,7 +1056,7 @@ TEST(a_batch_of_which_half_the_news_was_there_is_found_by_the_next_pass)
     struct arena *producing = arena_attached(file);
     struct accumulator *producer = accumulator_opened(producing);
     struct accumulator *sender = sender_opened(arena);
-    interrupt_at("news_hint_set", 0, sender_reads_news, sender);
+    interrupt_at("ready_bit_set", 0, sender_reads_news, sender);
     EXPECT_STATUS(append_number(producer, 0, 7), STATUS_OK);
     EXPECT(interruption_is_over());
     deliver_everything(sender, ledger);

@@ -68,10 +68,10 @@ static void pumping_begin_in(struct pumping *pumping, uint32_t slot_count, const
                                   .size_max = 1 << 20,
                                   .in_flight_max = 5,
                                   .short_wait_ns = NS_PER_MS,
-                                  .nap_flag = SENDER_NAPPING,
+                                  .short_wait_flag = SENDER_SHORT_WAIT,
                                   .due_ns = UINT64_MAX,
                                   .foreign_ns = UINT64_MAX,
-                                  .bell = bell[0]};
+                                  .wake_fd = bell[0]};
     EXPECT(pump_make(&pumping->pump, TOPIC_NAME_SIZE));
 }
 
@@ -90,7 +90,7 @@ static void pumping_end(struct pumping *pumping)
 {
     struct ledger *ledger = calloc(1, sizeof *ledger);
     close(pumping->link.broker.socket);
-    close(pumping->pump.bell);
+    close(pumping->pump.wake_fd);
     if (pumping->broker >= 0) {
         close(pumping->broker);
     }
@@ -232,7 +232,7 @@ TEST(a_ring_is_taken_out_of_the_doorbell)
     pumping_begin(&pumping);
     EXPECT(write(pumping.rings, &ring, 1) == 1);
     round_and_exchange(&pumping);
-    EXPECT(read(pumping.pump.bell, &ring, 1) < 0);
+    EXPECT(read(pumping.pump.wake_fd, &ring, 1) < 0);
     pumping_end(&pumping);
 }
 
@@ -294,7 +294,7 @@ TEST(a_sender_with_room_for_a_request_is_rung)
     EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
     begin_requests(&pumping, 1);
     EXPECT(pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(load_relaxed_u32(sleep), SENDER_NAPPING);
+    EXPECT_EQ_U64(load_relaxed_u32(sleep), SENDER_SHORT_WAIT);
     EXPECT(pumping.pump.wait_ns > 0);
     pumping_end(&pumping);
 }
@@ -321,7 +321,7 @@ static bool holds_after(struct pumping *pumping, uint64_t time_ns)
 {
     pumping->arena->clock.manual_ns += time_ns;
     EXPECT(pump_round(&pumping->pump, &pumping->wakes));
-    return pumping->pump.holds_waiters;
+    return pumping->pump.delays_waiters;
 }
 
 TEST(waiters_sleep_on_for_a_time_where_no_link_has_room)

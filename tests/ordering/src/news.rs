@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! news.h: the hints of ready batches, in two levels; and the sleep flag of the sender
+//! ready_hints.h: the hints of ready batches, in two levels; and the sleep flag of the sender
 use crate::order::{barrier, Plain, Word};
 use loom::sync::Arc;
 use loom::thread;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sender/spill_keeper.h"
+#include "sender/spill_recorder.h"
 
 #include "arena/completion.h"
 #include "format/crc32c.h"
@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 enum { POSITION_ROOM = 64, POSITION_OFFSET = 8 };
-enum { ROWS_PASSED_MAX = 4096 /* in front of one batch, so that no file of nonsense holds a batch loop */ };
+enum { ROWS_PASSED_MAX = 4096 /* before one batch, so that no corrupt file delays a batch loop */ };
 
 /* ---- results ---- */
 
-/* The offset of the batch's first record. */
+/* Returns the offset of the batch's first record. */
 static int64_t first_offset(const struct ship_batch *batch)
 {
     return batch->end.offset - batch->record_count;
@@ -25,7 +25,7 @@ static bool row_read(const struct spill_stream *spill, struct spill_row *row)
     return pread(spill->file, row, SPILL_ROW_SIZE, spill_row_place(spill->row_index)) == SPILL_ROW_SIZE;
 }
 
-/* The row of a batch, if there is one; passes over those before it. */
+/* Finds the row of a batch, if there is one, and skips those before it. */
 static bool row_find(struct spill_stream *spill, int64_t base_offset, struct spill_row *row)
 {
     for (int passed = 0; passed < ROWS_PASSED_MAX && row_read(spill, row); passed++) {
@@ -37,10 +37,11 @@ static bool row_find(struct spill_stream *spill, int64_t base_offset, struct spi
     return false;
 }
 
-static void result_record(const struct spill_keeper *keeper, struct spill_stream *spill, const struct ship_batch *batch)
+static void result_record(const struct spill_recorder *recorder, struct spill_stream *spill,
+                          const struct ship_batch *batch)
 {
     struct spill_row row;
-    if (!row_find(spill, first_offset(batch), &row) || row.arena != keeper->arena ||
+    if (!row_find(spill, first_offset(batch), &row) || row.arena != recorder->arena ||
         batch->record_count > BATCH_RECORD_COUNT_MAX) {
         return;
     }
@@ -51,12 +52,12 @@ static void result_record(const struct spill_keeper *keeper, struct spill_stream
                                           .result = RESULT_SUCCEEDED,
                                           .base_offset = batch->result.base_offset,
                                           .log_append_time_ms = batch->result.log_append_time_ms};
-    (void)!sender_complete_spilled(keeper->half, &completion); /* a row of nonsense names no slot */
+    (void)!sender_complete_spilled(recorder->half, &completion); /* a corrupt row names no slot */
 }
 
 /* ---- the position ---- */
 
-static bool position_write(const struct spill_keeper *keeper, struct spill_stream *spill, int64_t offset)
+static bool position_write(const struct spill_recorder *recorder, struct spill_stream *spill, int64_t offset)
 {
     uint8_t bytes[SPILL_POSITION_SIZE + sizeof(uint32_t)];
     uint64_t number = spill->number + 1;
@@ -66,17 +67,17 @@ static bool position_write(const struct spill_keeper *keeper, struct spill_strea
     uint32_t crc = crc32c_extend(0, bytes, SPILL_POSITION_SIZE);
     memcpy(bytes + SPILL_POSITION_SIZE, &crc, sizeof crc);
     ssize_t written = pwrite(spill->file, bytes, sizeof bytes, (off_t)(number % 2 * POSITION_ROOM));
-    if (written != (ssize_t)sizeof bytes || (keeper->is_synced && fdatasync(spill->file) != 0)) {
+    if (written != (ssize_t)sizeof bytes || (recorder->is_synced && fdatasync(spill->file) != 0)) {
         return false;
     }
     spill->number = number;
     return true;
 }
 
-/* ---- the whole ---- */
+/* ---- the recorder ---- */
 
-static bool stream_is_kept(const struct spill_keeper *keeper, struct spill_stream *spill,
-                           struct partition_stream *stream)
+static bool stream_is_recorded(const struct spill_recorder *recorder, struct spill_stream *spill,
+                               struct partition_stream *stream)
 {
     struct ship_place place;
     if (!stream_due(stream, &place)) {
@@ -86,22 +87,22 @@ static bool stream_is_kept(const struct spill_keeper *keeper, struct spill_strea
     const struct ship_batch *batch;
     do {
         batch = &stream->window[number++ % SHIP_WINDOW_ROOM];
-        result_record(keeper, spill, batch);
+        result_record(recorder, spill, batch);
     } while (batch->end.offset < place.offset);
-    if (!position_write(keeper, spill, place.offset)) {
+    if (!position_write(recorder, spill, place.offset)) {
         return false;
     }
-    stream_keep(stream);
+    stream_record(stream);
     return true;
 }
 
-bool spill_keep(struct ship_keeper *keeper, struct partition_stream *streams, uint32_t stream_count)
+bool spill_record(struct ship_recorder *recorder, struct partition_stream *streams, uint32_t stream_count)
 {
-    struct spill_keeper *self = (struct spill_keeper *)keeper; /* its first field */
-    sender_show_life(self->half);
+    struct spill_recorder *self = (struct spill_recorder *)recorder; /* its first field */
+    sender_renew_heartbeat(self->half);
     for (uint32_t i = 0; i < stream_count; i++) {
-        if (!stream_is_kept(self, &self->streams[i], &streams[i])) {
-            keeper->is_over = true;
+        if (!stream_is_recorded(self, &self->streams[i], &streams[i])) {
+            recorder->is_over = true;
             return false;
         }
     }

@@ -4,7 +4,7 @@
 #include "arena/completion.h"
 #include "core/delivery_fixture.h"
 #include "format/crc32c.h"
-#include "sender/spill_keeper.h"
+#include "sender/spill_recorder.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ struct keeping {
     int file;
     struct partition_stream stream;
     struct spill_stream spill;
-    struct spill_keeper keeper;
+    struct spill_recorder recorder;
 };
 
 static struct ship_batch batch_of(int number)
@@ -51,7 +51,7 @@ static void keeping_begin(struct keeping *keeping)
     keeping->sender = sender_opened(keeping->arena);
     keeping->spill = (struct spill_stream){
         .file = memfd_create("spill", 0), .partition_index = PARTITION, .number = 6, .position = {[16] = 0xab}};
-    keeping->keeper = (struct spill_keeper){.keeper.keep = spill_keep,
+    keeping->recorder = (struct spill_recorder){.recorder.record = spill_record,
                                             .half = keeping->sender->sender,
                                             .streams = &keeping->spill,
                                             .arena = ARENA};
@@ -72,7 +72,7 @@ static void keeping_end(struct keeping *keeping)
 
 static bool keep(struct keeping *keeping)
 {
-    return keeping->keeper.keeper.keep(&keeping->keeper.keeper, &keeping->stream, 1);
+    return keeping->recorder.recorder.record(&keeping->recorder.recorder, &keeping->stream, 1);
 }
 
 /* The sink's offset of a batch; -1: it has no result. */
@@ -95,7 +95,7 @@ TEST(acked_batches_get_their_results_and_the_position_moves)
     EXPECT_EQ_U64((uint64_t)result_of(&keeping, 0), SINK_OFFSET);
     EXPECT_EQ_U64((uint64_t)result_of(&keeping, 1), SINK_OFFSET + RECORDS);
     EXPECT(result_of(&keeping, 2) == -1);
-    EXPECT_EQ_U64((uint64_t)keeping.stream.kept.offset, 2 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)keeping.stream.recorded.offset, 2 * RECORDS);
     EXPECT_EQ_U64(keeping.spill.number, 7);
     EXPECT(pread(keeping.spill.file, position, sizeof position, 64) == (ssize_t)sizeof position);
     memcpy(words, position, sizeof words);
@@ -127,7 +127,7 @@ TEST(rows_of_nonsense_give_no_result_and_hold_nothing_up)
     row_write(keeping.spill.file, 1, &strange[1]);
     EXPECT(keep(&keeping));
     EXPECT(result_of(&keeping, 0) == -1 && result_of(&keeping, 1) == -1);
-    EXPECT_EQ_U64((uint64_t)keeping.stream.kept.offset, 2 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)keeping.stream.recorded.offset, 2 * RECORDS);
     keeping_end(&keeping);
 }
 
@@ -140,7 +140,7 @@ TEST(a_file_of_endless_rows_holds_nothing_up)
     }
     EXPECT(ftruncate(keeping.spill.file, (off_t)1 << 40) == 0);
     EXPECT(keep(&keeping));
-    EXPECT_EQ_U64((uint64_t)keeping.stream.kept.offset, 1000 + 2 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)keeping.stream.recorded.offset, 1000 + 2 * RECORDS);
     keeping_end(&keeping);
 }
 
@@ -153,13 +153,13 @@ TEST(a_position_that_cannot_be_written_leaves_the_stream_where_it_was)
     int writable = keeping.spill.file;
     keeping.spill.file = open(path, O_RDONLY | O_CLOEXEC);
     EXPECT(!keep(&keeping));
-    EXPECT(keeping.keeper.keeper.is_over);
-    EXPECT_EQ_U64((uint64_t)keeping.stream.kept.offset, 0);
+    EXPECT(keeping.recorder.recorder.is_over);
+    EXPECT_EQ_U64((uint64_t)keeping.stream.recorded.offset, 0);
     EXPECT_EQ_U64(keeping.spill.number, 6);
     close(keeping.spill.file);
     keeping.spill.file = writable;
     EXPECT(keep(&keeping));
-    EXPECT_EQ_U64((uint64_t)keeping.stream.kept.offset, 2 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)keeping.stream.recorded.offset, 2 * RECORDS);
     keeping_end(&keeping);
 }
 

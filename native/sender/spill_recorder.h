@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The recorder of a batch loop that ships a sender's overflow (sender/batch_loop.h, shmaccum/sender/overflow.py).
+ *
+ *   acked ── row ──> result in the arena ──> position on disk ──> the window moves
+ *
+ *   spill file   | position 64 | position 64 | zeros to 4096 | row 32 | row 32 | ...        one for each partition
+ *   position     number u64 · offset i64 · bytes that the batch loop does not change · CRC-32C of these u32
+ *   row          base offset i64 · seq u64 · slot index u32 · record count u32 · arena u64
+ *
+ * Rules, per field
+ *   number   The position with the larger number is valid. The next one replaces the other.
+ *   offset   The sink has every record of the log below it.
+ *   row      Rows ascend by base offset. A batch whose row is missing, or is that of another arena, has no result.
+ *
+ * Why it is safe
+ *   The results of batches are in the arena before their position is written. A sender that dies in between leaves
+ *   batches that the next one sends again; the broker drops them, and the results are recorded once more.
+ *   The process that writes the file holds the lock of the log. The ranges in the arena (arena/spilled.h) are updated
+ *   after the batch loop, so a batch in a range may have its result.
+ *   Hostile bytes: a row names a slot, which the arena checks. A row that fits no batch is skipped, at most a few
+ *   thousand of them for a batch.
+ */
+#ifndef SENDER_SPILL_RECORDER_H
+#define SENDER_SPILL_RECORDER_H
+
+#include "sender/sender.h"
+#include "sender/partition_stream.h"
+
+enum { SPILL_POSITION_SIZE = 52 /* without its CRC */ };
+
+/* The spill file of a stream. */
+struct spill_stream {
+    int file;
+    uint32_t partition_index;
+    uint64_t row_index; /* no row before it belongs to a batch that is not recorded */
+    uint64_t number;    /* of the valid position */
+    uint8_t position[SPILL_POSITION_SIZE];
+};
+
+struct spill_recorder {
+    struct ship_recorder recorder;
+    struct sender_half *half;
+    struct spill_stream *streams; /* in the order of the batch loop's */
+    uint64_t arena;           /* as stored in the rows */
+    bool is_synced;           /* positions are forced to disk */
+};
+
+/* The recorder's function. */
+bool spill_record(struct ship_recorder *recorder, struct partition_stream *streams, uint32_t stream_count);
+
+#endif
