@@ -2,7 +2,7 @@
 """The document behind the page in the browser: one look at an arena, with a cell for each buffer.
 
 A cell of a large arena stands for several neighbouring buffers, and shows the first of them that is not free. So the
-document of an arena of any size has a bounded size. docs/how-to/looking.rst shows the page.
+document of an arena of any size has a bounded size. docs/how-to/inspect.rst shows the page.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beside an arena whose sink never answers, no process outgrows what docs/how-to/operations.rst says."""
+"""Beside an arena whose sink never answers, no process outgrows what docs/how-to/sizing.rst says."""
 
 from __future__ import annotations
 

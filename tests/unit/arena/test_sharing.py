@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/how-to/sharing.rst, step by step: processes of several users share an arena by its group.
+"""docs/how-to/permissions.rst, step by step: processes of several users share an arena by its group.
 
 The users and groups are numbers that nothing else uses. Only root may become them.
 """
@@ -31,7 +31,7 @@ SENDER_USER, WORKER_USER, OTHER_WORKER, STRANGER = 23451, 23452, 23453, 23454
 GROUP, OWN_GROUP = 23460, 23461
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 8}
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "how-to" / "sharing.rst"
+PAGE = ROOT / "docs" / "how-to" / "permissions.rst"
 
 CREATE = """
 import sys
