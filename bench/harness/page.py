@@ -105,12 +105,13 @@ and its interval. ``python -m bench.harness.page --beside FOLDER --machine NAME`
 README_HEAD = """
 .. list-table::
    :header-rows: 1
-   :widths: 34 18 38 10 20
+   :widths: 30 16 26 22 12 18
 
    * - case
      - shmaccum
      - peer
-     - ratio
+     - ratio, interval
+     - verdict
      - ``python -m bench``
 """
 
@@ -138,19 +139,16 @@ class Row:
 
 
 ROWS = (
-    Row("``Producer.send``, one process", "producer_send", "Producer.send, no key", "ns_per_record"),
-    Row("the same with a key", "producer_send", "Producer.send, key", "ns_per_record"),
-    Row("``send_many``, calls of 10,000", "producer_many", "send_many", "records_per_s"),
-    Row("``append_arrow``", "producer_many", "append_arrow", "records_per_s"),
-    Row("``append_many`` to drained, 2 producers", "sender_drain", "append_many, sender, null:", "records_per_s"),
-    Row("``Producer.send`` to drained, 2 producers", "sender_drain", "Producer.send, sender, null:", "records_per_s"),
-    Row("full batches into a log on tmpfs", "log_append", "segment log, 32 a call", "bytes_per_s"),
-    Row("batches of 16 KiB to a loopback socket", "kafka_socket", "shmaccum, batches of 16 KiB", "bytes_per_s"),
-    Row("the core alone, in C: one append", "append_core", "shmaccum, 1 producer", "records_per_s"),
-    Row("99.99 % of appends, 8 processes", "latency_core", "shmaccum", "p9999_ns"),
-    Row("recovery of a full arena of 1 GiB", "recovery", "after the death of every process", "seconds"),
-    Row("the same after a host crash", "recovery", "after a host crash", "seconds"),
+    Row("eight workers to Apache Kafka, as fast as they can", "kafka_workers", "shmaccum, flat out", "records_per_s"),
+    Row("one ``send`` with a key", "producer_send", "Producer.send, key", "ns_per_record"),
+    Row(
+        "from a ``send`` to its delivered future, median",
+        "latency_future",
+        "Producer.send(...).get(), mock broker beside",
+        "p50_ns",
+    ),
 )
+"""What a user compares: the throughput of a host, the cost of a call, and the latency, each beside the usual client."""
 
 WORKERS = "kafka_workers"
 WORKER_ROWS = {
@@ -178,8 +176,12 @@ def _readme_row(answer: Answer, row: Row) -> Iterator[str]:
     compared = answer.compared(row.contender, figure)
     yield f"   * - {row.what}\n"
     yield f"     - {_median(answer, row.contender, figure)}\n"
-    yield f"     - {_median(answer, compared.peer, figure)}, {compared.peer}\n" if compared else "     -\n"
-    yield f"     - {spell(compared.ratio)}\n" if compared else "     -\n"
+    if compared:
+        low, high = compared.interval.low, compared.interval.high
+        yield f"     - {_median(answer, compared.peer, figure)}, {compared.peer}\n"
+        yield f"     - {_between(compared.ratio, low, high)}\n     - {compared.verdict.value}\n"
+    else:
+        yield "     -\n     -\n     -\n"
     yield f"     - ``{row.question}``\n"
 
 

@@ -76,6 +76,7 @@ def test_results_are_small() -> None:
 
 
 def test_rows_of_the_readme_are_figures_of_questions() -> None:
+    assert len(page.ROWS) == 3
     for row in page.ROWS:
         assert row.figure in {figure.name for figure in find_question(row.question).figures}, row.what
 
@@ -89,10 +90,15 @@ def test_a_question_can_be_looked_at_without_what_its_contenders_need(name: str)
         assert goal.figure in {figure.name for figure in question.figures}
 
 
-def test_the_table_has_figures_peers_ratios_and_commands(tmp_path: Path) -> None:
+def test_the_table_has_figures_peers_intervals_verdicts_and_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = page.Row("one send", "producer_send", "Producer.send, no key", "ns_per_record")
+    monkeypatch.setattr(page, "ROWS", (row,))
     save(measured("producer_send"), tmp_path)
     table = page.readme_table(load(tmp_path))
-    assert "     - 120 ns\n     - 600 ns, peer\n     - 0.200\n     - ``producer_send``\n" in table
+    cells = ("120 ns", "600 ns, peer", "0.200, 0.200 to 0.200", "better", "``producer_send``")
+    assert "".join(f"     - {cell}\n" for cell in cells) in table
     assert "Measured on 2 cores of a model, Linux 6.1.0, CPython 3.11." in table
 
 

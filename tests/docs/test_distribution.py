@@ -20,7 +20,7 @@ import shmaccum
 from setup import ROOT, OwnInfo, StagedSource, warning_flags
 
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
-LINK = re.compile(r"<(https?://[^>]+|[\w./-]+)>`_|^\.\. _[\w ]+: (\S+)$|^\.\. image:: (\S+)$", re.MULTILINE)
+LINK = re.compile(r"<(https?://[^>]+|[\w./-]+)>`_|^\.\. _[\w -]+: (\S+)$|^\.\. image:: (\S+)$", re.MULTILINE)
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
 
 
@@ -51,9 +51,22 @@ def test_every_link_of_the_readme_is_absolute_and_leads_to_a_page() -> None:
     assert [link for link in links if not (found := source_of(link)) or not found.is_file()] == []
 
 
-def test_the_first_screen_of_the_readme_has_a_running_program() -> None:
-    first_screen = "\n".join(README.splitlines()[:60])
-    assert all(f"make {target}" in first_screen for target in ("run", "test", "spark-run"))
+def test_the_first_screen_of_the_readme_has_a_program_two_commands_and_the_cases_against_it() -> None:
+    first_screen = "\n".join(README.splitlines()[:72])
+    assert all(f"    make {target} " in first_screen for target in ("run", "test"))
+    assert "shmaccum.Producer(" in first_screen
+    assert "When not to use it\n" in first_screen
+
+
+def test_each_sentence_of_the_promise_names_commands_that_the_page_of_proofs_has() -> None:
+    promise = README.partition("\nThe promise\n")[2].partition("\nFigures\n")[0]
+    sentences = re.findall(r"^\d\. (.*?)(?=^\d\. |^`)", promise, re.MULTILINE | re.DOTALL)
+    assert len(sentences) == 4
+    proofs = " ".join((ROOT / "docs" / "explanation" / "proofs.rst").read_text(encoding="utf-8").split())
+    for sentence in sentences:
+        named = re.findall(r"``((?:tests/|python -m )[^`]+)``", " ".join(sentence.split()))
+        assert named, sentence
+        assert [command for command in named if command not in proofs] == []
 
 
 # One worker builds the source distribution once for both tests.
