@@ -94,7 +94,7 @@ def sender(arena: Arena) -> Iterator[Accumulator]:
     """An accumulator that holds the sender role."""
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
-        accumulator.tell_delivery_timeout(0, counts_always=True)  # tests turn the boot clock alone
+        accumulator.publish_delivery_timeout(0, counts_always=True)  # tests turn the boot clock alone
         yield accumulator
 
 

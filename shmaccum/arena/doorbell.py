@@ -8,7 +8,7 @@
     sees that the sender sleeps, takes that word back    looks for news once more
     and writes one byte ──── /dev/shm/….bell ──────────> select() comes back; empties the FIFO
 
-The producer that takes the word back (`Arena.native.take_doorbell`) rings, so a sleep costs one byte however many
+The producer that takes the word back (`Arena.native.take_sleep_flag`) rings, so a sleep costs one byte however many
 producers there are.
 A ring is a hint: the sender looks at the arena at every tick anyway, so a ring that is lost costs at most one tick
 (100 ms; a second when nothing came for one).
@@ -143,7 +143,7 @@ class DoorbellButton:
 
     def ring_if_asleep(self) -> None:
         """Rings when the sender sleeps, and nobody else has rung since."""
-        if self._arena.native.take_doorbell():
+        if self._arena.native.take_sleep_flag():
             self.ring()
 
     def close(self) -> None:

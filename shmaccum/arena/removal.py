@@ -68,7 +68,7 @@ def check_takes_records(arena: Arena) -> None:
         ArenaRemovedError: the arena was removed.
         ArenaPoisonedError: the arena is poisoned.
     """
-    if arena.native.look_at_name() != "not":
+    if arena.native.check_name() != "not":
         raise tell_removal(arena)
     if arena.native.poisoned is not None:
         raise ArenaPoisonedError(
@@ -84,7 +84,7 @@ def is_abandoned(arena: Arena) -> bool:
     """
     native = arena.native
     try:
-        closing = native.closing if native.is_read_only else native.look_at_name()
+        closing = native.closing if native.is_read_only else native.check_name()
         return closing != "not" and not native.sender_is_alive
     except CorruptArenaError:
         return native.is_lost

@@ -177,7 +177,7 @@ class BufferWaiter:
         native = self._arena.native
         tail = native.completion_tail
         while True:
-            native.look_at_name()
+            native.check_name()
             try:
                 place = _native.BufferWait.join(native, need, partition_index)
             except ArenaRemovedError:

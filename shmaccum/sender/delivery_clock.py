@@ -50,7 +50,7 @@ class DeliveryClock:
         self._answer_count = shared.sink.peer.answer_count
         self.outage: str | None = None
         """Why the sink did not work at the last look; None: it worked."""
-        shared.half.tell_delivery_timeout(options.delivery_timeout_ms * NS_PER_MS, self._counts_always)
+        shared.half.publish_delivery_timeout(options.delivery_timeout_ms * NS_PER_MS, self._counts_always)
 
     @property
     def stands_still(self) -> bool:

@@ -76,13 +76,13 @@ class Naps:
         """Tells producers how deep the sender rests. Answers when its nap ends; NEVER_NS: it is asleep."""
         if now_ns - self._last_sent_ns >= BUSY_NS:
             if sink.peer.is_full:
-                self._native.set_sender_napping(0)
+                self._native.set_sender_short_wait(0)
             else:
                 self._native.set_sender_asleep(True)
             return NEVER_NS
-        nap_ns, nap_us = self.depth
-        self._native.set_sender_napping(nap_us)
-        return now_ns + nap_ns
+        short_wait_ns, short_wait_us = self.depth
+        self._native.set_sender_short_wait(short_wait_us)
+        return now_ns + short_wait_ns
 
     def end(self) -> None:
         """The sender is awake: nobody rings."""

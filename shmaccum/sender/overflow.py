@@ -406,12 +406,12 @@ class Overflow:
         def may_spill(index: int) -> bool:
             return index not in self._unsettled and (need.is_outage or index in need.stuck or self.holds(index))
 
-        blocked = self._spill_lent(lending, may_spill, now_ns)
+        blocked = self._spill_in_flight(lending, may_spill, now_ns)
         ready, _ = self._half.ready(linger_ns, False, now_ns, self._in_flight_max)
         chosen = [index for index in ready if index not in blocked and may_spill(index)]
         return count + self._spill_from(chosen, need.surplus, lending, now_ns)
 
-    def _spill_lent(self, lending: Lending, may_spill: Callable[[int], bool], now_ns: int) -> set[int]:
+    def _spill_in_flight(self, lending: Lending, may_spill: Callable[[int], bool], now_ns: int) -> set[int]:
         """Spills the batches that the sink has, for younger ones follow them. Answers partitions where that failed.
 
         Their buffers stay in use until the sink gives them back. It may still deliver them: the overflow ships them
@@ -431,7 +431,7 @@ class Overflow:
             return False
         written_count = self._try_to_write(wires, now_ns)
         for wire in wires[:written_count]:
-            self._half.spill_lent(wire.batch)
+            self._half.spill_in_flight(wire.batch)
         return written_count == len(wires)
 
     @property

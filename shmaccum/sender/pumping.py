@@ -91,7 +91,7 @@ class Pumping:
         self._carried = frozenset(index for loan in loans for index in loan.partition_indices)
         if not loans:
             return None
-        nap_ns, nap_us = self._naps.depth
+        short_wait_ns, short_wait_us = self._naps.depth
         found: list[Any] = []
         try:
             self._half.pump(
@@ -99,8 +99,8 @@ class Pumping:
                 found,
                 min(due_ns, now_ns + RUN_NS),
                 now_ns + (STUCK_NS if is_stuck else FOREIGN_NS),
-                nap_ns,
-                nap_us,
+                short_wait_ns,
+                short_wait_us,
                 self._metrics.largest_record(now_ns),
             )
         finally:

@@ -191,9 +191,9 @@ def test_a_circle_of_rooms_is_found_where_no_modules_make_one() -> None:
 
 
 def test_ends_of_edges_are_counted() -> None:
-    page = "   * - P1\n     - a: x, then y\n     - P2\n     - b (Q3)\n     - all\n   * - H1 / H2\n     - a\n     - b\n"
-    page += "   * - S1\n     - a\n     - S1\n     - b\n     - c\n"
-    assert rules.edge_ends(page) == {"P1": 1, "P2": 1, "H1": 1, "H2": 1, "S1": 2}
+    edges = 'P1,"a: x, then y",P2,b (Q3),all\nS1,a,S1,b,c\n'
+    page = "   * - H1 / H2\n     - a (Q4)\n     - b\n"
+    assert rules.edge_ends(page, edges) == {"P1": 1, "P2": 1, "H1": 1, "H2": 1, "S1": 2}
 
 
 def test_labels_are_counted_behind_code_only() -> None:

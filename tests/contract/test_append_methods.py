@@ -90,7 +90,7 @@ def cut(arena: Arena) -> None:
 
 def remove(arena: Arena) -> None:
     Arena.remove(arena.name)
-    arena.native.look_at_name()
+    arena.native.check_name()
 
 
 # --- the methods: each sends VALUES

@@ -152,7 +152,7 @@ FAILING: list[tuple[Callable[[], Any], str]] = [
 def remove(arena_name: str) -> None:
     with Arena.attach(arena_name) as arena:
         Arena.remove(arena_name)
-        arena.native.look_at_name()
+        arena.native.check_name()
 
 
 @pytest.mark.parametrize(("function", "sentence"), FAILING, ids=["raises", "half an object", "a number"])

@@ -75,7 +75,7 @@ class History:
     def begin(self) -> Accumulator:
         self.sender = Accumulator(self.arena)
         self.sender.become_sender()
-        self.sender.tell_delivery_timeout(TIMEOUT_MS * MS)
+        self.sender.publish_delivery_timeout(TIMEOUT_MS * MS)
         return self.sender
 
     def leave(self) -> None:

@@ -85,7 +85,7 @@ class Player:
         self.chance = chance
         self.accumulator = Accumulator(arena)
         self.accumulator.become_sender()
-        self.accumulator.tell_delivery_timeout(TIMEOUT_MS * MS)
+        self.accumulator.publish_delivery_timeout(TIMEOUT_MS * MS)
         self.reference = Reference()
         self.in_flight: dict[int, list[tuple[Batch, list[bytes]]]] = {p: [] for p in range(PARTITION_COUNT)}
         self.now_ms = 1

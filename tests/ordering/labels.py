@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "native"
 PAGE = ROOT / "docs" / "explanation" / "memory-ordering.rst"
+EDGES = PAGE.with_suffix(".csv")
 ATOMICS = NATIVE / "base" / "atomic.h"
 
 LABEL = re.compile(r"\b[A-Z]\d{1,2}\b")
@@ -72,14 +74,16 @@ def c_operations() -> list[Operation]:
     return list(operations(sources, ordered_operations(ATOMICS.read_text())))
 
 
-def page_labels(page: str) -> tuple[set[str], set[str]]:
-    """The labels of edges, and those of the table of orders that are no edge."""
-    edges, _, others = page.partition("Orders that are no edge\n")
-    return cells_with_labels(edges), cells_with_labels(others)
+def page_labels() -> tuple[set[str], set[str]]:
+    """Return the labels of edges, and those of the table of orders that are no edge."""
+    pairs, _, others = PAGE.read_text().partition("Orders that are no edge\n")
+    rows = csv.reader(EDGES.read_text().splitlines())
+    edges = {label for source, _, target, *_ in rows for label in LABEL.findall(f"{source} {target}")}
+    return edges | cells_with_labels(pairs), cells_with_labels(others)
 
 
 def cells_with_labels(text: str) -> set[str]:
-    """The labels in the cells of tables that hold labels alone."""
+    """Return the labels in the cells of tables that contain only labels."""
     cells = re.findall(r"^   (?:\*|  ?)? *- ((?:[A-Z]\d{1,2}(?:, | / )?)+)$", text, re.MULTILINE)
     return {label for cell in cells for label in LABEL.findall(cell)}
 

@@ -32,7 +32,7 @@ def test_every_operation_with_an_order_has_a_label() -> None:
 
 
 def test_every_label_of_the_code_is_on_the_page() -> None:
-    edges, others = labels.page_labels(labels.PAGE.read_text())
+    edges, others = labels.page_labels()
     coded = {label for each in labels.c_operations() for label in each.labels}
     assert edges & others == set()
     assert coded - edges - others - {"N3"} == set()
@@ -41,6 +41,6 @@ def test_every_label_of_the_code_is_on_the_page() -> None:
 
 def test_every_edge_is_in_a_model() -> None:
     """A new edge needs a model before it can be on the page."""
-    edges, others = labels.page_labels(labels.PAGE.read_text())
+    edges, others = labels.page_labels()
     assert edges - labels.model_labels() == set()
     assert labels.model_labels() - edges - others == set()

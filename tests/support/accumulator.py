@@ -97,7 +97,7 @@ class Accumulator:
         self.want_dead_letters = half.want_dead_letters
         self.dead_letters = half.dead_letters
         self.quarantine = half.quarantine
-        self.tell_delivery_timeout = half.tell_delivery_timeout
+        self.publish_delivery_timeout = half.publish_delivery_timeout
         self.run_delivery_clock = half.run_delivery_clock
         self.publish_outage = half.publish_outage
         self.expire = half.expire

@@ -31,7 +31,7 @@ PyObject *arena_get_closing(PyObject *object, void *unused)
     return PyUnicode_FromString(names[closing < CLOSING_DONE ? closing : CLOSING_DONE]);
 }
 
-PyObject *arena_look_at_name(PyObject *object, PyObject *unused)
+PyObject *arena_check_name(PyObject *object, PyObject *unused)
 {
     (void)unused;
     if (!arena_object_attach(arena_of(object))) {

@@ -19,7 +19,7 @@ PyObject *arena_get_permissions(PyObject *self, void *unused);
 PyObject *arena_get_presence(PyObject *self, void *unused);
 PyObject *arena_set_presence(PyObject *self, PyObject *number);
 PyObject *arena_get_has_lost_its_name(PyObject *self, void *unused);
-PyObject *arena_look_at_name(PyObject *self, PyObject *unused);
+PyObject *arena_check_name(PyObject *self, PyObject *unused);
 PyObject *arena_begin_closing(PyObject *self, PyObject *unused);
 PyObject *arena_end_closing(PyObject *self, PyObject *unused);
 PyObject *arena_get_transaction(PyObject *self, void *unused);

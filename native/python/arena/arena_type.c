@@ -395,13 +395,13 @@ static PyObject *arena_set_sender_asleep(PyObject *object, PyObject *is_asleep)
 }
 
 /* A process that waits for a buffer or a flush rings then, and a process with something due before the nap is over. */
-static PyObject *arena_set_sender_napping(PyObject *object, PyObject *nap_us)
+static PyObject *arena_set_sender_short_wait(PyObject *object, PyObject *short_wait_us)
 {
-    static const struct integer_range range = {"nap_us", 0, 1000000};
+    static const struct integer_range range = {"short_wait_us", 0, 1000000};
     struct arena_object *self = arena_of(object);
     struct arena *core = arena_core_for_writing(self);
     int64_t number;
-    if (core == NULL || !integer_parse(self->state, nap_us, &range, &number)) {
+    if (core == NULL || !integer_parse(self->state, short_wait_us, &range, &number)) {
         return NULL;
     }
     store_seq_cst_u32(&core->globals->sender_sleep, SENDER_SHORT_WAIT + (uint32_t)number); /* D4 */
@@ -433,7 +433,7 @@ static PyObject *arena_show_fallback(PyObject *object, PyObject *unused)
 }
 
 /* The process that clears the flag rings. */
-static PyObject *arena_take_doorbell(PyObject *object, PyObject *unused)
+static PyObject *arena_take_sleep_flag(PyObject *object, PyObject *unused)
 {
     (void)unused;
     struct arena *core = arena_core_for_writing(arena_of(object));
@@ -699,7 +699,7 @@ ALONE(arena_commit_transaction, itself)
 ALONE(arena_leave_transaction, itself)
 ALONE(arena_unfence_transactions, itself)
 ALONE(arena_end_closing, itself)
-ALONE(arena_look_at_name, itself)
+ALONE(arena_check_name, itself)
 ALONE(arena_census, itself)
 ALONE(arena_close, itself)
 ALONE(arena_attach_again, itself)
@@ -721,7 +721,7 @@ ALONE(arena_report_sender, itself)
 ALONE(arena_set_manual_clock, itself)
 ALONE(arena_set_presence, itself)
 ALONE(arena_set_sender_asleep, itself)
-ALONE(arena_set_sender_napping, itself)
+ALONE(arena_set_sender_short_wait, itself)
 ALONE_FAST(arena_set_topic_partition_count, itself)
 ALONE_FAST(arena_want_partitions, itself)
 ALONE(arena_report_spilled, itself)
@@ -730,7 +730,7 @@ ALONE(arena_report_stuck_partitions, itself)
 ALONE(arena_report_state_counts, itself)
 ALONE(arena_show_fallback, itself)
 ALONE(arena_stand_by, itself)
-ALONE(arena_take_doorbell, itself)
+ALONE(arena_take_sleep_flag, itself)
 ALONE(arena_take_listening, itself)
 ALONE(arena_topic_partition_count, itself)
 ALONE(arena_report_topics, itself)
@@ -758,7 +758,7 @@ static PyMethodDef arena_methods[] = {
      "Lets the sender take the transactional id back, when the arena is fenced. False: its transaction is not over."},
     {"end_closing", alone_arena_end_closing, METH_NOARGS,
      "Says that the sender has delivered all that it could, and leaves."},
-    {"look_at_name", alone_arena_look_at_name, METH_NOARGS,
+    {"check_name", alone_arena_check_name, METH_NOARGS,
      "Begins to close an arena that lost its name; answers `closing`."},
     {"census", alone_arena_census, METH_NOARGS,
      "What the slots hold, counted in one look: states, queues, damage, holders, processes that wait for a buffer."},
@@ -791,7 +791,7 @@ static PyMethodDef arena_methods[] = {
     {"set_manual_clock", alone_arena_set_manual_clock, METH_O,
      "Sets the time of this handle, for tests; None: the kernel's clock."},
     {"set_sender_asleep", alone_arena_set_sender_asleep, METH_O, "Says whether the sender wants the doorbell."},
-    {"set_sender_napping", alone_arena_set_sender_napping, METH_O,
+    {"set_sender_short_wait", alone_arena_set_sender_short_wait, METH_O,
      "Says that only processes that wait for the sender ring, and those with a batch due in so many microseconds."},
     {"set_topic_partition_count", FAST(alone_arena_set_topic_partition_count), METH_FASTCALL | METH_KEYWORDS,
      "Sets the number of partitions that the sink reports for a topic."},
@@ -805,7 +805,7 @@ static PyMethodDef arena_methods[] = {
     {"show_fallback", alone_arena_show_fallback, METH_NOARGS,
      "Shows that the records of this process go elsewhere, until it attaches again."},
     {"stand_by", alone_arena_stand_by, METH_O, "Shows whether this process waits for the sender role."},
-    {"take_doorbell", alone_arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
+    {"take_sleep_flag", alone_arena_take_sleep_flag, METH_NOARGS, "Clears the sleep flag. True if it was set."},
     {"take_listening", alone_arena_take_listening, METH_NOARGS,
      "True when a loop listens, so that the sender is to ring the results bell."},
     {"want_partitions", FAST(alone_arena_want_partitions), METH_FASTCALL | METH_KEYWORDS,

@@ -29,8 +29,8 @@ struct pump_arguments {
     PyObject *found;
     int64_t due_ns;
     int64_t foreign_ns;
-    int64_t nap_ns;
-    int64_t nap_us; /* as producers see it */
+    int64_t short_wait_ns;
+    int64_t short_wait_us; /* as producers see it */
     int64_t largest_record;
 };
 
@@ -197,8 +197,8 @@ static bool call_make(struct call *call, const struct pump_arguments *given)
     }
     pump->due_ns = (uint64_t)given->due_ns;
     pump->foreign_ns = (uint64_t)given->foreign_ns;
-    pump->short_wait_ns = (uint64_t)given->nap_ns;
-    pump->short_wait_flag = SENDER_SHORT_WAIT + (uint32_t)given->nap_us;
+    pump->short_wait_ns = (uint64_t)given->short_wait_ns;
+    pump->short_wait_flag = SENDER_SHORT_WAIT + (uint32_t)given->short_wait_us;
     pump->largest_record = (uint32_t)given->largest_record;
     if (!pump_make(pump, call->names_size)) {
         PyErr_NoMemory();
@@ -386,14 +386,15 @@ PyObject *half_pump(PyObject *object, PyObject *const *args, Py_ssize_t count, P
 {
     static const struct argument_table table = {
         .signature = {.function = "pump",
-                      .names = {"plan", "found", "due_ns", "foreign_ns", "nap_ns", "nap_us", "largest_record"},
+                      .names = {"plan", "found", "due_ns", "foreign_ns", "short_wait_ns", "short_wait_us",
+                                "largest_record"},
                       .required_count = 7,
                       .count = 7},
         .arguments = {OBJECT_ARGUMENT(struct pump_arguments, plan), OBJECT_ARGUMENT(struct pump_arguments, found),
                       INTEGER_ARGUMENT(struct pump_arguments, due_ns, 0, INT64_MAX),
                       INTEGER_ARGUMENT(struct pump_arguments, foreign_ns, 0, INT64_MAX),
-                      INTEGER_ARGUMENT(struct pump_arguments, nap_ns, 0, INT64_MAX),
-                      INTEGER_ARGUMENT(struct pump_arguments, nap_us, 0, 1000000),
+                      INTEGER_ARGUMENT(struct pump_arguments, short_wait_ns, 0, INT64_MAX),
+                      INTEGER_ARGUMENT(struct pump_arguments, short_wait_us, 0, 1000000),
                       INTEGER_ARGUMENT(struct pump_arguments, largest_record, 0, UINT32_MAX)}};
     struct sender_half_object *self = (struct sender_half_object *)object;
     struct pump_arguments given;

@@ -555,7 +555,7 @@ PyObject *half_spill(PyObject *object, PyObject *given)
     return batch_answer(self, batch, status, true);
 }
 
-PyObject *half_spill_lent(PyObject *object, PyObject *given)
+PyObject *half_spill_in_flight(PyObject *object, PyObject *given)
 {
     struct sender_half_object *self = half_of(object);
     struct batch_object *batch = batch_parse_lent(self, given);

@@ -125,10 +125,10 @@ struct timeout_arguments {
     bool counts_always;
 };
 
-PyObject *half_tell_delivery_timeout(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *half_publish_delivery_timeout(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     static const struct argument_table table = {
-        .signature = {.function = "tell_delivery_timeout",
+        .signature = {.function = "publish_delivery_timeout",
                       .names = {"delivery_timeout_ns", "counts_always"},
                       .required_count = 1,
                       .count = 2},
@@ -155,7 +155,7 @@ PyObject *half_run_delivery_clock(PyObject *object, PyObject *given)
     return half_end(self, Py_NewRef(Py_None));
 }
 
-PyObject *half_look_at_transaction(PyObject *object, PyObject *given)
+PyObject *half_next_transaction_task(PyObject *object, PyObject *given)
 {
     static const struct integer_range timeout_range = {"timeout_ns", 0, INT64_MAX};
     struct sender_half_object *self = half_of(object);

@@ -277,15 +277,15 @@ ALONE_FAST(half_set_spilled, arena_of_half)
 ALONE_FAST(half_run_batch_loop, arena_of_half)
 ALONE(half_show_life, arena_of_half)
 ALONE(half_spill, arena_of_half)
-ALONE(half_spill_lent, arena_of_half)
+ALONE(half_spill_in_flight, arena_of_half)
 ALONE(half_stuck_partitions, arena_of_half)
 ALONE(half_statistics, arena_of_half)
-ALONE(half_look_at_transaction, arena_of_half)
+ALONE(half_next_transaction_task, arena_of_half)
 ALONE_FAST(half_end_transaction, arena_of_half)
 ALONE(half_fail_transaction, arena_of_half)
 ALONE(half_keep_transaction_standing, arena_of_half)
 ALONE(half_run_delivery_clock, arena_of_half)
-ALONE_FAST(half_tell_delivery_timeout, arena_of_half)
+ALONE_FAST(half_publish_delivery_timeout, arena_of_half)
 ALONE(half_take_expired, arena_of_half)
 ALONE(half_want_dead_letters, arena_of_half)
 
@@ -351,12 +351,12 @@ static PyMethodDef half_methods[] = {
      "The ordinary rounds of an overflow on its way to brokers."},
     {"show_life", alone_half_show_life, METH_NOARGS, "Shows the sender's sign of life, as each drain does."},
     {"spill", alone_half_spill, METH_O, "Frees a drained batch that lies in the overflow now; its result is to come."},
-    {"spill_lent", alone_half_spill_lent, METH_O,
+    {"spill_in_flight", alone_half_spill_in_flight, METH_O,
      "The same while the sink has the batch: it is freed with the sink's answer."},
     {"stuck_partitions", alone_half_stuck_partitions, METH_NOARGS,
      "Indexes of the partitions to which nothing can be delivered while the sink works."},
     {"statistics", alone_half_statistics, METH_NOARGS, "The sender's own counts."},
-    {"look_at_transaction", alone_half_look_at_transaction, METH_O,
+    {"next_transaction_task", alone_half_next_transaction_task, METH_O,
      "Goes on with the end of the arena's transaction; answers (is it a commit, number) for the sink, or None."},
     {"end_transaction", FAST(alone_half_end_transaction), METH_FASTCALL | METH_KEYWORDS,
      "The sink is done with the transaction of this number; with a reason, a decided one was not committed."},
@@ -366,7 +366,7 @@ static PyMethodDef half_methods[] = {
      "Keeps how far the transaction has come in the sink, for the next sender."},
     {"run_delivery_clock", alone_half_run_delivery_clock, METH_O,
      "Adds nanoseconds in which the sink worked to the delivery clock."},
-    {"tell_delivery_timeout", FAST(alone_half_tell_delivery_timeout), METH_FASTCALL | METH_KEYWORDS,
+    {"publish_delivery_timeout", FAST(alone_half_publish_delivery_timeout), METH_FASTCALL | METH_KEYWORDS,
      "The delivery timeout of this sender, and whether it counts the time in which no sink worked."},
     {"take_expired", alone_half_take_expired, METH_NOARGS,
      "The number of records that expired since the last call: {partition index: count}."},

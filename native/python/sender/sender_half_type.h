@@ -79,7 +79,7 @@ PyObject *half_ready(PyObject *self, PyObject *const *args, Py_ssize_t count, Py
 PyObject *half_requeue(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_show_life(PyObject *self, PyObject *unused);
 PyObject *half_spill(PyObject *self, PyObject *batch);
-PyObject *half_spill_lent(PyObject *self, PyObject *batch);
+PyObject *half_spill_in_flight(PyObject *self, PyObject *batch);
 PyObject *half_statistics(PyObject *self, PyObject *unused);
 PyObject *half_take_expired(PyObject *self, PyObject *unused);
 
@@ -107,12 +107,12 @@ PyObject *half_set_available(PyObject *self, PyObject *const *args, Py_ssize_t c
 PyObject *half_set_producer_id(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_publish_outage(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_run_delivery_clock(PyObject *self, PyObject *run_ns);
-PyObject *half_look_at_transaction(PyObject *self, PyObject *timeout_ns);
+PyObject *half_next_transaction_task(PyObject *self, PyObject *timeout_ns);
 PyObject *half_end_transaction(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_fail_transaction(PyObject *self, PyObject *why);
 PyObject *half_keep_transaction_standing(PyObject *self, PyObject *standing);
 PyObject *half_set_sink_name(PyObject *self, PyObject *name);
-PyObject *half_tell_delivery_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_publish_delivery_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_want_dead_letters(PyObject *self, PyObject *is_wanted);
 
 /* ---- the methods: sender_half_spilled.c ---- */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs in Kafka's on-disk format: written by one process, read by any.
+"""Logs in Kafka's on-disk format, with one writer and any number of readers.
 
 ::
 
@@ -13,16 +13,16 @@
 
 Write: `directory` (all partitions; the one writer), `partition_log` (append, roll, retain), `segment`, `log_file` and
 `index_file` (the bytes), `append_time` (LogAppendTime), `record_writer` (batches from records), `duplicates` and
-`producer_state` (a batch that came before), `leader_epochs`, `topic_settings`, `topic_ids`, `writer_level` (when the
-disk is forced), `shipped` (what retention keeps for a shipper), `broker_error` (the codes of refusals).
-Files: `file_names` (what lies where), `partition_folders`, `small_files`, `regular_files` (no FIFO is waited for),
+`producer_state` (duplicate batches), `leader_epochs`, `topic_settings`, `topic_ids`, `writer_level` (when the writer
+syncs), `shipped` (what retention keeps for a shipper), `broker_error` (the codes of rejections).
+Files: `file_names` (the layout of a directory), `partition_folders`, `small_files`, `regular_files` (no blocking open),
 `lock_file` and `lock_descriptor` (the right to write), `permissions`.
-After a death: `recovery`, `walk` (batches over damage), `inspection` (damage, for people).
-Records that are to be seen all or not at all: `transactions` (who decides), `staging` (an attempt), `applying` (the
-writer), `transaction_files` (the states); Kafka's own: `transaction_index`, `transaction_marker`, `open_transactions`,
-`transaction_view` (as readers see them).
-Read: `reader` (partitions, offsets, time), `start` (where a reader begins), `segment_view` (a file that may still
-grow), `log_batch`, `codecs`, `columns` (records as arrays), `record_times`, `log_watch` (hears of appends),
+After a death: `recovery`, `walk` (batches past damage), `inspection` (damage, for people).
+Records that are seen all or not at all: `transactions` (the decision), `staging` (an attempt), `applying` (the writer),
+`transaction_files` (the states). For Kafka's transactions: `transaction_index`, `transaction_marker`,
+`open_transactions`, `transaction_view` (for readers).
+Read: `reader` (partitions, offsets, time), `start` (where reading starts), `segment_view` (a file that may still
+grow), `log_batch`, `codecs`, `columns` (records as arrays), `record_times`, `log_watch` (detects appends),
 `record_sync` (forces records to disk before a commit).
 """
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches whose records have the time of their append (Kafka's LogAppendTime), and not that of their producer.
+"""Batches whose records get the time of their append (Kafka's LogAppendTime) instead of the time of their producer.
 
 ::
 
     header   | ... attributes + LOG_APPEND_TIME ... | max timestamp = now | ... CRC of header and records |
-    records  | as they came: readers pass over the records' own timestamps                             |
+    records  | unchanged: readers ignore the records' own timestamps                                      |
 
-No record is copied or read: the new CRC follows from the former one. A batch that came damaged, or that another process
-changes meanwhile, has a CRC that does not fit, so its damage shows.
+No record is copied or read, because the new CRC is computed from the former one. If a batch was damaged before, or
+another process changes it meanwhile, the new CRC does not match, so the damage is detected.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from shmaccum.log.files.producer_state import Appendable, shared_crc
 
 @final
 class StampedBatch:
-    """A batch to be appended with another time than its own.
+    """A batch that is appended with another time than its own.
 
     Args:
-        batch: as it came.
+        batch: the original batch.
         time_ms: the time of all its records, in milliseconds since 1970.
     """
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applying decided transactions: the part that only the writer of a log directory does.
+"""Apply decided transactions. Only the writer of a log directory does this.
 
-A writer that opens a directory begins with it, and goes on with it now and then. So the next writer carries out a
-decision whose maker died, before anything else gets into the log.
+A writer applies them when it opens a directory, and then periodically. So if the process that decided dies, the next
+writer applies the decision before anything else is appended to the log.
 
-Each transaction gets a producer id of its own, and its records get sequences from 0 on in each partition. So the log
-itself tells how far an application came that was cut short: a batch is in it whole or not at all, and the producers'
-state knows the last sequence. Nothing is resent, so it does not matter how many batches the state remembers.
+Each transaction gets its own producer id, and its records get sequences from 0 on in each partition. So the log itself
+shows the progress of an interrupted application: a batch is appended whole or not at all, and the producers' state
+has the last sequence. Nothing is sent again, so the number of batches that the state remembers does not matter.
 
-As long as one is under way nothing is retained away, for that would delete what tells.
+While a transaction is partly applied, retention deletes nothing, because the records in the log show the progress.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from shmaccum.log.files.transaction_files import (
 RUN_SIZE_MAX = 8 << 20
 RUN_COUNT_MAX = 256
 STAGING_KEPT_S = 7 * 86400.0
-"""The staging of a transaction that no process decides is deleted after this time (Kafka's
+"""The staging of a transaction is deleted after this time if no process decides it (Kafka's
 transactional.id.expiration.ms)."""
 SINGLES_KEPT_S = 3600.0
-"""For this time a directory remembers that a transaction without a series is over, to tell a late attempt. Its staging
-is gone, so no process can decide it anew."""
+"""A directory remembers for this time that a transaction without a series is over, to inform a late attempt. Its
+staging is deleted, so no process can decide it again."""
 REMOVE_TRIES = 3
 
 
 class WrittenLog(Protocol):
-    """The part of an open `LogDirectory` that applying needs. The directory begins by applying, so it knows this
-    module, and this module does not know it."""
+    """The part of an open `LogDirectory` that is needed here. `LogDirectory` imports this module, so this module cannot
+    import it."""
 
     path: str
     options: LogSinkOptions
@@ -75,16 +75,16 @@ class WrittenLog(Protocol):
     def sync(self) -> None: ...
 
 
-# --- the records that the winners have staged
+# --- the staged records of the winners
 
 
 class Staged:
-    """The logs of a decision's winners.
+    """The staged logs of a decision's winners.
 
     Args:
-        files: of the directory.
+        files: the transaction files of the directory.
         transaction: its id.
-        decision: names the winners.
+        decision: the decision that names the winners.
     """
 
     def __init__(self, files: TransactionFiles, transaction: TransactionId, decision: Decision) -> None:
@@ -97,51 +97,51 @@ class Staged:
         return [_partitions(path) for path in self._paths]
 
     def places(self) -> list[TopicPartition]:
-        """Every partition that has a folder, in order.
+        """Every partition that has a folder, sorted.
 
         Raises:
-            LogError: a log is not there.
+            LogError: if a log does not exist.
         """
         return sorted({place for partitions in self._partitions for place in partitions})
 
     def has_batches(self, place: TopicPartition) -> bool:
-        """True when a winner has records of a partition, as `batches` would give them."""
+        """True if a winner has records of a partition."""
         with closing(self.batches(place)) as batches:
             return next(batches, None) is not None
 
     def batches(self, place: TopicPartition) -> Generator[LogBatch, None, None]:
-        """All batches of a partition, winner after winner.
+        """All batches of a partition, one winner after the other.
 
         Raises:
-            LogError: a log is not there, or damaged.
+            LogError: if a log does not exist, or is damaged.
         """
         for partitions in self._partitions:
             if place in partitions:
                 yield from partitions[place].batches()
 
     def check(self, *, is_read: bool) -> None:
-        """Looks whether everything is there that the winners said.
+        """Check that the staged logs have all records of the winners.
 
         Args:
-            is_read: read every batch; else only the last ones of each partition.
+            is_read: If True, read every batch. If False, only read the last batches of each partition.
 
         Raises:
-            TransactionNotAppliedError: it is not.
+            TransactionNotAppliedError: if records are missing or cannot be read.
         """
         totals: Counter[TopicPartition] = Counter()
         for path, winner in zip(self._paths, self._winners, strict=True):
             counts = _counts(path, winner, is_read=is_read)
             if counts.total() != winner.record_count:
                 raise TransactionNotAppliedError(
-                    f"attempt {winner.attempt} staged {format_count(winner.record_count, 'record')}, and {path} has "
+                    f"attempt {winner.attempt} staged {format_count(winner.record_count, 'record')}, but {path} has "
                     f"{counts.total():,}"
                 )
             totals += counts
         for place, total in totals.items():
             if total > SEQUENCE_MASK:
                 raise TransactionNotAppliedError(
-                    f"a transaction can have {SEQUENCE_MASK} records of a partition, this one has {total} of {place}: "
-                    "write them in several jobs"
+                    f"a transaction can have {SEQUENCE_MASK} records of a partition, but this one has {total} of "
+                    f"{place}: write them in several jobs"
                 )
 
 
@@ -151,7 +151,7 @@ def _partitions(path: str) -> dict[TopicPartition, PartitionReader]:
 
 
 def _counts(path: str, winner: Winner, *, is_read: bool) -> Counter[TopicPartition]:
-    """How many records of each partition are there."""
+    """The number of records of each partition."""
     try:
         return Counter({place: _count(each, is_read=is_read) for place, each in _partitions(path).items()})
     except (LogError, OSError) as error:
@@ -166,7 +166,7 @@ def _count(partition: PartitionReader, *, is_read: bool) -> int:
 
 @dataclass(frozen=True)
 class RestampedBatch:
-    """A staged batch with the producer id and the sequence of its transaction; the rest of its bytes where they lie."""
+    """A staged batch with the producer id and the sequences of its transaction. Its records are not copied."""
 
     batch: LogBatch
     producer_id: int
@@ -184,17 +184,17 @@ class RestampedBatch:
 
     @property
     def size(self) -> int:
-        """Bytes of the batch."""
+        """The size of the batch in bytes."""
         return self.batch.size
 
     @property
     def record_count(self) -> int:
-        """How many offsets and sequences it takes."""
+        """The number of offsets and sequences of the batch."""
         return self.batch.record_count
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The timestamp of the youngest record."""
+        """The largest timestamp."""
         return self.batch.max_timestamp_ms
 
 
@@ -202,13 +202,13 @@ class RestampedBatch:
 
 
 def apply_decided(directory: WrittenLog, *, is_same_boot: bool = True) -> None:
-    """Brings every decided transaction of a directory to its end, and clears the staging of those that are over.
+    """Apply every decided transaction of a directory, and delete the staging of those that are over.
 
-    One that fails is reported in the directory's findings and left as it is; it is tried again at the next opening.
+    A failure is added to the directory's findings, and the transaction stays as it is until the next attempt.
 
     Args:
-        directory: open for writing.
-        is_same_boot: the host has not crashed since the directory was last written.
+        directory: a directory that is open for writing.
+        is_same_boot: True if the host has not crashed since the directory was last written.
     """
     files = TransactionFiles(directory.path)
     stuck: set[str] = set()
@@ -219,7 +219,7 @@ def apply_decided(directory: WrittenLog, *, is_same_boot: bool = True) -> None:
             except (LogError, OSError) as error:
                 stuck.add(transaction.series)
                 directory.findings.append(f"transaction {transaction} is decided and could not be applied: {error}")
-    with contextlib.suppress(LogError, OSError):  # the rest is cleared the next time
+    with contextlib.suppress(LogError, OSError):  # the next call deletes the rest
         sweep(files)
         files.clear_temporaries()
 
@@ -246,7 +246,7 @@ def _finish(directory: WrittenLog, files: TransactionFiles, transaction: Transac
     files.set_over(transaction, is_aborted=decision.is_aborted)
     files.end(transaction)
     for place in applied:
-        assert decision.producer_id is not None, "nothing is applied without one"
+        assert decision.producer_id is not None, "a transaction is applied under a producer id"
         directory.partition(*place).producers.forget(decision.producer_id)
 
 
@@ -257,10 +257,10 @@ def _drop(
     decision: Decision,
     error: TransactionNotAppliedError,
 ) -> None:
-    """The staging went, in a crash of the host: as long as nothing was applied, the decision can be forgotten.
+    """Drop a decision whose staging was lost in a crash of the host, if nothing of it was applied.
 
     Raises:
-        TransactionNotAppliedError: a part of it is in the log.
+        TransactionNotAppliedError: if a part of it is in the log.
     """
     if any(_applied_count(directory, place, decision.producer_id) for place in _places_of(directory)):
         raise error
@@ -273,7 +273,7 @@ def _places_of(directory: WrittenLog) -> list[TopicPartition]:
 
 
 def _applied_count(directory: WrittenLog, place: TopicPartition, producer_id: int | None) -> int:
-    """How many records of a transaction are in a partition already."""
+    """The number of records of a transaction that are in a partition already."""
     if producer_id is None:
         return 0
     known = directory.partition(*place).producers.batches_of(producer_id)
@@ -281,15 +281,15 @@ def _applied_count(directory: WrittenLog, place: TopicPartition, producer_id: in
 
 
 def _apply(directory: WrittenLog, staged: Staged, producer_id: int | None) -> list[TopicPartition]:
-    """Appends what is not in the log yet; answers the partitions that have some of it.
+    """Append the batches that are not in the log yet; return the partitions that have records of the transaction.
 
     Raises:
-        LogError: a staged log is damaged, or the log does not take a batch.
-        OSError: no space, or an I/O error.
+        LogError: if a staged log is damaged, or the log rejects a batch.
+        OSError: if there is no space, or an I/O error.
     """
     applied: list[TopicPartition] = []
     places = staged.places()
-    counts = {place.topic: place.partition + 1 for place in places}  # the last one of a topic is its highest
+    counts = {place.topic: place.partition + 1 for place in places}  # the highest partition of a topic is the last
     for place in places:
         directory.create_topic(place.topic, counts[place.topic])
         if producer_id is not None and staged.has_batches(place):
@@ -315,7 +315,7 @@ def _restamped(batches: Iterable[LogBatch], producer_id: int) -> Iterator[Restam
 
 
 def _runs(batches: Iterator[RestampedBatch], applied_count: int) -> Iterator[list[RestampedBatch]]:
-    """Those that are not applied, as many together as one call should append."""
+    """The batches that are not applied yet, grouped for `PartitionLog.append`."""
     run: list[RestampedBatch] = []
     size = 0
     for batch in batches:
@@ -330,16 +330,17 @@ def _runs(batches: Iterator[RestampedBatch], applied_count: int) -> Iterator[lis
         yield run
 
 
-# --- clearing up
+# --- deletion
 
 
 def sweep(files: TransactionFiles) -> None:
-    """Deletes what was staged for transactions that are over, by winners, losers and zombies alike.
+    """Delete the staging of transactions that are over, including that of losers and zombies.
 
-    Also what nobody has decided about in a week, unless somebody writes it still. Anybody may do that at any time.
+    Also deletes the staging of transactions that were not decided for a week, unless a process still writes it. Any
+    process may call this at any time.
 
     Raises:
-        OSError: something could not be deleted.
+        OSError: if something could not be deleted.
     """
     for transaction in files.undone():
         if files.over_of(transaction) is not None:
@@ -360,10 +361,10 @@ def _is_abandoned(files: TransactionFiles, folder: StagedFolder) -> bool:
 
 
 def remove_tree(path: str) -> None:
-    """Deletes a folder that a zombie may still be writing into; a new file of the zombie makes this try again.
+    """Delete a folder into which a zombie may still write. If the zombie creates a file, this tries again.
 
     Raises:
-        OSError: it is still there.
+        OSError: if the folder still exists.
     """
     from shutil import rmtree  # slow to import, and a log without transactions deletes none
 

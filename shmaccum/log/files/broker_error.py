@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kafka's error codes that a log and its server answer with (org.apache.kafka.common.protocol.Errors)."""
+"""The error codes of Kafka that a log and its server return (org.apache.kafka.common.protocol.Errors)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import enum
 
 
 class BrokerError(enum.IntEnum):
-    """A code for programs; clients have their own sentence for each."""
+    """An error code for programs. Clients have their own message for each."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

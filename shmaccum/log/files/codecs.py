@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decompressing the records of a batch, as Kafka's clients write them (org.apache.kafka.common.compress).
+"""Decompress the records of a batch, as Kafka's clients compress them (org.apache.kafka.common.compress).
 
-gzip comes with Python; the others are the optional packages that ``shmaccum[kafka]`` brings.
+gzip is part of Python. The other codecs are the optional packages of ``shmaccum[kafka]``.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ XERIAL_HEADER_SIZE = 16
 
 
 NO_BOUND = 1 << 62
-"""More bytes than any batch has."""
+"""Larger than any batch."""
 ZSTD_STEP = 256
-"""Compressed bytes per step. A block of 4 bytes stands for 128 KiB at most, so a step makes at most 8 MiB."""
+"""Compressed bytes per step. A block of 4 bytes expands to at most 128 KiB, so a step produces at most 8 MiB."""
 STEP = 1 << 20
 """Decompressed bytes per step."""
 SNAPPY_RATIO_MAX = 32
-"""A copy of snappy takes 3 bytes and stands for 64 at most."""
+"""A copy element of snappy has 3 bytes and expands to at most 64."""
 GZIP_FORMAT = 31
 
 
 class DecompressedTooLargeError(ValueError):
-    """Compressed records stand for more bytes than the caller takes."""
+    """The records are larger than the caller accepts when they are decompressed."""
 
     def __init__(self, size_max: int) -> None:
         super().__init__(f"the records have more than {size_max} bytes when they are decompressed")
 
 
 class Codec(NamedTuple):
-    """A way to compress."""
+    """A compression codec."""
 
     name: str
     module: str
@@ -45,11 +45,11 @@ class Codec(NamedTuple):
     package: str
     """The package to install for it."""
     pieces: Callable[[Any, bytes, bool], Iterator[bytes]]
-    """From the imported module and compressed records to the records, in pieces; in bounded ones if that is wanted."""
+    """Decompress: module, compressed records, is_bounded -> records in pieces. If is_bounded, pieces are small."""
 
 
 def _gzip(module: Any, records: bytes, _is_bounded: bool) -> Iterator[bytes]:
-    """One member or several, as Java's GZIPInputStream reads them."""
+    """Decompress one or more members, as Java's GZIPInputStream does."""
     while records:
         stream, rest = module.decompressobj(GZIP_FORMAT), records
         while not stream.eof:
@@ -62,7 +62,7 @@ def _gzip(module: Any, records: bytes, _is_bounded: bool) -> Iterator[bytes]:
 
 
 def _lz4(module: Any, records: bytes, _is_bounded: bool) -> Iterator[bytes]:
-    """One frame or several, in steps, because the package allocates the most that a step may make."""
+    """Decompress one or more frames, in steps, because the package allocates the maximum size of a step."""
     while records:
         stream = module.LZ4FrameDecompressor()
         yield stream.decompress(records, max_length=STEP)
@@ -74,7 +74,7 @@ def _lz4(module: Any, records: bytes, _is_bounded: bool) -> Iterator[bytes]:
 
 
 def _snappy_block(module: Any, block: bytes) -> bytes:
-    """One block, which begins with its size as a number in groups of 7 bits."""
+    """Decompress one block. It begins with its size as a varint."""
     size, shift = 0, 0
     for byte in block[:5]:
         size |= (byte & 0x7F) << shift
@@ -87,7 +87,7 @@ def _snappy_block(module: Any, block: bytes) -> bytes:
 
 
 def _snappy(module: Any, records: bytes, _is_bounded: bool) -> Iterator[bytes]:
-    """Blocks in the framing of snappy-java, or (from other clients) one block without it."""
+    """Decompress blocks in the framing of snappy-java, or (from other clients) one block without it."""
     if not records.startswith(XERIAL_MAGIC):
         yield _snappy_block(module, records)
         return
@@ -102,7 +102,7 @@ def _snappy(module: Any, records: bytes, _is_bounded: bool) -> Iterator[bytes]:
 
 
 def _zstd(module: Any, records: bytes, is_bounded: bool) -> Iterator[bytes]:
-    """A frame that need not tell its size, so as a stream."""
+    """Decompress a frame as a stream, because its size may be missing."""
     stream = module.ZstdDecompressor().decompressobj()
     step = ZSTD_STEP if is_bounded else max(len(records), 1)
     for position in range(0, len(records), step):
@@ -121,17 +121,17 @@ CODECS = {
 
 
 def decompress(codec_id: int, records: memoryview, size_max: int = NO_BOUND) -> bytes:
-    """The records as they were before they were compressed.
+    """The decompressed records.
 
     Args:
-        codec_id: from the attributes of the batch.
-        records: the bytes behind its header.
-        size_max: the most bytes that the records may have. The work is bounded by it, whatever the bytes say.
+        codec_id: the codec in the attributes of the batch.
+        records: the bytes after the header.
+        size_max: the maximum size of the records. It bounds the work, whatever sizes the bytes contain.
 
     Raises:
-        DecompressedTooLargeError: the records have more bytes.
-        CodecMissingError: its package is not installed, or nobody knows the codec.
-        ValueError: the bytes are not what the codec makes.
+        DecompressedTooLargeError: if the records are larger.
+        CodecMissingError: if the package of the codec is not installed, or the codec is unknown.
+        ValueError: if the bytes are not valid for the codec.
     """
     pieces, size = [], 0
     for piece in stream(codec_id, records, is_bounded=size_max < NO_BOUND):
@@ -143,7 +143,7 @@ def decompress(codec_id: int, records: memoryview, size_max: int = NO_BOUND) -> 
 
 
 def stream(codec_id: int, records: memoryview, *, is_bounded: bool = True) -> Iterator[bytes]:
-    """The same records in pieces, of which each has 8 MiB at most if they are to be bounded.
+    """The decompressed records in pieces. If is_bounded, a piece has at most 8 MiB.
 
     Raises:
         CodecMissingError, ValueError: as `decompress`.
@@ -151,7 +151,7 @@ def stream(codec_id: int, records: memoryview, *, is_bounded: bool = True) -> It
     codec = CODECS.get(codec_id)
     if codec is None:
         known = ", ".join(codec.name for codec in CODECS.values())
-        raise CodecMissingError(f"the batch is compressed by codec {codec_id}, which is not known; there are {known}")
+        raise CodecMissingError(f"the batch is compressed by the unknown codec {codec_id}; known codecs are {known}")
     module = _import(codec)
     try:
         yield from codec.pieces(module, bytes(records), is_bounded)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of many batches as columns, in the buffers of Apache Arrow: for whoever reads more than a few of them.
+"""Records of many batches as columns, in the buffers of Apache Arrow, for callers that read many records.
 
-No Arrow library is needed here. `BytesColumn` is what ``pyarrow.Array.from_buffers`` takes.
+No Arrow library is needed here. ``pyarrow.Array.from_buffers`` accepts a `BytesColumn`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shmaccum.log.files.log_batch import Decodable
 
 
 class Decoded(Protocol):
-    """A batch whose records become columns: a `LogBatch`, or one that lies elsewhere."""
+    """A batch whose records are converted to columns: a `LogBatch`, or a batch that is stored elsewhere."""
 
     @property
     def is_control(self) -> bool:
@@ -23,51 +23,51 @@ class Decoded(Protocol):
 
     @property
     def segment(self) -> str:
-        """Where it lies, for errors."""
+        """The place of the batch, for error messages."""
 
     @property
     def position(self) -> int:
-        """The position in that buffer."""
+        """The position in that place."""
 
     @property
     def size(self) -> int:
         """The size in bytes."""
 
     def decodable(self) -> Decodable:
-        """The buffer and numbers from which the native core decodes records."""
+        """The buffer and the numbers from which native code decodes the records."""
 
 
 class BytesColumn(NamedTuple):
-    """Cells of bytes; the three buffers as Arrow lays out a binary array, or, of valid UTF-8, a string array."""
+    """Cells of bytes. The buffers are those of an Arrow binary array, or, with valid UTF-8, of a string array."""
 
     cell_count: int
     null_count: int
     validity: bytes
-    """A bit per cell, the lowest first; 0 is null."""
+    """One bit per cell, the lowest first. 0 means null."""
     offsets: bytes
-    """int32, one more than there are cells: where in the data each begins, and the last one ends."""
+    """int32, one more than there are cells: the start of each cell in the data, and the end of the last one."""
     data: bytes
 
 
 class HeaderColumn(NamedTuple):
-    """The headers of each row, as Arrow lays out a list of structs. A row without any is null."""
+    """The headers of each row, as an Arrow list of structs. A row without headers is null."""
 
     null_count: int
     validity: bytes
     offsets: bytes
-    """int32, one more than there are rows: which of the keys and values are a row's."""
+    """int32, one more than there are rows: the range of keys and values of each row."""
     key: BytesColumn
     value: BytesColumn
 
     @classmethod
     def of(cls, decoded: Any) -> HeaderColumn:
-        """The column that the native core has decoded."""
+        """The column from the result of native code."""
         null_count, validity, offsets, key, value = decoded
         return cls(null_count, validity, offsets, BytesColumn(*key), BytesColumn(*value))
 
 
 class RecordColumns(NamedTuple):
-    """Records, a row each."""
+    """Records, one per row."""
 
     row_count: int
     offsets: bytes
@@ -75,14 +75,14 @@ class RecordColumns(NamedTuple):
     timestamps_us: bytes
     """int64, microseconds since 1970."""
     timestamp_types: bytes
-    """int32: 0 the producer's time, 1 the log's."""
+    """int32: 0 for the producer's time, 1 for the log's."""
     key: BytesColumn
     value: BytesColumn
     headers: HeaderColumn | None
 
     @classmethod
     def of(cls, decoded: Any) -> RecordColumns:
-        """The columns that the native core has decoded."""
+        """The columns from the result of native code."""
         row_count, offsets, timestamps_us, timestamp_types, key, value, headers = decoded
         found = None if headers is None else HeaderColumn.of(headers)
         return cls(row_count, offsets, timestamps_us, timestamp_types, BytesColumn(*key), BytesColumn(*value), found)
@@ -91,17 +91,17 @@ class RecordColumns(NamedTuple):
 def decode_columns(
     batches: Sequence[Decoded], first_offset: int, end_offset: int, *, has_headers: bool = False
 ) -> RecordColumns:
-    """The records of these batches with offsets in [first_offset, end_offset), without those of transaction markers.
+    """The records of these batches with offsets in [first_offset, end_offset), without transaction markers.
 
     Args:
-        batches: of one partition, in order; together at most 2 GiB of keys, and as much of values.
-        first_offset, end_offset: which of their records.
-        has_headers: also the headers.
+        batches: batches of one partition, in order, with at most 2 GiB of keys and 2 GiB of values.
+        first_offset, end_offset: the range of their records.
+        has_headers: also return the headers.
 
     Raises:
-        CodecMissingError: no package for a compression is installed.
-        CorruptLogError: a batch's CRC may be right, but its records cannot be read.
-        InvalidArgumentError: they are larger than the columns can be.
+        CodecMissingError: if no package for a compression is installed.
+        CorruptLogError: if records cannot be read, although the CRC of their batch may be right.
+        InvalidArgumentError: if the records are larger than the columns can be.
     """
     readable = [batch for batch in batches if not batch.is_control]
     try:

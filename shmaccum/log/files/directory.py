@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log directory as its one writer has it open: the partitions, producer ids, and the upkeep of each round.
+"""A log directory, opened by its one writer: the partitions, producer ids, and periodic maintenance.
 
-``meta.properties`` says that the directory is ours, and its uuid. Kafka's brokers have a file of that name too, with
-other keys: their directories are refused here, and can be read by `LogReader`.
+``meta.properties`` marks the directory as one of shmaccum and has its uuid. The file of a Kafka broker has the same
+name and other keys. The directories of brokers are rejected here; `LogReader` can read them.
 
-Identity: the path has to lead to the directory that is open, and each file of a partition to its descriptor
-(`PartitionLog`). `look` checks that once a second, and so does everything that writes by a name. What fails is *lost*:
-nothing is written to it, its users get a `LogLostError`, and a sentence tells of it. The writer goes on by itself when
+Identity: the path must lead to the open directory, and each file name of a partition to its descriptor
+(`PartitionLog`). `look` checks this once a second, and so does every write by name. If a check fails, the directory or
+partition is *lost*: nothing is written to it, its users get a `LogLostError`, and a finding reports it. The writer
+continues without a restart when
 
-* the directory is there again: one with the same uuid, or an empty one on the same device, where a new log begins;
-* a partition is there again: a folder of the same topic with all that was written to it, or an empty folder.
+* the directory is back: one with the same uuid, or an empty one on the same device, where a new log begins;
+* a partition is back: a folder of the same topic with everything that was written to it, or an empty folder.
 
-Anything else is left to a restart of the writer, which goes on with what is there.
+Any other state requires a restart of the writer, which continues with the files that exist.
 
-A checkpoint names a partition by its topic, which says nothing of a later topic of that name. So its lines are taken
-out, on disk, before the folder of a partition is removed, and again before one is made.
+A checkpoint identifies a partition by its topic's name, and a later topic may have the same name. So the lines of a
+partition are removed on disk before its folder is removed, and again before one is created.
 
-The number of a topic's partitions is that of its highest folder plus one. The highest is made first, so a death in
-between leaves a topic that has all of its partitions, some without a folder yet (`partition_folders`).
+A topic has as many partitions as the number of its highest folder plus one. The highest is created first, so a death in
+between leaves a topic with all of its partitions, some of them without a folder (`partition_folders`).
 """
 
 from __future__ import annotations
@@ -93,27 +94,27 @@ from shmaccum.log.files.transaction_files import TransactionFiles
 META_VERSION = "1"
 
 OPEN_PARTITIONS_MAX, OPEN_PARTITIONS_PARTS = 256, 12
-"""Partitions that are open at once: so many, or this part of the limit of open files, because each has three. Whichever
-was not used for longest is closed for another."""
+"""The maximum number of open partitions: this number, or this fraction of the limit of open files, because each has
+three. The least recently used one is closed for another."""
 CHECKPOINT_INTERVAL_S = 60.0
 LOOK_INTERVAL_S = 1.0
 TRANSACTIONS_INTERVAL_S = 0.02
 TRANSACTIONS_PAUSE_S = 5.0
-"""How long one that failed is left alone."""
+"""The time before failed transactions are tried again."""
 
 
 @final
 class LogDirectory(ClosedOnExit):
-    """The writer of a log directory. Not for several threads.
+    """The writer of a log directory. Not thread-safe.
 
     Attributes:
-        path: absolute.
-        uuid: 16 random bytes of its creation.
-        options: how it is written.
-        settings: those that single topics have of their own.
-        findings: a sentence for each problem and its repair; the caller that reports them clears the list.
-        opened_count: how often it was opened; more than once after it was lost and is there again.
-        on_append: called with the place after each append to a partition; None: nothing is.
+        path: the absolute path.
+        uuid: 16 random bytes, chosen when the directory was created.
+        options: the options of the writer.
+        settings: the settings of individual topics.
+        findings: one sentence for each problem and its repair. The caller that reports them clears the list.
+        opened_count: the number of times it was opened. More than one if it was lost and is back.
+        on_append: called with the topic-partition after each append, unless it is None.
     """
 
     def __init__(
@@ -125,23 +126,23 @@ class LogDirectory(ClosedOnExit):
         show_life: Callable[[], object] = lambda: None,
         arena_name: str = "",
     ) -> None:
-        """Opens a log directory, or makes one of a new or empty directory, and takes the right to write it.
+        """Open a log directory, or create one in a new or empty directory, and lock it.
 
-        Everything that was open when the host crashed is recovered here; after the death of a process alone each
-        partition is when it is first used. Transactions that were decided are applied (`transactions`).
+        After a crash of the host, this recovers every partition; after the death of a process alone, each partition is
+        recovered at its first use. Transactions that were decided are applied (`transactions`).
 
         Args:
             path: the directory.
-            options: how it is written; default: `LogSinkOptions()`.
-            clock: seconds since 1970.
-            show_life: called after each partition that was opened, for its recovery may have taken long.
-            arena_name: of the arena whose sender writes it, so that `LogBusyError` can say so.
+            options: the options of the writer. Default: `LogSinkOptions()`.
+            clock: returns seconds since 1970.
+            show_life: called after each partition was opened, because its recovery may take long.
+            arena_name: the arena whose sender is the writer, for `LogBusyError`.
 
         Raises:
-            LogBusyError: another living process writes it.
-            NotALogError: it holds other files, or the log of a Kafka broker, or is no directory.
-            LogForbiddenError: this user may not write it, or the file system is read-only.
-            OSError: no space, or an I/O error.
+            LogBusyError: if another living process writes the directory.
+            NotALogError: if it has other files or the log of a Kafka broker, or is not a directory.
+            LogForbiddenError: if this user may not write it, or the file system is read-only.
+            OSError: if there is no space, or an I/O error.
         """
         self.path = os.path.abspath(path)
         self.options = options or LogSinkOptions()
@@ -158,7 +159,7 @@ class LogDirectory(ClosedOnExit):
         self._server = ""
         self._arena_name = arena_name
         self._being_changed: set[str] = set()
-        """Topics that steps are making or deleting."""
+        """Topics that are being created or deleted in steps."""
         with refusals(self.path):
             make_folder(self.path)
             check_content(self.path)
@@ -217,13 +218,13 @@ class LogDirectory(ClosedOnExit):
 
     @property
     def lost(self) -> str | None:
-        """A sentence while the path does not lead to the open directory; None: it does."""
+        """A message while the path does not lead to the open directory; None if it does."""
         return self._lost
 
     def look(self) -> None:
-        """Once a second: looks whether the path leads to the directory, and the names in it to what is open.
+        """Check once a second that the path leads to the directory, and the names in it to the open files.
 
-        What is lost is told in `findings`. A directory that is there again is opened anew.
+        Anything that is lost is reported in `findings`. A directory that is back is opened again.
         """
         now_s = clock.monotonic()
         if now_s < self._look_s:
@@ -236,7 +237,7 @@ class LogDirectory(ClosedOnExit):
             self._look_for_return()
 
     def _check_partition(self, place: TopicPartition, log: PartitionLog) -> None:
-        """Lets go of a partition whose names do not lead to its files."""
+        """Close a partition whose file names do not lead to its files."""
         try:
             log.check_names()
         except LogLostError as error:
@@ -253,10 +254,10 @@ class LogDirectory(ClosedOnExit):
         return self._lost is None
 
     def require_name(self) -> None:
-        """For all that is read or written by a name.
+        """Check the path before anything is read or written by name.
 
         Raises:
-            LogLostError: the path does not lead to the open directory.
+            LogLostError: if the path does not lead to the open directory.
         """
         if not self._has_its_name():
             raise LogLostError(self._lost or "")
@@ -272,7 +273,7 @@ class LogDirectory(ClosedOnExit):
         log = self._partitions.pop(place)
         self._let_go_of_lost(place, log)
         if self._has_its_name():
-            self.findings.append(f"{error}. No record of {place} is acknowledged until it is there again")
+            self.findings.append(f"{error}. No record of {place} is acknowledged until it is back")
 
     def _let_go_of_lost(self, place: TopicPartition, log: PartitionLog) -> None:
         self._lost_partitions[place] = log.tail()
@@ -281,7 +282,7 @@ class LogDirectory(ClosedOnExit):
         log.abandon()
 
     def _look_for_return(self) -> None:
-        """Opens the directory again when it is there: the same log, or an empty directory for a new one."""
+        """Open the directory again if it is back: the same log, or an empty directory for a new one."""
         try:
             is_new = self._is_empty_place()
             if not (is_new or self._is_same_log()):
@@ -293,15 +294,15 @@ class LogDirectory(ClosedOnExit):
             self._take(self.uuid)
         except (OSError, LogError) as error:
             self._lock.release()
-            self._lost = f"{self.path} is there again, and cannot be opened: {error}"
+            self._lost = f"{self.path} is back, but cannot be opened: {error}"
             self.findings.append(self._lost)
             return
         self.findings.append(
-            f"{self.path} was lost and is empty: a new log begins there" if is_new else f"{self.path} is there again"
+            f"{self.path} was lost and is empty: a new log begins there" if is_new else f"{self.path} is back"
         )
 
     def _is_empty_place(self) -> bool:
-        """True for an empty directory, where a user wants a new log; the place of a missing mount is another device."""
+        """True for an empty directory, which a user made for a new log. A missing mount is on another device."""
         try:
             return not os.listdir(self.path) and os.stat(self.path).st_dev == self._device
         except (FileNotFoundError, NotADirectoryError):
@@ -314,9 +315,9 @@ class LogDirectory(ClosedOnExit):
             return False
 
     def _check_return(self, place: TopicPartition) -> None:
-        """Raises unless a lost partition holds again what was written to it, or its user made an empty folder."""
+        """Raise an error unless a lost partition has what was written to it, or its folder is empty."""
         folder, tail = self._file(str(place)), self._lost_partitions[place]
-        remedy = f"put back what was written, or make an empty folder there, or restart the writer of {self.path}"
+        remedy = f"restore the written files, or make an empty folder there, or restart the writer of {self.path}"
         if not os.path.isdir(folder):
             raise LogLostError(f"{folder} was removed under its writer: {remedy}")
         if os.listdir(folder):
@@ -325,45 +326,45 @@ class LogDirectory(ClosedOnExit):
             if not tail.is_in(folder):
                 name = offset_file("", tail.base_offset, LOG)
                 raise LogLostError(f"{folder} has no {name} with the {tail.end} bytes that were written: {remedy}")
-        else:  # a new partition: of the same topic, while another one has its id
+        else:  # a new partition of the same topic, until another folder has another topic id
             self._forget_lines([place])
             self._topic_ids.pop(place.topic, None)
         del self._lost_partitions[place]
-        self.findings.append(f"{folder} is there again")
+        self.findings.append(f"{folder} is back")
 
     # --- topics and partitions
 
     def topics(self) -> list[str]:
-        """Every topic, in order."""
+        """Every topic, sorted."""
         return sorted(self._counts)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; 0: there is no such topic."""
+        """The number of a topic's partitions, or 0 if the topic does not exist."""
         return self._counts.get(topic, 0)
 
     def create_topic(self, topic: str, partition_count: int | None = None) -> int:
-        """Makes a topic unless it is there; answers its number of partitions.
+        """Create a topic unless it exists; return its number of partitions.
 
         Args:
             topic: its name.
-            partition_count: at least so many; an existing topic gets more of them, never fewer. Default: the option
-                `partitions` for a new topic, and the present number for an existing one.
+            partition_count: the minimum number. An existing topic may get more partitions, but never fewer. Default:
+                the option `partitions` for a new topic, and the present number for an existing one.
 
         Raises:
-            InvalidArgumentError: a name that cannot be a folder's, or no partition at all.
-            OSError: the folders could not be made.
+            InvalidArgumentError: if the name cannot be a folder's, or partition_count is below 1.
+            OSError: if the folders could not be created.
         """
         self._refuse_change(topic)
         return last_of(self.create_topic_in_steps(topic, partition_count))
 
     def _refuse_change(self, topic: str) -> None:
         if topic in self._being_changed:
-            raise LogError(f"the topic {topic} is being made or deleted by a client: try again")
+            raise LogError(f"the topic {topic} is being created or deleted by a client: try again")
 
     def create_topic_in_steps(self, topic: str, partition_count: int | None = None) -> Generator[None, None, int]:
-        """As `create_topic`; each partition is a step. Steps that make or delete the same topic come first.
+        """As `create_topic`, with one step per partition. Waits for other steps on the same topic to end.
 
-        If the steps end early, the topic has all its partitions, some of them without a folder.
+        If the steps stop early, the topic has all its partitions, some of them without a folder.
         """
         while topic in self._being_changed:
             yield None
@@ -397,21 +398,21 @@ class LogDirectory(ClosedOnExit):
         return count
 
     def _topic_id(self, topic: str, partition_count: int) -> bytes:
-        """The id that one of its partitions has, so that existing ids stay; of a new topic a random one (KIP-516)."""
+        """The id that an existing partition has, so that ids do not change; a random one for a new topic (KIP-516)."""
         if topic not in self._topic_ids:
             self._topic_ids[topic] = topic_id_in(self.path, topic, partition_count) or uuid.uuid4().bytes
         return self._topic_ids[topic]
 
     def options_of(self, topic: str) -> LogSinkOptions:
-        """How the partitions of a topic are written: the options, with the settings of the topic in their places."""
+        """The options for the partitions of a topic: those of the writer, overridden by the settings of the topic."""
         return self.settings.applied(topic, self.options)
 
     def change_settings(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Gives a topic these settings and no others, by Kafka's names; they hold from now on.
+        """Replace the settings of a topic, by Kafka's names. They take effect immediately.
 
         Raises:
-            InvalidArgumentError: a topic has no such setting, or its value is out of bounds.
-            OSError: the former settings still hold.
+            InvalidArgumentError: if a setting does not exist, or its value is out of bounds.
+            OSError: if the settings were not stored. The former settings stay in effect.
         """
         self.require_name()
         self.settings.replace(topic, settings)
@@ -420,14 +421,14 @@ class LogDirectory(ClosedOnExit):
                 log.use(self.options_of(topic))
 
     def delete_records(self, topic: str, partition: int, offset: int) -> int:
-        """Deletes the records of a partition below an offset; answers where the log starts then.
+        """Delete the records of a partition below an offset; return the new log start offset.
 
-        The offset is written down first, so no death brings the records back.
+        The offset is stored first, so the records do not reappear after a death.
 
         Raises:
-            LogPartitionNotFoundError: there is no such partition.
-            InvalidArgumentError: the offset lies behind the end of the log.
-            OSError: the offset could not be written down, or a segment is still there.
+            LogPartitionNotFoundError: if the partition does not exist.
+            InvalidArgumentError: if the offset is past the end of the log.
+            OSError: if the offset was not stored, or a segment could not be deleted.
         """
         self.require_name()
         log, place = self.partition(topic, partition), TopicPartition(topic, partition)
@@ -442,21 +443,21 @@ class LogDirectory(ClosedOnExit):
         return log.log_start_offset
 
     def delete_topic(self, topic: str) -> int:
-        """Deletes a topic with all its records; answers how many partitions it had.
+        """Delete a topic with all its records; return the number of its partitions.
 
-        The first partition goes first: a death in between leaves a topic whose first partitions are empty, and which
-        can be deleted again.
+        The first partition is deleted first. A death in between leaves a topic whose first partitions are empty, and
+        which can be deleted again.
 
         Raises:
-            OSError: some of its folders are still there.
+            OSError: if a folder could not be deleted.
         """
         self._refuse_change(topic)
         return last_of(self.delete_topic_in_steps(topic))
 
     def delete_topic_in_steps(self, topic: str) -> Generator[None, None, int]:
-        """As `delete_topic`; each partition is a step. The topic does not exist from the first step on.
+        """As `delete_topic`, with one step per partition. The topic does not exist from the first step on.
 
-        If the steps end early, the topic exists with the partitions that are left.
+        If the steps stop early, the topic exists with the remaining partitions.
         """
         from shutil import rmtree  # slow to import, and topics are seldom deleted
 
@@ -490,7 +491,7 @@ class LogDirectory(ClosedOnExit):
         return count
 
     def _forget_lines(self, places: Collection[TopicPartition]) -> None:
-        """Before a partition is made: the lines of a former one of this name are taken out of the files, on disk."""
+        """Remove the lines of a former partition of this name from the files, on disk, before one is created."""
         self._forget_points(places)
         for place in places:
             self._forget_start(place)
@@ -502,19 +503,19 @@ class LogDirectory(ClosedOnExit):
             self.checkpoint()
 
     def _forget_start(self, place: TopicPartition) -> None:
-        """Written down before the folder goes: a new topic of this name starts at 0."""
+        """Remove a start offset on disk before the folder is removed, so that a new topic of this name starts at 0."""
         if self._start_offsets.pop(place, None) is not None:
             replace_file_synced(self._file(START_OFFSETS_FILE), offsets_checkpoint(self._start_offsets))
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
-        """The writer of one partition; it is opened, and recovered, when it is used for the first time.
+        """The writer of one partition. At its first use, the partition is opened and recovered.
 
-        It may be closed when many others are used after it: ask for it again each time.
+        It may be closed when many others are used after it, so call this method for each use.
 
         Raises:
-            LogPartitionNotFoundError: the topic has no such partition, or does not exist.
-            LogLostError: its name does not lead to what was open.
-            OSError: it could not be opened.
+            LogPartitionNotFoundError: if the topic or the partition does not exist.
+            LogLostError: if a name does not lead to the file that was open.
+            OSError: if it could not be opened.
         """
         place = TopicPartition(topic, partition)
         log = self._partitions.get(place)
@@ -523,7 +524,7 @@ class LogDirectory(ClosedOnExit):
         log = self._partitions.pop(place, None)
         if log is None:
             log = self._open_partition(place)
-        self._partitions[place] = log  # the last one is the last used
+        self._partitions[place] = log  # ordered by last use
         return log
 
     def _open_partition(self, place: TopicPartition) -> PartitionLog:
@@ -559,7 +560,7 @@ class LogDirectory(ClosedOnExit):
         return log
 
     def _keep_start_within(self, place: TopicPartition, log: PartitionLog) -> None:
-        """A power cut may take deleted records from the end of the log. The next ones get their offsets, and count."""
+        """If a power cut removed deleted records from the end of the log, reset the start offset."""
         if self._start_offsets.get(place, 0) > log.log_end_offset:
             self._start_offsets[place] = log.log_start_offset
             replace_file_synced(self._file(START_OFFSETS_FILE), offsets_checkpoint(self._start_offsets))
@@ -574,10 +575,10 @@ class LogDirectory(ClosedOnExit):
     # --- producer ids
 
     def new_producer_id(self) -> int:
-        """A producer id nobody was given before; it is on disk before it is told.
+        """A producer id that was never assigned before. It is on disk before it is returned.
 
         Raises:
-            OSError: it could not be written; no id was given.
+            OSError: if it could not be stored. No id was assigned.
         """
         self.require_name()
         path = self._file(PRODUCER_IDS_FILE)
@@ -588,20 +589,20 @@ class LogDirectory(ClosedOnExit):
             next_id = 0
         except ValueError:
             raise LogError(
-                f"{path} does not hold a number: write one there that is above every producer id used"
+                f"{path} does not contain a number: write one into it that is above every producer id used"
             ) from None
         replace_file_synced(path, f"{next_id + 1}\n".encode())
         return next_id
 
-    # --- now and then
+    # --- maintenance
 
     def maintain(self) -> None:
-        """Does what is due: applies decided transactions, syncs by interval, retains, writes recovery points down.
+        """Do the work that is due: apply decided transactions, sync, retain, and store recovery points.
 
         Call it often; it is cheap.
 
         Raises:
-            OSError: something could not be done; it is due again at the next call.
+            OSError: if a part failed. It is due again at the next call.
         """
         self.look()
         if self._lost is not None:
@@ -628,10 +629,10 @@ class LogDirectory(ClosedOnExit):
                 self._transactions_s = now_s + TRANSACTIONS_PAUSE_S
 
     def sync(self) -> None:
-        """Forces everything that was appended to disk.
+        """Force all appended batches to disk.
 
         Raises:
-            OSError: of the first partition that failed; the others were tried too.
+            OSError: the error of the first partition that failed. The others were tried, too.
         """
         with contextlib.ExitStack() as all_of_them:
             for log in self._partitions.values():
@@ -641,9 +642,9 @@ class LogDirectory(ClosedOnExit):
                 all_of_them.callback(self._sync_inherited)
 
     def _sync_inherited(self) -> None:
-        """Forces to disk, once, what dead writers appended to partitions that are not open here.
+        """Force to disk, once, the batches that dead writers appended to partitions that are not open here.
 
-        A writer that had no level has forced neither names nor finished segments.
+        A writer without a sync level has synced neither names nor finished segments.
         """
         for place in partitions_of(self.path):
             folder = self._file(str(place))
@@ -659,10 +660,10 @@ class LogDirectory(ClosedOnExit):
         self._is_inherited_synced = True
 
     def retain(self) -> int:
-        """Deletes old segments of every partition; answers how many. The options say what is old.
+        """Delete old segments of every partition, as the options define; return their number.
 
-        Nothing is deleted while a transaction is in the log in part: its records there tell how far it has come.
-        A record that is to be shipped to a sink, and is not there yet, is not deleted either.
+        Nothing is deleted while a transaction is partly applied, because its records in the log show the progress.
+        A record that is to be shipped to a sink is not deleted before it is there.
         """
         if self._transactions.has_begun_one():
             return 0
@@ -671,14 +672,14 @@ class LogDirectory(ClosedOnExit):
         try:
             shipped = read_shipped(self.path) if places else Shipped()
         except LogError as error:
-            self.findings.append(f"{error}. Retention deletes nothing until then")
+            self.findings.append(f"{error}. Until then, retention deletes nothing")
             return 0
         return sum(self._retain(place, shipped.kept_from(place)) for place in places)
 
     def _retain(self, place: TopicPartition, kept_from: int) -> int:
         try:
             return self.partition(*place).retain(kept_from)
-        except LogLostError:  # `look` tells of it
+        except LogLostError:  # `look` reports it
             return 0
 
     def _has_retention(self, topic: str) -> bool:
@@ -686,10 +687,10 @@ class LogDirectory(ClosedOnExit):
         return options.retention_ms >= 0 or options.retention_bytes >= 0
 
     def checkpoint(self) -> None:
-        """Writes down what was synced, so that it is trusted after a crash of the host.
+        """Store the recovery points, so that synced records are trusted after a crash of the host.
 
         Raises:
-            OSError: the former points are still there.
+            OSError: if they were not stored. The former points remain.
         """
         self.require_name()
         points = {**self._recovery_points, **{place: log.recovery_point for place, log in self._partitions.items()}}
@@ -701,7 +702,7 @@ class LogDirectory(ClosedOnExit):
         return read_offsets_checkpoint(self._file(RECOVERY_POINTS_FILE))
 
     def metrics(self) -> dict[str, float]:
-        """Numbers of the partitions that are open, and of all."""
+        """Metrics of all partitions, and of the open ones."""
         logs = self._partitions.values()
         return {
             "partition-count": float(sum(self._counts.values())),
@@ -710,10 +711,10 @@ class LogDirectory(ClosedOnExit):
         }
 
     def tell_server(self, address: str) -> None:
-        """Tells other processes of this host where the writer takes requests: HOST:PORT.
+        """Publish the address (HOST:PORT) at which the writer accepts requests, for other processes of this host.
 
         Raises:
-            OSError: they are told as before, or nothing.
+            OSError: if it was not stored. The former address remains, or none.
         """
         self._server = address
         self.require_name()
@@ -727,10 +728,10 @@ class LogDirectory(ClosedOnExit):
         return not self._lock.is_held and self._lost is None
 
     def close(self) -> None:
-        """Closes every partition and gives the right to write back. Doing it twice does nothing.
+        """Close every partition and release the lock. A second call does nothing.
 
         Raises:
-            OSError: the last sync failed; everything is closed all the same.
+            OSError: if the last sync failed. Everything is closed anyway.
         """
         if self.closed:
             return
@@ -744,7 +745,7 @@ class LogDirectory(ClosedOnExit):
                 all_of_them.callback(self._close_partition, place)
 
     def abandon(self) -> None:
-        """Lets go of everything and does nothing else, as a death would."""
+        """Close everything without a checkpoint, as a death would."""
         for log in self._partitions.values():
             log.abandon()
         self._partitions.clear()
@@ -757,7 +758,7 @@ class LogDirectory(ClosedOnExit):
 
 
 def last_of(steps: Generator[None, None, int]) -> int:
-    """The result of steps that are taken all at once."""
+    """Run all steps at once; return their result."""
     results: list[int] = []
 
     def note() -> Generator[None, None, None]:
@@ -770,40 +771,40 @@ def last_of(steps: Generator[None, None, int]) -> int:
 
 @contextlib.contextmanager
 def refusals(path: str) -> Iterator[None]:
-    """Turns what the system refuses into sentences; other OSErrors stay what they are."""
+    """Convert errors of the system that a user can resolve to exceptions with advice. Other OSErrors pass through."""
     try:
         yield
-    except LogForbiddenError:  # a sentence already
+    except LogForbiddenError:  # has a message already
         raise
     except (FileExistsError, NotADirectoryError):
-        raise NotALogError(f"{path}, or something it needs in there, is no directory: name another one") from None
+        raise NotALogError(f"{path}, or a path in it, is not a directory: name another directory") from None
     except PermissionError as error:
         raise LogForbiddenError(f"user {os.geteuid()} may not write {error.filename or path}") from None
     except OSError as error:
         if error.errno != errno.EROFS:
             raise
-        raise LogForbiddenError(f"{path} lies on a read-only file system") from None
+        raise LogForbiddenError(f"{path} is on a read-only file system: name another directory") from None
 
 
 def check_content(path: str) -> None:
-    """Refuses a directory that was not made by us and is not empty, and one in which tasks stage for Kafka.
+    """Reject a directory with other files, the log of a broker, and a directory in which tasks stage for Kafka.
 
     Raises:
-        NotALogError: so it is.
+        NotALogError: if it is one of these.
     """
     if os.path.lexists(os.path.join(path, STAGING_FOR_KAFKA_FILE)):
         raise NotALogError(
-            f"{path} is the stagingPath of a query that writes to Kafka, and its records are Kafka's: name another "
+            f"{path} is the stagingPath of a query that writes to Kafka, so its records belong to Kafka: name another "
             "directory for the log"
         )
     if strangers := strangers_in(path):
-        raise NotALogError(f"{path} holds other files ({', '.join(strangers[:3])}): name a new or an empty directory")
+        raise NotALogError(f"{path} has other files ({', '.join(strangers[:3])}): name a new or an empty directory")
     if os.path.exists(os.path.join(path, META_FILE)):
         meta = read_properties(os.path.join(path, META_FILE))
         if META_VERSION_KEY not in meta:
-            raise NotALogError(f"{path} is the log directory of a Kafka broker: it can be read, not written")
+            raise NotALogError(f"{path} is the log directory of a Kafka broker, which can only be read")
         if meta[META_VERSION_KEY] != META_VERSION:
             raise NotALogError(
-                f"{path} was made by another version ({META_VERSION_KEY}={meta[META_VERSION_KEY]}, this one writes "
-                f"{META_VERSION}): name another directory, or go on with that version"
+                f"{path} was created by another version ({META_VERSION_KEY}={meta[META_VERSION_KEY]}, this one writes "
+                f"{META_VERSION}): name another directory, or use that version"
             )

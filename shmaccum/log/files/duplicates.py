@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test that a batch with the sequences of an appended batch is that batch, and not another one.
+"""Check that a batch with the sequences of an appended batch is the same batch.
 
-A broker compares sequences alone. A producer that survives a crash of its host can assign a sequence twice: an arena on
-disk loses the sequences that were assigned after it was last forced, and the log has batches with them. A log that
-compared sequences alone would acknowledge such a batch and not write it. So a duplicate has the same sequences, the
-same first timestamp and the same records, compressed or not. Another batch is refused as out of sequence, and its
-sender begins a new epoch for it.
+A broker only compares sequences. But a producer that survives a crash of its host can assign a sequence twice: an arena
+on disk loses the sequences that were assigned after the last sync, and the log may have batches with them. If the log
+only compared sequences, it would acknowledge such a batch without writing it. So a duplicate must have the same
+sequences, the same first timestamp and the same records, compressed or not. Another batch is rejected as out of
+sequence, and its sender begins a new epoch for it.
 
-The test reads the log. It runs for duplicates alone, which are sent after a death or a lost answer.
+The check reads the log. It is only done for duplicates, which are sent after a death or a lost response.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from shmaccum.log.files.producer_state import Appendable
 
 COMPARED_SIZE_MAX = 32 << 20
-"""Records that are compressed in two ways are compared up to this size; larger ones count as different."""
+"""Records with different compression are compared up to this size. Larger ones count as different."""
 
 
 def is_appended_batch(batch: Appendable, folder: str, segments: Sequence[int], offset: int) -> bool:
-    """True when the log has this batch at an offset; also where that cannot be read: a segment is damaged or gone.
+    """True if the log has this batch at an offset, or if that cannot be read, because a segment is damaged or deleted.
 
     Args:
         batch: a batch with the sequences of the one at `offset`.
-        folder: the partition's.
-        segments: base offsets of its segments, ascending.
-        offset: base offset of the batch that was appended.
+        folder: the folder of the partition.
+        segments: the base offsets of its segments, ascending.
+        offset: the base offset of the batch that was appended.
     """
     try:
         found = _batch_at(folder, segments, offset)

@@ -6,31 +6,31 @@
     DIRECTORY/
       .lock                                   the writer's lock, and its process
       meta.properties                         uuid of the directory
-      producer-ids                            the next producer id to give out
-      recovery-point-offset-checkpoint        below these offsets everything was synced
-      log-start-offset-checkpoint             below these offsets somebody deleted the records
-      topic-settings.json                     settings of single topics (topic_settings)
-      .staging/                               logs of attempts whose records are not to be seen yet (staging)
-      .transactions/                          which of them are, and how far that has come (transactions)
+      producer-ids                            the next producer id to assign
+      recovery-point-offset-checkpoint        everything below these offsets was synced
+      log-start-offset-checkpoint             the records below these offsets were deleted
+      topic-settings.json                     the settings of individual topics (topic_settings)
+      .staging/                               logs of attempts whose records are not visible yet (staging)
+      .transactions/                          the decisions about them, and their progress (transactions)
       .groups/                                the offsets of consumer groups (shmaccum/log/groups)
       transactional-ids                       the states of transactional ids (shmaccum/log/server/transactions_file)
       transactional-arenas                    the arenas that write transactions
       (shmaccum/sender/sinks/log_transactions)
-      .shipping/                              how far the log was shipped to a sink (shipped)
-      staging-for-kafka                       this is no log: tasks stage here for a cluster of Kafka (staging)
-      .overflow/                              of an overflow: its batches in the arena (shmaccum/sender/spill_file)
+      .shipping/                              the progress of shipping the log to a sink (shipped)
+      staging-for-kafka                       marks a directory in which tasks stage for a Kafka cluster (staging)
+      .overflow/                              in an overflow: its batches in the arena (shmaccum/sender/spill_file)
       flights-0/                              topic "flights", partition 0
         00000000000000000000.log              a segment: record batches, as on the wire, from this base offset on
         00000000000000000000.index            offset -> position, one entry about every 4 KiB
         00000000000000000000.timeindex        timestamp -> offset
-        00000000000000000000.txnindex         the aborted transactions whose marker is there (transaction_index)
+        00000000000000000000.txnindex         the aborted transactions whose marker is in it (transaction_index)
         00000000000000004711.log              the active segment
         00000000000000004711.index
         00000000000000004711.timeindex
         00000000000000004711.snapshot         the producers' last sequences and open transactions, below this offset
-        leader-epoch-checkpoint               which epoch began at which offset (leader_epochs)
+        leader-epoch-checkpoint               the first offset of each epoch (leader_epochs)
         partition.metadata                    the id of the topic
-      unfinished-0.000...-delete/             a folder of a partition that is not complete yet (partition_folders)
+      unfinished-0.000...-delete/             the folder of a partition that is being created (partition_folders)
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 PARTITION_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})")
 OFFSET_FILE = re.compile(r"[0-9]{20}")
 OFFSET_MAX = 2**62
-"""No log comes so far: a file whose name says so is no segment, and offsets behind all others fit into 64 bits."""
+"""No log reaches this offset. A file with a larger number is not a segment, and later offsets fit into 64 bits."""
 
 
 def check_topic(topic: str) -> None:
-    """Refuses what Kafka refuses as a topic's name: it becomes the name of a folder.
+    """Reject a topic name that Kafka rejects, because it is used as the name of a folder.
 
     Raises:
-        InvalidArgumentError: too long, empty, or with other characters than ``[a-zA-Z0-9._-]``.
+        InvalidArgumentError: if it is empty, too long, or has characters other than ``[a-zA-Z0-9._-]``.
     """
     if not TOPIC.fullmatch(topic) or topic in {".", ".."} or len(topic) > TOPIC_SIZE_MAX:
         raise InvalidArgumentError(
@@ -95,7 +95,7 @@ def check_topic(topic: str) -> None:
 
 
 def parse_folder(name: str) -> TopicPartition | None:
-    """The partition a folder's name stands for; None for a name of something else."""
+    """The partition for the name of a folder, or None for another name."""
     match = PARTITION_FOLDER.fullmatch(name)
     return TopicPartition(match["topic"], int(match["partition"])) if match else None
 
@@ -106,7 +106,7 @@ def offset_file(folder: str, offset: int, suffix: str) -> str:
 
 
 def offsets_with(folder: str, suffix: str) -> list[int]:
-    """The offsets of all files of a folder with this suffix, ascending."""
+    """The offsets of all files of a folder that have this suffix, ascending."""
     return sorted(_offsets_with(folder, suffix))
 
 
@@ -118,14 +118,14 @@ def _offsets_with(folder: str, suffix: str) -> Iterator[int]:
 
 
 def strangers_in(directory: str) -> list[str]:
-    """The files of a directory that no log put there."""
+    """The files of a directory that do not belong to a log."""
     if os.path.lexists(os.path.join(directory, META_FILE)):
         return []
     return sorted(set(os.listdir(directory)) - OF_A_NEW_DIRECTORY)
 
 
 def is_ours(directory: str) -> bool:
-    """True when the directory's ``meta.properties`` has the key that a broker's has not."""
+    """True if shmaccum created the directory: its ``meta.properties`` has a key that a broker's does not have."""
     path = os.path.join(directory, META_FILE)
     try:
         with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checking a log directory that nobody writes at the moment: every byte, every entry. Nothing is changed.
+"""Check every byte and every entry of a log directory that has no writer at the moment. Nothing is changed.
 
-A log is sound when its segments are whole batches with right CRCs and ascending offsets, nothing else, and its indexes
-tell the truth. Recovery leaves every log so, but for damage that whole batches follow: that it reports and keeps.
+A log is valid if its segments only contain whole batches with correct CRCs and ascending offsets, and its indexes match
+them. Recovery makes every log valid, except for damage that is followed by whole batches. That is reported and kept.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from shmaccum.log.files.walk import map_file
 
 
 class LogFinding(NamedTuple):
-    """One thing that is wrong."""
+    """One problem."""
 
     place: TopicPartition
     path: str
-    """The file."""
+    """The path of the file."""
     position: int
-    """Where in it, in bytes."""
+    """The position in the file, in bytes."""
     text: str
 
     def __str__(self) -> str:
@@ -47,16 +47,16 @@ class LogFinding(NamedTuple):
 
 
 def check_log(path: str | os.PathLike[str]) -> list[LogFinding]:
-    """Everything that is wrong with a log directory; an empty list is a sound one."""
+    """All problems of a log directory; empty if it is valid."""
     directory = os.path.abspath(path)
     return [finding for place in partitions_of(directory) for finding in check_partition(directory, place)]
 
 
 def check_partition(directory: str, place: TopicPartition) -> Iterator[LogFinding]:
-    """Everything that is wrong with one partition."""
+    """All problems of one partition."""
     folder = os.path.join(directory, str(place))
     if not os.path.isdir(folder):
-        return  # it is not made yet
+        return  # it is not created yet
     if findings := list(_check_kinds(place, folder)):
         yield from findings
         return
@@ -82,7 +82,7 @@ def _check_kinds(place: TopicPartition, folder: str) -> Iterator[LogFinding]:
         for offset in offsets_with(folder, suffix):
             path = offset_file(folder, offset, suffix)
             if not os.path.isfile(path):
-                yield LogFinding(place, path, 0, "it is no regular file, and nothing of this partition can be checked")
+                yield LogFinding(place, path, 0, "it is not a regular file, so this partition cannot be checked")
 
 
 def _check_offset_index(place: TopicPartition, path: str, base_offset: int, scan: Scan) -> Iterator[LogFinding]:
@@ -115,11 +115,11 @@ def _check_transaction_index(place: TopicPartition, folder: str, base_offset: in
         return
     entries = read_aborted(folder, base_offset)
     if os.path.getsize(path) != len(entries) * ENTRY_SIZE:
-        yield LogFinding(place, path, len(entries) * ENTRY_SIZE, "the entries behind make no sense")
+        yield LogFinding(place, path, len(entries) * ENTRY_SIZE, "the entries from here on are invalid")
     known = {batch.last_offset for batch in scan.batches}
     for index, entry in enumerate(entries):
         if entry.last_offset not in known:
-            text = f"no marker stands at offset {entry.last_offset}"
+            text = f"no marker is at offset {entry.last_offset}"
             yield LogFinding(place, path, index * ENTRY_SIZE, text)
 
 

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The leader epochs of a partition (KIP-320): a consumer learns from them that offsets which it read were given anew.
+"""The leader epochs of a partition (KIP-320), which show consumers that offsets they read were assigned again.
 
 ::
 
     leader-epoch-checkpoint    version, count, then "epoch first-offset" a line, both ascending (Kafka's file)
 
     epoch    0 ............. 1 ........ 2 ...
-    offset   0               4711       4702?   no: raising at 4702 drops epoch 1, which began behind it
+    offset   0               4711       4702?   no: raising at 4702 drops epoch 1, which began after it
 
-Rules: every batch is stamped with the latest epoch. An open of the log that may have lost records raises the epoch: it
-cut a torn tail, or the host crashed. The file with the new epoch is on disk before anything is cut or appended.
+Rules: every batch is stamped with the latest epoch. When the log is opened and records may have been lost, the epoch is
+raised: after a torn tail was cut, and after a crash of the host. The file is on disk before a cut or an append.
 
-Why it is safe: a death behind the raise leaves an epoch without batches, and the next open raises it once more. A
-damaged file is replaced by what the last batch of the log says, so an epoch never goes back.
+Why it is safe: a death after the raise leaves an epoch without batches, and the next open raises the epoch again. A
+damaged file is replaced by the epoch of the last batch in the log, so an epoch never decreases.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_EPOCH = -1
 NO_OFFSET = -1
 
 Entry = tuple[int, int]
-"""Epoch and the offset at which it begins."""
+"""An epoch and its first offset."""
 
 
 @final
@@ -38,39 +38,39 @@ class LeaderEpochs:
     """The epochs of one partition.
 
     Attributes:
-        entries: oldest first; at least one.
+        entries: the epochs, oldest first; at least one.
 
     Args:
-        folder: path of the partition.
+        folder: the path of the partition's folder.
     """
 
     def __init__(self, folder: str) -> None:
-        """Reads the file; a missing or damaged one has the first epoch alone.
+        """Read the file. If it is missing or damaged, only the first epoch is known.
 
         Raises:
-            OSError: the file cannot be read.
+            OSError: if the file cannot be read.
         """
         self._path = os.path.join(folder, LEADER_EPOCHS_FILE)
         self.entries: list[Entry] = _read(self._path) or [(FIRST_EPOCH, 0)]
 
     @property
     def latest(self) -> int:
-        """The epoch that batches are stamped with now."""
+        """The epoch that batches are stamped with."""
         return self.entries[-1][0]
 
     def raise_at(self, offset: int) -> None:
-        """Begins a new epoch at an offset, behind which nothing of a former epoch counts.
+        """Begin a new epoch at an offset. Former epochs that begin at it or after it are dropped.
 
         Raises:
-            OSError: the former epoch is still the latest.
+            OSError: if the epoch was not stored. The former epoch is still the latest.
         """
         self._write(self.latest + 1, offset)
 
     def learn(self, epoch: int, offset: int) -> None:
-        """Takes over the epoch of a batch in the log that the file does not know.
+        """Add the epoch of a batch in the log if it is missing in the file.
 
         Raises:
-            OSError: the former epoch is still the latest.
+            OSError: if the epoch was not stored. The former epoch is still the latest.
         """
         if epoch > self.latest:
             self._write(epoch, offset)
@@ -82,19 +82,19 @@ class LeaderEpochs:
         self.entries = entries
 
     def at(self, offset: int) -> int:
-        """The epoch of an offset; that of the first record for an offset in front of all."""
+        """The epoch of an offset, or the first epoch for an offset before the log."""
         return max((epoch for epoch, start in self.entries if start <= offset), default=self.entries[0][0])
 
     def end_of(self, epoch: int, end_offset: int) -> Entry:
-        """The end of an epoch, as OffsetForLeaderEpoch answers (Kafka's LeaderEpochFileCache.endOffsetFor).
+        """The end of an epoch, as returned by OffsetForLeaderEpoch (Kafka's LeaderEpochFileCache.endOffsetFor).
 
         Args:
-            epoch: the epoch that a consumer asks about.
-            end_offset: of the log.
+            epoch: the requested epoch.
+            end_offset: the end offset of the log.
 
         Returns:
-            The largest epoch known here that is no later than the one asked for, and the offset at which it ends.
-            (-1, -1) for an epoch from the future.
+            The largest known epoch that is not later than the requested one, and its end offset. (-1, -1) for a future
+            epoch.
         """
         if epoch == self.latest:
             return epoch, end_offset

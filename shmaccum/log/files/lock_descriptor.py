@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A descriptor with OFD locks: the kernel frees them with its last copy, so a forked child closes its copy at once.
+"""A descriptor with OFD locks. The kernel releases them with its last copy, so a forked child closes its copy at once.
 
-A child never unlocks, because an unlock frees the parent's lock. A close that fails has closed all the same.
+A child never unlocks, because that would release the parent's lock. A failed close has closed the descriptor anyway.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LockDescriptor:
     """The descriptor of a lock file.
 
     Attributes:
-        number: of the descriptor; -1 before `open`, after `close`, and in a forked child.
+        number: the descriptor, or -1 before `open`, after `close`, and in a forked child.
     """
 
     def __init__(self) -> None:
@@ -34,21 +34,21 @@ class LockDescriptor:
         _open.add(self)
 
     def open(self, path: str) -> None:
-        """Opens the file, which is made if need be.
+        """Open the file, and create it if necessary.
 
         Raises:
-            NotARegularFileError: it is something else.
-            OSError: it cannot be opened for writing.
+            NotARegularFileError: if it is not a regular file.
+            OSError: if it cannot be opened for writing.
         """
         self.number = open_regular(path, FLAGS)
 
     def lock_folder(self, path: str) -> bool:
-        """Opens a folder and locks it as a whole (flock); False when another descriptor has it.
+        """Open a folder and lock it with flock; return False if another descriptor has the lock.
 
-        A file system that locks no folders gives no protection, and no error.
+        A file system that cannot lock folders gives no protection, and no error.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: if it cannot be opened.
         """
         self.number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -60,7 +60,7 @@ class LockDescriptor:
         return True
 
     def is_folder(self, path: str) -> bool:
-        """True when the path leads to the open folder."""
+        """True if the path leads to the open folder."""
         try:
             return self.is_open and os.path.samestat(os.stat(path), os.fstat(self.number))
         except FileNotFoundError:
@@ -72,12 +72,12 @@ class LockDescriptor:
         return self.number >= 0
 
     def set(self, kind: int, byte: int, size: int) -> bool:
-        """Locks or unlocks bytes; False when another descriptor has one of them.
+        """Lock or unlock bytes; return False if another descriptor has locked one of them.
 
         Args:
             kind: F_RDLCK, F_WRLCK or F_UNLCK.
-            byte: the first one.
-            size: how many; 0 for all that follow.
+            byte: the first byte.
+            size: the number of bytes, or 0 for all bytes from the first on.
         """
         try:
             fcntl.fcntl(self.number, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, byte, size, 0))
@@ -86,13 +86,13 @@ class LockDescriptor:
         return True
 
     def kind_at(self, byte: int) -> int:
-        """The kind of another descriptor's lock on one byte; F_UNLCK when there is none."""
+        """The kind of another descriptor's lock on a byte, or F_UNLCK."""
         asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
         found: int = FLOCK.unpack(fcntl.fcntl(self.number, fcntl.F_OFD_GETLK, asked))[0]
         return found
 
     def close(self) -> None:
-        """Closes the descriptor. Doing it twice does nothing."""
+        """Close the descriptor. A second call does nothing."""
         number, self.number = self.number, -1
         if number >= 0:
             os.close(number)

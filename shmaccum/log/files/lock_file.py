@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The right to write a log directory: an OFD lock on ``.lock``, where Kafka's broker keeps its own.
+"""The right to write a log directory: an OFD lock on ``.lock``, the lock file of Kafka's brokers.
 
-The kernel frees it when its holder dies, in whatever way, and a forked child has none (`lock_descriptor`).
-The holder locks the folder, too. So a lock file that somebody removes or replaces lets no second writer in.
-The file also tells who the holder is, for messages, and under which boot of the kernel it wrote, for recovery.
+The kernel releases it when its holder dies, for any reason, and a forked child has no lock (`lock_descriptor`).
+The holder locks the folder, too, so a second writer is not admitted if the lock file is removed or replaced.
+The file also identifies the holder, for error messages, and the boot of the kernel, for recovery.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 
 
 def boot_id() -> str:
-    """The name of this run of the kernel."""
+    """The id of the current boot of the kernel."""
     with open(BOOT_ID_FILE, encoding="ascii", opener=open_regular) as file:
         return file.read().strip()
 
 
 def is_locked(path: str) -> bool:
-    """True while somebody holds the lock on this file."""
+    """True while a process holds the lock on this file."""
     try:
         with open(path, "rb", buffering=0, opener=open_regular) as file:
             asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -40,28 +40,28 @@ def is_locked(path: str) -> bool:
 
 
 def server_of_holder(path: str) -> str | None:
-    """HOST:PORT where the holder of a lock takes requests; None: nobody holds it, or its holder takes none."""
+    """HOST:PORT at which the holder of a lock accepts requests, or None if there is no holder or it accepts none."""
     return unquote(read_properties(path).get("server", "")) or None if is_locked(path) else None
 
 
 class LockFile:
-    """A lock that is held.
+    """A lock that this process holds.
 
     Attributes:
-        is_same_boot: the last holder wrote under the kernel that runs now.
+        is_same_boot: True if the kernel has not been restarted since the last holder wrote the file.
     """
 
     def __init__(self, path: str, arena_name: str = "", sync: str = "none") -> None:
-        """Takes the lock, or says who has it.
+        """Acquire the lock.
 
         Args:
-            path: of the file.
-            arena_name: of the arena whose sender takes it; empty: no sender does.
-            sync: the level at which the holder writes, which others may follow (`writer_level`).
+            path: the path of the file.
+            arena_name: the arena whose sender acquires it, or empty.
+            sync: the level at which the holder forces records to disk, which other stores may follow (`writer_level`).
 
         Raises:
-            LogBusyError: another living process holds it.
-            OSError: the file cannot be opened for writing.
+            LogBusyError: if another living process holds it. The message names that process.
+            OSError: if the file cannot be opened for writing.
         """
         self.path = path
         self._arena_name = arena_name
@@ -80,7 +80,7 @@ class LockFile:
 
     @property
     def has_its_name(self) -> bool:
-        """True while the path leads to the file and the folder that are locked."""
+        """True while the path leads to the locked file, and its folder is the locked folder."""
         return is_file_at(self.path, self._descriptor.number) and self._folder.is_folder(os.path.dirname(self.path))
 
     def _lock(self) -> None:
@@ -89,19 +89,19 @@ class LockFile:
             holder = read_properties(self.path)
             raise LogBusyError(
                 f"{os.path.dirname(self.path)} is written by another process (pid {holder.get('pid', 'unknown')}): a "
-                "segment log has one writer at a time; stop that one, or name another directory",
+                "segment log has one writer at a time; stop that process, or name another directory",
                 unquote(holder.get("arena", "")),
                 holder.get("pid", ""),
             )
 
     def sign(self, server: str = "") -> None:
-        """Writes who holds the lock, under which boot, and where it takes requests.
+        """Write the process of the holder, the boot id, and the address at which the holder accepts requests.
 
-        In place, the boot first, which is as long as any other: a death midway leaves it readable. An empty file
-        would make the next writer believe that the host crashed, and check the whole log while everybody waits.
+        The file is written in place. The boot id is first and has a fixed length, so it stays readable after a death
+        midway. With an empty file, the next writer would assume a crash of the host and check the whole log.
 
         Args:
-            server: HOST:PORT; empty: the holder takes no requests.
+            server: HOST:PORT, or empty if the holder accepts no requests.
         """
         holder = {"boot.id": boot_id(), "pid": str(os.getpid()), "arena": quote(self._arena_name, errors="replace")}
         content = properties({**holder, "sync": self._sync, "server": quote(server)})
@@ -113,11 +113,11 @@ class LockFile:
 
     @property
     def is_held(self) -> bool:
-        """False after release, and in a forked child."""
+        """False after `release`, and in a forked child."""
         return self._descriptor.is_open
 
     def release(self) -> None:
-        """Gives the lock back. Doing it twice does nothing."""
+        """Release the lock. A second call does nothing."""
         try:
             self._descriptor.close()
         finally:

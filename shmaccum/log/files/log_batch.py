@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answers of a reader: batches, which are views of a block of a segment, and records, which are copies."""
+"""The results of a reader: batches, which are views of a block of a segment, and records, which are copies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shmaccum.log.files.codecs import CODECS, decompress
 from shmaccum.log.files.log_file import FileRange, LogFile
 
 DECOMPRESSED_SIZE_MAX = 1 << 30
-"""Bytes that the records of one batch may have when a reader decompresses them: a batch is input."""
+"""The maximum size of one batch's decompressed records when a reader decompresses them, because a batch is input."""
 
 
 class LogRecord(NamedTuple):
@@ -37,39 +37,39 @@ class LogRecord(NamedTuple):
 
 
 class Views(NamedTuple):
-    """The parts of records that are memoryviews of the batch. All other parts are bytes."""
+    """The parts of records that are memoryviews of the batch. Other parts are bytes."""
 
     has_keys: bool = False
     has_values: bool = False
 
 
 class Decodable(NamedTuple):
-    """A batch's records, decompressed, and the fields of its header that they need."""
+    """The decompressed records of a batch, and the fields of its header that are needed to decode them."""
 
     records: memoryview | bytes
     base_offset: int
     base_timestamp_ms: int
     record_count: int
     log_append_time_ms: int | None
-    """None: each record has a time of its own."""
+    """None if each record has its own time."""
 
 
 @final
 class LogBatch:
-    """One record batch as it lies in its segment; nothing is decoded before `records`.
+    """One record batch in its segment. Nothing is decoded before `records` is called.
 
-    It can be appended to another log as it is (`PartitionLog.append`), and stays readable while it is referenced, also
-    when its segment is retained away.
+    It can be appended to another log unchanged (`PartitionLog.append`). It stays readable while it is referenced, also
+    after retention has deleted its segment.
 
     Attributes:
         header: every field of its header.
         view: its bytes, read-only.
-        segment: path of the ``.log`` file.
-        position: where in it the batch begins.
-        size: in bytes.
-        base_offset: the offset of the first record (of the first there ever was, in a compacted log).
-        next_offset: where to read on.
-        record_count: how many offsets it takes; of a compacted batch fewer records may be left, `header.record_count`.
+        segment: the path of the ``.log`` file.
+        position: the position of the batch in the file.
+        size: the size in bytes.
+        base_offset: the offset of the first record. In a compacted log, that record may be gone.
+        next_offset: the offset at which to continue.
+        record_count: the number of its offsets. A compacted batch may have fewer records, `header.record_count`.
     """
 
     __slots__ = ("base_offset", "header", "next_offset", "position", "record_count", "segment", "size", "view")
@@ -91,12 +91,12 @@ class LogBatch:
 
     @property
     def is_control(self) -> bool:
-        """True for a broker's transaction marker; its records are not for users."""
+        """True for a broker's transaction marker, whose records are not for users."""
         return bool(self.header.attributes & CONTROL)
 
     @property
     def is_compressed(self) -> bool:
-        """True for a batch whose records have to be decompressed."""
+        """True if the records are compressed."""
         return bool(self.header.attributes & CODEC_MASK)
 
     @property
@@ -104,16 +104,16 @@ class LogBatch:
         """True for a batch of a transaction, and for a control batch."""
         return bool(self.header.attributes & OF_A_TRANSACTION)
 
-    # --- the view of an appender
+    # --- the interface of Appendable
 
     @property
     def buffers(self) -> tuple[memoryview, ...]:
-        """The wire bytes; base offset and leader epoch are those of this log."""
+        """The wire bytes. Base offset and leader epoch are those of this log."""
         return (self.view,)
 
     @property
     def producer_id(self) -> int:
-        """-1: not idempotent."""
+        """The producer id, or -1 if the batch is not idempotent."""
         return self.header.producer_id
 
     @property
@@ -128,21 +128,21 @@ class LogBatch:
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The timestamp of the youngest record, as far as the header tells."""
+        """The largest timestamp, as far as the header has it."""
         return self.header.youngest_ms
 
     # --- its records
 
     def crc_problem(self) -> str | None:
-        """The reason why the bytes are not those that were appended; None when they are."""
+        """The reason why the bytes are not those that were appended, or None if they are."""
         return crc_problem(self.header, self.view)
 
     def records(self) -> list[LogRecord]:
-        """The records, decoded by the native core; decompressed first if need be.
+        """The records, decompressed if necessary, and decoded by native code.
 
         Raises:
-            CodecMissingError: no package for the compression is installed.
-            CorruptLogError: the CRC may be right, but the records cannot be read.
+            CodecMissingError: if no package for the compression is installed.
+            CorruptLogError: if the records cannot be read, although the CRC may be right.
         """
         found = self.decodable()
         try:
@@ -151,12 +151,12 @@ class LogBatch:
             raise self.corrupt(error) from None
 
     def consumed_records(self, place: TopicPartition, first_offset: int, views: Views) -> list[ConsumerRecord]:
-        """The records from an offset on, as a consumer hands them out.
+        """The records from an offset on, in the form of a consumer.
 
         Args:
-            place: topic and partition of the batch.
+            place: the topic and the partition of the batch.
             first_offset: records below this offset are left out.
-            views: the parts that are memoryviews. A memoryview keeps the block of the log, or the decompressed batch.
+            views: the parts that are memoryviews. They keep the block of the log, or the decompressed batch, in memory.
 
         Raises:
             CodecMissingError, CorruptLogError: as `records`.
@@ -168,11 +168,11 @@ class LogBatch:
             raise self.corrupt(error) from None
 
     def decodable(self) -> Decodable:
-        """The records as the native core decodes them.
+        """The records in the form that native code decodes.
 
         Raises:
-            CodecMissingError: no package for the compression is installed.
-            CorruptLogError: they cannot be decompressed, or their codec does not exist.
+            CodecMissingError: if no package for the compression is installed.
+            CorruptLogError: if they cannot be decompressed, or their codec does not exist.
         """
         header, codec = self.header, self.header.attributes & CODEC_MASK
         time_of_all_ms = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME else None
@@ -197,14 +197,14 @@ class LogBatch:
 
 @final
 class UnreadBatch:
-    """One record batch as it lies in its segment; its header was read, and nothing was checked by the CRC.
+    """One record batch in its segment. Only its header was read, and the CRC was not checked.
 
     The file stays open as long as this object lives.
 
     Attributes:
         header: every field of its header.
         head: the bytes of its header.
-        records: the bytes behind the header, in the file.
+        records: the range of the bytes after the header, in the file.
         size, base_offset, next_offset, record_count: as those of `LogBatch`.
     """
 
@@ -220,10 +220,10 @@ class UnreadBatch:
         self.next_offset = self.base_offset + self.record_count
 
     def crc_problem(self) -> str | None:
-        """The reason why the bytes are not those that were appended; None when they are.
+        """The reason why the bytes are not those that were appended, or None if they are.
 
         Raises:
-            OSError: the file cannot be read.
+            OSError: if the file cannot be read.
         """
         file, position, size = self.records
         records = os.pread(file.descriptor, size, position)

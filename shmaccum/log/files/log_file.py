@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An open ``.log``, and pieces of it that go from the page cache to a socket unread."""
+"""An open ``.log``, and ranges of it that are sent from the page cache to a socket without reading them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from shmaccum.log.files.regular_files import open_regular
 
 @final
 class LogFile:
-    """An open ``.log`` for reading; it is closed when nobody uses it any more.
+    """A ``.log`` that is open for reading. It is closed when the last reference to it is dropped.
 
     Attributes:
         descriptor: open as long as this object lives.
-        synced_size: bytes that `sync` has forced to disk.
+        synced_size: the number of bytes that `sync` has forced to disk.
     """
 
     __slots__ = ("descriptor", "synced_size")
 
     def __init__(self, path: str) -> None:
-        """Opens the file.
+        """Open the file.
 
         Raises:
-            OSError: it is gone, or is no regular file.
+            OSError: if it does not exist, or is not a regular file.
         """
         self.descriptor = -1
         self.synced_size = 0
@@ -36,14 +36,14 @@ class LogFile:
         return self.descriptor
 
     def sync(self, size: int) -> None:
-        """Forces its first bytes to disk, unless that was done.
+        """Force the first bytes of the file to disk, unless that was done.
 
         Args:
-            size: so many, the last of which belongs to a batch that was whole. One that is torn may be cut off, and
-                another one written there.
+            size: the number of bytes. They must end with a whole batch: a torn batch may be cut off, and another one
+                written in its place.
 
         Raises:
-            OSError: they may be lost in a crash of the host.
+            OSError: if the bytes may be lost in a crash of the host.
         """
         if size > self.synced_size:
             os.fdatasync(self.descriptor)
@@ -51,17 +51,17 @@ class LogFile:
 
     def __del__(self) -> None:
         if self.descriptor >= 0:
-            with contextlib.suppress(OSError):  # nothing was written, so nothing is lost
+            with contextlib.suppress(OSError):  # nothing was written, so no data is lost
                 os.close(self.descriptor)
 
 
 class FileRange(NamedTuple):
-    """Bytes of a file that can be sent without reading them."""
+    """A range of a file that can be sent without reading it."""
 
     file: LogFile
     position: int
     size: int
 
     def behind(self, sent: int) -> FileRange:
-        """The rest, after so many bytes were sent."""
+        """The rest of the range, after this many bytes were sent."""
         return FileRange(self.file, self.position + sent, self.size - sent)

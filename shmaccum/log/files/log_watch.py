@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hears at once that a process appends to a log: inotify, one instance for many folders.
+"""Detect appends to a log at once, with inotify: one instance for many folders.
 
-A watch lies on a partition's folder. The kernel tells of writes, of new files, and of files that a writer closed, also
-by its death. Equal events that nobody read yet are one. A wake-up is a hint: the reader looks at the file itself, and
-looks now and then without any.
+A watch is set on the folder of a partition. The kernel reports writes, new files, and files that a writer closed, also
+by its death. Equal events that were not read yet are merged. An event is only a hint: the reader checks the file
+itself, and also polls periodically without events.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @final
 class LogWatch:
-    """Folders that are watched.
+    """Watches folders.
 
     Attributes:
-        descriptor: readable when something happened; -1 where the kernel gives no instance to this user.
+        descriptor: readable when a folder has changed, or -1 if this user has reached its limit of instances.
     """
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class LogWatch:
         self._watches: dict[str, int] = {}
 
     def add(self, folder: str) -> bool:
-        """Watches a folder or a file; False when the kernel gives no more watches, or the path is gone."""
+        """Watch a folder or a file; return False if the limit of watches is reached, or the path does not exist."""
         mask = IN_MODIFY | IN_CLOSE_WRITE | IN_CREATE | IN_MOVED_TO
         watch: int = _libc.inotify_add_watch(self.descriptor, os.fsencode(folder), ctypes.c_uint32(mask))
         if watch == self._watches.get(folder, -1):
             return watch >= 0
-        self.remove(folder)  # another folder has this name by now
+        self.remove(folder)  # the name now belongs to another folder
         if watch < 0:
             return False
         self._folders.setdefault(watch, set()).add(folder)  # a folder with two names has one watch
@@ -52,7 +52,7 @@ class LogWatch:
         return True
 
     def remove(self, folder: str) -> None:
-        """Watches it no longer."""
+        """Stop watching a folder or a file."""
         watch = self._watches.pop(folder, None)
         if watch is not None:
             self._folders[watch].discard(folder)
@@ -62,11 +62,11 @@ class LogWatch:
 
     @property
     def folder_count(self) -> int:
-        """The number of folders that the kernel tells about."""
+        """The number of folders that are watched."""
         return len(self._watches)
 
     def changed(self) -> set[str]:
-        """The folders in which something happened since the last call; all of them when the kernel lost count."""
+        """The folders that have changed since the last call. All of them if the kernel dropped events."""
         found: set[str] = set()
         while content := self._read():
             position = 0
@@ -91,7 +91,7 @@ class LogWatch:
             return b""
 
     def close(self) -> None:
-        """Lets go of all watches."""
+        """Remove all watches."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

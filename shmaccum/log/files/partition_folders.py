@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folders of the partitions: which partitions a directory has, and how the folder of one is made.
+"""The folders of the partitions: which partitions a directory has, and how a folder is created.
 
-Rule for writers: a folder is made under `UNFINISHED`, gets its files, and is renamed to its name as the last step. The
-writer's lock allows one writer, so there is one such folder at most. The next writer removes the one of a dead writer.
-Kafka's LogManager takes a folder of this name for one that is to be deleted.
+Rule for writers: a folder is created as `UNFINISHED`, gets its files, and is renamed to its final name at the end.
+The lock admits one writer, so there is at most one such folder. If a writer dies, the next one removes it. Kafka's
+LogManager treats a folder of this name as one that is to be deleted.
 
-Rules for readers: a folder that has neither the id of its topic nor a segment does not exist yet. The highest folder of
-a topic is made first, and tells how many partitions the topic has. A lower partition without a folder exists, and is
-empty. Both rules hold for logs of ours. A broker's directory has the folders of some partitions, and each counts.
+Rules for readers: a folder without a topic id and without a segment does not exist yet. The highest folder of a topic
+is created first, and determines the number of partitions. A lower partition without a folder exists, and is empty.
+These two rules apply to logs of shmaccum. A broker has the folders of some partitions only, and each of them counts.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from shmaccum.log.files.permissions import make_folder
 from shmaccum.log.files.small_files import make_partition_files, read_topic_id
 
 UNFINISHED = f"unfinished-0.{'0' * 32}-delete"
-"""The name of a folder that its writer is still making."""
+"""The name of a folder that its writer is creating."""
 SETTLED_NS = 10**9
 LISTED_MAX = 64
-"""Directories of which this process keeps the partitions."""
+"""The number of directories whose partitions this process caches."""
 FOLDERLESS_MAX = 10_000
-"""A topic that lacks more folders than that was not made by us, and has the partitions that have folders."""
+"""If a topic lacks more folders, it was not created by shmaccum, and has only the partitions with folders."""
 
 
 @dataclass
 class _Listing:
-    """The partitions of a directory, and the folders that were seen to be whole, by name and inode."""
+    """The partitions of a directory, and the folders that are known to be complete, by name and inode."""
 
     key: tuple[int, int, int] | None
     places: tuple[TopicPartition, ...]
@@ -44,11 +44,11 @@ _listed_before: dict[str, _Listing] = {}
 
 
 def partitions_of(directory: str) -> list[TopicPartition]:
-    """Every partition of a directory, in order; see the rules above.
+    """Every partition of a directory, sorted. The module docstring has the rules.
 
-    A directory that has not changed since the last call is not read again. Its time tells that, once it is so old that
-    a further change would have another time. A folder that gets its files later does not change this time, so a
-    directory with such a folder is read each time.
+    The result is cached until the directory's modification time changes. It is cached only if that time is so old that
+    a later change would give another time. A folder that gets its files later does not change this time, so a directory
+    with an incomplete folder is read each time.
     """
     status = os.stat(directory)
     key = status.st_dev, status.st_ino, status.st_mtime_ns
@@ -65,7 +65,7 @@ def partitions_of(directory: str) -> list[TopicPartition]:
 
 
 def _listed(directory: str, former: _Listing | None) -> tuple[_Listing, Collection[TopicPartition]]:
-    """The partitions that are there now, and those whose folder is not complete."""
+    """The present partitions, and those whose folder is incomplete."""
     known = set() if former is None else former.whole
     with os.scandir(directory) as entries:
         found = {place: (entry.name, entry.inode()) for entry in entries if (place := _partition_of(entry))}
@@ -83,7 +83,7 @@ def _partition_of(entry: os.DirEntry[str]) -> TopicPartition | None:
 
 
 def _is_whole(folder: str) -> bool:
-    """True when the folder of a partition has the id of its topic, or a segment; False when it was deleted."""
+    """True if the folder of a partition has a topic id or a segment. False if it was deleted."""
     try:
         return read_topic_id(folder) is not None or bool(offsets_with(folder, LOG))
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def _is_whole(folder: str) -> bool:
 
 
 def _lacking(found: Collection[TopicPartition]) -> list[TopicPartition]:
-    """The partitions that have no folder, below the highest one of their topic."""
+    """The partitions without a folder, below the highest one of their topic."""
     highest: dict[str, int] = {}
     counts: dict[str, int] = {}
     for topic, partition in found:
@@ -107,25 +107,25 @@ def _lacking(found: Collection[TopicPartition]) -> list[TopicPartition]:
 
 
 def topic_id_in(directory: str, topic: str, partition_count: int) -> bytes | None:
-    """The id of a topic, from the first of its folders that has one; None when none has.
+    """The id of a topic, from the first of its folders that has one, or None.
 
     Raises:
-        OSError: a file cannot be read.
+        OSError: if a file cannot be read.
     """
     folders = (os.path.join(directory, str(TopicPartition(topic, number))) for number in range(partition_count))
     return next((found for found in map(read_topic_id, folders) if found is not None), None)
 
 
 def make_partition_folder(folder: str, topic_id: bytes, *, is_synced: bool = False) -> None:
-    """Makes the folder of a partition, or completes one that a former version left; for the writer of the log.
+    """Create the folder of a partition, or complete one of an earlier version. Only for the writer of the log.
 
     Args:
-        folder: path of the folder.
+        folder: the path of the folder.
         topic_id: the id of its topic.
-        is_synced: its files are on disk before it has its name. The caller syncs the directory.
+        is_synced: If True, the files are on disk before the folder gets its name. The caller syncs the directory.
 
     Raises:
-        OSError: there is no folder of this name, or an incomplete one.
+        OSError: if the folder was not created, or is incomplete.
     """
     if os.path.isdir(folder):
         make_partition_files(folder, topic_id, is_synced=is_synced)
@@ -140,10 +140,10 @@ def make_partition_folder(folder: str, topic_id: bytes, *, is_synced: bool = Fal
 
 
 def remove_unfinished(directory: str) -> None:
-    """Removes the folder that a dead writer was making; for the writer of the log.
+    """Remove the unfinished folder of a dead writer. Only for the writer of the log.
 
     Raises:
-        OSError: it is still there.
+        OSError: if it still exists.
     """
     from shutil import rmtree  # slow to import, and there is seldom such a folder
 

@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One partition's log as its writer has it open (Kafka's UnifiedLog).
+"""The log of one partition, opened for writing (Kafka's UnifiedLog).
 
 ::
 
     segments      | 0 ......... | 4711 ...... | 9022 ...     |
-                  ^ log start offset          ^ active        ^ log end offset = next to be given
+                  ^ log start offset          ^ active        ^ log end offset = the next to assign
 
-Procedure of an append: each batch is admitted by the producers' state, which knows duplicates; those admitted are a
-*run*: consecutive offsets, one pwritev into the active segment. A run ends before the segment is full, then the log
-rolls. A batch that a run did not get into the file (disk full, I/O error) is taken back from the producers' state and
-answered as a storage error, which may be tried again; a batch that got there whole stays and is acknowledged.
+Procedure of an append: the producers' state admits each batch and detects duplicates. The admitted batches form a
+*run*: consecutive offsets, written by one pwritev into the active segment. A run ends before the segment is full; then
+the log rolls. If a batch was not written whole (disk full, I/O error), it is removed from the producers' state and its
+outcome is a retriable storage error. A batch that was written whole stays and is acknowledged.
 
-Procedure of a marker: it ends its run, so that the state behind it counts for the next one. The entry of an aborted
-transaction is in the index before its marker is in the log (`transaction_index`). The transaction is over when the
-marker is written.
+Procedure of a marker: a marker ends its run, so that the next run starts with the state after it. The entry of an
+aborted transaction is in the index before its marker is in the log (`transaction_index`). The transaction is over when
+the marker is written.
 
-Identity: each append ends with a look whether the path of the active segment leads to the file that is open
-(`segment`), and all that reads or writes the folder by names begins with one. A log that fails is lost: it is let go of
-as it is, and `LogDirectory` opens it anew when the folder holds again what was written.
+Identity: each append ends with a check that the path of the active segment leads to the open file (`segment`). Every
+access to the folder by name begins with this check. If it fails, the log is lost: its files are closed as they are, and
+`LogDirectory` opens the log again when the folder contains what was written.
 
-Procedure of a roll: finish the time index; snapshot the producers' state at the new base offset; sync, when there is a
-policy; make the three new files. A death in between leaves an old segment that is appended to further, or an empty new
-one; both are what recovery expects.
+Procedure of a roll: finish the time index; write a snapshot of the producers' state at the new base offset; sync, if
+there is a policy; create the three new files. A death in between leaves either the old segment, which is appended to
+further, or an empty new one. Recovery handles both.
 """
 
 from __future__ import annotations
@@ -74,43 +74,43 @@ from shmaccum.log.files.transaction_marker import decision_in, marker_batch
 from shmaccum.log.files.walk import RELATIVE_OFFSET_MAX, LocatedBatch, map_file, walk
 
 Outcome = int | Refusal
-"""The fate of a batch: the base offset it got (now, or when it came first), or the reason of its refusal."""
+"""The result for a batch: its base offset (also if it was appended before), or the reason for its rejection."""
 
 SNAPSHOT_INTERVAL = 8 << 20
 SNAPSHOT_BATCH_COUNT = 512
-"""Bytes and batches between two snapshots. The next writer reads so much again after a death, while others wait."""
+"""Bytes and batches between two snapshots. After a death, the next writer reads at most this much while others wait."""
 LOOSE_SNAPSHOTS_KEPT = 2
 RUN_BUFFERS_MAX = IOV_MAX - 2
 TIMESTAMP_MAX = 2**63 - 1
 LOG_APPEND_TIME = "LogAppendTime"
 NOT_APPENDED = "could not be appended to"
-NO_ENTRIES = "no index entries were written, look-ups will take longer"
+NO_ENTRIES = "no index entries were written, so look-ups take longer"
 OWN_TIME = -1
-"""The answer of an append whose records have the times of their producer, as in Kafka's protocol."""
+"""The time of an append whose records keep the times of their producer, as in Kafka's protocol."""
 
 _pack_prefix = PREFIX.pack
 _new_tuple = tuple.__new__
-"""Makes a NamedTuple without its own __new__, which would take several times as long."""
+"""Creates a NamedTuple without its own __new__, which takes several times as long."""
 
 
 class Marker(NamedTuple):
-    """A marker that is to be written."""
+    """A marker to write."""
 
     producer_id: int
     aborted: Aborted | None
-    """The entry for the index; None: it commits, or there is no transaction to end."""
+    """The index entry. None if the marker commits, or if there is no transaction to end."""
 
 
 class AppendRun:
-    """Batches that go to the file together.
+    """Batches that are written together.
 
     Attributes:
         start, end: positions in the segment.
         buffers: the bytes to write there.
-        batches: the batches in it, for the indexes.
-        sources: the same, as they were given.
-        outcomes: of these, and of those in between that were not to be written.
-        marker: the last batch, when it is one that ends a transaction.
+        batches: the batches of the run, for the indexes.
+        sources: the same batches, as they were passed to `append`.
+        outcomes: the outcomes of these batches, and of those between them that are not written.
+        marker: the last batch, if it is a marker that ends a transaction.
     """
 
     __slots__ = ("batches", "buffers", "end", "marker", "outcomes", "sources", "start")
@@ -124,20 +124,20 @@ class AppendRun:
         self.marker: Marker | None = None
 
     def whole_below(self, position: int) -> list[Written]:
-        """Those that are in the file, when it was written up to this position."""
+        """The batches that are whole in a file that was written up to this position."""
         return [batch for batch in self.batches if batch.end <= position]
 
 
 class PartitionLog:
-    """The writer of one partition's folder; make one by `LogDirectory.partition`.
+    """The log of one partition, opened for writing. Create it with `LogDirectory.partition`.
 
     Attributes:
-        place: topic and partition.
-        folder: path of it.
-        segments: base offsets, the active segment's last.
-        epochs: the leader epochs; batches get the latest.
-        findings: a sentence for each problem at opening, or with an index since.
-        recovery_point: below this offset everything was synced.
+        place: the topic and the partition.
+        folder: the path of the partition's folder.
+        segments: the base offsets; the active segment is the last.
+        epochs: the leader epochs. Batches get the latest.
+        findings: one sentence for each problem that was found at opening, or later with an index.
+        recovery_point: everything below this offset was synced.
     """
 
     def __init__(
@@ -153,10 +153,10 @@ class PartitionLog:
         clock: Callable[[], float] = time.time,
         on_append: Callable[[], object] = lambda: None,
     ) -> None:
-        """Recovers the folder and opens its active segment.
+        """Recover the folder and open its active segment.
 
         Raises:
-            OSError: the folder cannot be read or written.
+            OSError: if the folder cannot be read or written.
         """
         self.place = place
         self.folder = folder
@@ -185,12 +185,12 @@ class PartitionLog:
         self._timeless: dict[int, bool] = {}
         self._is_sync_broken = False
         self._is_rolling = False
-        self._has_unsynced_entry = True  # one that a dead writer left, perhaps
+        self._has_unsynced_entry = True  # a dead writer may have left one
         self.closed = False
         if self.log_end_offset and not os.path.exists(offset_file(folder, self.log_end_offset, SNAPSHOT)):
-            self._take_snapshot()  # after a death soon, the next writer need not read this again
+            self._take_snapshot()  # if this process dies soon, the next writer need not read all of this again
         try:
-            if options.sync != "none":  # a file that is synced needs a name that is
+            if options.sync != "none":  # synced files need synced names
                 sync_folder(folder)
                 sync_folder(os.path.dirname(folder))
         except OSError:
@@ -200,10 +200,10 @@ class PartitionLog:
     # --- append
 
     def append(self, batches: Sequence[Appendable]) -> list[Outcome]:
-        """Appends batches in their order, as many as possible by one system call.
+        """Append batches in their order, with as few system calls as possible.
 
         Returns:
-            One outcome per batch. After a storage error (56) all batches behind it have that error too.
+            One outcome per batch. After a storage error (56), all following batches have this error, too.
         """
         if self.sets_time:
             self._appended_ms = int(self._clock() * 1000)
@@ -221,13 +221,13 @@ class PartitionLog:
 
     @property
     def sets_time(self) -> bool:
-        """True when records get the time of their append."""
+        """True if records get the time of their append."""
         return self._options.message_timestamp_type == LOG_APPEND_TIME
 
     def time_of(self, batch: Appendable, offset: int) -> int:
-        """The time that the log gave to a batch of the last append, in milliseconds; `OWN_TIME`: it gave none.
+        """The time in milliseconds that the log assigned to a batch of the last append, or `OWN_TIME` if none.
 
-        A batch that was there already has the time of its first append.
+        A duplicate has the time of its first append.
         """
         if not self.sets_time:
             return OWN_TIME
@@ -237,7 +237,7 @@ class PartitionLog:
     def _plan(self, batches: Sequence[Appendable], first: int) -> AppendRun:
         """The next run: as many batches from `first` on as fit the active segment and one system call.
 
-        This is what runs per batch, so it keeps to local names and tells each batch's facts once.
+        This loop runs per batch, so it uses local names and reads each field of a batch once.
         """
         active = self._active
         position, offset = active.size, self.log_end_offset
@@ -280,7 +280,7 @@ class PartitionLog:
     def _admit_of_transaction(
         self, batch: Appendable, offset: int, run: AppendRun, *, is_control: bool
     ) -> Outcome | None:
-        """As the producers' state admits a batch of a transaction, or a marker, which ends the run."""
+        """The outcome of a batch of a transaction, or of a marker, if it is not written. A marker ends the run."""
         if not is_control:
             return self.producers.admit_of_transaction(batch, offset)
         refusal = self.producers.admit_marker(batch, offset)
@@ -289,8 +289,8 @@ class PartitionLog:
         return refusal
 
     def _judge_known(self, batch: Appendable, known: Outcome) -> Outcome:
-        """The outcome of a batch that is not to be written: a duplicate has the records of the one that it repeats."""
-        if isinstance(known, Refusal) or known >= self.log_end_offset:  # the latter is in the run that is being planned
+        """The outcome of a batch that is not written. A duplicate must have the same records as the first one."""
+        if isinstance(known, Refusal) or known >= self.log_end_offset:  # the latter is in the run being planned
             return known
         if is_appended_batch(batch, self.folder, self.segments, known):
             return known
@@ -310,11 +310,11 @@ class PartitionLog:
         return Marker(producer_id, Aborted(producer_id, first_offset, offset, stable_offset))
 
     def _timestamp_max(self, first_timestamp_ms: int) -> int:
-        """The youngest record that a segment takes whose first batch is this old."""
+        """The latest timestamp that a segment accepts after a first batch with this timestamp."""
         return first_timestamp_ms + self._options.segment_ms
 
     def _write(self, run: AppendRun) -> Refusal | None:
-        """Puts a run into the file. On failure what is not there whole gets the failure as its outcome."""
+        """Write a run to the file. On failure, the batches that are not written whole get the failure as outcome."""
         if not run.batches:
             return self._check_known(run)
         try:
@@ -338,7 +338,7 @@ class PartitionLog:
         return None
 
     def _check_known(self, run: AppendRun) -> Refusal | None:
-        """A batch that came before is acknowledged only while it is there."""
+        """Acknowledge a duplicate only while the active segment is in place."""
         try:
             self._active.check_name()
         except LogLostError as error:
@@ -349,15 +349,15 @@ class PartitionLog:
 
     @property
     def _verifies_written(self) -> bool:
-        """True when a batch in shared memory is looked at again behind its write."""
+        """True if the CRC of a batch in shared memory is checked again after the write."""
         chosen = self._options.verify_written
         return self._options.sync != "none" if chosen == "auto" else chosen == "true"
 
     def _take_back(self, run: AppendRun, error: OSError) -> Refusal:
-        """A batch that was not written whole was not appended: neither for the producers' state nor for the file."""
+        """Undo the append of the batches that were not written whole, in the producers' state and in the file."""
         self.producers.cut(self.log_end_offset)
         if run.marker is not None and run.marker.aborted is not None and not self.is_lost:
-            with contextlib.suppress(OSError):  # an entry without a marker tells readers nothing
+            with contextlib.suppress(OSError):  # readers ignore an entry without a marker
                 remove_last(self.folder, self._active.base_offset, run.marker.aborted)
         with contextlib.suppress(OSError):  # the next write cuts before it writes
             self._active.cut()
@@ -371,10 +371,10 @@ class PartitionLog:
         return failure
 
     def _index_marker(self, marker: Marker | None) -> None:
-        """Writes the entry of an aborted transaction, in front of its marker.
+        """Write the index entry of an aborted transaction, before its marker.
 
         Raises:
-            OSError: the marker may not be written.
+            OSError: if the entry was not written; the marker must not be written then.
         """
         if marker is not None and marker.aborted is not None:
             self._active.check_name()
@@ -382,15 +382,15 @@ class PartitionLog:
             append_aborted(self.folder, self._active.base_offset, marker.aborted)
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Outcome:
-        """Appends the marker that ends a producer's transaction; without one the marker fences older epochs alone.
+        """Append the marker that ends a producer's transaction. Without a transaction, it only fences older epochs.
 
         Args:
             producer_id: the producer.
-            producer_epoch: its epoch from now on; batches of an older one are refused.
-            is_commit: False: readers of committed records pass over those of the transaction.
+            producer_epoch: its new epoch. Batches of an older epoch are rejected.
+            is_commit: If False, readers of committed records skip the records of the transaction.
 
         Returns:
-            The offset of the marker, or the refusal: the epoch is old, or a storage error that may be tried again.
+            The offset of the marker, or the rejection: the epoch is old, or there was a retriable storage error.
         """
         timestamp_ms = int(self._clock() * 1000)
         marker = marker_batch(producer_id, producer_epoch, is_commit=is_commit, timestamp_ms=timestamp_ms)
@@ -398,23 +398,23 @@ class PartitionLog:
 
     @property
     def stable_offset(self) -> int:
-        """The last stable offset: the first one of an open transaction, or the log end offset."""
+        """The last stable offset: the first offset of an open transaction, or the log end offset."""
         return max(self.producers.transactions.stable_offset(self.log_end_offset), self.log_start_offset)
 
     @property
     def is_lost(self) -> bool:
-        """True when the path of the active segment does not lead to the open file any more."""
+        """True if the path of the active segment no longer leads to the open file."""
         return self._active.is_lost
 
     def tail(self) -> Tail:
-        """The last bytes that were written, by which the log is known again."""
+        """The last bytes that were written, by which the log is identified later."""
         return self._active.tail()
 
     def check_names(self) -> None:
-        """Looks whether the paths of all open files lead to them.
+        """Check that the paths of all open files lead to them.
 
         Raises:
-            LogLostError: one does not.
+            LogLostError: if one does not.
         """
         self._active.check_name()
         self._active.check_index_names()
@@ -435,9 +435,9 @@ class PartitionLog:
     # --- appends in C
 
     def log_end(self) -> LogEnd | None:
-        """Ordinary batches of a sender may be appended by it; None: all go by `append`.
+        """The object by which native code appends ordinary batches of a sender, or None if `append` has to be used.
 
-        It is the same one until the log rolls, is closed, or goes on with other options.
+        It stays the same until the log rolls, is closed, or gets other options.
         """
         is_ordinary = not (self.closed or self._is_rolling or self.sets_time or self._options.sync == "batch")
         if self._log_end is None and is_ordinary:
@@ -462,11 +462,11 @@ class PartitionLog:
             self._log_end.is_open, self._log_end = False, None
 
     def appended(self, batch_count: int, index_errno: int) -> None:
-        """Batches were appended by the log end.
+        """Account for batches that were appended through the log end.
 
         Args:
             batch_count: at least one.
-            index_errno: the number of the error for which an index has no entries of them; 0: there was none.
+            index_errno: the errno of the failed index append, or 0 if there was none.
         """
         if index_errno:
             self._find(OSError(index_errno, ""), NO_ENTRIES)
@@ -476,7 +476,7 @@ class PartitionLog:
     # --- roll
 
     def _make_room(self, batch: Appendable) -> Refusal | None:
-        """Rolls for a batch that the active segment cannot take; refuses one that no segment can."""
+        """Roll for a batch that does not fit the active segment; reject a batch that fits no segment."""
         if not self._active.size:
             limit = self._options.segment_bytes
             return Refusal(
@@ -491,11 +491,11 @@ class PartitionLog:
         return None
 
     def roll(self) -> None:
-        """Closes the active segment and opens the next; does nothing when the active one is empty.
+        """Close the active segment and open the next one. If the active segment is empty, do nothing.
 
         Raises:
-            OSError: the active segment is still the active one, but takes nothing more. The next one may have a file by
-                now, and the next process that opens the log finds it.
+            OSError: if the active segment stays active. It accepts no more batches. If a file of the next segment
+                exists, the next process that opens the log finds it.
         """
         old = self._active
         if not old.size:
@@ -515,7 +515,7 @@ class PartitionLog:
         old.close()
 
     def _next_segment(self) -> Segment:
-        """Nothing is in it before its name is on disk, where that counts."""
+        """Open the next segment. If the log is synced, the names of its files are on disk before it is used."""
         segment = Segment(self.folder, self.log_end_offset, self._options.index_interval_bytes)
         try:
             if self._options.sync != "none":
@@ -540,28 +540,28 @@ class PartitionLog:
         )
 
     def _take_snapshot(self) -> None:
-        """Writes the producers' state down, so that less has to be read at the next opening."""
+        """Write a snapshot of the producers' state, so that the next opening has less to read."""
         self._snapshot_size = self._active.size
         self._unsnapshotted_count = 0
         try:
             self._active.check_name()
             path = offset_file(self.folder, self.log_end_offset, SNAPSHOT)
             replace_file(path, self.producers.snapshot())
-            # Keeps those at a segment's base offset and the newest few others.
+            # Keep the snapshots at the base offset of a segment, and the newest few others.
             loose = [offset for offset in offsets_with(self.folder, SNAPSHOT) if offset not in self.segments]
             for offset in loose[:-LOOSE_SNAPSHOTS_KEPT]:
                 os.unlink(offset_file(self.folder, offset, SNAPSHOT))
         except OSError as error:
-            self._find(error, "no snapshot was written, the next opening will take longer")
+            self._find(error, "no snapshot was written, so the next opening takes longer")
 
     # --- sync
 
     def sync(self) -> None:
-        """Forces everything that was appended to disk, and moves the recovery point there.
+        """Force all appended batches to disk, and move the recovery point to the log end.
 
         Raises:
-            OSError: records behind the recovery point may be lost in a crash of the host. Its bytes are written once
-                more before the next sync, because the kernel forgets that they are not on disk.
+            OSError: if records after the recovery point may be lost in a crash of the host. Their bytes are written
+                again before the next sync, because the kernel does not remember that they are not on disk.
         """
         self._active.check_name()
         for base_offset, end_offset in itertools.pairwise(self.segments):
@@ -576,7 +576,7 @@ class PartitionLog:
         self.recovery_point = self.log_end_offset
 
     def _sync_entries(self) -> None:
-        """Forces the entries of aborted transactions to disk, for what lies below the recovery point is trusted."""
+        """Force the entries of aborted transactions to disk, because data below the recovery point is trusted."""
         path = offset_file(self.folder, self._active.base_offset, TRANSACTION_INDEX)
         if self._has_unsynced_entry and os.path.exists(path):
             sync_file(path)
@@ -584,7 +584,7 @@ class PartitionLog:
         self._has_unsynced_entry = False
 
     def _synced(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """With sync=batch no offset is told before its bytes are on disk, that of a duplicate neither."""
+        """With sync=batch, return no offset before its bytes are on disk, also for a duplicate."""
         try:
             self.sync()
             self._active.check_name()
@@ -596,17 +596,17 @@ class PartitionLog:
     # --- retain
 
     def use(self, options: LogSinkOptions) -> None:
-        """Goes on with other options."""
+        """Use other options from now on."""
         self._close_end()
         self._options = options
 
     def delete_before(self, offset: int) -> None:
-        """Deletes the records below an offset: the log starts there, and segments that lie below it whole are gone.
+        """Delete the records below an offset. The log then starts there, and segments wholly below it are deleted.
 
-        The caller wrote the offset down, so a death in between leaves segments that the next call deletes.
+        The caller has stored the offset, so after a death in between, the next call deletes the remaining segments.
 
         Raises:
-            OSError: a segment could not be deleted; its records are below the start all the same.
+            OSError: if a segment could not be deleted. Its records are below the log start offset anyway.
         """
         self._active.check_name()
         self._start_offset = max(self._start_offset, offset)
@@ -617,13 +617,13 @@ class PartitionLog:
         self.producers.forget_before(self.segments[0])
 
     def retain(self, kept_from: int = OFFSET_MAX) -> int:
-        """Deletes what is older than retention_ms or beyond retention_bytes; answers how many segments that was.
+        """Delete segments that exceed retention_ms or retention_bytes; return their number.
 
         Args:
-            kept_from: a segment with a record at this offset, or behind it, stays.
+            kept_from: a segment with a record at or after this offset is kept.
 
         Raises:
-            OSError: a segment could not be deleted; the younger ones are still there too.
+            OSError: if a segment could not be deleted. The younger ones still exist, too.
         """
         self._active.check_name()
         count = 0
@@ -631,8 +631,8 @@ class PartitionLog:
             end_offset = self.segments[1] if len(self.segments) > 1 else self.log_end_offset
             if end_offset > kept_from:
                 self.findings.append(
-                    f"{self.folder} keeps records that are not shipped beyond its retention, from offset {kept_from} "
-                    "on: let shmaccum ship go on, or give it up with --forget"
+                    f"{self.folder} keeps records from offset {kept_from} on beyond its retention, because they are "
+                    "not shipped: run shmaccum ship, or end the shipping with --forget"
                 )
                 break
             if len(self.segments) == 1:
@@ -644,7 +644,7 @@ class PartitionLog:
         return count
 
     def _is_expired(self, base_offset: int) -> bool:
-        """True when the oldest segment has to go: too old, or the others alone are enough."""
+        """True if the oldest segment must be deleted: it is too old, or the others alone reach retention_bytes."""
         if base_offset == self._active.base_offset and not self._active.size:
             return False
         oldest_ms = self._clock() * 1000 - self._options.retention_ms
@@ -656,9 +656,9 @@ class PartitionLog:
         return others >= self._options.retention_bytes
 
     def _is_older(self, base_offset: int, oldest_ms: float) -> bool:
-        """True when no record of a segment is as young as that.
+        """True if all records of a segment are older.
 
-        A log of others may have batches whose headers tell no time. A segment that has one is as young as its file.
+        A broker's log may have batches without a timestamp in the header. A segment with one is as old as its file.
         """
         path = offset_file(self.folder, base_offset, LOG)
         youngest_ms, written_ms = self._youngest_ms(base_offset), os.path.getmtime(path) * 1000
@@ -667,7 +667,7 @@ class PartitionLog:
         return written_ms < oldest_ms or not self._is_time_missing(path, base_offset)
 
     def _is_time_missing(self, path: str, base_offset: int) -> bool:
-        """Whether a batch of a segment tells no time. It is found out once, for the headers have to be read for it."""
+        """True if a batch of a segment has no timestamp. Cached for finished segments, because all headers are read."""
         if base_offset not in self._timeless and base_offset != self._active.base_offset:
             self._timeless.clear()
         if base_offset == self._active.base_offset or base_offset not in self._timeless:
@@ -678,7 +678,7 @@ class PartitionLog:
         return self._timeless[base_offset]
 
     def _youngest_ms(self, base_offset: int) -> int:
-        """The largest timestamp of a segment; without timestamps, when it was last written to."""
+        """The largest timestamp of a segment; without timestamps, the time of its last write."""
         if base_offset == self._active.base_offset:
             youngest = self._active.indexer.max_timestamp_ms
         else:
@@ -688,7 +688,7 @@ class PartitionLog:
         return int(os.path.getmtime(offset_file(self.folder, base_offset, LOG)) * 1000)
 
     def _delete_oldest(self) -> None:
-        """The log first: files that a death leaves belong to no segment, and recovery removes them."""
+        """Delete the log first: after a death, the other files belong to no segment, and recovery removes them."""
         base_offset = self.segments[0]
         os.unlink(offset_file(self.folder, base_offset, LOG))
         del self.segments[0]
@@ -703,25 +703,25 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> int:
-        """The next offset to be given."""
+        """The next offset to assign."""
         return self._active.next_offset
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that was neither retained away nor deleted."""
+        """The first offset that neither retention nor a user has deleted."""
         return max(self.segments[0], self._start_offset)
 
     @property
     def size(self) -> int:
-        """Bytes of batches in all segments."""
+        """The size of the batches in all segments, in bytes."""
         finished = (os.path.getsize(offset_file(self.folder, base, LOG)) for base in self.segments[:-1])
         return sum(finished) + self._active.size
 
     def close(self) -> None:
-        """Leaves a snapshot at the log end, syncs when there is a policy, lets go of the files.
+        """Write a snapshot at the log end, sync if there is a policy, and close the files.
 
         Raises:
-            OSError: syncing failed; the files are closed all the same.
+            OSError: if the sync failed. The files are closed anyway.
         """
         if self.closed:
             return
@@ -735,7 +735,7 @@ class PartitionLog:
             self._active.close()
 
     def abandon(self) -> None:
-        """Lets go of the files and of nothing else, as a death would."""
+        """Close the files without a snapshot or a sync, as a death would."""
         if not self.closed:
             self.closed = True
             self._close_end()
@@ -743,7 +743,7 @@ class PartitionLog:
 
 
 def unchanged_count(batches: Sequence[Appendable]) -> int:
-    """How many batches, from the first on, still have the bytes of which their CRC was taken."""
+    """The number of batches, counted from the first, whose bytes still match their CRC."""
     for count, batch in enumerate(batches):
         crc = shared_crc(batch)
         if crc is not None and _summed(batch.buffers) != (crc, crc):
@@ -752,7 +752,7 @@ def unchanged_count(batches: Sequence[Appendable]) -> int:
 
 
 def _summed(buffers: Sequence[memoryview]) -> tuple[int, int]:
-    """The CRC of a batch's bytes, and the one in its header; -1 where the format is another one."""
+    """The CRC of a batch's bytes, and the CRC in its header, or -1 for another format."""
     crc = crc32c(buffers[0][CRC_START:])
     for buffer in buffers[1:]:
         crc = crc32c(buffer, crc)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Permissions of a log: those of its folder, which are those of the arena when a sender makes the folder.
+"""The permissions of a log: those of its folder, which a sender creates with the permissions of its arena.
 
-**Everything in a log takes group and mode from the folder that it is in.** A sender makes the folder of a log, an
-overflow or dead letters with the group and the mode of its arena: 0700 for an arena of one user, 0770 for one that a
-group shares. A folder that exists stays as it is, and what is made in it follows it, so an administrator opens or
-closes a log by its folder. The umask narrows what it narrows, except where a group may write the folder: then the group
-may write the files, too. A folder that every user may write, such as /tmp, is followed by nothing, and
-the folder of a stranger in it is refused.
+**Everything in a log gets the group and mode of its folder.** A sender creates the folder of a log, an overflow or dead
+letters with the group and mode of its arena: 0700 for an arena of one user, 0770 for one that a group shares. The
+mode of an existing folder is not changed, and new files in it follow it, so an administrator controls access to a log
+by its folder. The umask restricts as usual, except in a folder that a group may write: then the group may write the
+files, too. Nothing follows a folder that every user may write, such as /tmp, and a folder in it that belongs to another
+user is rejected.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ OTHERS = 0o077
 
 
 def folder_mode(arena_mode: int) -> int:
-    """The mode of a folder for those who may use the arena: a right to read is one to look into it."""
+    """The mode of a folder for the users of an arena: those who may read may also list the folder."""
     mode = arena_mode & FILE
     return mode | (mode & READS) >> 2
 
 
 def make_folder_of_arena(path: str, arena: tuple[int, int, int]) -> None:
-    """Makes the folder of a log for those who share an arena; warns of one that lets more users in.
+    """Create the folder of a log for the users of an arena. Log a warning if an existing one admits more users.
 
     Args:
-        path: of the folder.
-        arena: user, group and mode of the arena (`Arena.permissions`).
+        path: the path of the folder.
+        arena: the user, group and mode of the arena (`Arena.permissions`).
 
     Raises:
-        LogForbiddenError: a stranger has made it, in a folder where every user may take a name.
-        OSError: it cannot be made.
+        LogForbiddenError: if another user created it, in a folder that every user may write.
+        OSError: if it cannot be created.
     """
     owner, group, arena_mode = arena
     mode = folder_mode(arena_mode)
@@ -57,14 +57,14 @@ def make_folder_of_arena(path: str, arena: tuple[int, int, int]) -> None:
         is_known = status.st_uid in {os.geteuid(), ROOT, owner} or is_of_group
         if not is_known and os.stat(os.path.dirname(os.path.abspath(path))).st_mode & stat.S_IWOTH:
             raise LogForbiddenError(
-                f"the folder {path} belongs to user {status.st_uid}, who may have taken its name, because every user "
-                "may write the folder that it is in: choose another place, or give the folder to this user (chown)"
+                f"the folder {path} belongs to user {status.st_uid}, who may have created it on purpose, because every "
+                "user may write its parent folder: choose another path, or give the folder to this user (chown)"
             ) from None
         found = stat.S_IMODE(status.st_mode)
         if found & OTHERS & ~mode:
             logger.warning(
-                "the folder %s has mode %04o, and the arena lets in those of %04o alone: more users than those of the "
-                "arena may read its records there. Run chmod %04o %s unless that is meant",
+                "the folder %s has mode %04o, but the arena admits only users with mode %04o: users without access to "
+                "the arena may read its records there. Run chmod %04o %s, unless that is intended",
                 path,
                 found,
                 mode,
@@ -76,10 +76,10 @@ def make_folder_of_arena(path: str, arena: tuple[int, int, int]) -> None:
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder within a log, with those above it, unless it is there; each follows the one that it is in.
+    """Create a folder within a log, and missing parents, unless it exists. Each gets the permissions of its parent.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: if it cannot be created.
     """
     if os.path.isdir(path):
         return
@@ -99,13 +99,13 @@ def mode_in(folder: os.stat_result) -> int:
 
 
 def follow(descriptor: int, folder: os.stat_result) -> None:
-    """Gives a new file to the group that may write its folder, whatever the umask is."""
+    """Give a new file to the group that may write its folder, whatever the umask is."""
     if (mode := mode_in(folder)) & GROUP_WRITES:
         _set(descriptor, mode, folder.st_gid)
 
 
 def _set(file: int | str, mode: int, group: int) -> None:
-    """A file that this user may not give to the group stays with this user's."""
+    """Set group and mode. If this user may not change the group, the file keeps the user's group."""
     with contextlib.suppress(PermissionError):
         if os.stat(file).st_gid != group:
             os.chown(file, -1, group)

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that a partition has of its producers, to take each batch once (Kafka's ProducerStateManager, KIP-98).
+"""The state of a partition's producers, by which each batch is accepted once (Kafka's ProducerStateManager, KIP-98).
 
-The rules are a broker's. For each producer id the last batches are known by their first and last sequence:
+The rules are those of a broker. For each producer id, the last batches are known by their first and last sequence:
 
-* a batch with the sequences of one of them is a duplicate and is answered with the offset it got the first time. The
-  log compares its records, too (`shmaccum.log.files.duplicates`);
-* an older producer epoch is refused (47), a newer one has to begin with sequence 0;
-* otherwise the first sequence must follow the last one, where 0 follows 2^31 - 1; else it is refused (45);
-* of a producer id never seen here any first sequence is taken;
-* the marker of a transaction has no sequence. One with a newer epoch fences the older one: the next batch has to begin
-  with sequence 0.
+* A batch with the sequences of a known batch is a duplicate, and its outcome is the offset of that batch. The log also
+  compares the records (`shmaccum.log.files.duplicates`).
+* A batch with an older producer epoch is rejected (47). A newer epoch must start with sequence 0.
+* Otherwise the first sequence must follow the last one, where 0 follows 2^31 - 1. If not, the batch is rejected (45).
+* An unknown producer id may start with any sequence.
+* The marker of a transaction has no sequence. A marker with a newer epoch fences the older epoch: the next batch must
+  start with sequence 0.
 
 On disk (``.snapshot``, big-endian), the state below the offset that names the file:
 
 ::
 
-    | version i16 = 1 | crc u32 of all after it | count i32 | rows |
+    | version i16 = 1 | crc u32 of all bytes after it | count i32 | rows |
     row: producer id i64, epoch i16, last sequence i32, last offset i64, last offset delta i32, timestamp i64,
          coordinator epoch i32 = -1, first offset of the open transaction i64 (-1: none)            46 bytes
 
-Kafka keeps one row for each producer and so recognises only its last batch after a restart. Here each remembered batch
-has its row, oldest first: Kafka's reader keeps the last of them, and batches that were in flight when a sender died are
-recognised all. All rows of a producer tell its open transaction. A snapshot that is damaged or missing is no loss: the
-state is rebuilt from batch headers.
+Kafka writes one row per producer, so after a restart it recognizes only the last batch. Here, each remembered batch has
+a row, oldest first. Kafka's reader uses the last row, and shmaccum recognizes all batches that were in flight when a
+sender died. All rows of a producer contain its open transaction. A damaged or missing snapshot loses nothing: the state
+is rebuilt from batch headers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.open_transactions import OpenTransactions
 
 KEPT_COUNT = PRODUCER_ROWS_KEPT
-"""A broker remembers 5, because no client has more in flight; the log sink has this many, for fewer system calls."""
+"""A broker remembers 5, the most that a client has in flight. The log sink uses more, for fewer system calls."""
 SEQUENCE_MASK = 0x7FFF_FFFF
 NO_SEQUENCE = -1
 NO_OFFSET = -1
@@ -48,37 +48,37 @@ _ROW = struct.Struct(">qhiqiqiq")
 
 
 class Refusal(NamedTuple):
-    """Why a batch was not appended: a code for programs, a sentence for people."""
+    """The reason why a batch was not appended: a code for programs, and a message for people."""
 
     error_code: BrokerError
     message: str
     errno: int = 0
-    """The number of the operating system's error behind a storage error; 0 for any other refusal."""
+    """The errno of the system call that caused a storage error; 0 for any other rejection."""
 
     @property
     def is_retriable(self) -> bool:
-        """True when the same batch may be taken later."""
+        """True if the same batch may be accepted later."""
         return self.error_code == BrokerError.KAFKA_STORAGE_ERROR
 
 
 class Appendable(Protocol):
-    """A record batch that can be appended: the sender's WireBatch, and a LogBatch that was read from another log."""
+    """A record batch that can be appended: the sender's WireBatch, or a LogBatch that was read from another log."""
 
     @property
     def buffers(self) -> tuple[memoryview, ...]:
-        """The wire bytes; the first has at least the whole header."""
+        """The wire bytes. The first buffer contains at least the whole header."""
 
     @property
     def size(self) -> int:
-        """Bytes of all buffers together."""
+        """The size of all buffers, in bytes."""
 
     @property
     def record_count(self) -> int:
-        """At least 1; it is also how many offsets the batch takes."""
+        """At least 1. The batch has as many offsets."""
 
     @property
     def producer_id(self) -> int:
-        """-1: not idempotent."""
+        """The producer id, or -1 if the batch is not idempotent."""
 
     @property
     def producer_epoch(self) -> int:
@@ -90,17 +90,17 @@ class Appendable(Protocol):
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The timestamp of the youngest record."""
+        """The largest timestamp."""
 
 
 def shared_crc(batch: Appendable) -> int | None:
-    """The CRC of a batch in memory that other processes can write; None of one in private memory."""
+    """The CRC of a batch in memory that other processes can write; None for a batch in private memory."""
     crc: int | None = getattr(batch, "shared_crc", None)
     return crc
 
 
 class KnownBatch(NamedTuple):
-    """A batch of a producer that is in the log. A marker that fences an epoch is one without sequences (-1)."""
+    """A batch of a producer in the log. A marker that fences an epoch is stored as one without sequences (-1)."""
 
     epoch: int
     first_sequence: int
@@ -114,8 +114,8 @@ class ProducerState:
     """The producers of one partition.
 
     Attributes:
-        transactions: those that are open.
-        known: producer id -> its batches, oldest first; an append in C enters batches here, too.
+        transactions: the open transactions.
+        known: producer id -> its batches, oldest first. An append in C adds batches, too.
     """
 
     def __init__(self) -> None:
@@ -124,10 +124,10 @@ class ProducerState:
         self._touched: set[int] = set()
 
     def admit(self, batch: Appendable, offset: int) -> int | Refusal | None:
-        """Decides about a batch that would get this base offset, and remembers it when it is to be written.
+        """Accept or reject a batch that would get this base offset; remember it if it is to be written.
 
         Returns:
-            None: write it. A number: the base offset it has already. A refusal.
+            None if the batch is to be written, the base offset of the first one if it is a duplicate, or the rejection.
         """
         producer_id = batch.producer_id
         if producer_id < 0:
@@ -147,17 +147,17 @@ class ProducerState:
         return None
 
     def admit_of_transaction(self, batch: Appendable, offset: int) -> int | Refusal | None:
-        """As `admit`, for a batch of a transaction: the first one that is to be written begins it."""
+        """As `admit`, for a batch of a transaction. The first one that is to be written begins the transaction."""
         known = self.admit(batch, offset)
         if known is None:
             self.transactions.begin(batch.producer_id, offset)
         return known
 
     def admit_marker(self, batch: Appendable, offset: int) -> Refusal | None:
-        """Decides about a marker. The transaction is open until the marker is written and `end_transaction` is called.
+        """Accept or reject a marker. The transaction stays open until `end_transaction` is called after the write.
 
         Returns:
-            None: write it. A refusal: the epoch is older than that of a batch or marker that came before.
+            None if the marker is to be written, or a rejection if its epoch is older than that of an earlier batch.
         """
         known = self.known.setdefault(batch.producer_id, [])
         if known and batch.producer_epoch < known[-1].epoch:
@@ -172,22 +172,22 @@ class ProducerState:
             known.append(KnownBatch(epoch, NO_SEQUENCE, NO_SEQUENCE, offset, offset, timestamp_ms))
 
     def end_transaction(self, producer_id: int) -> int | None:
-        """A marker is written: the first offset of the transaction that it ended; None: there was none."""
+        """End a transaction after its marker was written; return its first offset, or None if none was open."""
         return self.transactions.end(producer_id)
 
     def timestamp_ms(self, producer_id: int, base_offset: int) -> int | None:
-        """The timestamp of a batch that a producer has at this offset; None when it is not remembered."""
+        """The timestamp of a producer's batch at this offset; None if the batch is not remembered."""
         known = self.known.get(producer_id, ())
         return next((batch.timestamp_ms for batch in known if batch.base_offset == base_offset), None)
 
     def settle(self) -> None:
-        """The admitted batches are written: forgets batches older than the last of them."""
+        """Confirm that the admitted batches are written, and forget the batches before the last few."""
         for producer_id in self._touched:
             del self.known[producer_id][:-KEPT_COUNT]
         self._touched.clear()
 
     def cut(self, log_end_offset: int) -> None:
-        """The batches admitted from this offset on were not written after all."""
+        """Remove the admitted batches from this offset on, because they were not written."""
         self.transactions.cut(log_end_offset)
         for producer_id in self._touched:
             known = self.known[producer_id]
@@ -199,23 +199,23 @@ class ProducerState:
         self.settle()
 
     def replay(self, producer_id: int, batch: KnownBatch) -> None:
-        """Remembers a batch that was found in the log, whatever came before it."""
+        """Remember a batch that was found in the log, without a check."""
         known = self.known.setdefault(producer_id, [])
         known.append(batch)
         del known[:-KEPT_COUNT]
 
     def replay_of_transaction(self, producer_id: int, batch: KnownBatch) -> None:
-        """The same, for a batch of a transaction."""
+        """As `replay`, for a batch of a transaction."""
         self.replay(producer_id, batch)
         self.transactions.begin(producer_id, batch.base_offset)
 
     def replay_marker(self, producer_id: int, epoch: int, offset: int, timestamp_ms: int) -> int | None:
-        """Takes over a marker that was found in the log; answers as `end_transaction`."""
+        """Replay a marker that was found in the log. Returns the same as `end_transaction`."""
         self._fence(self.known.setdefault(producer_id, []), epoch, offset, timestamp_ms)
         return self.end_transaction(producer_id)
 
     def forget_before(self, log_start_offset: int) -> None:
-        """Forgets producers none of whose batches are left in the log, unless their transaction is open."""
+        """Forget producers without batches in the log, unless their transaction is open."""
         gone = [
             key
             for key, known in self.known.items()
@@ -225,11 +225,11 @@ class ProducerState:
             del self.known[producer_id]
 
     def forget(self, producer_id: int) -> None:
-        """Forgets a producer that will send nothing any more."""
+        """Forget a producer that will send no more batches."""
         self.known.pop(producer_id, None)
 
     def producer_ids(self) -> list[int]:
-        """Everybody who is remembered."""
+        """Every producer that is remembered."""
         return list(self.known)
 
     def batches_of(self, producer_id: int) -> list[KnownBatch]:
@@ -239,7 +239,7 @@ class ProducerState:
     # --- snapshot
 
     def snapshot(self) -> bytes:
-        """The state as Kafka writes it."""
+        """The state in Kafka's format."""
         rows = [
             _row(producer_id, batch, self.transactions.first_offset_of(producer_id))
             for producer_id, known in self.known.items()
@@ -250,7 +250,7 @@ class ProducerState:
 
     @classmethod
     def from_snapshot(cls, content: bytes) -> ProducerState | None:
-        """The state a snapshot tells; None when it is damaged."""
+        """The state in a snapshot, or None if the snapshot is damaged."""
         if len(content) < _HEAD.size:
             return None
         version, crc, count = _HEAD.unpack_from(content)
@@ -272,7 +272,7 @@ class ProducerState:
 
 
 def _judge(producer_id: int, known: list[KnownBatch], epoch: int, first: int, count: int) -> int | Refusal | None:
-    """The batch does not simply follow the last one: a duplicate, a new epoch, or wrong."""
+    """Classify a batch that does not follow the last one: a duplicate, a new epoch, or an error."""
     last = known[-1]
     if epoch == last.epoch:
         last_sequence = (first + count - 1) & SEQUENCE_MASK
@@ -288,7 +288,7 @@ def _judge(producer_id: int, known: list[KnownBatch], epoch: int, first: int, co
         expected = 0
     return Refusal(
         BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"producer {producer_id} (epoch {epoch}) sent sequence {first} where {expected} was to come: "
+        f"producer {producer_id} (epoch {epoch}) sent sequence {first} where {expected} was expected: "
         "batches in between are missing",
     )
 
@@ -296,8 +296,8 @@ def _judge(producer_id: int, known: list[KnownBatch], epoch: int, first: int, co
 def _fenced(producer_id: int, epoch: int, former_epoch: int) -> Refusal:
     return Refusal(
         BrokerError.INVALID_PRODUCER_EPOCH,
-        f"producer {producer_id} has epoch {epoch} by now, a batch of epoch {former_epoch} came: "
-        "the sender that sent it was replaced",
+        f"producer {producer_id} now has epoch {epoch}, but a batch of epoch {former_epoch} came: "
+        "its sender was replaced",
     )
 
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a log directory: ours while it is written, or that of a Kafka broker. Nothing is ever changed, no lock taken.
+"""Read a log directory: one of shmaccum, also while it is written, or one of a Kafka broker.
 
-A reader sees a partition up to its high watermark, which is the end of the last whole batch. Retention may delete a
-segment that it reads; it reads an open one to the end, and then gets an error (`OffsetOutOfRangeError`), no gap.
+Readers change nothing and take no lock. A reader sees a partition up to its high watermark, which is the end of the
+last whole batch. If retention deletes a segment that is being read, the reader reads the open file to its end and then
+raises `OffsetOutOfRangeError`; it never skips offsets silently.
 
-A reader of committed records ends at the last stable offset and passes over the batches of aborted transactions. It
-asks `TransactionView` at batches of transactions alone: the last stable offset is always the offset of one.
+A reader of committed records stops at the last stable offset and skips the batches of aborted transactions. It uses
+`TransactionView` only for transactional batches, because the last stable offset is always the offset of such a batch.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ OFFSET_MAX = 2**63 - 1
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """Where a look-up by time leads to."""
+    """The result of a look-up by time."""
 
     offset: int
     timestamp_ms: int
@@ -67,18 +68,18 @@ class LogReader:
     """All partitions of a log directory.
 
     Attributes:
-        path: absolute.
-        verify_crc, on_corrupt: as given.
-        is_committed: records of open and of aborted transactions are not given.
-        is_gapless: every offset is there; not so in a broker's log, which may be compacted.
+        path: the absolute path of the directory.
+        verify_crc, on_corrupt: the arguments.
+        is_committed: True if only committed records are read.
+        is_gapless: True if the log has every offset. The log of a broker may be compacted, so it may have gaps.
 
     Args:
-        path: the directory.
-        verify_crc: check each batch's CRC before it is handed out.
-        on_corrupt: "raise" ends reading at damage with a `CorruptLogError`, "skip" goes on behind it and notes it in
-            `PartitionReader.skipped`.
-        isolation_level: "read_committed" gives no records of aborted transactions, and those of an open one when it
-            is committed; "read_uncommitted" gives all.
+        path: the log directory.
+        verify_crc: check the CRC of each batch before returning it.
+        on_corrupt: If "raise", reading stops at damage with a `CorruptLogError`. If "skip", reading continues after the
+            damage, and `PartitionReader.skipped` collects the errors.
+        isolation_level: If "read_committed", the records of aborted transactions are skipped, and those of an open
+            transaction are returned after its commit. If "read_uncommitted", all records are returned.
     """
 
     def __init__(
@@ -89,34 +90,34 @@ class LogReader:
         on_corrupt: OnCorrupt = "raise",
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> None:
-        """Looks whether the directory is there.
+        """Check the arguments and that the directory exists.
 
         Raises:
-            NotALogError: it is not, or is no directory, or has no partition but something else.
-            InvalidArgumentError: on_corrupt or isolation_level is none of its words.
+            NotALogError: if the directory does not exist, or has other files and no partition.
+            InvalidArgumentError: if on_corrupt or isolation_level has another value than those above.
         """
         self.path = os.path.abspath(path)
         self.verify_crc = verify_crc
         self.on_corrupt = on_corrupt
         if on_corrupt not in {"raise", "skip"}:
-            raise InvalidArgumentError(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+            raise InvalidArgumentError(f'on_corrupt must be "raise" or "skip", not {on_corrupt!r}')
         if isolation_level not in {READ_COMMITTED, READ_UNCOMMITTED}:
             raise InvalidArgumentError(
-                f'isolation_level is "{READ_UNCOMMITTED}" or "{READ_COMMITTED}", not {isolation_level!r}'
+                f'isolation_level must be "{READ_UNCOMMITTED}" or "{READ_COMMITTED}", not {isolation_level!r}'
             )
         self.is_committed = isolation_level == READ_COMMITTED
         if not os.path.isdir(self.path):
-            raise NotALogError(f"{self.path} is no directory: name the log directory that the sender writes")
+            raise NotALogError(f"{self.path} is not a directory: name the log directory that the sender writes")
         self._is_gapless: bool | None = None
         if (strangers := strangers_in(self.path)) and not self.topic_partitions():
             raise NotALogError(
-                f"{self.path} holds other files ({', '.join(strangers[:3])}) and no partition: name the log directory "
+                f"{self.path} has other files ({', '.join(strangers[:3])}) and no partition: name the log directory "
                 "that the sender writes"
             )
 
     @property
     def is_gapless(self) -> bool:
-        """Unknown until the directory has its first file, which its writer may make after this reader was opened."""
+        """False until the directory has its ``meta.properties``, which may be created after this reader is."""
         if self._is_gapless is not None:
             return self._is_gapless
         has_meta, found = os.path.lexists(os.path.join(self.path, META_FILE)), is_ours(self.path)
@@ -125,18 +126,18 @@ class LogReader:
         return found
 
     def topic_partitions(self) -> list[TopicPartition]:
-        """Every partition, in order. One whose folder is not made yet is empty."""
+        """Every partition, sorted. A partition whose folder does not exist yet is empty."""
         return partitions_of(self.path)
 
     def topics(self) -> list[str]:
-        """Every topic, in order."""
+        """Every topic, sorted."""
         return sorted({place.topic for place in self.topic_partitions()})
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic.
 
         Raises:
-            LogPartitionNotFoundError: there is no such topic.
+            LogPartitionNotFoundError: if the topic does not exist.
         """
         found = [place.partition for place in self.topic_partitions() if place.topic == topic]
         if not found:
@@ -148,7 +149,7 @@ class LogReader:
         """The reader of one partition.
 
         Raises:
-            LogPartitionNotFoundError: there is no such partition.
+            LogPartitionNotFoundError: if the partition does not exist.
         """
         if partition not in self.partitions(topic):
             raise LogPartitionNotFoundError(f"{self.path} has no partition {partition} of topic {topic!r}")
@@ -163,9 +164,9 @@ class PartitionReader:
     """One partition. Any number of its cursors and iterators may be in use at a time.
 
     Attributes:
-        place: topic and partition.
-        folder: path of it.
-        skipped: damage that was passed over, with on_corrupt="skip".
+        place: the topic and the partition.
+        folder: the path of the partition's folder.
+        skipped: the damage that was skipped, if on_corrupt is "skip".
     """
 
     def __init__(self, reader: LogReader, place: TopicPartition) -> None:
@@ -178,10 +179,10 @@ class PartitionReader:
     # --- offsets
 
     def segments(self) -> list[int]:
-        """Base offsets of the segments that are there now; none while the folder is not made yet.
+        """The base offsets of the present segments; empty if the folder does not exist yet.
 
         Raises:
-            FileNotFoundError: the topic was deleted.
+            FileNotFoundError: if the topic was deleted.
         """
         try:
             return offsets_with(self.folder, LOG)
@@ -192,20 +193,20 @@ class PartitionReader:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that was neither retained away nor deleted."""
+        """The first offset that neither retention nor a user has deleted."""
         return max(min(self.segments(), default=0), self.deleted_before)
 
     @property
     def deleted_before(self) -> int:
-        """Below this offset somebody deleted the records; some of them may still be in the files."""
+        """The records below this offset were deleted by a user; some of them may still be in the files."""
         return read_offsets_checkpoint(os.path.join(self.reader.path, START_OFFSETS_FILE)).get(self.place, 0)
 
     @property
     def log_end_offset(self) -> int:
-        """The end for this reader: the high watermark, or the last stable offset for one of committed records.
+        """The end for this reader: the last stable offset if it reads committed records, else the high watermark.
 
         Raises:
-            CorruptLogError: damage near the end, unless it is to be skipped.
+            CorruptLogError: if there is damage near the end and on_corrupt is "raise".
         """
         return self.stable_offset if self.reader.is_committed else self.high_watermark
 
@@ -214,7 +215,7 @@ class PartitionReader:
         """The offset after the last whole batch.
 
         Raises:
-            CorruptLogError: damage near the end, unless it is to be skipped.
+            CorruptLogError: if there is damage near the end and on_corrupt is "raise".
         """
         with closing(Cursor(self, None, is_raw=True)) as cursor:
             for _ in cursor.poll():
@@ -224,15 +225,15 @@ class PartitionReader:
     # --- transactions
 
     def forget_transactions(self) -> None:
-        """What is known of transactions is of a former log of this name."""
+        """Forget the transactions of a former log of this name."""
         self._transactions = None
 
     @property
     def stable_offset(self) -> int:
-        """The last stable offset: the first one of an open transaction, or the high watermark.
+        """The last stable offset: the first offset of an open transaction, or the high watermark.
 
         Raises:
-            CorruptLogError: damage near the end, unless it is to be skipped.
+            CorruptLogError: if there is damage near the end and on_corrupt is "raise".
         """
         view, cursor = self._looked_at_transactions()
         return max(view.stable_offset(cursor.offset), self.log_start_offset)
@@ -241,12 +242,12 @@ class PartitionReader:
         """The first offset of each open transaction, by producer id.
 
         Raises:
-            CorruptLogError: damage near the end, unless it is to be skipped.
+            CorruptLogError: if there is damage near the end and on_corrupt is "raise".
         """
         return self._looked_at_transactions()[0].open_transactions()
 
     def _looked_at_transactions(self) -> tuple[TransactionView, Cursor]:
-        """The transactions up to the last whole batch, and the cursor that stands there."""
+        """The transactions up to the last whole batch, and a cursor at that position."""
         if self._transactions is None:
             view = TransactionView(self.folder)
             self._transactions = view, Cursor(self, max(view.noted_from, min(self.segments(), default=0)), is_raw=True)
@@ -258,7 +259,7 @@ class PartitionReader:
         return view, cursor
 
     def is_open_at(self, batch: LogBatch) -> bool:
-        """True while a batch stands at the last stable offset or behind it."""
+        """True if the batch is at or after the last stable offset."""
         if self._transactions is not None:
             view, cursor = self._transactions
             if batch.base_offset < view.stable_offset(cursor.offset):
@@ -267,15 +268,15 @@ class PartitionReader:
         return batch.base_offset >= view.stable_offset(cursor.offset)
 
     def is_aborted(self, batch: LogBatch) -> bool:
-        """True when the transaction of a batch was aborted; it is no open one."""
+        """True if the transaction of a batch was aborted. The transaction must not be open."""
         assert self._transactions is not None
         return self._transactions[0].is_aborted(batch.producer_id, batch.base_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """The first record with this timestamp or a larger one (Kafka's offsetsForTimes); None when there is none.
+        """The first record with this timestamp or a later one (Kafka's offsetsForTimes), or None if there is none.
 
         Raises:
-            CorruptLogError: damage on the way, unless it is to be skipped.
+            CorruptLogError: if damage is found and on_corrupt is "raise".
         """
         segments = self.segments()
         for base_offset in segments:
@@ -286,12 +287,12 @@ class PartitionReader:
         return None
 
     def offset_of_max_timestamp(self) -> OffsetAndTimestamp | None:
-        """The first record of those with the largest timestamp (KIP-734); None in an empty partition.
+        """The first record that has the largest timestamp (KIP-734), or None if the partition is empty.
 
-        Records below the log start offset count for nothing: somebody deleted them.
+        Records below the log start offset are ignored, because they were deleted.
 
         Raises:
-            CorruptLogError: damage on the way, unless it is to be skipped.
+            CorruptLogError: if damage is found and on_corrupt is "raise".
         """
         start = self.log_start_offset
         first, youngest = None, None
@@ -315,31 +316,31 @@ class PartitionReader:
                     for record in self._times(batch):
                         if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
                             return OffsetAndTimestamp(record.offset, record.timestamp_ms)
-                except DecompressedTooLargeError:  # a reader that starts in front of the record finds it
+                except DecompressedTooLargeError:  # a reader that starts before the record finds it
                     return OffsetAndTimestamp(max(batch.base_offset, offset), batch.header.youngest_ms)
         return None
 
     # --- batches and records
 
     def batches(self, offset: int | None = None) -> Iterator[LogBatch]:
-        """The batches from the one that has this offset to the last whole one there is.
+        """The batches from the one that contains this offset to the last whole one.
 
         Args:
-            offset: default: the log start offset. The log end offset gives nothing.
+            offset: Default: the log start offset. At the log end offset there are no batches.
 
         Raises:
-            OffsetOutOfRangeError: the offset was retained away, or not given out yet.
-            CorruptLogError: damage, unless it is to be skipped.
+            OffsetOutOfRangeError: if the offset was deleted by retention, or is past the end of the log.
+            CorruptLogError: if damage is found and on_corrupt is "raise".
         """
         with closing(self.cursor(offset)) as cursor:
             yield from cursor.poll()
 
     def records(self, offset: int | None = None) -> Iterator[LogRecord]:
-        """The records from this offset on, without those of transaction markers.
+        """The records from this offset on, without transaction markers.
 
         Raises:
             OffsetOutOfRangeError, CorruptLogError: as `batches`.
-            CodecMissingError: a batch is compressed in a way nothing here can read.
+            CodecMissingError: if no package for the compression of a batch is installed.
         """
         start = self.log_start_offset if offset is None else offset
         yield from self._records_of(self.batches(start), start)
@@ -352,14 +353,14 @@ class PartitionReader:
         idle_timeout_s: float = float("inf"),
         sleep: Callable[[float], None] = time.sleep,
     ) -> Iterator[LogBatch]:
-        """The batches from this offset on, those to come included.
+        """The batches from this offset on, including future ones.
 
-        Looks for more after a millisecond, and after twice that each time nothing came, up to a tenth of a second.
+        Polls after one millisecond. The interval doubles after each empty poll, up to a tenth of a second.
 
         Args:
-            is_over: asked whenever nothing new is there; True ends it.
-            idle_timeout_s: ends it when nothing came for so long.
-            sleep: how to wait.
+            is_over: called after each poll that reached the end; iteration stops if it returns True.
+            idle_timeout_s: stop if no batch was found for this long.
+            sleep: the function that waits.
 
         Raises:
             OffsetOutOfRangeError, CorruptLogError: as `batches`.
@@ -382,7 +383,7 @@ class PartitionReader:
             yield from records if batch.base_offset >= offset else [each for each in records if each.offset >= offset]
 
     def _times(self, batch: LogBatch) -> Iterator[RecordTime]:
-        """The times of the records of a batch, as far as they can be read, where damage is to be skipped."""
+        """The times of the records of a batch; if on_corrupt is "skip", only those that can be read."""
         try:
             yield from record_times(batch)
         except CorruptLogError as error:
@@ -391,7 +392,7 @@ class PartitionReader:
             self.skipped.append(error)
 
     def _readable(self, batch: LogBatch) -> list[LogRecord]:
-        """The records of a batch; none of one whose records cannot be read, where damage is to be skipped."""
+        """The records of a batch; none if they cannot be read and on_corrupt is "skip"."""
         try:
             return batch.records()
         except CorruptLogError as error:
@@ -401,11 +402,11 @@ class PartitionReader:
             return []
 
     def cursor(self, offset: int | None = None, *, block_size: int | None = None) -> Cursor:
-        """Reads from this offset on, default the log start offset, whenever it is polled.
+        """A cursor at this offset, by default at the log start offset.
 
         Args:
-            offset: the first one.
-            block_size: bytes that are read at once, for a caller that reads many of them.
+            offset: the first offset.
+            block_size: bytes per read, for a caller that reads many batches.
         """
         return Cursor(self, self.log_start_offset if offset is None else offset, block_size=block_size)
 
@@ -413,20 +414,20 @@ class PartitionReader:
         """Opens a segment.
 
         Raises:
-            FileNotFoundError: it was retained away.
+            FileNotFoundError: if retention deleted it.
         """
         return SegmentView(self.folder, base_offset, is_finished=is_finished, is_crc_checked=self.reader.verify_crc)
 
 
 def _younger(one: OffsetAndTimestamp | None, other: OffsetAndTimestamp | None) -> OffsetAndTimestamp | None:
-    """The record with the larger timestamp; the first of equal ones."""
+    """The record with the larger timestamp, or the first if the timestamps are equal."""
     if one is None or other is None:
         return one or other
     return other if other.timestamp_ms > one.timestamp_ms else one
 
 
 def _youngest_record(batch: LogBatch, start: int) -> OffsetAndTimestamp | None:
-    """The first record of those with the largest timestamp, from this offset on."""
+    """The first record that has the largest timestamp of those from this offset on."""
     records = (record for record in record_times(batch) if record.offset >= start)
     try:
         youngest = max(records, key=lambda record: (record.timestamp_ms, -record.offset), default=None)
@@ -436,22 +437,22 @@ def _youngest_record(batch: LogBatch, start: int) -> OffsetAndTimestamp | None:
 
 
 class Cursor:
-    """A place in a partition that moves on as it is read.
+    """A read position in a partition. Reading advances it.
 
     Attributes:
-        offset: the next one to read.
+        offset: the next offset to read.
     """
 
     def __init__(
         self, partition: PartitionReader, offset: int | None, *, is_raw: bool = False, block_size: int | None = None
     ) -> None:
-        """Nothing is opened before `poll`. Without an offset it begins with the last few batches.
+        """The segment is opened by the first `poll`. Without an offset, the cursor starts with the last few batches.
 
         Args:
             partition: the partition to read.
-            offset: the first one.
-            is_raw: reads whatever lies in the files, also records that somebody deleted or that are not committed.
-            block_size: bytes that are read at once; None: as `SegmentView` has it.
+            offset: the first offset.
+            is_raw: also return records that were deleted or are not committed, if the files contain them.
+            block_size: bytes per read. If None, the default of `SegmentView` is used.
         """
         self._block_size = block_size
         self._is_raw = is_raw
@@ -462,14 +463,14 @@ class Cursor:
         self._view: SegmentView | None = None
         self._position = 0
         self._expected = exactly(0)
-        """Where the batch at the position may begin."""
+        """The base offsets that the batch at the position may have."""
 
     def poll(self) -> Iterator[LogBatch]:
-        """The batches that are there and were not read yet.
+        """The batches that were appended and not read yet.
 
         Raises:
-            OffsetOutOfRangeError: the offset was retained away, or not given out yet.
-            CorruptLogError: damage, unless it is to be skipped.
+            OffsetOutOfRangeError: if the offset was deleted by retention, or is past the end of the log.
+            CorruptLogError: if damage is found and on_corrupt is "raise".
         """
         while (view := self._view or self._open()) is not None:
             found = view.batch(self._position, self._expected)
@@ -487,22 +488,22 @@ class Cursor:
         end_offset = self._expected.first
         if end_offset < self.offset and self.offset > self._partition.deleted_before:
             raise OffsetOutOfRangeError(
-                f"offset {self.offset} of {self._partition.place} was not given out yet: the log ends at {end_offset}"
+                f"offset {self.offset} of {self._partition.place} does not exist yet: the log ends at {end_offset}"
             )
 
     def _is_passed_over(self, batch: LogBatch) -> bool:
-        """True for a batch of an aborted transaction, when committed records are read; its marker is none."""
+        """True for a batch of an aborted transaction if committed records are read. Its marker is not skipped."""
         is_judged = self._is_committed and batch.is_of_transaction and not batch.is_control
         return is_judged and self._partition.is_aborted(batch)
 
     def next_unread(self) -> UnreadBatch | None:
-        """The next batch of the open segment, without a look at its records.
+        """The next batch of the open segment; its records are not read.
 
-        A header tells where the next batch begins. Nothing proves the header before the records are read, too. So the
-        caller proves the batches that were passed (by `UnreadBatch.crc_problem`, or by a broker that took them)
-        before it calls `poll`, which takes headers for damaged that do not fit the place where the cursor is.
+        The next position follows from the header alone, and the header is only proven by reading the records. So the
+        caller must verify the batches that were passed (by `UnreadBatch.crc_problem`, or because a broker accepted
+        them) before it calls `poll`, which treats a header that does not match the cursor's position as damage.
 
-        The answer is None where `poll` has to look: at the end of a segment or of the log, at damage, and at first.
+        Returns None if `poll` is needed: before the first poll, at the end of a segment or of the log, and at damage.
         """
         view = self._view
         if view is None or not self._expected.first == self.offset == self._expected.last:
@@ -515,26 +516,27 @@ class Cursor:
         return found
 
     def unread_place(self) -> tuple[LogFile, int] | None:
-        """The file and the byte where the header of the next batch stands; None where `poll` has to look."""
+        """The file and the position of the next batch's header, or None if `poll` is needed."""
         view = self._view
         if view is None or not self._expected.first == self.offset == self._expected.last:
             return None
         return view.file, self._position
 
     def skip_to(self, position: int, offset: int) -> None:
-        """Goes on at this byte of the open segment. Another reader has proved the batches in front of it."""
+        """Continue at this position of the open segment. Another reader has verified the batches before it."""
         self._position = position
         self.offset = offset
         self._expected = exactly(offset)
 
     def consume(self, first_offset: int, views: Views) -> tuple[list[ConsumerRecord], int]:
-        """The records of the plain batches that the last `poll` has read ahead, and the bytes of those batches.
+        """The records of the plain batches in the block that the last `poll` read, and the size of those batches.
 
-        Only `poll` opens, reads and judges. So a caller consumes after each batch of it, and polls on behind that.
+        Only `poll` opens segments, reads blocks and handles damage. So a caller calls this after each batch that
+        `poll` returns, and then continues polling.
 
         Args:
             first_offset: records below this offset are left out.
-            views: the parts that are memoryviews.
+            views: the parts that are returned as memoryviews.
         """
         view = self._view
         if view is None:
@@ -547,15 +549,15 @@ class Cursor:
         return records, self._position - start
 
     def columns(self, batch: LogBatch, wanted: BaseOffsetRange, *, has_headers: bool) -> RecordColumns | None:
-        """The records of a batch that `poll` has just given, and of the plain batches behind it, as columns.
+        """The records of a batch that `poll` has just returned, and of the plain batches after it, as columns.
 
-        The columns end where the block ends that was read last. The answer is None when the batch itself is not plain
-        (see `SegmentView.consume`): the caller decodes it alone.
+        The columns end at the end of the block that was read last. Returns None if the batch itself is not plain
+        (see `SegmentView.consume`): the caller then decodes it alone.
 
         Args:
-            batch: the last one of `poll`.
-            wanted: the offsets of the records; the cursor stops in front of a batch behind them.
-            has_headers: also the headers.
+            batch: the last batch that `poll` returned.
+            wanted: the offsets of the records. The cursor stops before the first batch past them.
+            has_headers: also return the headers.
         """
         view = self._view
         if view is None or batch.is_compressed or batch.is_of_transaction:
@@ -570,7 +572,7 @@ class Cursor:
         return found
 
     def close(self) -> None:
-        """Lets go of the segment; polling opens it again."""
+        """Close the segment. The next poll opens it again."""
         if self._view is not None:
             self._view.close()
             self._view = None
@@ -581,7 +583,7 @@ class Cursor:
     # --- from segment to segment
 
     def _open(self) -> SegmentView | None:
-        """Enters the segment that has the offset; None while there is no segment at all."""
+        """Open the segment that contains the offset, or return None if there is no segment."""
         while segments := self._partition.segments():
             if self._is_from_end:
                 self.offset = segments[-1]
@@ -597,7 +599,7 @@ class Cursor:
         return None
 
     def _enter(self, base_offset: int, *, is_finished: bool) -> SegmentView | None:
-        """Goes to the start of a segment; None when it was retained away meanwhile."""
+        """Move to the start of a segment, or return None if retention has deleted it meanwhile."""
         try:
             view = self._partition.open_segment(base_offset, is_finished=is_finished)
         except FileNotFoundError:
@@ -608,12 +610,12 @@ class Cursor:
         return view
 
     def _go_on(self, view: SegmentView, missing: Missing) -> bool:
-        """There is no batch at the position: moves on to the next one, if there may be one."""
+        """There is no batch at the position. Move to the next one; return False if there is none to read now."""
         if view.refresh():
             return True
         successors = self._successors(view)
         if successors and not view.is_finished:
-            view.finish()  # it was rolled; all earlier appends are there now
+            view.finish()  # it was rolled, so all appends to it are visible now
             return True
         if self._position == view.size:
             if successors:
@@ -625,17 +627,17 @@ class Cursor:
         return self._pass_over(view, view.damage(self._position, behind, missing.problem))
 
     def _successors(self, view: SegmentView) -> list[int]:
-        """Base offsets of the segments behind this one.
+        """The base offsets of the segments after this one.
 
         Raises:
-            OffsetOutOfRangeError: those that follow at once were retained away, or this one was replaced.
+            OffsetOutOfRangeError: if retention deleted the next segment, or this segment was replaced.
         """
         segments = self._partition.segments()
         successors = [base_offset for base_offset in segments if base_offset > view.base_offset]
         if view.base_offset in segments and not view.has_its_name():
             self._partition.forget_transactions()
             raise OffsetOutOfRangeError(
-                f"offset {self.offset} of {self._partition.place} is of a former log: {view.path} was replaced, "
+                f"offset {self.offset} of {self._partition.place} belongs to a former log: {view.path} was replaced, "
                 "because its topic was deleted and created again, or by hand"
             )
         if successors and view.base_offset not in segments and successors[0] > self._expected.first:
@@ -643,7 +645,7 @@ class Cursor:
         return successors
 
     def _pass_over(self, view: SegmentView, damage: Damage) -> bool:
-        """Goes on behind damage; False when it is the torn tail of the log."""
+        """Continue after damage; return False if it is the torn tail of the log."""
         if not view.is_finished and damage.resume_position == view.size:
             return False
         error = CorruptLogError(view.path, damage.position, damage.resume_position, damage.problem)
@@ -656,5 +658,5 @@ class Cursor:
 
     def _retained(self, start: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(
-            f"offset {self.offset} of {self._partition.place} was retained away: the log starts at {start}"
+            f"offset {self.offset} of {self._partition.place} was deleted by retention: the log starts at {start}"
         )

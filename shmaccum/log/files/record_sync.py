@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forcing records to disk for a position behind them, by a process that is not their writer.
+"""Force records to disk before the position after them is stored, from a process that is not their writer.
 
-A position that is on disk before its records counts others after a power cut: the log ends in front of it, and the next
-records get the offsets of the lost ones.
+If a position reached the disk before its records, it would refer to other records after a power cut: the log would end
+before it, and the next records would get the offsets of the lost ones.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from shmaccum.log.files.small_files import read_offsets_checkpoint, sync_file
 
 
 def sync_records(directory: str, positions: Mapping[TopicPartition, int]) -> None:
-    """Forces the records in front of positions to disk, in a log whose writer forces records to disk.
+    """Force the records before positions to disk, in a log whose writer forces records to disk.
 
-    That is one segment of each partition, for the writer has forced a segment before it begins the next one. What lies
-    below a recovery point is on disk. A partition that is not there has nothing to force.
+    One segment per partition is enough, because the writer syncs a segment before it begins the next one. Records below
+    a recovery point are on disk already. A partition without a folder is skipped.
 
     Args:
         directory: the log directory.
-        positions: offsets behind records that were read.
+        positions: for each partition, the offset after the records that were read.
 
     Raises:
-        OSError: records may be lost in a crash of the host.
+        OSError: if records may be lost in a crash of the host.
     """
     points = read_offsets_checkpoint(os.path.join(directory, RECOVERY_POINTS_FILE))
     for place, offset in positions.items():

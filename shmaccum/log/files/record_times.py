@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offsets and times of a batch's records, in bounded memory, however much its compressed bytes stand for.
+"""The offsets and times of a batch's records, in bounded memory, whatever size the compressed records have.
 
-A few bytes of a compressed batch can stand for a gigabyte. Records that are small together are decompressed and
-decoded at once, by the native core. Others are decompressed piece by piece: the fields of each record are read, and the
-bytes of its key, value and headers are passed over. `STREAMED_SIZE_MAX` and `STREAMED_COUNT_MAX` bound the work.
+A few compressed bytes can expand to a gigabyte. If the records are small together, native code decompresses and decodes
+them at once. Otherwise they are decompressed in pieces: the fields of each record are read, and the bytes of its key,
+value and headers are skipped. `STREAMED_SIZE_MAX` and `STREAMED_COUNT_MAX` bound the work.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from shmaccum.log.files.log_batch import LogBatch, LogRecord
 AT_ONCE_SIZE_MAX = 4 << 20
 STREAMED_SIZE_MAX = 1 << 30
 STREAMED_COUNT_MAX = 1_000_000
-"""Records that are read field by field: some 10 µs each."""
+"""Records that are read field by field, at some 10 µs each."""
 VARINT_SIZE_MAX = 10
 NULL = -1
 
 
 class RecordTime(NamedTuple):
-    """Where a record is, and when it was made."""
+    """The offset and the timestamp of a record."""
 
     offset: int
     timestamp_ms: int
@@ -36,9 +36,9 @@ def record_times(batch: LogBatch) -> Iterator[RecordTime]:
     """The offset and the time of each record, in order.
 
     Raises:
-        DecompressedTooLargeError: the records are more than is read.
-        CodecMissingError: no package for the compression is installed.
-        CorruptLogError: the records cannot be read.
+        DecompressedTooLargeError: if the records exceed the bounds of this module.
+        CodecMissingError: if no package for the compression is installed.
+        CorruptLogError: if the records cannot be read.
     """
     header = batch.header
     codec, records = header.attributes & CODEC_MASK, batch.view[HEADER_SIZE:]
@@ -76,12 +76,12 @@ def _streamed(batch: LogBatch) -> Iterator[RecordTime]:
 
 
 def streamed_deltas(codec: int, records: memoryview, count: int) -> Iterator[tuple[int, int]]:
-    """The offset delta and the timestamp delta of each record of compressed bytes, which end after the last one.
+    """The offset delta and the timestamp delta of each record. The compressed bytes must end after the last record.
 
     Raises:
-        DecompressedTooLargeError: the records are more than is read.
-        CodecMissingError: no package for the compression is installed.
-        ValueError: the bytes are no such records.
+        DecompressedTooLargeError: if the records exceed the bounds of this module.
+        CodecMissingError: if no package for the compression is installed.
+        ValueError: if the bytes are not such records.
     """
     if count > STREAMED_COUNT_MAX:
         raise DecompressedTooLargeError(AT_ONCE_SIZE_MAX)
@@ -110,10 +110,10 @@ def _read_record(source: _Source) -> tuple[int, int]:
 
 
 class _Source:
-    """Bytes that come piece by piece.
+    """A stream of bytes that arrive in pieces.
 
     Attributes:
-        position: how many were read or passed over.
+        position: the number of bytes that were read or skipped.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -124,7 +124,7 @@ class _Source:
         self.position = 0
 
     def _more(self) -> bool:
-        """Takes the next piece that has bytes; False at the end."""
+        """Take the next piece that is not empty; return False at the end."""
         self._piece, self._at = next(filter(None, self._pieces), b""), 0
         self._size += len(self._piece)
         if self._size > STREAMED_SIZE_MAX:
@@ -132,7 +132,7 @@ class _Source:
         return bool(self._piece)
 
     def varint(self) -> int:
-        """A number in groups of 7 bits, zigzag."""
+        """Read a zigzag varint."""
         value = 0
         for group in range(VARINT_SIZE_MAX):
             if self._at == len(self._piece) and not self._more():
@@ -154,7 +154,7 @@ class _Source:
         self._at += size
 
     def skip_field(self) -> None:
-        """Bytes with their size in front of them. The size of null is -1."""
+        """Skip a field: its size, and that many bytes. The size of null is -1."""
         size = self.varint()
         if size < NULL:
             raise ValueError(f"a field of {size} bytes")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A record batch made of records in Python: for the few that are written anew, with other headers than they came with.
+"""Encode record batches in Python, for the few records that are rewritten with other headers.
 
-The core writes the records of producers (native/format/record.c); the format is that of KIP-98.
+Native code encodes the records of producers (native/format/record.c). The format is that of KIP-98.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True)
 class MadeBatch:
-    """A batch in private memory, as `PartitionLog.append` takes it; not idempotent without a producer id."""
+    """A batch in private memory that `PartitionLog.append` accepts. Without a producer id, it is not idempotent."""
 
     wire: bytes
     record_count: int
@@ -27,18 +27,18 @@ class MadeBatch:
 
     @property
     def buffers(self) -> tuple[memoryview, ...]:
-        """One piece."""
+        """The batch as one buffer."""
         return (memoryview(self.wire),)
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         return len(self.wire)
 
 
 @dataclass(frozen=True)
 class NewRecord:
-    """One record to be written."""
+    """One record to write."""
 
     timestamp_ms: int
     key: bytes | None
@@ -47,7 +47,7 @@ class NewRecord:
 
 
 def varint(number: int) -> bytes:
-    """A signed varint, zigzag, as records have them."""
+    """A signed zigzag varint, as records use it."""
     rest = number << 1 if number >= 0 else (-number << 1) - 1
     encoded = bytearray()
     while rest > 0x7F:
@@ -58,12 +58,12 @@ def varint(number: int) -> bytes:
 
 
 def sized(content: bytes | None) -> bytes:
-    """Bytes behind their size; None is the size -1."""
+    """Bytes, preceded by their size. The size of None is -1."""
     return varint(-1) if content is None else varint(len(content)) + content
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:
-    """Headers one after another, without their count."""
+    """The concatenated headers, without their count."""
     return b"".join(sized(name.encode()) + sized(value) for name, value in headers)
 
 
@@ -73,7 +73,7 @@ NO_IDENTITY = (-1, -1, -1)
 def make_batch(
     records: Sequence[NewRecord], headers: Sequence[Header] = (), identity: tuple[int, int, int] = NO_IDENTITY
 ) -> MadeBatch:
-    """A batch of these records; `headers` are put behind those of each.
+    """A batch of these records. `headers` are added after the headers of each record.
 
     Args:
         identity: producer id, epoch and base sequence.

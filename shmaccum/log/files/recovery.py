@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bringing one partition's folder back to its invariants before it is appended to (Kafka's LogLoader).
+"""Recover the folder of one partition before it is appended to (Kafka's LogLoader).
 
-The leftovers of a death, and their repair:
+The possible leftovers of a death, and their repair:
 
 ========================================  ==========================================================================
-found                                     done
+found                                     repair
 ========================================  ==========================================================================
-``.tmp``, ``.deleted`` files              removed: nobody finished, or nobody wants them
-an index or snapshot without its ``.log``  removed: its segment was being retained, or made
-no ``.timeindex``, not the last entry     half-rolled: written anew
-an index that lags behind its ``.log``    completed from the batches behind its last entry
-a torn or wrong index                     written anew from the batches
+``.tmp``, ``.deleted`` files              removed: they are unfinished or no longer needed
+an index or snapshot without its ``.log``  removed: its segment was being deleted or created
+no ``.timeindex``, or no last entry       a roll was interrupted: the index is rewritten
+an index that lags its ``.log``           completed from the batches after its last entry
+a torn or wrong index                     rewritten from the batches
 a torn tail of the last segment           cut to the last whole batch: it was never acknowledged; a new leader epoch
-the log of a host that crashed            a new leader epoch, for offsets that were read may be given anew
-a ``.txnindex`` that its markers belie     written anew from the markers behind the newest snapshot
-damage, with whole batches behind it      left where it is, reported; the log goes on in a new segment
-a sector that a power cut took            cut in front of it, in a log that has a level: the batches behind it were not
-                                          acknowledged, and come again
-a snapshot of more than the log has       removed: an older one or the log itself tells the state
+the log of a host that crashed            a new leader epoch, because offsets that were read may be assigned again
+a ``.txnindex`` that contradicts markers  rewritten from the markers after the newest snapshot
+damage, with whole batches after it       left in place and reported; appends continue in a new segment
+a sector that a power cut lost            if the log has a sync level, the log is cut before it: the batches after it
+                                          were not acknowledged, and are sent again
+a snapshot past the end of the log        removed: an older one, or the log itself, has the state
 ========================================  ==========================================================================
 
-Amount that is read: bytes of this boot of the kernel are in its page cache however their writer died, so batches
-below the newest snapshot are trusted and only what follows is checked. After a crash of the host only what was synced
-(the recovery point) is trusted, and only a snapshot below it. In both cases each segment's last indexed stretch is
-walked, so that damage done by hand at an end is found as well.
+How much is read: if the kernel has not been restarted since the last write, the bytes are still in its page cache,
+however the writer died. So batches below the newest snapshot are trusted, and only those after it are checked. After a
+crash of the host, only synced batches (those below the recovery point) and snapshots below it are trusted. In both
+cases the batches after the last index entry of each segment are checked, so damage by hand at an end is found, too.
 
-A sync covers a file from its begin to its end. So behind a sector of the last segment that never came to the disk
-nothing was acknowledged. Such a sector holds zeros, from its begin or from the end of the bytes that it had before.
-Above the recovery point it is told from other damage by them.
+A sync covers a file from its start to its end. So nothing after a lost sector of the last segment was acknowledged.
+A lost sector contains zeros, from its start or from the end of its former content. Above the recovery point, these
+zeros distinguish it from other damage.
 
-Why it may be interrupted: every step computes from the files what they should be, and can be done twice.
+Why an interruption is safe: every step computes from the files what they should contain, and can be repeated.
 """
 
 from __future__ import annotations
@@ -74,48 +74,48 @@ from shmaccum.log.files.transaction_marker import decision_in
 from shmaccum.log.files.walk import Damage, LocatedBatch, at_least, batch_problem, map_file, walk
 
 SECTOR = 512
-"""A disk writes so many bytes whole or not at all."""
+"""A disk writes a sector either completely or not at all."""
 ZEROS_MIN = 12
-"""A whole batch begins with fewer zeros: 8 of its offset, and 2 of its length."""
+"""A whole batch starts with fewer zeros: 8 in its offset, and 2 in its length."""
 INDEXES = ((OFFSET_INDEX, OFFSET_ENTRY), (TIME_INDEX, TIME_ENTRY))
 
 
 @dataclass
 class Recovered:
-    """A partition that is ready to be appended to."""
+    """A partition that can be appended to."""
 
     segments: list[int]
-    """Base offsets, the active one last."""
+    """The base offsets; the active segment is the last."""
     active: Segment
     producers: ProducerState
     log_end_offset: int
     epochs: LeaderEpochs
     findings: list[str] = field(default_factory=list)
-    """A sentence for each problem and its repair."""
+    """One sentence for each problem and its repair."""
 
 
 @dataclass
 class Scan:
-    """The result of walking a segment from some batch to its end."""
+    """The result of scanning a segment from a batch to its end."""
 
     end: int
-    """Position behind the last whole batch."""
+    """The position after the last whole batch."""
     next_offset: int
     batches: list[Written] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
-    """With whole batches behind them."""
+    """Damage that is followed by whole batches."""
     torn: Damage | None = None
 
 
 class Recovery:
-    """One recovery of one folder.
+    """One recovery of one partition.
 
     Args:
-        folder: the partition's.
-        index_interval: bytes between two index entries, for indexes that are written anew.
-        recovery_point: below this offset everything was synced.
-        is_same_boot: the last writer ran under the kernel that runs now.
-        has_level: records are acknowledged after a sync alone.
+        folder: the folder of the partition.
+        index_interval: bytes between two index entries, for indexes that are rewritten.
+        recovery_point: everything below this offset was synced.
+        is_same_boot: True if the kernel has not been restarted since the last write.
+        has_level: True if records are acknowledged only after a sync.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class Recovery:
         self.trusted_offset = (snapshots[-1] if snapshots else 0) if is_same_boot else recovery_point
 
     def run(self) -> Recovered:
-        """Does all of it."""
+        """Recover the folder and open its active segment."""
         if not self.segments:
             self.segments = [0]
         for base_offset in self.segments[:-1]:
-            # No process appends to this segment any more: its damage is reported, and its indexes are made right.
+            # No process appends to this segment any more. Report its damage, and repair its indexes.
             view = map_file(self._path(base_offset, LOG))
             scan = self._scan(view, base_offset)
             self._report(base_offset, scan.damages if scan.torn is None else [*scan.damages, scan.torn])
@@ -170,7 +170,7 @@ class Recovery:
     # --- segments
 
     def _recover_active(self, base_offset: int) -> tuple[Segment, int]:
-        """The segment to append to, cut to its last whole batch, and the log end offset."""
+        """The active segment, cut to its last whole batch, and the log end offset."""
         path = self._path(base_offset, LOG)
         view = map_file(path) if os.path.exists(path) else memoryview(b"")
         scan = self._scan(view, base_offset)
@@ -198,7 +198,7 @@ class Recovery:
         )
 
     def _resume(self, segment: Segment, scan: Scan, view: memoryview) -> None:
-        """Gives an opened segment what its writer knew."""
+        """Restore the state that the segment's last writer had."""
         segment.size, segment.next_offset = scan.end, scan.next_offset
         if scan.end:
             segment.first_timestamp_ms = read_header(view).youngest_ms
@@ -234,7 +234,7 @@ class Recovery:
     # --- scanning
 
     def _scan(self, view: memoryview, base_offset: int) -> Scan:
-        """Walks what is not trusted, at least what follows the last index entry; leaves right indexes behind."""
+        """Scan what is not trusted, at least the batches after the last index entry, and repair the indexes."""
         index = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
         start = self._start(view, base_offset, index)
         if start is not None:
@@ -252,7 +252,7 @@ class Recovery:
         return whole
 
     def _scan_from(self, view: memoryview, position: int, base_offset: int) -> Scan:
-        """The scan, which ends in front of the first sector that a power cut took."""
+        """The scan, which ends before the first sector that a power cut lost."""
         scan = scan_from(view, position, base_offset)
         for damage in scan.damages if self._cuts_holes and base_offset == self.segments[-1] else ():
             kept = [batch for batch in scan.batches if batch.end <= damage.position]
@@ -264,7 +264,7 @@ class Recovery:
         return scan
 
     def _start(self, view: memoryview, base_offset: int, index: Entries) -> int | None:
-        """Where to begin: at a batch below which all is trusted. None: the index cannot tell."""
+        """The position to scan from: all batches before it are trusted. Returns None if the index is unusable."""
         if not (ascends(index.column("relative_offset")) and ascends(index.column("position"))):
             return None
         position = last_position_for(index, max(self.trusted_offset - base_offset, 0))
@@ -275,7 +275,7 @@ class Recovery:
         return position if is_sound else None
 
     def _are_entries_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
-        """True when those that are there tell what the scanned batches are, the time index as much as the other."""
+        """True if the entries of both indexes match the scanned batches, and the time index is complete."""
         return (
             self._has_whole_entries(base_offset)
             and self._are_offset_entries_right(base_offset, scan, index)
@@ -307,18 +307,17 @@ class Recovery:
         return is_each_right and self._expected_timestamp(base_offset, scan, index) <= last_timestamp(entries)
 
     def _expected_timestamp(self, base_offset: int, scan: Scan, index: Entries) -> int:
-        """The time index knows at least this one: the largest of all when finished, else up to the last index entry."""
+        """The least end of the time index: the largest timestamp (until finished, only up to the last index entry)."""
         is_finished = base_offset != self.segments[-1]
         end = scan.end if is_finished else last_position(index)
         indexed = (batch.max_timestamp_ms for batch in scan.batches if 0 < batch.position <= end or is_finished)
         return max(indexed, default=NO_TIMESTAMP)
 
     def _complete_indexes(self, base_offset: int, scan: Scan, kept: Entries) -> None:
-        """Both indexes as they would be had their writer lived.
+        """Write both indexes as the dead writer would have written them.
 
-        Entries up to the start of the scan are kept, and those of the batches behind it are added.
-
-        So that a death between a write and its index entries does not cost a walk through the whole segment.
+        Entries up to the start of the scan are kept, and those of the batches after it are added. So if a writer dies
+        between a write and its index entries, the next one need not scan the whole segment.
         """
         time_entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
         kept_time = time_entries.head(
@@ -341,18 +340,18 @@ class Recovery:
             self._write_index(self._path(base_offset, suffix), entry, before + entries, flaw)
 
     def _write_index(self, path: str, entry: EntryFormat, entries: bytes, flaw: str) -> None:
-        """Replaces the file, because readers may have the former one mapped."""
+        """Replace the file instead of changing it, because readers may have mapped it."""
         was_there = os.path.exists(path)
         if was_there and os.path.getsize(path) == len(entries) and load_entries(path, entry).content == entries:
             return
         replace_file(path, entries)
         if was_there or entries:
-            self.findings.append(f"{path} was {flaw if was_there else 'missing'}: written anew from the batches")
+            self.findings.append(f"{path} was {flaw if was_there else 'missing'}: rewritten from the batches")
 
     # --- producers
 
     def _producers(self, end_offset: int) -> ProducerState:
-        """The state of the newest snapshot that the log covers, with the batches of the log after it."""
+        """The state of the newest usable snapshot, updated with the batches of the log after it."""
         state, offset = self._newest_state(end_offset)
         for base_offset, next_base in zip(self.segments, [*self.segments[1:], end_offset + 1], strict=True):
             if next_base > offset:
@@ -361,15 +360,15 @@ class Recovery:
         return state
 
     def _write_transaction_index(self, base_offset: int, offset: int, aborted: Sequence[Aborted]) -> None:
-        """The file of a segment as it should be: below an offset as it is, behind it what the markers tell."""
+        """Repair the index of a segment: keep the entries below an offset, and rebuild the others from the markers."""
         path = self._path(base_offset, TRANSACTION_INDEX)
         kept = [entry for entry in read_aborted(self.folder, base_offset) if entry.last_offset < offset]
         entries = pack_aborted([*kept, *aborted])
         was_there = os.path.exists(path)
         if (was_there and _content_of(path) != entries) or (entries and not was_there):
-            replace_file_synced(path, entries)  # no recovery reads the markers below a recovery point again
+            replace_file_synced(path, entries)  # no later recovery reads the markers below the recovery point
             flaw = "wrong" if was_there else "missing"
-            self.findings.append(f"{path} was {flaw}: written anew from the markers")
+            self.findings.append(f"{path} was {flaw}: rewritten from the markers")
 
     def _newest_state(self, end_offset: int) -> tuple[ProducerState, int]:
         newest: tuple[ProducerState, int] | None = None
@@ -380,15 +379,15 @@ class Recovery:
             is_trusted = self.is_same_boot or offset <= max(self.recovery_point, self.segments[0])
             if state is None:
                 os.unlink(path)
-                self.findings.append(f"{path} was damaged or of more than the log has: removed")
+                self.findings.append(f"{path} was damaged, or past the end of the log: removed")
             elif newest is None and is_trusted:
                 newest = state, offset
             if newest and self.is_same_boot:
-                break  # older batches were sound when written, and their bytes are still in the page cache
+                break  # older batches were valid when written, and their bytes are still in the page cache
         return newest or (ProducerState(), self.segments[0])
 
     def _replay(self, state: ProducerState, base_offset: int, offset: int) -> list[Aborted]:
-        """Takes over the batches of a segment from an offset on; answers the transactions that were aborted there."""
+        """Replay the batches of a segment from an offset on; return the transactions that were aborted there."""
         aborted = []
         view = map_file(self._path(base_offset, LOG))
         index = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
@@ -402,7 +401,7 @@ class Recovery:
 
 
 def replay_batch(state: ProducerState, header: BatchHeader, batch: memoryview) -> Aborted | None:
-    """Takes over a batch of the log; the answer is the transaction that it aborted."""
+    """Replay a batch of the log; return the transaction that it aborted."""
     producer_id = header.producer_id
     if not header.attributes & CONTROL:
         replay = state.replay_of_transaction if header.attributes & TRANSACTIONAL else state.replay
@@ -419,7 +418,7 @@ def replay_batch(state: ProducerState, header: BatchHeader, batch: memoryview) -
 
 
 def scan_from(view: memoryview, position: int, base_offset: int, *, is_gapless: bool = True) -> Scan:
-    """Walks a segment to its end, looking at every byte."""
+    """Scan a segment to its end and check every byte."""
     scan = Scan(position, base_offset)
     for found in walk(view, base_offset, position, is_crc_checked=True, is_gapless=is_gapless):
         if isinstance(found, LocatedBatch):
@@ -434,7 +433,7 @@ def scan_from(view: memoryview, position: int, base_offset: int, *, is_gapless: 
 
 
 def has_lost_sector(view: memoryview, damage: Damage) -> bool:
-    """True if a sector of the damage never came to the disk: zeros, longer than the first ones of a batch can be."""
+    """True if a sector in the damage never reached the disk: it has more zeros than the start of a batch can have."""
     position = damage.position
     while (end := (position // SECTOR + 1) * SECTOR) <= damage.resume_position:
         if end - position >= ZEROS_MIN and not any(view[position:end]):
@@ -449,7 +448,7 @@ def _content_of(path: str) -> bytes:
 
 
 def known_batch(header: BatchHeader) -> KnownBatch:
-    """The entry of the producers' state for a batch in the log."""
+    """The entry in the producers' state for a batch in the log."""
     last_sequence = (header.base_sequence + header.last_offset_delta) & 0x7FFF_FFFF
     return KnownBatch(
         header.producer_epoch,

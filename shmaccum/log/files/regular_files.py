@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening files of a log directory, whatever somebody may have put in their places.
+"""Open the files of a log directory safely, whatever kind of file has their names.
 
-Opening a FIFO blocks until another process opens its other end, and reading it until one writes; a device may never
-end. So every file of a log is opened by `open_regular`, without waiting, and a file that is not regular is refused
-with a sentence. A symbolic link is followed to read, to a regular file; writers add ``O_NOFOLLOW``.
+Opening a FIFO blocks until another process opens its other end, and reading it blocks until a process writes. Reading a
+device may never end. So every file of a log is opened by `open_regular`, without blocking. A file that is not regular
+is rejected with an error message. Readers follow a symbolic link to a regular file; writers add ``O_NOFOLLOW``.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from shmaccum.log.files.permissions import follow, mode_in
 
 CREATE_TRIES = 3
 NO_REGULAR_FILES = {errno.ENXIO, errno.EISDIR}
-"""Errors of opening a socket, a FIFO without a reader, and a folder that is to be written."""
+"""The errors of opening a socket, a FIFO without a reader, or a folder for writing."""
 
 
 def open_regular(path: str, flags: int) -> int:
-    """A descriptor of a regular file; also the ``opener`` of an `open`.
+    """Return a descriptor of a regular file. Also usable as the ``opener`` of `open`.
 
     Raises:
-        NotARegularFileError: it is something else.
-        OSError: it cannot be opened.
+        NotARegularFileError: if it is not a regular file.
+        OSError: if it cannot be opened.
     """
     descriptor = _open_at_once(path, flags)
     try:
@@ -48,13 +48,13 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _open(path: str, flags: int) -> int:
-    """A new file has the permissions of its folder (permissions.py)."""
+    """Open a file. A new file gets the permissions of its folder (permissions.py)."""
     for _ in range(CREATE_TRIES if flags & os.O_CREAT else 0):
         with contextlib.suppress(FileExistsError):
             return _open_new(path, flags)
         if flags & os.O_EXCL:
             break
-        with contextlib.suppress(FileNotFoundError):  # somebody has removed it since
+        with contextlib.suppress(FileNotFoundError):  # another process has removed it meanwhile
             return os.open(path, flags & ~os.O_CREAT)
     return os.open(path, flags)
 
@@ -67,7 +67,7 @@ def _open_new(path: str, flags: int) -> int:
 
 
 def is_file_at(path: str, descriptor: int) -> bool:
-    """True when the path names the file that is open; False for a closed descriptor, and after the file was removed."""
+    """True if the path names the open file. False for a closed descriptor, and after the file was removed."""
     if descriptor < 0:
         return False
     try:

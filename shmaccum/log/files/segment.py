@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A segment as its writer has it open (Kafka's LogSegment): the log, and its two indexes.
+"""A segment that is open for writing (Kafka's LogSegment): the log, and its two indexes.
 
 ::
 
     .log   | batch | batch | batch | ... | batch |            no header, no padding, nothing between two batches
            0                                      size
 
-A batch is the arena's own bytes but for its first 16: base offset, batch length, partition leader epoch. Those are the
-log's to give and its CRC does not cover them.
+A batch has the bytes of the arena, except for the first 16: base offset, batch length, partition leader epoch. The log
+assigns these, and the CRC does not cover them.
 
-Rules: batches are only added, at `size`, whole. Base offsets ascend from the one in the name; relative offsets and
-positions fit 31 bits. Bytes of the file beyond `size` are no part of the log.
+Rules: batches are only added, whole, at `size`. Base offsets ascend from the one in the file's name. Relative offsets
+and positions fit 31 bits. Bytes of the file past `size` do not belong to the log.
 
-Procedure: `write` puts batches at `size` with one pwritev; `note` moves `size` over those that are whole and adds their
-index entries. For ordinary batches of a sender both are one step in C (native/log/segment_end.h), on the same numbers.
+Procedure: `write` writes batches at `size` with one pwritev. `note` advances `size` over the whole batches and adds
+their index entries. For ordinary batches of a sender, C code does both in one step (native/log/segment_end.h) and
+updates the same numbers.
 Identity: a batch counts only while the path leads to the file that it was written to, with all of its bytes. So each
-write looks at the path behind it. A file that fails is lost: nothing is written to it any more, not even a cut.
-A write that came back short or failed leaves part of a batch behind: the file is cut to the last whole one before
-anything else is written, at once or (when that fails too) with the next write.
+write checks the path afterwards. A file that fails the check is lost: it is not changed any more, not even cut.
+A short or failed write leaves a part of a batch. The file is cut to the last whole batch before the next write: at
+once, or (if that fails, too) as the first step of that write.
 
-Why it is safe: a reader takes a batch only when all of its length is there, and the kernel makes a file longer only
-after the bytes are in it. A whole batch that a reader saw is never taken back, because only bytes behind the last whole
-batch are ever cut. A death between pwritev and index leaves an index that lags, which recovery sees.
+Why it is safe: a reader accepts a batch only when its whole length is in the file, and the kernel extends a file only
+after the bytes are in it. A whole batch that a reader saw is never removed, because a cut removes only bytes after the
+last whole batch. A death between pwritev and the index append leaves an index that lags, which recovery detects.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 
 class Written(NamedTuple):
-    """A batch as the indexes see it."""
+    """The fields of a batch that the indexes need."""
 
     position: int
     end: int
@@ -59,16 +60,16 @@ class Written(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The end of a segment, by which it is known again when its file was away."""
+    """The end of a segment, by which the segment is identified after its file was missing."""
 
     base_offset: int
     start: int
     end: int
     content: bytes
-    """Shorter than from start to end where the file was cut."""
+    """The bytes from start to end; fewer if the file was cut."""
 
     def is_in(self, folder: str) -> bool:
-        """True when a folder has the segment, with all that was written to it."""
+        """True if a folder has the segment with all bytes that were written to it."""
         try:
             with open(offset_file(folder, self.base_offset, LOG), "rb", buffering=0, opener=open_regular) as file:
                 found = os.pread(file.fileno(), self.end - self.start, self.start)
@@ -78,15 +79,15 @@ class Tail(NamedTuple):
 
 
 class Indexer(IndexPosition):
-    """Which batches get entries in the indexes (Kafka's LogSegment.append); an append in C moves its numbers, too.
+    """Chooses the batches that get index entries (Kafka's LogSegment.append). An append in C updates its numbers, too.
 
     Attributes:
-        base_offset: of the segment.
-        interval: more bytes than this lie between two entries.
-        entry_position: where the batch of the last entry begins.
-        max_timestamp_ms: the largest so far.
+        base_offset: the base offset of the segment.
+        interval: an entry is written if more bytes than this follow the last one.
+        entry_position: the position of the batch of the last entry.
+        max_timestamp_ms: the largest timestamp so far.
         max_timestamp_offset: the last offset of the batch that has it.
-        indexed_timestamp_ms: that of the time index's last entry.
+        indexed_timestamp_ms: the timestamp of the time index's last entry.
     """
 
     def __init__(self, base_offset: int, interval: int) -> None:
@@ -98,7 +99,7 @@ class Indexer(IndexPosition):
         self.indexed_timestamp_ms = NO_TIMESTAMP
 
     def entries(self, batches: Sequence[Written]) -> tuple[bytes, bytes]:
-        """The entries of the offset index and of the time index that these batches add."""
+        """The entries that these batches add to the offset index and to the time index."""
         base_offset, interval, entry_position = self.base_offset, self.interval, self.entry_position
         offset_entries, time_entries = [], []
         for position, _, last_offset, timestamp_ms in batches:
@@ -114,36 +115,36 @@ class Indexer(IndexPosition):
         return b"".join(offset_entries), b"".join(time_entries)
 
     def time_entry(self) -> bytes:
-        """The time index's entry for the largest timestamp so far; it counts as written."""
+        """The time index entry for the largest timestamp so far. It is then considered written."""
         self.indexed_timestamp_ms = self.max_timestamp_ms
         return pack_time_entry(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
 
     @property
     def is_time_index_behind(self) -> bool:
-        """True when a finished segment would need another entry."""
+        """True if the time index of a finished segment needs another entry."""
         return self.max_timestamp_ms > self.indexed_timestamp_ms
 
 
 class Segment(SegmentEnd):
-    """The open files of one segment; `PartitionLog` has one, the active one. An append in C moves its numbers, too.
+    """The open files of one segment. `PartitionLog` keeps the active one. An append in C updates its numbers, too.
 
     Attributes:
-        base_offset: the offset it is named by.
-        path: of its ``.log``.
-        descriptor: the open ``.log``; -1: it is closed.
-        size: bytes of whole batches.
+        base_offset: the offset that names the files.
+        path: the path of its ``.log``.
+        descriptor: the open ``.log``, or -1 if it is closed.
+        size: the size of the whole batches, in bytes.
         next_offset: the offset of the next batch.
-        first_timestamp_ms: the largest timestamp of the first batch, by whose age the segment is rolled, if it has one.
-        is_torn: something stands behind the last whole batch.
+        first_timestamp_ms: the largest timestamp of the first batch. A timestamp later by segment.ms causes a roll.
+        is_torn: True if the file has bytes after the last whole batch.
         device, inode: the identity of the open ``.log``.
-        is_lost: the path does not lead to it any more, or bytes are missing.
+        is_lost: True if the path no longer leads to the file, or bytes are missing.
     """
 
     def __init__(self, folder: str, base_offset: int, index_interval: int) -> None:
-        """Opens the files, makes those that are missing.
+        """Open the files, and create the missing ones.
 
         Raises:
-            OSError: one could not be opened; none is left open.
+            OSError: if a file could not be opened. None stays open.
         """
         self.base_offset = base_offset
         self.path = offset_file(folder, base_offset, LOG)
@@ -162,13 +163,13 @@ class Segment(SegmentEnd):
     # --- append
 
     def write(self, buffers: list[bytes | memoryview], size: int) -> tuple[int, OSError | None]:
-        """Puts buffers behind the last whole batch.
+        """Write buffers after the last whole batch.
 
         Args:
-            size: bytes of all buffers.
+            size: the size of all buffers, in bytes.
 
         Returns:
-            How many bytes got there, and why not all.
+            The number of bytes that were written, and the error if not all were.
         """
         done = 0
         try:
@@ -181,7 +182,7 @@ class Segment(SegmentEnd):
                     self.descriptor, buffers if len(buffers) <= IOV_MAX else buffers[:IOV_MAX], self.size + done
                 )
                 if count == 0:
-                    raise OSError(errno.EIO, f"the batches are {size - done} bytes shorter than they say")
+                    raise OSError(errno.EIO, f"the batches are {size - done} bytes shorter than their headers say")
                 done += count
                 if done < size:
                     buffers = rest_of(buffers, count)
@@ -194,7 +195,7 @@ class Segment(SegmentEnd):
         return done, None
 
     def _done(self, done: int, error: OSError) -> tuple[int, OSError]:
-        """The answer of a write that failed."""
+        """The result of a failed write."""
         try:
             self.check_name(self.size + done)
         except LogLostError as lost:
@@ -204,10 +205,10 @@ class Segment(SegmentEnd):
     # --- identity
 
     def check_name(self, size: int = 0) -> None:
-        """Looks whether the path leads to the open file, with so many bytes at least.
+        """Check that the path leads to the open file, which must have at least this size.
 
         Raises:
-            LogLostError: it does not, or did not before.
+            LogLostError: if it does not, or if an earlier check failed.
         """
         try:
             found = os.stat(self.path)
@@ -218,13 +219,13 @@ class Segment(SegmentEnd):
         if found.st_size < max(size, self.size):
             raise self._lost(f"was cut to {found.st_size} bytes and should have {max(size, self.size)}")
         if self.is_lost:
-            raise self._lost("was away for a moment, or written by another process")
+            raise self._lost("was missing for a moment, or written by another process")
 
     def check_index_names(self) -> None:
-        """The same for the indexes. Their entries cost no record when they are lost.
+        """Check the paths of the indexes. No record is lost with an index entry.
 
         Raises:
-            LogLostError: a path does not lead to the open index.
+            LogLostError: if a path does not lead to the open index.
         """
         for index in (self.offset_index, self.time_index):
             if not is_file_at(index.path, index.descriptor):
@@ -232,14 +233,14 @@ class Segment(SegmentEnd):
                 raise LogLostError(f"{index.path} was removed or replaced, while its writer had it open")
 
     def _check_size(self) -> None:
-        """Nobody else has cut the file, or added to it: a write behind a cut would leave a hole."""
+        """Check that no other process cut or extended the file. A write after a cut would leave a hole."""
         size = os.fstat(self.descriptor).st_size
         if self.is_lost or size < self.size or (size > self.size and not self.is_torn):
             self.is_lost = True
             self.check_name()
 
     def tail(self) -> Tail:
-        """The last bytes that were written, as they are in the open file."""
+        """The last bytes that were written, read from the open file."""
         start = max(self.size - TAIL_SIZE, 0)
         return Tail(self.base_offset, start, self.size, os.pread(self.descriptor, self.size - start, start))
 
@@ -248,7 +249,7 @@ class Segment(SegmentEnd):
         return LogLostError(f"{self.path} {what}, while its writer had it open")
 
     def note(self, batches: Sequence[Written]) -> OSError | None:
-        """These batches are in the file: moves the numbers, adds index entries. Answers why an index has none."""
+        """Account for batches that were written: update the numbers, and add index entries. Return an index error."""
         if not batches:
             return None
         if not self.size:
@@ -266,10 +267,10 @@ class Segment(SegmentEnd):
         return None
 
     def cut(self) -> None:
-        """Takes away what stands behind the last whole batch.
+        """Remove the bytes after the last whole batch.
 
         Raises:
-            OSError: it is still there; the next write tries again.
+            OSError: if they are still there. The next write tries again.
         """
         if not self.is_lost:
             os.ftruncate(self.descriptor, self.size)
@@ -279,32 +280,32 @@ class Segment(SegmentEnd):
 
     @property
     def is_index_full(self) -> bool:
-        """True when an index has no room for another entry: the segment must be rolled."""
+        """True if an index has no space for another entry. Then the segment must be rolled."""
         return self.offset_index.is_full or self.time_index.is_full
 
     def finish(self) -> None:
-        """Ends the time index with the largest timestamp: no more batches will come. May be done twice."""
+        """Complete the time index with the largest timestamp. No more batches may follow. May be repeated."""
         if self.size and self.indexer.is_time_index_behind:
             self.time_index.append(self.indexer.time_entry())
 
     # --- sync
 
     def sync(self) -> None:
-        """Forces the batches to disk.
+        """Force the batches to disk.
 
         Raises:
-            OSError: bytes written since the last sync may be lost in a crash of the host.
+            OSError: if bytes written since the last sync may be lost in a crash of the host.
         """
         os.fdatasync(self.descriptor)
         self.synced_size = self.size
 
     def rewrite(self) -> None:
-        """Writes again, in place and unchanged, what was not synced.
+        """Write the bytes that were not synced again, in place and unchanged.
 
-        A failed fdatasync leaves pages marked clean that are not on disk, and the next one would succeed without them.
+        A failed fdatasync marks pages clean that are not on disk, and the next fdatasync would succeed without them.
 
         Raises:
-            OSError: not all was read or written.
+            OSError: if not all bytes were read or written.
         """
         position = self.synced_size
         while position < self.size:
@@ -312,12 +313,12 @@ class Segment(SegmentEnd):
             position += os.pwrite(self.descriptor, content, position)
 
     def sync_indexes(self) -> None:
-        """Forces the index entries to disk; only a finished segment's are worth it, others can be made anew."""
+        """Force the index entries to disk. Only useful for a finished segment; other indexes can be rebuilt."""
         self.offset_index.sync()
         self.time_index.sync()
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Close the files."""
         descriptor, self.descriptor = self.descriptor, -1
         with contextlib.ExitStack() as files:
             files.callback(self.time_index.close)
@@ -326,13 +327,13 @@ class Segment(SegmentEnd):
 
 
 def _bare(error: OSError) -> OSError:
-    """Without the frames of the calls, which would go on holding the arena's buffers."""
+    """The error without its traceback, whose frames would keep the arena's buffers referenced."""
     error.__context__ = None
     return error.with_traceback(None)
 
 
 def _index_files(folder: str, base_offset: int) -> tuple[IndexFile, IndexFile]:
-    """The offset index and the time index, both or none."""
+    """Open the offset index and the time index, or none of them."""
     offset_index = IndexFile(offset_file(folder, base_offset, OFFSET_INDEX), OFFSET_ENTRY)
     try:
         return offset_index, IndexFile(offset_file(folder, base_offset, TIME_INDEX), TIME_ENTRY)
@@ -342,7 +343,7 @@ def _index_files(folder: str, base_offset: int) -> tuple[IndexFile, IndexFile]:
 
 
 def rest_of(buffers: list[bytes | memoryview], written: int) -> list[bytes | memoryview]:
-    """The rest of the buffers after a short write."""
+    """The buffers that remain after a short write."""
     for index, buffer in enumerate(buffers):
         if written < len(buffer):
             return [memoryview(buffer)[written:], *buffers[index + 1 :]]

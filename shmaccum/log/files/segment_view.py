@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A segment as a reader has it open, while its writer may append to it, roll it, or delete it.
+"""A segment that is open for reading while its writer may append to it, roll it, or delete it.
 
-Rules: the file is read by pread, a block at a time, and readers get views of blocks, which no code changes.
-It is not mapped: the writer may cut a torn batch off at any time, and a page of a map behind the end of its file kills
-its reader. A block is as old as when it was read. A wrong or missing part of it is read again, and counts when it
-is the same twice: where a torn batch was cut off another may be written meanwhile. A file that was deleted stays
-readable while it is open.
+Rules: the file is read by pread, one block at a time. Readers get views of blocks, which are never changed.
+It is not mapped, because the writer may cut off a torn batch at any time, and an access to a mapped page past the end
+of the file kills the reader. The file may change after a block was read: a torn batch may be cut off, and another
+one written in its place. So a wrong or missing part is read again, and counts only if it is the same twice.
+A deleted file stays readable while it is open.
 
-The active segment ends where its last whole batch ends. Bytes behind it are a batch that is being written, or was when
-the writer died. A reader waits in both cases.
+The active segment ends with its last whole batch. Bytes after it belong to a batch that is being written, or that was
+being written when the writer died. In both cases a reader waits.
 """
 
 from __future__ import annotations
@@ -38,43 +38,43 @@ from shmaccum.log.files.log_file import LogFile
 from shmaccum.log.files.walk import BaseOffsetRange, Damage, find_batch
 
 READ_AHEAD_SIZE = 256 << 10
-"""Stays in a core's cache until it is decoded."""
+"""This fits in a core's cache until it is decoded."""
 HEADERS_SIZE = 4 << 10
-"""Bytes that a walk by headers reads at once: small batches have several headers in them."""
+"""Bytes per read if only headers are read. With small batches, they contain several headers."""
 UNREAD_SIZE_MAX = 64 << 20
-"""A larger batch is read before anybody believes its header."""
+"""A larger batch is read before its header is trusted."""
 REREADS_MAX = 3
 
 
 class Missing(NamedTuple):
-    """Why no batch can be read at a position."""
+    """The reason why no batch can be read at a position."""
 
     problem: str
     is_unfinished: bool = False
-    """All there is of it may be right, but there is too little."""
+    """True if the bytes may be right, but are too few."""
     size: int = 0
-    """Of the whole batch, where that is known."""
+    """The size of the whole batch, if it is known."""
 
 
 class SegmentView:
     """The bytes of one segment.
 
     Attributes:
-        base_offset: the offset it is named by.
-        path: of its ``.log``.
-        is_finished: another segment follows, so nothing will be appended.
-        size: bytes of the file when it was last looked at.
-        block_size: bytes that are read at once; None: `READ_AHEAD_SIZE`.
+        base_offset: the offset that names the segment.
+        path: the path of its ``.log``.
+        is_finished: True if another segment follows, so nothing will be appended.
+        size: the size of the file at the last check, in bytes.
+        block_size: bytes per read. If None, `READ_AHEAD_SIZE` is used.
     """
 
     block_size: int | None = None
 
     def __init__(self, folder: str, base_offset: int, *, is_finished: bool, is_crc_checked: bool) -> None:
-        """Opens the segment.
+        """Open the segment.
 
         Raises:
-            FileNotFoundError: it was retained away.
-            NotARegularFileError: it is something else.
+            FileNotFoundError: if retention deleted it.
+            NotARegularFileError: if it is not a regular file.
         """
         self.folder = folder
         self.base_offset = base_offset
@@ -93,19 +93,19 @@ class SegmentView:
             raise
 
     def has_its_name(self) -> bool:
-        """False when another file has the name of the one that is open."""
+        """False if another file has the name of the open one."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
         except FileNotFoundError:
-            return True  # the next look at the folder finds that
+            return True  # the next listing of the folder shows this
 
     def refresh(self) -> bool:
-        """Looks at the file's size again; True when it grew."""
+        """Read the file's size again; return True if the file has grown."""
         former, self.size = self.size, os.fstat(self._descriptor).st_size
         return self.size > former
 
     def finish(self) -> None:
-        """Another segment follows by now."""
+        """Mark the segment as finished: another segment follows it."""
         self.is_finished = True
         self.refresh()
 
@@ -116,7 +116,7 @@ class SegmentView:
         return self._file
 
     def close(self) -> None:
-        """Lets go of the file; batches that were handed out stay readable, and hold it as long as they need it."""
+        """Close the file. Batches that were returned stay readable, and keep the file open while they need it."""
         self._block = memoryview(b"")
         self._file = None
         self._descriptor = -1
@@ -124,7 +124,7 @@ class SegmentView:
     # --- batches
 
     def batch(self, position: int, expected: BaseOffsetRange) -> LogBatch | Missing:
-        """The whole batch that begins here, at an offset that may be expected, or why there is none (yet)."""
+        """The whole batch at a position, if its base offset is expected; else the reason why there is none (yet)."""
         found = self._batch(position, expected)
         if isinstance(found, LogBatch):
             return found
@@ -137,7 +137,7 @@ class SegmentView:
         return Missing("it changes while it is read", is_unfinished=True)
 
     def _batch(self, position: int, expected: BaseOffsetRange) -> LogBatch | Missing:
-        """The same, of what was read ahead."""
+        """The same, from the block that was read last."""
         start = position - self._block_position
         room = len(self._block) - start
         if start < 0 or room < HEADER_SIZE:
@@ -155,9 +155,9 @@ class SegmentView:
         return Missing(problem) if problem else LogBatch(header, view, self.path, position)
 
     def unread_batch(self, position: int, expected: BaseOffsetRange) -> UnreadBatch | None:
-        """The batch that begins here, without a look at its records.
+        """The batch at a position; its records are not read.
 
-        The answer is None where a whole batch that may be expected is not seen at once: `batch` tells why.
+        Returns None if no whole batch with an expected base offset is found at once. `batch` then returns the reason.
         """
         start = position - self._block_position
         if start < 0 or start + HEADER_SIZE > len(self._block):
@@ -176,7 +176,7 @@ class SegmentView:
         return UnreadBatch(header, bytes(self._block[start : start + HEADER_SIZE]), self._file, position)
 
     def _read_ahead(self, position: int, size: int) -> None:
-        """Reads from here on; at least so many bytes, if they are there."""
+        """Read a block from this position on: at least this many bytes, if the file has them."""
         self.refresh()
         there = max(self.size - position, 0)
         self._block = memoryview(
@@ -187,13 +187,13 @@ class SegmentView:
     def consume(
         self, place: TopicPartition, position: int, expected: BaseOffsetRange, first_offset: int, views: Views
     ) -> tuple[list[ConsumerRecord], int, int]:
-        """The records of the plain batches from a position on, as far as they lie in the block that was read last.
+        """The records of the plain batches from a position on, up to the end of the block that was read last.
 
-        The native core reads them all in one call. It stops at each batch that `batch` has to judge: a compressed
-        one, a transaction marker, damage, or the end of the block.
+        Native code reads them in one call. It stops at each batch that `batch` has to examine: a compressed batch, a
+        transaction marker, damage, or the end of the block.
 
         Returns:
-            The records from `first_offset` on, the position behind the last batch, and the offset behind it.
+            The records from `first_offset` on, and the position and the offset after the last batch.
         """
         start = position - self._block_position
         if not 0 <= start < len(self._block):
@@ -206,10 +206,10 @@ class SegmentView:
     def columns(
         self, position: int, expected: BaseOffsetRange, wanted: BaseOffsetRange, *, has_headers: bool
     ) -> tuple[RecordColumns, int, int]:
-        """The same as columns, of the records with these offsets.
+        """The same records as columns, limited to the wanted offsets.
 
         Returns:
-            The columns, the position behind the last batch, and the offset behind it.
+            The columns, and the position and the offset after the last batch.
         """
         found, end, next_offset = decode_block(
             self._block,
@@ -223,7 +223,7 @@ class SegmentView:
         return RecordColumns.of(found), end + self._block_position, next_offset
 
     def damage(self, position: int, expected: BaseOffsetRange, problem: str) -> Damage:
-        """How far it goes that no batch can be read from this position on, and which may be expected behind."""
+        """The extent of the damage at a position: up to the next batch with an expected base offset."""
         self.refresh()
         rest = memoryview(os.pread(self._descriptor, self.size - position, position))
         return Damage(position, position + find_batch(rest, 1, expected), problem)
@@ -231,7 +231,7 @@ class SegmentView:
     # --- look-ups
 
     def position_before(self, offset: int) -> int:
-        """Where to begin the walk to an offset: at the last indexed batch that does not end behind it."""
+        """The position to scan from to find an offset: the last indexed batch that does not end after it."""
         index = self._entries(OFFSET_INDEX, OFFSET_ENTRY)
         if not len(index) or offset <= self.base_offset or not ascends(index.column("relative_offset")):
             return 0
@@ -241,14 +241,14 @@ class SegmentView:
         return 0 if header is None or header.problem or header.last_offset > offset else position
 
     def offset_older_than(self, timestamp_ms: int) -> int:
-        """The offset up to which no record has this timestamp or a larger one, as far as the index knows."""
+        """The offset up to which the index proves that all records have a smaller timestamp."""
         index = self._entries(TIME_INDEX, TIME_ENTRY)
         return self.base_offset + (
             last_offset_for(index, timestamp_ms) if ascends(index.column("timestamp_ms")) else -1
         )
 
     def is_older_than(self, timestamp_ms: int) -> bool:
-        """True when surely no record of a finished segment has this timestamp or a larger one."""
+        """True if the index proves that all records of a finished segment have a smaller timestamp."""
         index = self._entries(TIME_INDEX, TIME_ENTRY)
         return self.is_finished and len(index) > 0 and last_timestamp(index) < timestamp_ms
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a log was shipped to another sink: the file that its shipper writes, and that retention reads.
+"""The progress of shipping a log to another sink: the file that the shipper writes, and that retention reads.
 
 ::
 
@@ -17,21 +17,21 @@ Fields of a position
     origin          The offset whose record has sequence 0 in that epoch. So a sequence follows from an offset alone:
                     sequence = (offset - origin) modulo 2^31. A batch that is sent again has its former sequence, and
                     no other batch can have it.
-    leader epoch    Of the last batch that was shipped, -1 before the first one. It tells that a crash of the host took
-                    records from the end of the log, whose offsets were given anew.
-    topic id        Of the topic that was shipped. A topic that was deleted and made anew has another one.
+    leader epoch    The epoch of the last batch that was shipped, or -1 before the first one. A change shows that a
+                    crash of the host removed records from the end of the log, whose offsets were assigned again.
+    topic id        The id of the topic that was shipped. A topic that was deleted and created again has another one.
 
 Rules
-    The shipper alone writes, while it holds the lock. A line is one write, and is forced to disk. A later line replaces
-    what the lines before it say of its partitions. A file that has grown is written anew beside itself and renamed.
+    Only the shipper writes, while it holds the lock. A line is one write, and is forced to disk. For its partitions, a
+    line replaces all earlier lines. A file that has grown is rewritten beside the old one and renamed over it.
 
-    Positions are kept when the path leads to the file that has them. The shipper writes a file that was removed, moved
-    or replaced anew, with all positions.
+    Positions count only if the path leads to the file that has them. If the file was removed, moved or replaced, the
+    shipper writes a new one, with all positions.
 
 Why it is safe
-    A death in a write leaves a line without an end, or with a wrong CRC, at the end of the file. No reader counts that
-    line, and the next shipper cuts it. A damaged line in front of others is an error for every reader: the position in
-    it is unknown, and a guess would send records twice or leave them out.
+    A death during a write leaves a last line without an end, or with a wrong CRC. Readers ignore that line, and the
+    next shipper cuts it. A damaged line before others is an error for every reader: its position is unknown, and a
+    guess would send records twice or skip them.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from shmaccum.log.files.small_files import replace_file_synced, write_all
 
 POSITIONS_FILE = "positions"
 DEAD_SIZE_MIN = 1 << 18
-"""Bytes of lines that later ones replace, before the file is written anew."""
+"""The size of replaced lines at which the file is rewritten, in bytes."""
 ROW_SIZE = 100
 OFFSET_MAX = 2**63 - 1
 NO_LEADER_EPOCH = -1
 
 
 class ShippedPosition(NamedTuple):
-    """How far a partition was shipped."""
+    """The shipping position of a partition."""
 
     offset: int
     producer_epoch: int = 0
@@ -71,7 +71,7 @@ class ShippedPosition(NamedTuple):
     topic_id: str = ""
 
     def sequence_at(self, offset: int) -> int:
-        """The sequence of the record with this offset."""
+        """The sequence of the record at this offset."""
         return (offset - self.origin) & SEQUENCE_MASK
 
     def started_over(self, offset: int) -> ShippedPosition:
@@ -80,15 +80,15 @@ class ShippedPosition(NamedTuple):
 
 
 class ShippedTo(NamedTuple):
-    """The sink that a log is shipped to, and the topics that go there."""
+    """The sink that a log is shipped to, and the topics that are shipped."""
 
     sink: str
     """The name of the sink, for people."""
     identity: str
-    """`Sink.identity` in hexadecimal digits: the cluster or the log behind the sink."""
+    """`Sink.identity` in hexadecimal digits: the cluster or the log of the sink."""
     producer_id: int
     topics: tuple[str, ...] | None
-    """None: every topic."""
+    """None for every topic."""
 
 
 @dataclass
@@ -98,10 +98,10 @@ class Shipped:
     shipped_to: ShippedTo | None = None
     positions: dict[TopicPartition, ShippedPosition] = field(default_factory=dict)
     size: int = 0
-    """Bytes of the whole lines."""
+    """The size of the whole lines, in bytes."""
 
     def kept_from(self, place: TopicPartition) -> int:
-        """The offset of a partition from which on retention keeps everything."""
+        """The offset of a partition from which on retention deletes nothing."""
         if self.shipped_to is None:
             return OFFSET_MAX
         if self.shipped_to.topics is not None and place.topic not in self.shipped_to.topics:
@@ -111,11 +111,11 @@ class Shipped:
 
 
 def read_shipped(directory: str) -> Shipped:
-    """The shipping positions of a log; none where no shipper ever was.
+    """The shipping positions of a log; empty if it was never shipped.
 
     Raises:
-        LogError: a line in the middle is damaged.
-        OSError: the file cannot be read.
+        LogError: if a line before the last one is damaged.
+        OSError: if the file cannot be read.
     """
     path = os.path.join(directory, SHIPPING_FOLDER, POSITIONS_FILE)
     found = Shipped()
@@ -131,8 +131,8 @@ def read_shipped(directory: str) -> Shipped:
             break  # its writer died
         if document is None or not _take(found, document):
             raise LogError(
-                f"line {number} of {path} is damaged, so it is unknown what was shipped: compare the log with the "
-                "sink that it was shipped to, forget the positions (shmaccum ship DIR --forget), and ship again"
+                f"line {number} of {path} is damaged, so the shipped offsets are unknown: compare the log with the "
+                "sink that it was shipped to, delete the positions (shmaccum ship DIR --forget), and ship again"
             )
         found.size += len(line)
     return found
@@ -144,7 +144,7 @@ def _line(document: Mapping[str, Any]) -> bytes:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """The document of a whole line; None of any other."""
+    """The document in a whole line, or None."""
     crc, blank, text = line.partition(b" ")
     if not blank or not text.endswith(b"\n") or b"%08x" % crc32c(text[:-1]) != crc:
         return None
@@ -156,7 +156,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def _take(found: Shipped, document: dict[str, Any]) -> bool:
-    """Takes a line over; False when it makes no sense."""
+    """Add the content of a line; return False if it is invalid."""
     try:
         if found.shipped_to is None:
             topics = document["topics"]
@@ -180,17 +180,17 @@ def _take(found: Shipped, document: dict[str, Any]) -> bool:
 
 @final
 class PositionsFile:
-    """The file as its one writer has it open. The caller holds the lock of the folder.
+    """The file, opened for writing by the shipper. The caller holds the lock of the folder.
 
     Attributes:
         shipped: the content of the file.
     """
 
     def __init__(self, directory: str, shipped: Shipped, shipped_to: ShippedTo) -> None:
-        """Writes the file anew, with this shipped_to and the positions that are known.
+        """Rewrite the file with this sink and the known positions.
 
         Raises:
-            OSError: the former file is still there.
+            OSError: if that failed. The former file remains.
         """
         self._path = os.path.join(directory, SHIPPING_FOLDER, POSITIONS_FILE)
         self.shipped = shipped
@@ -199,10 +199,10 @@ class PositionsFile:
         self._rewrite()
 
     def write(self, positions: Mapping[TopicPartition, ShippedPosition]) -> None:
-        """Writes positions down, all of them or none; they are on disk then.
+        """Store positions on disk, either all of them or none.
 
         Raises:
-            OSError: nobody knows whether they are; writing them again is right.
+            OSError: if it is unknown whether they are stored. It is correct to write them again.
         """
         if not positions:
             return
@@ -218,23 +218,23 @@ class PositionsFile:
 
     @property
     def descriptor(self) -> int:
-        """For another writer, who appends lines that are forced to disk, and tells `appended` of them."""
+        """For another writer that appends synced lines, and then calls `appended`."""
         return self._descriptor
 
     @property
     def size_max(self) -> int:
-        """Bytes from which on the file is written anew."""
+        """The size in bytes above which the file is rewritten."""
         return DEAD_SIZE_MIN + ROW_SIZE * len(self.shipped.positions)
 
     def appended(self, size: int, positions: Mapping[TopicPartition, ShippedPosition]) -> bool:
-        """The file has so many bytes by now, with these positions.
+        """Account for lines with these positions that were appended up to this size.
 
-        A file that was removed, moved or replaced is written anew with all positions. False where that failed.
+        A file that was removed, moved or replaced is rewritten with all positions. Returns False if that failed.
         """
         self.shipped.size = size
         self.shipped.positions.update(positions)
         if size > self.size_max or not self.has_its_name:
-            with contextlib.suppress(OSError):  # the former file is as good, where it has its name
+            with contextlib.suppress(OSError):  # the former file is sufficient while it has its name
                 self._rewrite()
         return self.has_its_name
 
@@ -254,17 +254,17 @@ class PositionsFile:
         self.shipped.size = len(content)
 
     def close(self) -> None:
-        """Lets go of the file. Doing it twice does nothing."""
+        """Close the file. A second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
 def forget_shipped(directory: str) -> bool:
-    """Takes the positions away; False when there were none. The caller holds the lock of the folder.
+    """Delete the positions; return False if there were none. The caller holds the lock of the folder.
 
     Raises:
-        OSError: they are still there.
+        OSError: if they still exist.
     """
     folder = os.path.join(directory, SHIPPING_FOLDER)
     try:

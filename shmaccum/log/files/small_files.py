@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The small files of a log directory: text in Kafka's formats, replaced as a whole.
 
-Replacing: write the new content beside the file, (sync it,) rename it over the old one, (sync the folder.) A death
-anywhere leaves the old content or the new one, and perhaps a ``.tmp`` file that the next writer removes; with the two
-syncs that holds for a crash of the host too.
+Procedure: write the new content beside the file, (sync it,) rename it over the old one, (sync the folder.) A death
+at any point leaves the old content or the new one, and perhaps a ``.tmp`` file that the next writer removes. With the
+two syncs, this also applies to a crash of the host.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ CHECKPOINT_VERSION = "0"
 
 
 def replace_file(path: str, content: bytes) -> None:
-    """Gives a file new content, all or nothing for every other process; for a file that is checked when it is read.
+    """Replace the content of a file atomically for other processes. For files that are checked when they are read.
 
     Raises:
-        OSError: the old content is still there.
+        OSError: if the old content is still there.
     """
     with _replacing(path) as descriptor:
         write_all(descriptor, content)
 
 
 def replace_file_synced(path: str, content: bytes) -> None:
-    """Gives a file new content, all or nothing also after a crash of the host.
+    """Replace the content of a file atomically, also in a crash of the host.
 
     Raises:
-        OSError: the old content is still there, or (syncing the folder failed) either.
+        OSError: if the old content is still there, or if only the sync of the folder failed.
     """
     with _replacing(path) as descriptor:
         write_all(descriptor, content)
@@ -60,7 +60,7 @@ def _replacing(path: str) -> Iterator[int]:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Writes to the end of a file, however often the system writes only a part."""
+    """Write all of the content to a file, with several system calls if necessary."""
     written = os.write(descriptor, content)
     rest = memoryview(content)[written:] if written < len(content) else b""
     while rest:
@@ -68,62 +68,62 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """A Java properties file as Kafka writes it: comments, and one ``key=value`` a line."""
+    """Read a Java properties file as Kafka writes it: comments, and one ``key=value`` per line."""
     with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
         pairs = [line.strip().partition("=") for line in file if "=" in line and not line.startswith("#")]
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def properties(values: Mapping[str, str]) -> bytes:
-    """The text of such a file."""
+    """The content of a properties file."""
     return "".join(f"{key}={value}\n" for key, value in values.items()).encode()
 
 
 def uuid_text(value: bytes) -> str:
-    """16 bytes as Kafka writes a uuid: base64 for URLs, without padding."""
+    """The text of a 16-byte uuid in Kafka's form: base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(value).decode().rstrip("=")
 
 
 def parse_uuid(text: str) -> bytes:
-    """The 16 bytes of Kafka's text of a uuid.
+    """The 16 bytes of a uuid in Kafka's form.
 
     Raises:
-        NotALogError: it is none.
+        NotALogError: if the text is not a uuid.
     """
     try:
         value = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
         value = b""
     if len(value) != UUID_SIZE:
-        raise NotALogError(f"{text!r} is no uuid as Kafka writes them")
+        raise NotALogError(f"{text!r} is not a uuid in Kafka's form")
     return value
 
 
 def read_directory_id(path: str) -> bytes:
-    """The 16 bytes of the id of a log directory, from its ``meta.properties``.
+    """The 16-byte id of a log directory, from its ``meta.properties``.
 
     Raises:
-        NotALogError: the file has no id.
-        OSError: the file cannot be read.
+        NotALogError: if the file has no id.
+        OSError: if the file cannot be read.
     """
     try:
         return parse_uuid(read_properties(path).get(META_UUID_KEY, ""))
     except NotALogError as error:
         raise NotALogError(
-            f"{path} has no {META_UUID_KEY} ({error}): copy the file back from a backup, or write "
+            f"{path} has no {META_UUID_KEY} ({error}): restore the file from a backup, or write "
             f"{META_UUID_KEY}={uuid_text(os.urandom(UUID_SIZE))} into it, which makes the log a new one for its clients"
         ) from None
 
 
 def offsets_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Kafka's OffsetCheckpointFile: version, count, then ``topic partition offset`` a line."""
+    """The content of Kafka's OffsetCheckpointFile: version, count, then one ``topic partition offset`` per line."""
     lines = [CHECKPOINT_VERSION, str(len(offsets))]
     lines += [f"{place.topic} {place.partition} {offset}" for place, offset in sorted(offsets.items())]
     return "".join(line + "\n" for line in lines).encode()
 
 
 def read_offsets_checkpoint(path: str) -> dict[TopicPartition, int]:
-    """The offsets that `offsets_checkpoint` wrote. A missing or damaged file has none, which costs time and no data."""
+    """The offsets in such a file. A missing or damaged file has none, which costs time but no data."""
     try:
         with open(path, encoding="utf-8", opener=open_regular) as file:
             version, count, *lines = file.read().splitlines()
@@ -136,12 +136,12 @@ def read_offsets_checkpoint(path: str) -> dict[TopicPartition, int]:
 
 
 def make_partition_files(folder: str, topic_id: bytes, *, is_synced: bool) -> None:
-    """The two small files that Kafka keeps in each partition's folder, unless they are there. The id comes last.
+    """Create the two small files that Kafka has in each partition's folder, unless they exist. The id is last.
 
     Args:
-        folder: the partition's.
-        topic_id: the id of its topic; a topic that lost its id would count as another one.
-        is_synced: content and names are forced to disk, those that a dead writer left, too.
+        folder: the folder of the partition.
+        topic_id: the id of its topic. If it were lost, the topic would count as another one.
+        is_synced: If True, force content and names to disk, also those of files that a dead writer left.
     """
     epochs, metadata = os.path.join(folder, LEADER_EPOCHS_FILE), os.path.join(folder, PARTITION_METADATA_FILE)
     if not os.path.exists(epochs):
@@ -155,7 +155,7 @@ def make_partition_files(folder: str, topic_id: bytes, *, is_synced: bool) -> No
 
 
 def sync_file(path: str) -> None:
-    """Forces a file that is not open to disk."""
+    """Force a file that is not open to disk."""
     descriptor = open_regular(path, os.O_RDONLY)
     try:
         os.fdatasync(descriptor)
@@ -164,10 +164,10 @@ def sync_file(path: str) -> None:
 
 
 def read_topic_id(folder: str) -> bytes | None:
-    """The id of its topic that a partition's folder has; None where it has none yet.
+    """The topic id in the folder of a partition, or None if it has none yet.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: if the file cannot be read.
     """
     try:
         with open(
@@ -180,16 +180,16 @@ def read_topic_id(folder: str) -> bytes | None:
 
 
 def append_or_cut(descriptor: int, content: bytes, size: int, *, is_synced: bool) -> None:
-    """Appends all of it to a file that was opened to append, or nothing.
+    """Append all of the content, or nothing, to a file that is open for appending.
 
     Args:
-        descriptor: of the file.
-        content: to be appended.
-        size: of the file, in bytes.
-        is_synced: force it to disk.
+        descriptor: the descriptor of the file.
+        content: the bytes to append.
+        size: the size of the file, in bytes.
+        is_synced: If True, force the content to disk.
 
     Raises:
-        OSError: the file is as it was.
+        OSError: if the file is unchanged.
     """
     try:
         write_all(descriptor, content)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staging: where an attempt puts records that are not to be seen before its transaction is decided.
+"""Staging: the place where an attempt puts records that must not be visible before its transaction is decided.
 
-The staging of an attempt is a log directory of its own, so every sink ``log:DIR`` can write it, and whole batches go
-from there to where they belong. Nobody but the decision looks at it.
+The staging of an attempt is a log directory, so every sink ``log:DIR`` can write it, and whole batches are copied from
+there to the log. Only the process that applies the decision reads it.
 
-Staging for a cluster of Kafka has a directory of its own, with a file that says so. A writer of a log would apply the
-decided transactions that it finds, so it refuses such a directory, and an attempt for Kafka refuses a log.
+Staging for a Kafka cluster has its own directory, which is marked by a file. A writer of a log would apply the decided
+transactions in it, so it rejects such a directory, and an attempt for Kafka rejects a log.
 
-The attempt uses its folder by an open descriptor (``/proc/self/fd/N``), not by its name: when the transaction is over
-and the folder deleted, an attempt that still runs can make nothing there any more, nor make the folder anew.
+The attempt uses its folder by an open descriptor (``/proc/self/fd/N``), not by its name. When the transaction is over
+and the folder is deleted, an attempt that still runs can neither create files in it nor create the folder again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from shmaccum.log.files.transaction_files import LOG_FOLDER, TransactionFiles, T
 
 @final
 class StagedAttempt:
-    """An attempt's folder in the staging of a directory; as a context manager it is discarded unless it was kept.
+    """The folder of an attempt in the staging of a directory. As a context manager, it is discarded unless it was kept.
 
     Attributes:
         name: its name in a decision.
-        path: the folder, for as long as this is open, and only in this process.
-        log: where in it the log directory goes.
+        path: the folder, valid while this object is open, and only in this process.
+        log: the path of the log directory in it.
     """
 
     def __init__(
@@ -48,20 +48,20 @@ class StagedAttempt:
         *,
         is_for_kafka: bool = False,
     ) -> None:
-        """Makes the folder.
+        """Create the folder.
 
         Args:
-            directory: the log directory; with `is_for_kafka` one that is no log. It need not be there yet.
+            directory: the log directory, or with `is_for_kafka` a directory that is not a log. Created if missing.
             transaction: the transaction of the records.
-            prefix: for people; the name gets a random part, because numbers of attempts begin anew with each run.
-            is_for_kafka: the decision applies the records to a cluster of Kafka.
+            prefix: for people. A random part is appended, because each run numbers its attempts from 0.
+            is_for_kafka: True if the decision applies the records to a Kafka cluster.
 
         Raises:
-            TransactionOverError: it is over; its attribute says how it ended.
-            InvalidArgumentError: the series or the prefix cannot be part of a name.
-            NotALogError: the directory holds other files, or is the other of the two kinds.
+            TransactionOverError: if the transaction is over. Its attribute says how it ended.
+            InvalidArgumentError: if the series or the prefix cannot be part of a name.
+            NotALogError: if the directory has other files, or is of the other of these two kinds.
             LogForbiddenError: as `LogDirectory`.
-            OSError: no space, or an I/O error.
+            OSError: if there is no space, or an I/O error.
         """
         transaction.check()
         self.name = f"{prefix}-{uuid.uuid4().hex[:12]}"
@@ -81,41 +81,41 @@ class StagedAttempt:
         self.path = f"/proc/self/fd/{self._descriptor}"
         self.log = os.path.join(self.path, LOG_FOLDER)
         try:
-            self._check_not_over()  # only now: a process that ends it after this look finds the folder, and deletes it
+            self._check_not_over()  # only now: a process that ends it after this check finds the folder, and deletes it
         except BaseException:
             self.discard()
             raise
 
     def check(self) -> None:
-        """Looks whether the attempt can still win.
+        """Check that the attempt can still win.
 
         Raises:
-            TransactionOverError: the transaction is over, or was given up.
+            TransactionOverError: if the transaction is over, or was abandoned.
         """
         if os.fstat(self._descriptor).st_nlink == 0:
             self._check_not_over()
             raise TransactionOverError(
-                f"the staging of transaction {self._transaction} was deleted: it was given up while this attempt ran"
+                f"the staging of transaction {self._transaction} was deleted: it was abandoned while this attempt ran"
             )
 
     def _check_not_over(self) -> None:
         over = self._files.over_of(self._transaction)
         if over is not None:
             raise TransactionOverError(
-                f"transaction {self._transaction} {'was aborted' if over.is_aborted else 'is over'}: nothing is taken "
-                "for it any more",
+                f"transaction {self._transaction} {'was aborted' if over.is_aborted else 'is over'}: it accepts no "
+                "more records",
                 is_aborted=over.is_aborted,
             )
 
     def keep(self, *, is_synced: bool) -> None:
-        """Leaves it for a decision; the log in it is closed already.
+        """Keep the folder for a decision. The log in it must be closed.
 
         Args:
-            is_synced: make it survive a crash of the host, too.
+            is_synced: If True, make it survive a crash of the host.
 
         Raises:
             TransactionOverError: as `check`.
-            OSError: it could not be synced.
+            OSError: if it could not be synced.
         """
         self.check()
         if is_synced:
@@ -124,9 +124,9 @@ class StagedAttempt:
         self._close()
 
     def discard(self) -> None:
-        """Deletes it. Doing it twice, or after `keep`, does nothing."""
+        """Delete the folder. A second call, or a call after `keep`, does nothing."""
         if self._descriptor >= 0:
-            with contextlib.suppress(OSError):  # the next sweep finds it
+            with contextlib.suppress(OSError):  # the next sweep deletes it
                 remove_tree(self.folder)
             self._close()
 
@@ -144,11 +144,11 @@ class StagedAttempt:
 
 
 def _mark_for_kafka(path: str) -> None:
-    """Says in a directory that tasks stage there for Kafka, and that it is no log.
+    """Mark a directory as one in which tasks stage for Kafka, and which is not a log.
 
     Raises:
-        NotALogError: it is a log, or holds other files.
-        OSError: no space, or an I/O error.
+        NotALogError: if it is a log, or has other files.
+        OSError: if there is no space, or an I/O error.
     """
     mark = os.path.join(path, STAGING_FOR_KAFKA_FILE)
     if os.path.lexists(os.path.join(path, META_FILE)):
@@ -157,7 +157,7 @@ def _mark_for_kafka(path: str) -> None:
         )
     if strangers := set(strangers_in(path)) - {STAGING_FOR_KAFKA_FILE}:
         raise NotALogError(
-            f"{path} holds other files ({', '.join(sorted(strangers)[:3])}): name a new or an empty directory"
+            f"{path} has other files ({', '.join(sorted(strangers)[:3])}): name a new or an empty directory"
         )
     if not os.path.lexists(mark):
         os.close(open_regular(mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
@@ -165,10 +165,10 @@ def _mark_for_kafka(path: str) -> None:
 
 
 def sync_tree(path: str) -> None:
-    """Forces every file below a folder to disk, and their names.
+    """Force every file below a folder, and the names, to disk.
 
     Raises:
-        OSError: a file could not be synced.
+        OSError: if a file could not be synced.
     """
     for folder, _, names in os.walk(path):
         for name in names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where to begin to read a partition, as users write it (in the manner of ``kcat -o``)."""
+"""The place where reading a partition starts, in the syntax of ``kcat -o``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OFFSET_FORMS = "beginning, end, an offset, -N for the last N records, or s@MS fo
 
 @dataclass(frozen=True)
 class Start:
-    """Where to begin: an offset, so many records before the end, or a timestamp; without any of them the beginning."""
+    """A start: an offset, a number of records before the end, or a timestamp. Without any, the start of the log."""
 
     offset: int | None = None
     before_end: int | None = None
@@ -27,10 +27,10 @@ class Start:
 
     @classmethod
     def parse(cls, text: str) -> Start:
-        """From what a user writes.
+        """Parse what a user wrote.
 
         Raises:
-            InvalidArgumentError: it is none of the forms.
+            InvalidArgumentError: if it has none of these forms.
         """
         if text in BEGINNING | END:
             return cls() if text in BEGINNING else cls(before_end=0)
@@ -40,10 +40,10 @@ class Start:
             return cls(before_end=int(found[1]))
         if found := AT_TIME.fullmatch(text):
             return cls(timestamp_ms=int(found[1]))
-        raise InvalidArgumentError(f"{text!r} is no offset: write {OFFSET_FORMS}")
+        raise InvalidArgumentError(f"{text!r} is not an offset: write {OFFSET_FORMS}")
 
     def of(self, partition: PartitionReader) -> int:
-        """The offset at which to begin in this partition."""
+        """The offset at which reading this partition starts."""
         if self.offset is not None:
             return self.offset
         if self.before_end is not None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of the topics of a log directory, for readers that keep something about a topic.
+"""The ids of the topics of a log directory, for readers that store data about a topic.
 
-A topic that is deleted and created again has the former name and another id (KIP-516). So an offset or a position is
-kept with the id of its topic, and holds only for a topic with that id.
+A topic that is deleted and created again has the same name and another id (KIP-516). So an offset or a position is
+stored with the id of its topic, and is valid only for a topic with that id.
 
-Rule: an offset that cannot be proven to belong to a former topic is never hidden or deleted. The proof is another id,
-or a log without a folder of this name. A topic of which no id can be read, for its file is damaged, counts as the same
-one. Where the log itself cannot be read, the caller gets an error: a server answers one that clients try again.
+Rule: an offset is hidden or deleted only if it provably belongs to a former topic. The proof is another id, or a log
+without a folder of this name. If the id of a topic cannot be read because its file is damaged, the topic counts as the
+same. If the log itself cannot be read, the caller gets an error: a server returns an error that clients retry.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class _KnownIds(NamedTuple):
 
 @final
 class TopicIds:
-    """The ids of topics. A look at a topic whose file is unchanged costs one system call.
+    """The ids of topics. A look-up costs one system call if the topic's file is unchanged.
 
     Args:
-        directory: path of the log.
+        directory: the path of the log.
     """
 
     def __init__(self, directory: str) -> None:
@@ -38,7 +38,7 @@ class TopicIds:
         self._known: dict[str, _KnownIds] = {}
 
     def of(self, topic: str) -> bytes | None:
-        """The id of a topic; None where there is no such topic, or none of its folders has an id."""
+        """The id of a topic, or None if the topic does not exist or none of its folders has an id."""
         known = self._known.get(topic)
         if known is None or _key(known.path) != known.key:
             self._known.pop(topic, None)
@@ -47,16 +47,16 @@ class TopicIds:
         return None if known is None else known.topic_id
 
     def is_another(self, topic: str, topic_id: bytes) -> bool:
-        """True when the topic of this name is proven to be another than that of the id, or there is none.
+        """True if this name provably belongs to a topic with another id, or to no topic.
 
         Raises:
-            OSError: the log cannot be read.
+            OSError: if the log cannot be read.
         """
         found = self.of(topic)
         if found is None:
             if not any(place.topic == topic for place in partitions_of(self._directory)):
                 return True
-            found = self.of(topic)  # it may have been made between the two looks
+            found = self.of(topic)  # it may have been created between the two look-ups
         return found is not None and found != topic_id
 
     def _find(self, topic: str) -> None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of single topics, which take the place of the writer's options, by Kafka's names.
+"""The settings of individual topics, which override the writer's options, by Kafka's names.
 
 ::
 
     topic-settings.json    {"flights": {"retention.ms": "3600000", "segment.bytes": "1048576"}}
 
-Rules: the file is replaced as a whole, and is on disk before a change is answered. The one writer of the directory
-changes it. A damaged file is refused: with other settings, retention could delete what somebody wanted to keep.
+Rules: the file is replaced as a whole, and is on disk before a change is acknowledged. Only the writer of the directory
+changes it. A damaged file is rejected, because retention with other settings could delete records that must be kept.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "segment.bytes": "segment_bytes",
     "segment.ms": "segment_ms",
 }
-"""Kafka's name of each setting that a topic may have, and the option whose place it takes."""
+"""Kafka's name of each setting that a topic may have, and the option that it overrides."""
 TEXTS: Final = frozenset({"message.timestamp.type"})
-"""The settings that are no numbers."""
+"""The settings that are not numbers."""
 NUMBER: Final = re.compile(r"(-?[0-9]{1,19})(\.[0-9]+)? *[A-Za-z]*")
 """A number, with or without a unit."""
 
@@ -42,10 +42,10 @@ SomeOptions = TypeVar("SomeOptions", bound=LogSinkOptions)
 
 
 def checked(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings as they are written down: numbers in bytes and milliseconds, and words.
+    """The settings in the form in which they are stored: numbers in bytes and milliseconds, and words.
 
     Raises:
-        InvalidArgumentError: a topic has no such setting, or its value is out of bounds.
+        InvalidArgumentError: if a setting does not exist, or its value is out of bounds.
     """
     for name, value in settings.items():
         if name not in SETTINGS:
@@ -57,10 +57,10 @@ def checked(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_number(name: str, value: str) -> None:
-    """Refuses what a program may give an option and Kafka refuses, as infinity.
+    """Reject a value that an option accepts and Kafka does not, such as infinity.
 
     Raises:
-        InvalidArgumentError: the value is no number that Kafka has, with or without a unit.
+        InvalidArgumentError: if Kafka has no such number, with or without a unit.
     """
     match = NUMBER.fullmatch(value.strip())
     if match is None or int(match[1]) > LONG_MAX:
@@ -74,11 +74,11 @@ class TopicSettings:
     """The settings of all topics of a directory.
 
     Args:
-        path: of the file.
+        path: the path of the file.
 
     Raises:
-        LogError: the file is damaged.
-        OSError: the file cannot be read.
+        LogError: if the file is damaged.
+        OSError: if the file cannot be read.
     """
 
     def __init__(self, path: str) -> None:
@@ -86,22 +86,22 @@ class TopicSettings:
         self._settings = _read(path)
 
     def of(self, topic: str) -> Mapping[str, str]:
-        """The settings that a topic has of its own."""
+        """The settings of a topic."""
         return self._settings.get(topic, {})
 
     def applied(self, topic: str, options: SomeOptions) -> SomeOptions:
-        """The options with the settings of a topic in their places."""
+        """The options, overridden by the settings of a topic."""
         known: dict[str, Any] = {
             SETTINGS[name]: value if name in TEXTS else int(value) for name, value in self.of(topic).items()
         }
         return dataclasses.replace(options, **{name: value for name, value in known.items() if hasattr(options, name)})
 
     def replace(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Gives a topic these settings and no others; they are on disk when this comes back.
+        """Replace the settings of a topic. They are on disk when this returns.
 
         Raises:
-            InvalidArgumentError: a topic has no such setting, or its value is out of bounds.
-            OSError: the former settings still hold.
+            InvalidArgumentError: if a setting does not exist, or its value is out of bounds.
+            OSError: if the settings were not stored. The former settings remain.
         """
         changed = {**self._settings, topic: checked(settings)}
         changed = {name: values for name, values in sorted(changed.items()) if values}
@@ -119,6 +119,6 @@ def _read(path: str) -> dict[str, dict[str, str]]:
         return {}
     except (ValueError, AttributeError, TypeError, InvalidArgumentError) as error:
         raise LogError(
-            f"{path} holds no settings of topics ({error}): mend the file, or remove it where the writer's options may "
-            "hold for all topics"
+            f"{path} is not a valid file of topic settings ({error}): repair the file, or remove it to use the "
+            "writer's options for all topics"
         ) from None

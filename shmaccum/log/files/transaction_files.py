@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small files by which a log directory knows its transactions, and the meaning of each of their states.
+"""The small files that store the transactions of a log directory, and the meaning of each state.
 
 ::
 
     DIRECTORY/
       .staging/
-        SERIES.7.ATTEMPT/log/        what one attempt has staged for transaction 7 of a series: a log directory
+        SERIES.7.ATTEMPT/log/        a log directory: what an attempt staged for transaction 7 of a series
       .transactions/
-        SERIES.7.decided             its winners; from here on it will be applied, whoever dies
-        SERIES.7.applying            the same, taken by the writer, with the producer id its records get
+        SERIES.7.decided             its winners; it will be applied from here on, whatever process dies
+        SERIES.7.applying            the same, taken by the writer, with the producer id of the records
         SERIES.over                  the last transaction of the series that is over
 
 A transaction goes through ``open -> decided -> applying -> over``:
 
-* decided: the file is linked to its name, so of several decisions the first one holds, and it is whole or not there.
-  Nobody needs the right to write the directory for that. The process that decided may take it back (`withdraw`) until
-  it is taken.
-* applying: the writer renames it (so it was not withdrawn), then writes the producer id into it, before the first
-  record.
-* over: replaced when every record is in the log, before the two others are deleted. A number covers all lower ones.
+* decided: the file is linked to its name, so the first of several decisions counts, and it is complete or missing.
+  This does not require the right to write the directory. The process that decided may withdraw the decision
+  (`withdraw`) until the writer takes it.
+* applying: the writer renames the file (so it was not withdrawn), and then writes the producer id into it, before the
+  first record.
+* over: this file is replaced when every record is in the log, before the other two are deleted. Its number covers all
+  lower ones.
 
-Every change is synced, with its folder. A series is a name and ascending numbers, of which one at a time is worked on;
-``only`` stands for the number of a transaction that has no series.
+Every change is synced, with its folder. A series is a name and ascending numbers, which are processed one at a time.
+``only`` takes the place of the number if a transaction has no series.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Content = TypeVar("Content")
 
 
 class TransactionId(NamedTuple):
-    """Which transaction of which series; without a number it is the only one."""
+    """The series and the number of a transaction. Without a number, it is the only one."""
 
     series: str
     number: int | None = None
@@ -66,18 +67,18 @@ class TransactionId(NamedTuple):
         return f"{self.series}.{ONLY if self.number is None else self.number}"
 
     def check(self) -> None:
-        """Refuses what cannot be part of a file's name.
+        """Reject an id that cannot be part of a file's name.
 
         Raises:
-            InvalidArgumentError: other characters than letters, digits, dash and underscore, or a negative number.
+            InvalidArgumentError: if it has characters other than A-Z a-z 0-9 _ -, or a negative number.
         """
         check_word(self.series)
         if self.number is not None and self.number < 0:
-            raise InvalidArgumentError(f"transactions are numbered from 0, {self.number} is no number of one")
+            raise InvalidArgumentError(f"transactions are numbered from 0, not with {self.number}")
 
 
 class Winner(NamedTuple):
-    """An attempt whose records are to be seen, and how many it has."""
+    """An attempt whose records are to be seen, and their number."""
 
     attempt: str
     record_count: int
@@ -88,9 +89,9 @@ class Decision:
     """The decision about a transaction.
 
     Attributes:
-        winners: in the order in which their records are applied.
-        is_aborted: nothing is applied, and nothing ever will be.
-        producer_id: that of the records; None until the writer has taken it.
+        winners: the attempts, in the order in which their records are applied.
+        is_aborted: True if nothing is applied, now or later.
+        producer_id: the producer id of the records, or None until the writer assigns it.
     """
 
     winners: Sequence[Winner] = ()
@@ -105,12 +106,12 @@ class Over(NamedTuple):
     is_aborted: bool
 
     def covers(self, transaction: TransactionId) -> bool:
-        """True when that one is over."""
+        """True if the transaction is over, too."""
         return self.number is None or (transaction.number is not None and transaction.number <= self.number)
 
 
 class StagedFolder(NamedTuple):
-    """The folder that an attempt has left in the staging."""
+    """The folder of an attempt in the staging."""
 
     transaction: TransactionId
     attempt: str
@@ -118,17 +119,17 @@ class StagedFolder(NamedTuple):
 
 
 def check_word(word: str) -> None:
-    """Refuses what cannot be the name of a series or an attempt.
+    """Reject a string that cannot be the name of a series or an attempt.
 
     Raises:
-        InvalidArgumentError: it is too long, empty, or has other characters than letters, digits, dash and underscore.
+        InvalidArgumentError: if it is empty, too long, or has characters other than A-Z a-z 0-9 _ -.
     """
     if not WORD.fullmatch(word):
-        raise InvalidArgumentError(f"{word!r} names no transaction or attempt: use at most 100 of a-z A-Z 0-9 _ -")
+        raise InvalidArgumentError(f"{word!r} cannot name a transaction or attempt: use at most 100 of a-z A-Z 0-9 _ -")
 
 
 def _parse(name: str) -> tuple[TransactionId, str] | None:
-    """The transaction and the rest of a file's name."""
+    """The transaction and the rest in the name of a file."""
     match = OF_A_TRANSACTION.fullmatch(name)
     if match is None:
         return None
@@ -137,10 +138,10 @@ def _parse(name: str) -> tuple[TransactionId, str] | None:
 
 
 class TransactionFiles:
-    """The transactions of one directory, as their files tell.
+    """The transactions of one directory, as stored in its files.
 
     Args:
-        directory: path of the log directory.
+        directory: the path of the log directory.
     """
 
     def __init__(self, directory: str) -> None:
@@ -153,7 +154,7 @@ class TransactionFiles:
     # --- staging
 
     def attempt_folder(self, transaction: TransactionId, attempt: str) -> str:
-        """The folder in which an attempt stages."""
+        """The folder in which an attempt stages its records."""
         return os.path.join(self.staging, f"{transaction}.{attempt}")
 
     def staged_log(self, transaction: TransactionId, attempt: str) -> str:
@@ -161,7 +162,7 @@ class TransactionFiles:
         return os.path.join(self.attempt_folder(transaction, attempt), LOG_FOLDER)
 
     def staged(self) -> list[StagedFolder]:
-        """Every attempt that has a folder, in no order."""
+        """Every attempt that has a folder, unsorted."""
         return [
             StagedFolder(*found, os.path.join(self.staging, name))
             for name in _names(self.staging)
@@ -171,21 +172,21 @@ class TransactionFiles:
     # --- over
 
     def over(self, series: str) -> Over | None:
-        """The last transaction that is over; None: none is."""
+        """The last transaction of a series that is over, or None."""
         return _read(os.path.join(self.folder, series + OVER), lambda found: Over(found["number"], found["is_aborted"]))
 
     def over_of(self, transaction: TransactionId) -> Over | None:
-        """The record of a transaction that is over; None: it is not."""
+        """The last transaction that is over, if it covers this one; else None."""
         over = self.over(transaction.series)
         return over if over is not None and over.covers(transaction) else None
 
     def set_over(self, transaction: TransactionId, *, is_aborted: bool) -> None:
-        """Writes down that it is over, and so are all before it."""
+        """Store that a transaction is over, and all before it."""
         content = {"number": transaction.number, "is_aborted": is_aborted}
         replace_file_synced(os.path.join(self.folder, transaction.series + OVER), _dumped(content))
 
     def forget_singles(self, kept_s: float) -> None:
-        """Deletes what says that single transactions are over, for so long that nobody will ask any more."""
+        """Delete the ``.over`` files of single transactions after this time, when no attempt needs them any more."""
         for name in _names(self.folder):
             if name.endswith(OVER) and age_s(os.path.join(self.folder, name)) > kept_s:
                 over = self.over(name.removesuffix(OVER))
@@ -193,9 +194,9 @@ class TransactionFiles:
                     unlink_if_there(os.path.join(self.folder, name))
 
     def clear_temporaries(self) -> None:
-        """Deletes what was left by those who died while they wrote, for the writer of the directory only.
+        """Delete the files of processes that died while writing them. Only for the writer of the directory.
 
-        A process that is deciding at this moment and loses its file to this makes another one.
+        If this deletes the file of a process that is deciding at this moment, that process creates another one.
         """
         for name in _names(self.folder):
             if name.endswith(TEMPORARY):
@@ -204,7 +205,7 @@ class TransactionFiles:
     # --- decided and applying
 
     def undone(self) -> list[TransactionId]:
-        """Every transaction that was decided and is not over, in order."""
+        """Every transaction that was decided and is not over, sorted."""
         found = {
             parsed[0]
             for name in _names(self.folder)
@@ -213,25 +214,25 @@ class TransactionFiles:
         return sorted(found, key=lambda each: (each.series, -1 if each.number is None else each.number))
 
     def is_undone(self, transaction: TransactionId) -> bool:
-        """True when it was decided and its files are still there."""
+        """True if the transaction was decided and its files still exist."""
         return any(os.path.exists(self._path(transaction, state)) for state in (DECIDED, APPLYING))
 
     def has_begun_one(self) -> bool:
-        """True while a transaction may be in the log in part."""
+        """True while a transaction may be partly applied."""
         return any(name.endswith(f".{APPLYING}") for name in _names(self.folder))
 
     def decide(self, transaction: TransactionId, decision: Decision) -> bool:
-        """Decides, unless that was done before; answers whether this decision holds.
+        """Store a decision unless one was stored before; return whether this one counts.
 
         Raises:
-            OSError: it could not be written; nothing was decided, or (syncing the folder failed) it was.
+            OSError: if it could not be written. Nothing was decided, unless only the sync of the folder failed.
         """
         make_folder(self.folder)
         sync_folder(os.path.dirname(self.folder))
         for _ in range(DECIDE_TRIES):
             with contextlib.suppress(FileNotFoundError):  # clear_temporaries
                 return self._decide_once(transaction, _content(decision))
-        raise LogError(f"{self.folder} loses files while they are written: does somebody clear it?")
+        raise LogError(f"{self.folder} loses files while they are written: stop the process that deletes them")
 
     def _decide_once(self, transaction: TransactionId, content: bytes) -> bool:
         temporary = self._temporary()
@@ -249,9 +250,9 @@ class TransactionFiles:
         return os.path.join(self.folder, uuid.uuid4().hex + TEMPORARY)
 
     def withdraw(self, transaction: TransactionId) -> bool:
-        """Takes a decision back that nobody has begun to apply; answers whether that was so."""
+        """Withdraw a decision that the writer has not taken; return whether that succeeded."""
         if os.path.exists(self._path(transaction, APPLYING)):
-            return False  # the one to be taken back came too late anyway
+            return False  # the decision to withdraw came too late
         withdrawn = self._temporary()
         try:
             os.rename(self._path(transaction, DECIDED), withdrawn)
@@ -262,7 +263,7 @@ class TransactionFiles:
         return True
 
     def take(self, transaction: TransactionId) -> Decision | None:
-        """The decision, which cannot be withdrawn any more; None: it was. For the writer of the directory only."""
+        """Take the decision, so that it cannot be withdrawn; None if it was. Only for the directory's writer."""
         applying = self._path(transaction, APPLYING)
         if not os.path.exists(applying):
             try:
@@ -273,41 +274,39 @@ class TransactionFiles:
         return _read(applying, _decision)
 
     def decision(self, transaction: TransactionId) -> Decision | None:
-        """The decision, taken or not; None: there is none."""
+        """The decision, taken or not, or None."""
         found = (_read(self._path(transaction, state), _decision) for state in (APPLYING, DECIDED, APPLYING))
         return next((decision for decision in found if decision is not None), None)
 
     def begun_path(self, transaction: TransactionId) -> str:
-        """The path of the file that a decision has when it is taken."""
+        """The path of the file of a taken decision."""
         return self._path(transaction, APPLYING)
 
     def has_begun(self, transaction: TransactionId) -> bool:
-        """True when the decision was taken."""
+        """True if the decision was taken."""
         return os.path.exists(self.begun_path(transaction))
 
     def begin(self, transaction: TransactionId, decision: Decision, producer_id: int) -> Decision:
-        """Writes down which producer id the records get."""
+        """Store the producer id of the records."""
         begun = replace(decision, producer_id=producer_id)
         replace_file_synced(self._path(transaction, APPLYING), _content(begun))
         return begun
 
     def end(self, transaction: TransactionId) -> None:
-        """Deletes what is left of it here; a decision that came too late, too."""
+        """Delete the files of a transaction here, also those of a decision that came too late."""
         for state in (DECIDED, APPLYING):
             unlink_if_there(self._path(transaction, state))
 
 
 def _read(path: str, parse: Callable[[Any], Content]) -> Content | None:
-    """The text of a file; None: it is not there."""
+    """The parsed content of a file, or None if the file does not exist."""
     try:
         with open(path, "rb", opener=open_regular) as file:
             return parse(json.loads(file.read()))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        raise LogError(
-            f"{path} is damaged: look at what stands beside it, and delete it if nothing is missing"
-        ) from None
+        raise LogError(f"{path} is damaged: look at the files beside it, and delete it if nothing is missing") from None
 
 
 def _decision(found: Any) -> Decision:
@@ -346,13 +345,13 @@ def _names(folder: str) -> list[str]:
 
 
 def unlink_if_there(path: str) -> None:
-    """Deletes a file that somebody else may have deleted."""
+    """Delete a file that another process may have deleted."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def age_s(path: str) -> float:
-    """How long ago a file or folder was changed; 0 of one that is gone."""
+    """The seconds since a file or folder was changed; 0 if it does not exist."""
     try:
         return time.time() - os.stat(path).st_mtime
     except FileNotFoundError:

@@ -5,17 +5,17 @@
 
     entry   version i16 = 0 | producer id i64 | first offset i64 | last offset i64 | last stable offset i64     34 bytes
 
-``first offset`` is that of the transaction's first record in the partition, ``last offset`` that of its marker. The
-entry lies in the segment that has the marker. ``last stable offset`` is the one that held when the marker came: all
-transactions that end behind it have a later entry.
+``first offset`` is the offset of the transaction's first record in the partition, ``last offset`` that of its marker.
+The entry is in the segment that has the marker. ``last stable offset`` is the value when the marker was appended: all
+transactions that end after it have a later entry.
 
 Rules: last offsets ascend. A segment without an aborted transaction has no file.
 
-Procedure: the entry is written in front of its marker. A failed write is cut off again, and the marker is refused.
+Procedure: the entry is written before its marker. If the write fails, it is cut off, and the marker is rejected.
 
 Why it is safe: a reader that sees a marker finds its entry. A death between the two leaves an entry without a marker.
-No reader comes to its records, because the transaction is still open, and recovery writes the file anew from the
-markers. A torn entry is none.
+No reader reaches its records, because the transaction is still open, and recovery rewrites the file from the
+markers. A torn entry is ignored.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class Aborted(NamedTuple):
     last_offset: int
     """The offset of its marker."""
     stable_offset: int
-    """The last stable offset when the marker came."""
+    """The last stable offset when the marker was appended."""
 
 
 def pack_aborted(entries: Sequence[Aborted]) -> bytes:
-    """The content of a file with these entries."""
+    """The content of a file that has these entries."""
     return b"".join(_ENTRY.pack(VERSION, *entry) for entry in entries)
 
 
 def read_aborted(folder: str, base_offset: int) -> list[Aborted]:
-    """The entries of a segment, up to the first one that makes no sense; a missing file has none.
+    """The entries of a segment, up to the first invalid one; none if the file does not exist.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: if the file cannot be read.
     """
     try:
         with open(offset_file(folder, base_offset, TRANSACTION_INDEX), "rb", opener=open_regular) as file:
@@ -73,10 +73,10 @@ def read_aborted(folder: str, base_offset: int) -> list[Aborted]:
 
 
 def append_aborted(folder: str, base_offset: int, entry: Aborted) -> None:
-    """Adds an entry to the file of a segment.
+    """Append an entry to the file of a segment.
 
     Raises:
-        OSError: the entry is not there.
+        OSError: if the entry was not written.
     """
     path = offset_file(folder, base_offset, TRANSACTION_INDEX)
     descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
@@ -92,10 +92,10 @@ def append_aborted(folder: str, base_offset: int, entry: Aborted) -> None:
 
 
 def remove_last(folder: str, base_offset: int, entry: Aborted) -> None:
-    """Takes the last entry back, when it is this one: its marker was not written.
+    """Remove this entry if it is the last one, because its marker was not written.
 
     Raises:
-        OSError: the entry is still there.
+        OSError: if the entry is still there.
     """
     entries = read_aborted(folder, base_offset)
     if entries and entries[-1] == entry:

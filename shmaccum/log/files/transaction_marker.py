@@ -8,7 +8,7 @@
     record       key   | version i16 = 0 | type i16: 0 abort, 1 commit |
                  value | version i16 = 0 | coordinator epoch i32 = 0   |
 
-A marker takes one offset. Other control batches of a broker (types from 2 on) decide about no transaction.
+A marker takes one offset. Other control batches of a broker (types from 2 on) do not end a transaction.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ NO_SEQUENCE = -1
 _RECORD = struct.Struct(">5s hh B hi B")
 _KEY = struct.Struct(">hh")
 _IN_FRONT_OF_KEY = bytes([32, 0, 0, 0, 8])
-"""Varints: 16 bytes follow, attributes, deltas of time and of offset, a key of 4 bytes."""
+"""Varints: the size (16 bytes), attributes, the deltas of time and of offset, and the size of the key (4 bytes)."""
 _SIZE_OF_VALUE = 12
-"""The varint of 6 bytes."""
+"""The varint of a size of 6 bytes."""
 
 
 def marker_batch(producer_id: int, producer_epoch: int, *, is_commit: bool, timestamp_ms: int) -> LogBatch:
@@ -54,8 +54,8 @@ def decision_of(header: BatchHeader, records: memoryview) -> bool | None:
     """True for a marker that commits, False for one that aborts, None for another control batch.
 
     Args:
-        header: of a control batch.
-        records: the bytes behind the header.
+        header: the header of a control batch.
+        records: the bytes after the header.
     """
     try:
         found = decode_records(records, tuple, header.base_offset, header.base_timestamp_ms, header.record_count, None)
@@ -68,5 +68,5 @@ def decision_of(header: BatchHeader, records: memoryview) -> bool | None:
 
 
 def decision_in(batch: memoryview, header: BatchHeader) -> bool | None:
-    """The same, of a whole batch."""
+    """As `decision_of`, for a whole batch."""
     return decision_of(header, batch[HEADER_SIZE : header.size])

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transactions of a partition as its readers see them: which are open, and which were aborted.
+"""The transactions of a partition for its readers: which are open, and which were aborted.
 
 ::
 
     offsets    0 ............. S ................. end
-    open       newest snapshot | batches and markers behind it
-    aborted    .txnindex files | markers behind it
+    open       newest snapshot | batches and markers after it
+    aborted    .txnindex files | markers after it
 
-A reader takes the newest snapshot of the producers' state, which holds below the offset S, and is told every batch of
-a transaction from S on. So it needs the index for aborted transactions that ended below S alone, and loads it when
-somebody asks.
+A reader loads the newest snapshot of the producers' state, which is valid below the offset S, and passes every batch of
+a transaction from S on. So the index is only needed for aborted transactions that ended below S. It is read when it is
+first needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shmaccum.log.files.transaction_index import Aborted, read_aborted
 from shmaccum.log.files.transaction_marker import decision_in
 
 LOOKS_MAX = 5
-"""Looks for a snapshot: the writer replaces the newest ones while somebody reads."""
+"""Tries to read a snapshot: the writer may replace the newest ones meanwhile."""
 
 
 class _KnownTransactions(NamedTuple):
@@ -39,7 +39,7 @@ class _KnownTransactions(NamedTuple):
 
 
 def _newest_known(folder: str) -> _KnownTransactions:
-    """The open transactions of the newest snapshot that can be read; without any, none at the start of the log."""
+    """The open transactions of the newest readable snapshot; without one, none at the start of the log."""
     if not os.path.isdir(folder):
         return _KnownTransactions(OpenTransactions(), 0)
     for _ in range(LOOKS_MAX):
@@ -61,13 +61,13 @@ class TransactionView:
     """The transactions of one partition.
 
     Attributes:
-        noted_from: batches from this offset on are to be told by `note`.
+        noted_from: `note` must be called for batches from this offset on.
 
     Args:
-        folder: path of the partition.
+        folder: the path of the partition's folder.
 
     Raises:
-        OSError: the folder cannot be read.
+        OSError: if the folder cannot be read.
     """
 
     def __init__(self, folder: str) -> None:
@@ -77,10 +77,10 @@ class TransactionView:
         self._is_index_read = False
 
     def note(self, header: BatchHeader, batch: memoryview) -> None:
-        """A batch of a transaction, or a control batch, of the log, in the order of offsets.
+        """Process a batch of a transaction, or a control batch. Batches must be passed in the order of offsets.
 
         Args:
-            header: of the batch.
+            header: the header of the batch.
             batch: its bytes.
         """
         offset, producer_id = header.base_offset, header.producer_id
@@ -95,14 +95,14 @@ class TransactionView:
                 self._aborted.append(Aborted(producer_id, first_offset, offset, stable_offset))
 
     def stable_offset(self, end_offset: int) -> int:
-        """The last stable offset of a log that ends here: records below belong to decided transactions, or to none."""
+        """The last stable offset of a log with this end offset. No record below it belongs to an open transaction."""
         return self._open.stable_offset(end_offset)
 
     def has_any(self) -> bool:
-        """True when a transaction is open, or one was aborted: a reader of committed records leaves something out.
+        """True if a transaction is open or was aborted, so that a reader of committed records skips records.
 
         Raises:
-            OSError: an index cannot be read.
+            OSError: if an index cannot be read.
         """
         self._read_index()
         return bool(self._aborted) or bool(self.open_transactions())
@@ -117,7 +117,7 @@ class TransactionView:
         """The aborted transactions that may have records in [first_offset, end_offset).
 
         Raises:
-            OSError: an index cannot be read.
+            OSError: if an index cannot be read.
         """
         self._read_index()
         entries = self._aborted
@@ -131,10 +131,10 @@ class TransactionView:
         return found
 
     def is_aborted(self, producer_id: int, offset: int) -> bool:
-        """True when the record at this offset belongs to an aborted transaction of this producer.
+        """True if the record at this offset belongs to an aborted transaction of this producer.
 
         Raises:
-            OSError: an index cannot be read.
+            OSError: if an index cannot be read.
         """
         return any(entry.producer_id == producer_id for entry in self.aborted(offset, offset + 1))
 
@@ -146,12 +146,12 @@ class TransactionView:
             entry
             for base_offset, end_offset in itertools.pairwise([*base_offsets, self.noted_from])
             for entry in read_aborted(self._folder, base_offset)
-            if entry.last_offset < end_offset  # else it is damaged, and tells of other segments
+            if entry.last_offset < end_offset  # otherwise the entry is damaged and refers to another segment
         ]
         self._aborted = older + self._aborted
         self._is_index_read = True
 
     def forget_before(self, log_start_offset: int) -> None:
-        """Forgets aborted transactions that ended below the first offset of the log."""
+        """Forget the aborted transactions that ended below the log start offset."""
         behind = bisect.bisect_left(self._aborted, log_start_offset, key=lambda entry: entry.last_offset)
         del self._aborted[:behind]

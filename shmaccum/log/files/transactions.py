@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of a log directory: records of many attempts, of which those of the winners are seen, once.
+"""Transactions of a log directory: records of many attempts, of which those of the winners become visible, once.
 
 ::
 
@@ -8,18 +8,18 @@
         attempt.keep(is_synced=False)
     conclude("/data/log", TransactionId("query", 7), [Winner(attempt.name, 1000)])             # one, again and again
 
-The procedure, its files and their meaning are in `transaction_files`; `staging` is the attempt's part, `applying` the
-writer's. This module is the part of the process that decides.
+`transaction_files` documents the procedure, its files and their meaning. `staging` is the attempt's part, `applying`
+the writer's. This module is the part of the process that decides.
 
 Deaths
-    An attempt dies: its folder stays, and is deleted when the transaction is over. The deciding process dies before the
-    decision has its name: nothing was decided. It dies later: the next process that opens the directory for writing
-    applies the decision, or goes on where it was left (`applying`); deciding again then finds that one was made. A
-    process that deletes dies: the next one deletes.
+    If an attempt dies, its folder remains until the transaction is over. If the deciding process dies before the
+    decision has its final name, nothing was decided. If it dies later, the next process that opens the directory for
+    writing applies the decision, or continues a partly applied one (`applying`); a later call of `conclude` finds the
+    decision. If a process dies during a deletion, the next one completes it.
 
 View of a reader
-    A reader sees records of winners, batch by batch while they are applied, not all at once. The log has nothing of a
-    transaction that is not decided. A transaction that was applied in part will be applied whole.
+    A reader sees records of winners, batch by batch while they are applied, not all at once. The log has no records of
+    a transaction that is not decided. A transaction that was partly applied will be applied completely.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ def conclude(
     *,
     timeout_s: float = TIMEOUT_S,
 ) -> None:
-    """Decides for these winners, and comes back when their records are in the log.
+    """Decide for these winners, and return when their records are in the log.
 
-    Idempotent: of a transaction that is over nothing happens; of one that was decided before, the former decision is
-    carried out, whoever is named now. While another process writes the directory, a sender or another transaction, this
-    one waits until that one has applied it, or has left.
+    This is idempotent: it does nothing if the transaction is over, and if it was decided before, the former decision is
+    applied, whatever winners are passed. While another process (a sender or another transaction) writes the
+    directory, this waits until that process has applied the decision or has exited.
 
     Args:
-        path: the log directory; made if need be.
-        transaction: which one.
-        winners: attempts that were kept, in the order in which their records are to be in each partition; none: the
-            transaction is empty.
-        options: how the directory is written, if this process comes to write it.
-        timeout_s: how long to wait for another writer.
+        path: the log directory, which is created if necessary.
+        transaction: its id.
+        winners: attempts that were kept, in the order of their records in each partition. If empty, the transaction has
+            no records.
+        options: the options with which this process writes the directory, if it does.
+        timeout_s: the time to wait for another writer.
 
     Raises:
-        TransactionOverError: it was aborted.
-        TransactionNotAppliedError: the staging of a winner is missing; nothing was decided.
-        LogBusyError: another process writes the directory and has not applied it in time. The message says whether
-            that was taken back, or will still happen.
-        LogError, OSError: it is decided and could not be applied; the next writer of the directory goes on with it.
+        TransactionOverError: if it was aborted.
+        TransactionNotAppliedError: if the staging of a winner is missing. Nothing was decided.
+        LogBusyError: if another process writes the directory and has not applied it in time. The message says whether
+            the decision was withdrawn, or will still be applied.
+        LogError, OSError: if it is decided and could not be applied. The next writer of the directory tries again.
         NotALogError, LogForbiddenError: as `LogDirectory`.
     """
     transaction.check()
@@ -78,10 +78,10 @@ def conclude(
     decide(files, transaction, Decision(tuple(winners)))
     deadline_s = clock.monotonic() + timeout_s
     if is_concluded(files, transaction):
-        sweep(files)  # its decider may have died before, or a zombie come after
+        sweep(files)  # the process that decided may have died before, or a zombie may have staged records since
     while not is_concluded(files, transaction):
         findings = _open_once(directory, options)
-        is_undone = files.is_undone(transaction)  # looked at first: it is over before it is not undone any more
+        is_undone = files.is_undone(transaction)  # checked first: a transaction is over before its files are deleted
         if is_concluded(files, transaction):
             return
         if not is_undone:
@@ -98,13 +98,13 @@ def conclude(
 
 
 def abort(path: str | os.PathLike[str], transaction: TransactionId) -> None:
-    """Gives a transaction up, unless it was decided, and deletes its staging.
+    """Abort a transaction unless it was decided, and delete its staging.
 
-    A transaction of a series may come again, with other attempts. One without a series never does: attempts that come
-    late are told so.
+    A transaction of a series may be tried again, with other attempts. One without a series may not: late attempts get
+    an error.
 
     Raises:
-        OSError: no space, or an I/O error.
+        OSError: if there is no space, or an I/O error.
     """
     directory = os.path.abspath(path)
     if abandon(TransactionFiles(directory), transaction):
@@ -112,10 +112,10 @@ def abort(path: str | os.PathLike[str], transaction: TransactionId) -> None:
 
 
 def abandon(files: TransactionFiles, transaction: TransactionId) -> bool:
-    """Gives a transaction up, unless it was decided; True when that is a decision, which is to be applied.
+    """Abandon a transaction unless it was decided; return True if that is a decision that must be applied.
 
     Raises:
-        OSError: no space, or an I/O error.
+        OSError: if there is no space, or an I/O error.
     """
     transaction.check()
     if not os.path.isdir(files.staging) or files.over_of(transaction) is not None or files.is_undone(transaction):
@@ -129,10 +129,10 @@ def abandon(files: TransactionFiles, transaction: TransactionId) -> bool:
 
 
 def decide(files: TransactionFiles, transaction: TransactionId, decision: Decision) -> None:
-    """Decides, if that is still to be done.
+    """Decide the transaction, unless it was decided before.
 
     Raises:
-        TransactionNotAppliedError: a winner is not whole.
+        TransactionNotAppliedError: if the records of a winner are incomplete.
     """
     if files.over_of(transaction) is not None or files.is_undone(transaction):
         return
@@ -141,15 +141,15 @@ def decide(files: TransactionFiles, transaction: TransactionId, decision: Decisi
     except TransactionNotAppliedError:
         if files.over_of(transaction) is None and not files.is_undone(transaction):
             raise
-        return  # somebody else has concluded it meanwhile
+        return  # another process has concluded it meanwhile
     files.decide(transaction, decision)
 
 
 def is_concluded(files: TransactionFiles, transaction: TransactionId) -> bool:
-    """True when the transaction is over and was not aborted.
+    """True if the transaction is over and was not aborted.
 
     Raises:
-        TransactionOverError: it was aborted.
+        TransactionOverError: if it was aborted.
     """
     over = files.over_of(transaction)
     if over is not None and over.is_aborted:
@@ -160,7 +160,7 @@ def is_concluded(files: TransactionFiles, transaction: TransactionId) -> bool:
 
 
 def _open_once(directory: str, options: LogSinkOptions | None) -> list[str] | None:
-    """Opening applies what is decided. Answers what was found wrong; None: another process writes the directory."""
+    """Open the directory, which applies decisions. Return the findings, or None if another process writes it."""
     try:
         with LogDirectory(directory, options) as log:
             findings = list(log.findings)
@@ -176,5 +176,5 @@ def _given_up(directory: str, files: TransactionFiles, transaction: TransactionI
     if files.withdraw(transaction):
         return f"{busy}; nothing was written: stop that process, or wait longer, and try again"
     return (
-        f"{busy}; it has begun and will go on with it, or the next writer of the directory will: do not write it again"
+        f"{busy}; it has begun, and it or the next writer of the directory will finish: do not write the records again"
     )

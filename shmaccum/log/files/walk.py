@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Walking the batches of a segment's bytes, over damage if need be. Recovery, replay and verify all walk like this.
+"""Iterate over the batches in a segment's bytes, also past damage. Recovery, replay and verification use this.
 
-Two things look alike and are not. A *torn tail* is where writing stopped: nothing whole comes after it. *Damage* is
-followed by whole batches, so it is no interrupted append: somebody scribbled, or a block was lost. A walk tells
-both as `Damage`; torn is the one that resumes at the end.
+A *torn tail* is the place where writing stopped: no whole batch follows. *Damage* is followed by whole batches, so it
+is not an interrupted append: the bytes were overwritten, or a block was lost. Both are returned as `Damage`; for a torn
+tail, the resume position is the end.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SEARCH_SIZE = 1 << 20
 
 
 class LocatedBatch(NamedTuple):
-    """A batch and where in the segment it begins."""
+    """A batch and its position in the segment."""
 
     position: int
     header: BatchHeader
 
 
 class Damage(NamedTuple):
-    """Bytes that are no batch, and where the next batch begins (at the segment's end: none does)."""
+    """Bytes that are not a batch, and the position of the next batch (the segment's end if there is none)."""
 
     position: int
     resume_position: int
@@ -43,10 +43,10 @@ class Damage(NamedTuple):
 
 
 def map_file(path: str) -> memoryview:
-    """The bytes of a file nobody else writes to, read-only. The map lives as long as a view of it.
+    """The bytes of a file that no other process writes, read-only. The mapping lives as long as a view of it.
 
     Raises:
-        NotARegularFileError: it is something else.
+        NotARegularFileError: if it is not a regular file.
     """
     with open(path, "rb", buffering=0, opener=open_regular) as file:
         size = os.fstat(file.fileno()).st_size
@@ -54,38 +54,38 @@ def map_file(path: str) -> memoryview:
 
 
 class BaseOffsetRange(NamedTuple):
-    """Where the next batch may begin. No CRC covers a base offset, so it is held against its neighbours."""
+    """The base offsets that the next batch may have. No CRC covers a base offset, so it must fit the batch before."""
 
     first: int
     last: int
 
     @property
     def problem(self) -> str:
-        """The end of a sentence about an offset outside."""
+        """The end of a message about an offset outside the range."""
         return f"expected was {self.first}" if self.first == self.last else f"expected was {self.first} or more"
 
 
 def exactly(offset: int) -> BaseOffsetRange:
-    """Behind a batch of a log without gaps."""
+    """The range after a batch of a log without gaps."""
     return BaseOffsetRange(offset, offset)
 
 
 def at_least(offset: int, base_offset: int) -> BaseOffsetRange:
-    """Behind damage, and in a log that was compacted: anywhere in the rest of the segment with this base offset."""
+    """The range after damage, or in a compacted log: the rest of the segment with this base offset."""
     return BaseOffsetRange(offset, max(offset, base_offset + RELATIVE_OFFSET_MAX))
 
 
 def walk(
     view: memoryview, base_offset: int, position: int = 0, *, is_crc_checked: bool, is_gapless: bool
 ) -> Iterator[LocatedBatch | Damage]:
-    """Every batch from a position on, and every damage in between.
+    """Every batch from a position on, and the damage between them.
 
     Args:
         view: the whole segment.
-        base_offset: of the segment.
-        position: where a batch begins.
-        is_crc_checked: also reads what is behind the headers.
-        is_gapless: every offset is there, as in logs of ours; a broker's compaction leaves gaps.
+        base_offset: the base offset of the segment.
+        position: the start of a batch.
+        is_crc_checked: also check the CRC of each batch, which reads its records.
+        is_gapless: True if every offset exists, as in a log of shmaccum. Compaction by a broker leaves gaps.
     """
     anywhere = at_least(base_offset, base_offset)
     expected = exactly(base_offset) if position == 0 and is_gapless else anywhere
@@ -105,7 +105,7 @@ def walk(
 
 
 def batch_problem(view: memoryview, position: int, expected: BaseOffsetRange, *, is_crc_checked: bool) -> str | None:
-    """Why no whole batch that may stand here begins here; None when one does."""
+    """The reason why no whole batch with an expected base offset starts at a position; None if one does."""
     room = len(view) - position
     if room < HEADER_SIZE:
         return f"only {room} bytes are left, less than a batch's header"
@@ -120,7 +120,7 @@ def batch_problem(view: memoryview, position: int, expected: BaseOffsetRange, *,
 
 
 def find_batch(view: memoryview, position: int, expected: BaseOffsetRange) -> int:
-    """Where the next sound batch that may stand there begins; the end of the view when none does."""
+    """The position of the next valid batch with an expected base offset, or the end of the view if there is none."""
     end = len(view) - HEADER_SIZE + 1
     for start in range(position, end, SEARCH_SIZE):
         for candidate in _candidates(view, start, min(start + SEARCH_SIZE, end)):
@@ -130,7 +130,7 @@ def find_batch(view: memoryview, position: int, expected: BaseOffsetRange) -> in
 
 
 def _candidates(view: memoryview, start: int, end: int) -> list[int]:
-    """Positions in [start, end) with a 2 where a header has its magic."""
+    """The positions in [start, end) that have a 2 at the place of a header's magic byte."""
     import numpy as np  # slow to import, and only a damaged log is searched
 
     magics = np.frombuffer(view[start + MAGIC_POSITION : end + MAGIC_POSITION], dtype=np.uint8)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The level at which the writer of a log forces records to disk, for the stores that follow the log.
 
-The file of the writer's lock (`lock_file`) has the level. It stays when the writer has ended, and is on disk unless the
-level is "none".
+The writer stores the level in its lock file (`lock_file`). The file remains when the writer exits. It is on disk
+unless the level is "none".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class WriterLevel:
                 level = read_properties(self._path).get("sync", NONE)
                 self._level = level if level in LOG_LEVELS else NONE
                 self._seen = seen
-        except OSError:  # no process has written the log
+        except OSError:  # no process has written the log yet
             return NONE
         return self._level
 

@@ -3,7 +3,7 @@
 
 ::
 
-    half.look_at_transaction ──> None: nothing to do, or batches are still on their way
+    half.next_transaction_task ──> None: nothing to do, or batches are still on their way
                              ──> commit, abort ──> sink.end_transaction ──> the names of the next transaction
                                                                         ──> half.end_transaction: the outcome is known
 
@@ -91,7 +91,7 @@ class Ending(Duty):
         """
         is_removed = self._native.closing != "not"
         self._seen = self._native.transaction
-        task = self._half.look_at_transaction(0 if is_removed else self._timeout_ns)
+        task = self._half.next_transaction_task(0 if is_removed else self._timeout_ns)
         state = self._native.transaction[1]
         self.due_ns = min(now_ns + LOOKS_NS.get(state, ENDING_LOOK_NS), NEVER_NS)
         self._is_under_way = task is not None and not self._end(*task)

@@ -208,7 +208,7 @@ def test_removed_it_is_still_there_for_those_attached(arena_name: str) -> None:
         Arena.remove(arena_name)
         assert not arena.is_linked()
         assert arena.verify(VerifyDepth.DEEP) == []
-        assert run_in_child(arena.native.look_at_name) == repr("begun")
+        assert run_in_child(arena.native.check_name) == repr("begun")
 
 
 # --- sizes
@@ -646,9 +646,9 @@ def test_a_manual_clock_stands_still(arena: Arena) -> None:
 
 
 def test_the_doorbell_is_rung_by_one(arena: Arena) -> None:
-    assert not arena.native.take_doorbell()
+    assert not arena.native.take_sleep_flag()
     arena.native.set_sender_asleep(True)
-    assert [arena.native.take_doorbell() for _ in range(3)] == [True, False, False]
+    assert [arena.native.take_sleep_flag() for _ in range(3)] == [True, False, False]
 
 
 # --- topics

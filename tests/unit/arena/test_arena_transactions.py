@@ -47,9 +47,9 @@ def test_a_transaction_is_begun_filled_and_committed(transactional: Arena) -> No
         accumulator.append(TOPIC, 0, 1, None, b"value")
         native.commit_transaction(1)
         assert native.transaction == (1, "committing", "")
-        assert sender.look_at_transaction(TIMEOUT_NS) is None
+        assert sender.next_transaction_task(TIMEOUT_NS) is None
         assert deliver(accumulator) == 1
-        assert sender.look_at_transaction(TIMEOUT_NS) == (True, 1)
+        assert sender.next_transaction_task(TIMEOUT_NS) == (True, 1)
         sender.end_transaction(1)
         assert native.transaction == (1, "none", "")
         native.leave_transaction()
@@ -58,7 +58,7 @@ def test_a_transaction_is_begun_filled_and_committed(transactional: Arena) -> No
         native.abort_transaction(2)
         with pytest.raises(TransactionEndedError):
             native.commit_transaction(2)
-        assert sender.look_at_transaction(TIMEOUT_NS) == (False, 2)
+        assert sender.next_transaction_task(TIMEOUT_NS) == (False, 2)
         sender.end_transaction(2)
         assert native.transaction == (2, "none", "its coordinator aborted it")
         with pytest.raises(InvalidArgumentError):

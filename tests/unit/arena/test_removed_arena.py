@@ -156,7 +156,7 @@ def test_an_arena_that_has_no_entry_left_is_removed_all_the_same(tmp_path: Path)
     with Arena.create(path, **{**SMALL, "process_count": 1}) as arena:
         Arena.remove(path)
         assert not path.exists()
-        assert arena.native.look_at_name() == "begun"
+        assert arena.native.check_name() == "begun"
 
 
 @pytest.mark.parametrize(

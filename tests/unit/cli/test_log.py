@@ -167,8 +167,8 @@ def test_a_reader_that_goes_away_ends_cat_quietly(log: Path) -> None:
         (["-t", "nix"], "has no topic 'nix'; it has flights, weather"),
         (["-t", TOPIC, "-p", "9"], "has no partition 9"),
         (["-p", "9"], "has no partition 9"),
-        (["-t", TOPIC, "-o", "99"], "was not given out yet: the log ends at 15"),
-        (["-o", "middle"], "'middle' is no offset: write beginning, end"),
+        (["-t", TOPIC, "-o", "99"], "does not exist yet: the log ends at 15"),
+        (["-o", "middle"], "'middle' is not an offset: write beginning, end"),
     ],
 )
 def test_what_cannot_be_read_is_a_sentence(shell: Shell, log: Path, arguments: list[str], sentence: str) -> None:
@@ -178,10 +178,10 @@ def test_what_cannot_be_read_is_a_sentence(shell: Shell, log: Path, arguments: l
 
 def test_a_directory_that_is_none_is_a_sentence(shell: Shell, tmp_path: Path) -> None:
     for command in ("cat", "info", "offsets", "verify"):
-        assert "is no directory" in shell("log", command, str(tmp_path / "nix"), code=2).stderr
+        assert "is not a directory" in shell("log", command, str(tmp_path / "nix"), code=2).stderr
     (tmp_path / "thesis.tex").write_text("years of work")
     for command in ("cat", "info", "offsets", "verify"):
-        assert "holds other files (thesis.tex) and no partition" in shell("log", command, str(tmp_path), code=2).stderr
+        assert "has other files (thesis.tex) and no partition" in shell("log", command, str(tmp_path), code=2).stderr
 
 
 # --- info, offsets, verify

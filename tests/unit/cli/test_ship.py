@@ -107,4 +107,4 @@ def test_a_wrong_flag_is_told(shell: Shell, log: Path, arguments: list[str], sen
 
 
 def test_a_directory_that_is_no_log_is_told(shell: Shell, tmp_path: Path) -> None:
-    assert "is no directory" in shell("ship", str(tmp_path / "none"), "--to", "kafka:localhost:9092", code=2).output
+    assert "is not a directory" in shell("ship", str(tmp_path / "none"), "--to", "kafka:localhost:9092", code=2).output

@@ -82,7 +82,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def remove(arena: Arena) -> None:
     Arena.remove(arena.name)
-    arena.native.look_at_name()
+    arena.native.check_name()
 
 
 def test_kafka_python(unkept: dict[str, Any], unsent: Arena) -> None:

@@ -168,12 +168,12 @@ def test_the_errback_of_an_expired_record_has_the_span_and_its_rule(
     producer: Producer, sender: Accumulator, rule: str, *, counts_always: bool
 ) -> None:
     seen: list[DeliveryTimeoutError] = []
-    sender.tell_delivery_timeout(90 * 10**9, counts_always)
+    sender.publish_delivery_timeout(90 * 10**9, counts_always)
     Report(Kind.RETRIED, "no leader", f"{TOPIC}-0").record(producer.arena.native)
     future = producer.send(TOPIC, b"v", partition=0).add_errback(seen.append)
     complete_all(sender, BatchResult.EXPIRED)
     wait_until(lambda: bool(seen), "the errback was called")
-    sender.tell_delivery_timeout(5 * 10**9, not counts_always)  # the next sender's, which changes nothing that was told
+    sender.publish_delivery_timeout(5 * 10**9, not counts_always)  # of the next sender
     with pytest.raises(DeliveryTimeoutError) as caught:
         future.get(60)
     copy = pickle.loads(pickle.dumps(seen[0]))
@@ -439,10 +439,10 @@ def test_who_waits_for_a_result_wakes_a_sender_that_naps_where_nothing_lingers(
 ) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
     with contextlib.closing(Doorbell(arena)) as doorbell, Producer(arena, linger_ms=linger_ms) as producer:
-        arena.native.set_sender_napping(0)
+        arena.native.set_sender_short_wait(0)
         wait(producer)
         assert doorbell.clear() is is_woken
-        assert arena.native.take_doorbell() is not is_woken
+        assert arena.native.take_sleep_flag() is not is_woken
         deliver_all(sender)
 
 
@@ -462,9 +462,9 @@ def test_a_wait_for_a_record_that_the_sender_has_taken_out_wakes_nobody(
         assert not arena.native.is_under_way(future)
         (batch,) = drain(sender)
         assert arena.native.is_under_way(future)
-        arena.native.set_sender_napping(0)
+        arena.native.set_sender_short_wait(0)
         wait(future)
-        assert arena.native.take_doorbell()
+        assert arena.native.take_sleep_flag()
         sender.complete(batch, BatchResult.SUCCEEDED)
         assert not arena.native.is_under_way(future)
         assert future.succeeded()
@@ -473,12 +473,12 @@ def test_a_wait_for_a_record_that_the_sender_has_taken_out_wakes_nobody(
 def test_who_only_asks_wakes_nobody(arena: Arena, sender: Accumulator) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
     with Producer(arena, linger_ms=0) as producer:
-        arena.native.set_sender_napping(0)
+        arena.native.set_sender_short_wait(0)
         future = producer.send(TOPIC, b"v")
         with pytest.raises(ResultPendingError):
             future.get(0)
         future.add_callback(print)
-        assert arena.native.take_doorbell()
+        assert arena.native.take_sleep_flag()
         deliver_all(sender)
 
 
@@ -487,9 +487,9 @@ def test_a_future_outlives_its_producer_and_hurries_nobody(arena: Arena, sender:
     producer = Producer(arena, linger_ms=0)
     future = producer.send(TOPIC, b"v")
     producer.close(0)
-    arena.native.set_sender_napping(0)
+    arena.native.set_sender_short_wait(0)
     _get_shortly(future)
-    assert arena.native.take_doorbell()
+    assert arena.native.take_sleep_flag()
     deliver_all(sender)
     assert future.get(0).topic == TOPIC
 

@@ -81,7 +81,7 @@ def cut(arena: Arena) -> None:
 
 def remove(arena: Arena) -> None:
     Arena.remove(arena.name)
-    arena.native.look_at_name()
+    arena.native.check_name()
 
 
 WAYS = {"poison": (poison, ArenaPoisonedError), "cut": (cut, CorruptArenaError), "remove": (remove, ArenaRemovedError)}

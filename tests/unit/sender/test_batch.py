@@ -374,10 +374,10 @@ def test_batches_that_the_sink_does_not_have_start_over(sender: Accumulator) -> 
 def test_only_who_waits_rings_a_napping_sender(arena: Arena) -> None:
     rings: list[None] = []
     with Accumulator(arena, ring=lambda: rings.append(None)) as accumulator:
-        arena.native.set_sender_napping(0)
+        arena.native.set_sender_short_wait(0)
         accumulator.append("t", 0, 1, None, b"v")
         assert rings == []
-        assert arena.native.take_doorbell()
+        assert arena.native.take_sleep_flag()
         arena.native.set_sender_asleep(True)
         accumulator.append("t", 1, 1, None, b"v")
         assert rings == [None]
@@ -393,7 +393,7 @@ def test_a_longer_nap_is_ended_by_who_lets_a_batch_linger_for_less(
 ) -> None:
     rings: list[None] = []
     with Accumulator(arena, linger_ms=linger_ms, ring=lambda: rings.append(None)) as accumulator:
-        arena.native.set_sender_napping(3_000)
+        arena.native.set_sender_short_wait(3_000)
         accumulator.append("t", 0, 1, None, b"opens a batch")
         accumulator.append("t", 0, 1, None, b"finds it open")
         assert len(rings) == is_wanted
@@ -404,10 +404,10 @@ def test_a_longer_nap_is_ended_by_who_lets_a_batch_linger_for_less(
 def test_a_longer_nap_is_ended_by_who_fills_a_batch(arena: Arena) -> None:
     rings: list[None] = []
     with Accumulator(arena, linger_ms=5, ring=lambda: rings.append(None)) as accumulator:
-        for nap_us in (0, 3_000):
-            arena.native.set_sender_napping(nap_us)
+        for short_wait_us in (0, 3_000):
+            arena.native.set_sender_short_wait(short_wait_us)
             for _ in range(3):
-                accumulator.append("t", nap_us, 1, None, b"x" * (arena.geometry["batch_size"] // 2))
+                accumulator.append("t", short_wait_us, 1, None, b"x" * (arena.geometry["batch_size"] // 2))
         assert rings == [None]
         accumulator.become_sender()
         accumulator.abort()

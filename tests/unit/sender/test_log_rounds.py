@@ -302,7 +302,7 @@ def test_an_index_that_cannot_grow_costs_no_batch(
         append(accumulator, [(0, START_MS + 2, b"third")])
         deliver_all(sender, arena)
     assert sink.delivered_count == 1
-    assert caplog.text.count("no index entries were written, look-ups will take longer") == 1
+    assert caplog.text.count("no index entries were written, so look-ups take longer") == 1
     assert values_in(tmp_path / "log") == [b"first", b"second", b"third"]
 
 

@@ -460,7 +460,7 @@ def test_a_batch_rings_a_sleeping_sender_unless_its_sink_is_full(arena: Arena, i
     def poll_meanwhile(timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         if timeout_s > 0:
             hasty.append(TOPIC, 1, 1000, None, b"1")
-            assert arena.native.take_doorbell() is is_full  # a process that waits rings: nobody did before
+            assert arena.native.take_sleep_flag() is is_full  # a process that waits rings: nobody did before
         return poll(0, doorbell)
 
     sending.scripted.poll = poll_meanwhile  # type: ignore[method-assign]

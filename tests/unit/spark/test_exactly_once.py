@@ -350,7 +350,7 @@ def test_a_message_tells_its_attempt(log: Path) -> None:
         ({"idleExitMs": "1s"}, "idle_exit_ms has no effect"),
         ({"deliveryGuarantee": "most_once"}, "none of at_least_once, exactly_once"),
         ({"transactionNumber": "7"}, "belong together"),
-        ({"transactionSeries": "a.b", "transactionNumber": "7"}, "names no transaction"),
+        ({"transactionSeries": "a.b", "transactionNumber": "7"}, "cannot name a transaction"),
         ({"deliveryGuarantee": "at_least_once", "transactionSeries": "a", "transactionNumber": "7"}, "no effect"),
         ({"bufferMemory": "lots"}, "buffer_memory: 'lots' is no size"),
     ],

@@ -218,7 +218,7 @@ def test_what_a_batch_refuses(log: Path, given: dict[str, Any], error: type[LogE
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(NotALogError, match="is no directory"):
+    with pytest.raises(NotALogError, match="is not a directory"):
         ranges(tmp_path / "nowhere")
 
 

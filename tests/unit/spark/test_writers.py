@@ -217,7 +217,7 @@ def test_a_full_arena_fails_the_task_after_max_block_and_loses_nothing(arena: Ar
 def test_a_sink_that_cannot_be_opened_fails_the_task_with_its_reason(arena: Arena, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a file")
     settings = SinkSettings(arena.name, "flights", f"log:{tmp_path / 'log'}")
-    with pytest.raises(SenderNotStartedError, match="is no directory"), TaskWriter(settings):
+    with pytest.raises(SenderNotStartedError, match="is not a directory"), TaskWriter(settings):
         pass
 
 

@@ -110,7 +110,7 @@ def test_a_folder_that_a_stranger_may_have_made_is_refused(
             if is_accepted:
                 sender.open()
             else:
-                with pytest.raises(LogForbiddenError, match=f"belongs to user {GROUP}, who may have taken its name"):
+                with pytest.raises(LogForbiddenError, match=f"belongs to user {GROUP}, who may have created it"):
                     sender.open()
             sender.close()
 
@@ -123,7 +123,7 @@ def test_a_wider_folder_stays_and_is_told_once(
     with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", topics={"flights": 2}) as arena:
         deliver(arena, tmp_path)
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o755
-    told = [record.getMessage() for record in caplog.records if "lets in those of" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "admits only users with" in record.getMessage()]
     assert len(told) == 1
     assert f"Run chmod 0700 {tmp_path / 'log'}" in told[0]
 

@@ -148,7 +148,7 @@ def test_a_check_finds_what_is_no_regular_file(written: Path, suffix: str) -> No
     os.mkfifo(victim)
     (finding,) = check_log(written)
     assert finding.path == str(victim)
-    assert "no regular file" in finding.text
+    assert "not a regular file" in finding.text
 
 
 def test_a_transaction_that_is_a_fifo_is_reported_and_the_log_goes_on(written: Path) -> None:
@@ -178,8 +178,8 @@ def test_a_reader_follows_a_link_to_a_regular_file(written: Path, tmp_path: Path
     ("content", "sentence"),
     [
         (None, "is empty, and a server that only reads makes no log: start its writer first"),
-        (b"", "meta.properties has no directory.id .* copy the file back"),
-        (b"directory.id=nonsense\n", "meta.properties has no directory.id .* copy the file back"),
+        (b"", "meta.properties has no directory.id .* restore the file from"),
+        (b"directory.id=nonsense\n", "meta.properties has no directory.id .* restore the file from"),
     ],
 )
 def test_a_reading_server_says_why_a_folder_is_no_log(tmp_path: Path, content: bytes | None, sentence: str) -> None:
@@ -194,5 +194,5 @@ def test_a_writer_says_what_to_do_without_the_id_of_its_log(tmp_path: Path) -> N
         pass
     meta = tmp_path / META_FILE
     meta.write_text("".join(line for line in meta.read_text().splitlines(True) if "directory.id" not in line))
-    with pytest.raises(NotALogError, match=r"has no directory\.id .* copy the file back"):
+    with pytest.raises(NotALogError, match=r"has no directory\.id .* restore the file from"):
         LogDirectory(tmp_path)

@@ -88,9 +88,9 @@ def test_offsets_outside_are_refused(written: Path) -> None:
         for suffix in (".log", ".index", ".timeindex"):
             (written / f"{TOPIC}-0" / f"{base:020d}{suffix}").unlink()
     partition = reader_of(written)
-    with pytest.raises(OffsetOutOfRangeError, match="offset 17 of flights-0 was retained away: the log starts at 18"):
+    with pytest.raises(OffsetOutOfRangeError, match="17 of flights-0 was deleted by retention: the log starts at 18"):
         next(partition.batches(17))
-    with pytest.raises(OffsetOutOfRangeError, match="offset 31 of flights-0 was not given out yet: the log ends at 30"):
+    with pytest.raises(OffsetOutOfRangeError, match="offset 31 of flights-0 does not exist yet: the log ends at 30"):
         next(partition.batches(31))
 
 
@@ -117,9 +117,9 @@ def test_topics_and_partitions_follow_from_the_folders(written: Path) -> None:
 
 
 def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotALogError, match="is no directory"):
+    with pytest.raises(NotALogError, match="is not a directory"):
         LogReader(tmp_path / "missing")
-    with pytest.raises(InvalidArgumentError, match='on_corrupt is "raise" or "skip"'):
+    with pytest.raises(InvalidArgumentError, match='on_corrupt must be "raise" or "skip"'):
         LogReader(tmp_path, on_corrupt="ignore")  # type: ignore[arg-type]
 
 
@@ -255,7 +255,7 @@ def test_retention_under_a_reader_is_told(tmp_path: Path) -> None:
         partition.retain()
         assert next(reading).base_offset == 3  # it has that segment open
         with pytest.raises(
-            OffsetOutOfRangeError, match="offset 6 of flights-0 was retained away: the log starts at 24"
+            OffsetOutOfRangeError, match="offset 6 of flights-0 was deleted by retention: the log starts at 24"
         ):
             next(reading)
         assert [batch.base_offset for batch in reader_of(tmp_path).batches()] == [24]

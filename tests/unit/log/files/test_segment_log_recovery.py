@@ -141,7 +141,7 @@ def test_an_index_that_was_injured_is_written_anew(tmp_path: Path, suffix: str, 
         file.write_bytes(injured[injury])
     findings = findings_of_opening(tmp_path, segment_bytes=batches[0].size * 7, **DENSE)
     if suffix == ".index" or which == 0 or injury != "short":  # an active time index may lag
-        assert any(f"{file} was" in finding and "written anew from the batches" in finding for finding in findings)
+        assert any(f"{file} was" in finding and "rewritten from the batches" in finding for finding in findings)
         assert index_contents(tmp_path) == sound
     assert batches_in(tmp_path) == without_prefixes(batches)
 

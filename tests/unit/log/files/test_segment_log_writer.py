@@ -474,7 +474,7 @@ def test_index_entries_that_cannot_be_written_cost_no_batch(tmp_path: Path, monk
     log.close()
     with open_log(tmp_path, index_interval_bytes=1) as log:
         log.partition(TOPIC, 0)
-        assert "written anew" in log.findings[0]
+        assert "rewritten" in log.findings[0]
     assert log_files(tmp_path, ".index")[0].stat().st_size == 4 * 8
 
 
@@ -587,7 +587,7 @@ def test_a_forked_child_neither_holds_nor_keeps_the_right_to_write(tmp_path: Pat
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").touch()
-    with pytest.raises(NotALogError, match=r"holds other files \(holiday.jpg\): name a new or an empty directory"):
+    with pytest.raises(NotALogError, match=r"has other files \(holiday.jpg\): name a new or an empty directory"):
         LogDirectory(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["holiday.jpg"]
 
@@ -608,14 +608,14 @@ def test_the_directory_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(NotALogError, match="is no directory"):
+    with pytest.raises(NotALogError, match="is not a directory"):
         LogDirectory(tmp_path / "file")
 
 
 def test_a_file_in_the_place_of_a_partition_is_refused(tmp_path: Path) -> None:
     LogDirectory(tmp_path).close()
     (tmp_path / f"{TOPIC}-0").touch()
-    with LogDirectory(tmp_path) as log, pytest.raises(NotALogError, match="is no directory"):
+    with LogDirectory(tmp_path) as log, pytest.raises(NotALogError, match="is not a directory"):
         log.create_topic(TOPIC)
 
 

@@ -96,7 +96,7 @@ DAMAGED = ["{", "[]", '{"t": 5}', '{"t": {"retention.ms": "x"}}', '{"t": {"what"
 def test_damaged_settings_are_refused_with_advice(tmp_path: Path, content: str) -> None:
     open_log(tmp_path).close()
     (tmp_path / "topic-settings.json").write_text(content, encoding="latin-1")
-    with pytest.raises(LogError, match="mend the file"):
+    with pytest.raises(LogError, match="repair the file"):
         LogDirectory(tmp_path, LogSinkOptions())
     (tmp_path / "topic-settings.json").unlink()
     open_log(tmp_path).close()

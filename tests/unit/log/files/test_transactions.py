@@ -169,7 +169,7 @@ def test_names_that_cannot_be_files_are_refused(tmp_path: Path, transaction: Tra
 
 def test_nothing_is_staged_where_no_log_can_be(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(NotALogError, match=r"holds other files \(notes.txt\)"):
+    with pytest.raises(NotALogError, match=r"has other files \(notes.txt\)"):
         StagedAttempt(tmp_path, SEVENTH, "a")
     assert os.listdir(tmp_path) == ["notes.txt"]
 
@@ -189,7 +189,7 @@ def test_a_staging_for_kafka_is_no_log_and_a_log_is_no_staging_for_kafka(tmp_pat
     with pytest.raises(NotALogError, match="is a log, and cannot be the stagingPath"):
         StagedAttempt(log, SEVENTH, "a", is_for_kafka=True)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(NotALogError, match=r"holds other files \(log, notes.txt, staging\)"):
+    with pytest.raises(NotALogError, match=r"has other files \(log, notes.txt, staging\)"):
         StagedAttempt(tmp_path, SEVENTH, "a", is_for_kafka=True)
 
 
@@ -372,7 +372,7 @@ def test_what_another_has_begun_is_not_taken_back(tmp_path: Path) -> None:
     with LogDirectory(tmp_path):
         files.decide(SEVENTH, Decision((winner,)))
         files.take(SEVENTH)
-        with pytest.raises(LogBusyError, match="do not write it again"):
+        with pytest.raises(LogBusyError, match="do not write the records again"):
             transactions.conclude(tmp_path, SEVENTH, [winner], timeout_s=0)
     LogDirectory(tmp_path).close()
     assert words(tmp_path) == {"a": 12}
