@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The origin of an output: a header of its record names the input record that it was made of.
+"""The origin of an output: a header of the record that identifies the input record it was made from.
 
 ::
 
     header   shmaccum-origin = GROUP/TOPIC-PARTITION/OFFSET/NUMBER
 
 GROUP consumes the record at OFFSET of TOPIC-PARTITION; NUMBER counts the outputs of this record from 0. So an output is
-known by its header wherever it lies, and one that is in the log already need not be sent again.
+identified by its header wherever it is stored, and one that is already in the log is not sent again.
 
-A commit of a relay has a text (the metadata of Kafka's commits). It tells the arena, the log of the outputs, and how
-far the output topics had been written. The outputs of a record that is not committed lie behind these offsets, so a
-successor reads the log from there on.
+A commit of a relay has a text (the metadata of Kafka's commits). It contains the arena, the log of the outputs, and the
+end offsets of the output topics. The outputs of a record that is not committed are after these offsets, so a successor
+reads the log from there on.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from shmaccum.log.files import LogReader, PartitionReader
 
 HEADER = "shmaccum-origin"
 OUTPUT_PARTITIONS_MAX = 200
-"""The text of a commit has 4,096 bytes."""
+"""The text of a commit may have 4,096 bytes."""
 HEADER_VALUE = re.compile(rb"(.*/)([0-9]{1,19})/([0-9]{1,19})", re.DOTALL)
 
 Ends = Mapping[TopicPartition, int]
-"""The offset behind the last record of each output partition."""
+"""The end offset of each output partition."""
 
 
 @dataclass
@@ -38,26 +38,26 @@ class Input:
     """One partition that a relay consumes."""
 
     prefix: bytes
-    """The header of its outputs, up to the offset."""
+    """The header value of its outputs, up to the offset."""
     position: int
-    """The offset to commit, behind the records whose outputs are in the log."""
+    """The offset to commit: the outputs of all records before it are in the log."""
     ends: Ends
-    """The outputs of records at the position and behind it lie behind these."""
+    """The outputs of records from the position on are after these offsets."""
     known: set[tuple[int, int]] = field(default_factory=set)
-    """Outputs that the log has: the offset of the input, and the number of the output."""
+    """Outputs that are in the log, each as the offset of the input and the number of the output."""
 
     def header(self, offset: int, number: int) -> tuple[str, bytes]:
         """The header of an output."""
         return HEADER, b"%b%d/%d" % (self.prefix, offset, number)
 
     def advance(self, position: int) -> None:
-        """The outputs of all records before this position are in the log."""
+        """Move the position. The outputs of all records before it must be in the log."""
         self.position = position
         self.known = {one for one in self.known if one[0] >= position}
 
 
 def prefix_of(group_id: str, place: TopicPartition) -> bytes:
-    """The beginning of the header of all outputs of a partition."""
+    """The start of the header value of all outputs of a partition."""
     return f"{group_id}/{place}/".encode()
 
 
@@ -65,9 +65,9 @@ class RelayProgress(NamedTuple):
     """The text of a commit."""
 
     arena: str
-    """The path of the arena through which the outputs go."""
+    """The path of the arena through which the outputs are sent."""
     log: str
-    """The directory to which its sender delivers."""
+    """The log directory to which the arena's sender delivers."""
     ends: Ends
 
     def text(self) -> str:
@@ -80,7 +80,7 @@ class RelayProgress(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> RelayProgress | None:
-        """From the metadata of a commit; None where no relay made it."""
+        """Parse the metadata of a commit; return None if it was not made by a relay."""
         try:
             found: Any = json.loads(text)
             ends = {
@@ -94,19 +94,19 @@ class RelayProgress(NamedTuple):
 
 
 def ends_of(log: LogReader, topics: Iterable[str]) -> dict[TopicPartition, int]:
-    """How far topics are written now; one that does not exist yet is left out."""
+    """The end offsets of topics. Topics that do not exist yet are left out."""
     wanted = set(topics)
     places = [place for place in log.topic_partitions() if place.topic in wanted]
     return {place: log.partition(*place).log_end_offset for place in places}
 
 
 def find_outputs(log: LogReader, ends: Ends, inputs: Sequence[Input]) -> None:
-    """Notes the outputs of these inputs that the log has.
+    """Add the outputs that are in the log to these inputs.
 
     Args:
-        log: the directory with the outputs.
+        log: the log directory of the outputs.
         ends: the output partitions, and the offsets up to which they are read.
-        inputs: each gets what lies behind its own `Input.ends`.
+        inputs: each gets the outputs after its own `Input.ends`.
     """
     by_prefix = {one.prefix: one for one in inputs}
     for place, end in ends.items():
@@ -119,7 +119,7 @@ def find_outputs(log: LogReader, ends: Ends, inputs: Sequence[Input]) -> None:
 
 
 def _start(start: int, end: int) -> int:
-    """Where to begin; a partition that is shorter than it was is another one, whose topic was made anew."""
+    """The first offset to read. A partition that is now shorter belongs to a topic that was created again."""
     return start if start <= end else 0
 
 
@@ -138,6 +138,6 @@ def _headers(partition: PartitionReader, start: int, end: int) -> Iterable[tuple
 
 
 def _parsed(value: bytes) -> tuple[bytes, int, int] | None:
-    """Prefix, offset and number; None where another program wrote the header."""
+    """The prefix, the offset and the number, or None if another program wrote the header."""
     found = HEADER_VALUE.fullmatch(value)
     return None if found is None else (found[1], int(found[2]), int(found[3]))

@@ -5,23 +5,23 @@
 
     log ──> turn: records ──> the program ──> send ──> arena ──> sender ──> log of the outputs
              ^                                                                  │
-             └── 3. commit, with how far the outputs are written <── 2. all are delivered
+             └── 3. commit, with the ends of the output topics <────── 2. all are delivered
 
-Rules: each output has a header that names its input (`origin`). The offset of an input is committed when all its
-outputs are in the log, never before. A new owner of a partition sends no output that the log has already.
+Rules: each output has a header that identifies its input (`origin`). The offset of an input is committed when all its
+outputs are in the log, never before. A new owner of a partition sends no output that is already in the log.
 
-Procedure: a turn hands out records. At its end the relay waits until the sinks have their outputs, then it commits
-the positions behind the records, and with them how far the output topics are written. A relay that becomes the owner
-of a partition first waits until the arena holds nothing that was sent before. Then it reads the output topics from
-where the last commit saw their ends, and notes the outputs that are there.
+Procedure: a turn returns records. At its end, the relay waits until all outputs are delivered. Then it commits the
+positions after the records, together with the end offsets of the output topics. A relay that becomes the owner of a
+partition first waits until all records sent before have left the arena. Then it reads the output topics from the end
+offsets in the last commit on, and remembers the outputs that it finds.
 
-Deaths: a member dies between two sends, or before the commit. Its outputs are in the arena or in the log. The sender
-delivers those in the arena, and the next owner finds all of them. It dies within the commit: the torn commit counts for
-nothing. The sender dies: its successor delivers, and the log drops what the dead one had written. The arena is lost (a
-reboot): outputs in it were not committed, so they are made again. A new owner dies: nothing has changed but its pin.
+Deaths: if a member dies between two sends, or before the commit, its outputs are in the arena or in the log. The sender
+delivers those in the arena, and the next owner finds all of them. If it dies during the commit, the torn commit is
+ignored. If the sender dies, its successor delivers, and the log drops duplicates. If the arena is lost (a reboot), its
+outputs were not committed, so they are made again. If a new owner dies, only its commit of the end offsets remains.
 
-Why it is safe: the byte of a partition has one owner (`shmaccum.log.groups`), so nobody else sends outputs of its
-records. A record is in the arena whole or not at all, and it outlives the process that sent it.
+Why it is safe: the byte of a partition has one owner (`shmaccum.log.groups`), so no other process sends outputs of its
+records. A record is in the arena whole or not at all, and it survives the process that sent it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from shmaccum.relay.origin import OUTPUT_PARTITIONS_MAX, Ends, Input, RelayProgr
 
 TIMEOUT_S = 120.0
 """The longest time to wait for deliveries."""
-PIN_INTERVAL_S = 60.0
-"""So often every partition is committed anew, so that a successor has little to read."""
+FULL_COMMIT_INTERVAL_S = 60.0
+"""The interval at which every partition is committed again, so that a successor has little to read."""
 
 Polled = Mapping[TopicPartition, list[ConsumerRecord]]
 Sent = tuple[DeliveryFuture, TopicPartition, int, int]
@@ -73,26 +73,26 @@ class Relay(ClosedOnExit):
                     for record in records:
                         relay.send(record, "delays", value=delay_of(record.value), key=record.key)
 
-    A program that is killed at any moment, and a sender that is killed, lead neither to a lost nor to a second output.
-    Any number of members may share the topics. The outputs go through an arena whose sender delivers to a log on this
-    host, which may be the log of the inputs. A program that makes the outputs of a record a second time has to make
-    as many of them, in the same order.
+    If a program or a sender is killed at any moment, no output is lost or duplicated.
+    Any number of members may share the topics. The outputs are sent through an arena whose sender delivers to a log on
+    this host, which may be the log of the inputs. If a program makes the outputs of a record again, it must make
+    the same number of them, in the same order.
 
-    Like a consumer, a relay is used by one thread at a time.
+    Like a consumer, a relay is not thread-safe.
 
     Args:
         log: the log directory of the inputs, as ``log:DIR`` or as a path.
         topics: topics to consume.
-        group_id: the group whose members share the partitions. Two groups that send to one topic have two names.
-        producer: through which the outputs go; it stays the caller's.
-        outputs: every topic that `send` may name, at most 200 partitions in all.
-        options: those of `ConsumerOptions`; auto_offset_reset is "earliest" by default.
+        group_id: the group whose members share the partitions. Two groups that send to one topic need two names.
+        producer: the producer of the outputs. The caller closes it.
+        outputs: every topic that `send` may name, with at most 200 partitions in total.
+        options: options of `ConsumerOptions`. The default of auto_offset_reset is "earliest".
 
     Attributes:
         consumer: the consumer of the inputs, for its assignment, its metrics and `Consumer.seek`.
 
     Raises:
-        InvalidArgumentError: an option is wrong, or commits are asked for that the relay does not make.
+        InvalidArgumentError: if an option is invalid, or enable_auto_commit is set.
         NotALogError, GroupModeError, LogForbiddenError: as `Consumer`.
     """
 
@@ -106,7 +106,7 @@ class Relay(ClosedOnExit):
         **options: Any,
     ) -> None:
         if options.get("enable_auto_commit"):
-            raise InvalidArgumentError("a relay commits with its outputs: leave enable_auto_commit out")
+            raise InvalidArgumentError("a relay commits with its outputs: remove enable_auto_commit")
         self._group_id = group_id
         self._directory = os.fspath(log).removeprefix("log:")
         self._producer = producer
@@ -115,7 +115,7 @@ class Relay(ClosedOnExit):
         self._counts: dict[tuple[str, int, int], int] = {}
         self._sent: list[Sent] = []
         self._ends: dict[TopicPartition, int] = {}
-        self._pin_s = clock.monotonic() + PIN_INTERVAL_S
+        self._full_commit_s = clock.monotonic() + FULL_COMMIT_INTERVAL_S
         self._pid = os.getpid()
         settings = {"auto_offset_reset": "earliest", **options, "enable_auto_commit": False, "group_id": group_id}
         self.consumer = Consumer(log, **settings)
@@ -129,34 +129,34 @@ class Relay(ClosedOnExit):
 
     @contextlib.contextmanager
     def turn(self, timeout_ms: float = 0, max_records: int | None = None) -> Iterator[list[ConsumerRecord]]:
-        """The next records, to be processed within the block. Its end commits them, when their outputs are in the log.
+        """The next records, to be processed within the block. Its end commits them when their outputs are in the log.
 
-        When the block or its end raises, nothing is committed, and the next turn has these records again. Outputs that
-        are in the log by then are not sent a second time.
+        If the block or its end raises, nothing is committed, and the next turn returns these records again. Outputs
+        that are in the log by then are not sent again.
 
         Args:
-            timeout_ms: how long to wait for records.
-            max_records: the most that are handed out; default: max_poll_records.
+            timeout_ms: the time to wait for records.
+            max_records: the maximum number of records. Default: max_poll_records.
 
         Raises:
-            DeliveryError: an output was not delivered.
-            FlushTimeoutError: outputs were not delivered within two minutes, also those that a former owner left in
-                the arena.
-            ConsumerStateError: the group sends through another arena, or the sender delivers elsewhere than to a log.
+            DeliveryError: if an output was not delivered.
+            FlushTimeoutError: if outputs, including those of a former owner in the arena, were not delivered within two
+                minutes.
+            ConsumerStateError: if the group sends through another arena, or the sender does not deliver to a log.
             ConsumerError, LogError: as `Consumer.poll` and `Consumer.commit`.
         """
         self._counts.clear()
         self._sent.clear()
         polled = self.consumer.poll(timeout_ms, max_records)
         try:
-            self._enter(polled)
+            self._recover_new_inputs(polled)
             records = [record for found in polled.values() for record in found]
             self._counts.update(dict.fromkeys(map(_key, records), 0))
             yield records
-            self._settle()
+            self._wait_for_deliveries()
             self._commit(polled)
         except BaseException:
-            self._give_back(polled)
+            self._seek_to_committed(polled)
             raise
         finally:
             self._counts.clear()
@@ -172,22 +172,22 @@ class Relay(ClosedOnExit):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Sends an output that was made of a record of this turn, unless the log has it from an earlier attempt.
+        """Send an output of a record of this turn, unless it is already in the log from an earlier attempt.
 
         Args:
             record: the input.
             topic: one of the outputs of this relay.
             value, key, partition, timestamp_ms: as for `Producer.send`.
-            headers: one more is added, which names the input.
+            headers: the headers. One more is added, which identifies the input.
 
         Raises:
-            InvalidArgumentError: the topic is none of the outputs.
-            ConsumerStateError: the record is none of this turn, or the turn belongs to the process that forked this
-                one.
+            InvalidArgumentError: if the topic is not one of the outputs.
+            ConsumerStateError: if the record does not belong to this turn, or the turn belongs to the process that
+                forked this one.
             Exception: as `Producer.send`.
         """
         if topic not in self._outputs:
-            raise InvalidArgumentError(f"{topic!r} is none of the outputs of this relay: name it in outputs=[...]")
+            raise InvalidArgumentError(f"{topic!r} is not an output of this relay: name it in outputs=[...]")
         origin = _key(record)
         number = self._counts.get(origin)
         if number is None or self._pid != os.getpid():
@@ -202,34 +202,34 @@ class Relay(ClosedOnExit):
     def _out_of_turn(self, record: ConsumerRecord) -> ConsumerStateError:
         if self._pid != os.getpid():
             return ConsumerStateError(
-                f"this relay belongs to process {self._pid}, which forked this one: make a relay of its own"
+                f"this relay belongs to process {self._pid}, which forked this one: create a separate relay"
             )
         return ConsumerStateError(
-            f"offset {record.offset} of {record.topic}-{record.partition} is no record of this turn: send within the "
-            "block of turn(), and name the record that the output was made of"
+            f"offset {record.offset} of {record.topic}-{record.partition} is not a record of this turn: send within "
+            "the block of turn(), and pass the record that the output was made from"
         )
 
     # --- the end of a turn
 
-    def _settle(self) -> None:
-        """Waits until every output of this turn is in the log.
+    def _wait_for_deliveries(self) -> None:
+        """Wait until every output of this turn is in the log.
 
         Raises:
-            DeliveryError, FlushTimeoutError: one is not.
+            DeliveryError, FlushTimeoutError: if one is not.
         """
         if not self._sent:
             return
         self._producer.flush(TIMEOUT_S)
         unknown = [sent for sent in self._sent if not _is_delivered(sent[0])]
         if unknown:
-            self._look_for(unknown)
-        self._note_ends()
+            self._search_log(unknown)
+        self._advance_ends()
 
-    def _look_for(self, unknown: Sequence[Sent]) -> None:
-        """Reads the log for outputs whose results were overwritten before they were read.
+    def _search_log(self, unknown: Sequence[Sent]) -> None:
+        """Search the log for outputs whose results were overwritten before they were read.
 
         Raises:
-            ResultExpiredError: one of them is not there.
+            ResultExpiredError: if one of them is not there.
         """
         found = {place: Input(one.prefix, one.position, self._ends) for place, one in self._inputs.items()}
         find_outputs(self._log, ends_of(self._log, self._outputs), list(found.values()))
@@ -237,8 +237,8 @@ class Relay(ClosedOnExit):
             if (offset, number) not in found[place].known:
                 future.get(0)
 
-    def _note_ends(self) -> None:
-        """Moves the known ends behind the outputs of this turn, which are committed next."""
+    def _advance_ends(self) -> None:
+        """Move the known end offsets after the outputs of this turn. They are committed next."""
         for future, *_ in self._sent:
             written = future.value
             if written is not None and written.offset >= 0:
@@ -249,14 +249,14 @@ class Relay(ClosedOnExit):
         for place in polled:
             self._inputs[place].advance(self.consumer.position(place))
         places = set(polled)
-        if clock.monotonic() >= self._pin_s:
+        if clock.monotonic() >= self._full_commit_s:
             self._ends = ends_of(self._log, self._outputs)
-            self._pin_s = clock.monotonic() + PIN_INTERVAL_S
+            self._full_commit_s = clock.monotonic() + FULL_COMMIT_INTERVAL_S
             places = set(self._inputs)
-        self._pin(places)
+        self._commit_inputs(places)
 
-    def _pin(self, places: Iterable[TopicPartition]) -> None:
-        """Commits the positions of inputs. One that has known outputs keeps its ends, for they were seen from there."""
+    def _commit_inputs(self, places: Iterable[TopicPartition]) -> None:
+        """Commit the positions of inputs. An input with known outputs keeps its ends, because they are after these."""
         offsets = {}
         for place in places:
             one = self._inputs[place]
@@ -267,8 +267,8 @@ class Relay(ClosedOnExit):
         if offsets:
             self.consumer.commit(offsets)
 
-    def _give_back(self, polled: Polled) -> None:
-        """Goes back to the committed positions; the next turn finds out what became of the outputs."""
+    def _seek_to_committed(self, polled: Polled) -> None:
+        """Seek to the committed positions. The next turn determines which outputs are in the log."""
         self._inputs.clear()
         for place in set(polled) & self.consumer.assignment():
             committed = self.consumer.committed(place)
@@ -277,14 +277,14 @@ class Relay(ClosedOnExit):
     # --- partitions
 
     def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """The consumer calls it. The relay forgets these partitions, for another member may have had them."""
+        """Called by the consumer. Forget these partitions, because another member may have had them."""
         for place in partitions:
             self._inputs.pop(place, None)
 
     on_partitions_revoked = on_partitions_assigned
 
-    def _enter(self, polled: Polled) -> None:
-        """Looks at partitions that are new to this relay, and at those that went back."""
+    def _recover_new_inputs(self, polled: Polled) -> None:
+        """Recover the partitions that are new to this relay, and handle a seek back to earlier records."""
         fresh = sorted(self.consumer.assignment() - set(self._inputs))
         if fresh:
             self._log = wait_for_deliveries(self._producer.arena, TIMEOUT_S)
@@ -294,43 +294,43 @@ class Relay(ClosedOnExit):
         for place, records in polled.items():
             one = self._inputs[place]
             if records[0].offset < one.position:
-                one.known.clear()  # somebody went back: these outputs are to be made again
+                one.known.clear()  # a user has called seek: these outputs must be made again
 
     def _check_levels(self) -> None:
-        """A commit is as durable as the log of the inputs, so the outputs have to be, too.
+        """Check that the outputs are as durable as the commits, which have the level of the inputs' log.
 
         Raises:
-            ConsumerStateError: a power cut could keep a commit, and lose the outputs before it.
+            ConsumerStateError: if a power cut could keep a commit, but lose the outputs before it.
         """
         inputs, outputs = WriterLevel(self._directory).level, WriterLevel(self._log.path).level
         if LOG_LEVELS.index(outputs) < LOG_LEVELS.index(inputs):
             raise ConsumerStateError(
-                f"{self._log.path} has sync={outputs}, and the commits of {self._directory} are made with "
-                f"sync={inputs}, so a power cut could lose outputs of committed records: send through an arena with "
+                f"{self._log.path} has sync={outputs}, but the commits of {self._directory} have sync={inputs}, "
+                "so a power cut could lose outputs of committed records: send through an arena with "
                 f"durability=sync, or give its sender the option sync={inputs}"
             )
 
     def _recover(self, firsts: Mapping[TopicPartition, int]) -> None:
-        """Reads which outputs of new partitions are in the log, and commits where that began.
+        """Find the outputs of new partitions in the log, and commit the end offsets from which they were searched.
 
         Raises:
-            ConsumerStateError: the group sends through another arena, or to another log.
-            InvalidArgumentError: the outputs have too many partitions.
+            ConsumerStateError: if the group sends through another arena, or to another log.
+            InvalidArgumentError: if the outputs have too many partitions.
         """
         ends = ends_of(self._log, self._outputs)
         if len(ends) > OUTPUT_PARTITIONS_MAX:
             raise InvalidArgumentError(
-                f"the outputs have {len(ends)} partitions, and a commit has room for {OUTPUT_PARTITIONS_MAX}: name "
+                f"the outputs have {len(ends)} partitions, but a commit can store {OUTPUT_PARTITIONS_MAX}: name "
                 "fewer topics in outputs=[...]"
             )
         found = {place: self._committed(place, first, ends) for place, first in firsts.items()}
         find_outputs(self._log, ends, list(found.values()))
         self._inputs.update(found)
         self._ends = ends
-        self._pin(firsts)
+        self._commit_inputs(firsts)
 
     def _committed(self, place: TopicPartition, first: int, ends: Ends) -> Input:
-        """An input as its last commit tells. Behind a commit that no relay made, there are no outputs to look for."""
+        """The input with the state of its last commit. After a commit that no relay made, there are no outputs."""
         committed = self.consumer.committed(place, metadata=True)
         prefix = prefix_of(self._group_id, place)
         if not isinstance(committed, OffsetAndMetadata):
@@ -342,24 +342,24 @@ class Relay(ClosedOnExit):
         return Input(prefix, committed.offset, progress.ends)
 
     def _check(self, progress: RelayProgress) -> None:
-        """Outputs that are on another way would be missed, and made a second time."""
+        """Check the arena and the log. Outputs in another place would be missed, and made again."""
         own = self._producer.arena.path
         if progress.arena != own and os.path.exists(progress.arena):
             raise ConsumerStateError(
-                f"the group {self._group_id!r} sends its outputs through {progress.arena}, which may hold some of "
-                f"them: use that arena instead of {own}, or remove it when its sender has delivered them"
+                f"the group {self._group_id!r} sends its outputs through {progress.arena}, which may still contain "
+                f"some: use that arena instead of {own}, or remove it after its sender has delivered them"
             )
         if progress.log != self._log.path:
             raise ConsumerStateError(
-                f"the outputs of the group {self._group_id!r} are in {progress.log}, and the sender of {own} delivers "
-                f"to {self._log.path}: give it the sink log:{progress.log}, or set the offsets of the group anew "
+                f"the outputs of the group {self._group_id!r} are in {progress.log}, but the sender of {own} delivers "
+                f"to {self._log.path}: give it the sink log:{progress.log}, or reset the offsets of the group "
                 "(shmaccum groups)"
             )
 
     # --- the end
 
     def close(self) -> None:
-        """Leaves the group. The producer stays open. Doing it twice does nothing."""
+        """Leave the group. The producer stays open. A second call does nothing."""
         self.consumer.close()
 
     def __repr__(self) -> str:
@@ -369,7 +369,7 @@ class Relay(ClosedOnExit):
 def _names(outputs: Iterable[str]) -> frozenset[str]:
     names: frozenset[Any] = frozenset([outputs] if isinstance(outputs, str) else outputs)
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise InvalidArgumentError(f"outputs must be the names of the topics that the relay sends to, got {outputs!r}")
+        raise InvalidArgumentError(f"outputs must be the names of the topics that the relay sends to, not {outputs!r}")
     return names
 
 
@@ -378,10 +378,10 @@ def _key(record: ConsumerRecord) -> tuple[str, int, int]:
 
 
 def _is_delivered(future: DeliveryFuture) -> bool:
-    """True when the record is in the log; False when its result was overwritten.
+    """True if the record is in the log, or False if its result was overwritten.
 
     Raises:
-        DeliveryError: it was not delivered.
+        DeliveryError: if it was not delivered.
     """
     try:
         future.get(0)

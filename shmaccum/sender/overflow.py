@@ -245,7 +245,7 @@ class Overflow:
 
     def _look(self) -> None:
         """Notices that the folder is away. When it is back, and nothing is in flight, all of it is taken up anew."""
-        self._directory.look()
+        self._directory.check_paths()
         self._is_lost |= self._directory.lost is not None or self._opened_count != self._directory.opened_count
         if not self._is_lost:
             self._keep_names()

@@ -39,7 +39,7 @@ class LocalConsumer(Consumer):
 
     @property
     def _closed(self) -> bool:
-        return self._news is None
+        return self._waiter is None
 
 
 def _subscriptions(cluster: Any, topics: dict[str, Iterable[str]], former: Assignment) -> Subscriptions:

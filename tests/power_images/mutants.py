@@ -83,7 +83,7 @@ MUTANTS = {
     ),
     "entry-of-a-dead-writer-is-trusted": Mutant(
         f"{FILES}/partition_log.py",
-        "        self._has_unsynced_entry = True  # one that a dead writer left, perhaps\n",
+        "        self._has_unsynced_entry = True  # a dead writer may have left one\n",
         "        self._has_unsynced_entry = False\n",
         "test_an_entry_that_a_dead_writer_left_is_synced_before_it_is_trusted",
     ),

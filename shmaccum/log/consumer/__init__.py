@@ -8,12 +8,12 @@
             print(record.topic, record.partition, record.offset, record.value)
 
     consumer          records: poll, iterate, many at once        ─ record, deserializers, arrow
-    sharing           topics, and the part that a group gives to this consumer
+    subscription      topics, and the partitions that a group assigns to this consumer
     positions         assigned partitions: positions, pauses
-    group             its looks at the plan of its group, and its commits              ─ shmaccum/log/groups
+    group             its checks of the plan of its group, and its commits             ─ shmaccum/log/groups
     partition_flow    one partition: its position, and records decoded ahead
-    news              waiting for appends   ─ shared_watch   one watch for all consumers of a process, with a timer
-                                            ─ bell           one of them looks at the plan of their group for all
+    change_waiter     waits for appends   ─ shared_watch   one watch for all consumers of a process, with a timer
+                                          ─ plan_checks    one consumer checks the plan of their group for all
 """
 
 from shmaccum.log.consumer.consumer import Consumer

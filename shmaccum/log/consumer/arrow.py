@@ -17,13 +17,13 @@ class BatchRun(NamedTuple):
 
     place: TopicPartition
     first_offset: int
-    """Records before it are left out."""
+    """Records before this offset are left out."""
     batches: Sequence[LogBatch]
 
 
 def _pyarrow() -> Any:
     try:
-        import pyarrow  # an extra of the package, and slow to import
+        import pyarrow  # an optional package, and slow to import
     except ImportError:
         raise CodecMissingError("poll_arrow needs the package pyarrow: pip install pyarrow") from None
     return pyarrow
@@ -51,8 +51,8 @@ def table(runs: Sequence[BatchRun]) -> Any:
     """The records of runs of batches as one `pyarrow.Table`.
 
     Raises:
-        CodecMissingError: no package for a compression is installed, or pyarrow is not.
-        CorruptLogError: the records of a batch cannot be read.
+        CodecMissingError: if pyarrow, or a package for a compression, is not installed.
+        CorruptLogError: if the records of a batch cannot be read.
     """
     pa, columns = _pyarrow(), schema()
     return pa.Table.from_batches([_record_batch(columns, run) for run in runs], columns)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The consumer of a log on this host, with the names and shapes of kafka-python's KafkaConsumer.
+"""The consumer of a log on this host, with the names and signatures of kafka-python's KafkaConsumer.
 
-It reads the files of the log (`shmaccum.log.files`): no server, no socket, no heartbeat. Batches are checked and
-decoded by the native core. As in kafka-python, one thread at a time uses a consumer; `wakeup` alone may be called by
-any other.
+It reads the files of the log (`shmaccum.log.files`): no server, no socket, no heartbeat. Native code checks and decodes
+batches. As in kafka-python, a consumer is not thread-safe, except for `wakeup`.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from shmaccum.exceptions import (
     RecordDeserializationError,
 )
 from shmaccum.log.consumer import arrow
+from shmaccum.log.consumer.change_waiter import ChangeWaiter
 from shmaccum.log.consumer.deserializers import Deserializers
 from shmaccum.log.consumer.group import REVOCATION_TIMEOUT_S
-from shmaccum.log.consumer.news import News
 from shmaccum.log.consumer.partition_flow import PartitionFlow
 from shmaccum.log.consumer.record import ConsumerRecord
-from shmaccum.log.consumer.sharing import Sharing
+from shmaccum.log.consumer.subscription import Subscription
 from shmaccum.log.files.log_batch import LogBatch
 
 if TYPE_CHECKING:
@@ -46,28 +45,28 @@ logger = logging.getLogger(__name__)
 COMMIT_INTERVAL_S_MIN = 0.0005
 COMMIT_INTERVAL_S_MAX = 0.05
 ARROW_SIZE_MAX = 4 << 20
-"""The most bytes of batches, as they lie in the log, for one `Consumer.poll_arrow`.
+"""The maximum size of the batches in the log for one `Consumer.poll_arrow`.
 
-A table of 64 MiB takes half as much time again per record, because its memory is new to the caches each time.
+A table of 64 MiB takes 50% more time per record, because its memory is never in the CPU caches.
 """
 
 Records = dict[TopicPartition, list[ConsumerRecord]]
 
 
-class Consumer(Sharing):
+class Consumer(Subscription):
     """Reads topics of a log directory.
 
     Args:
         log: the directory, as ``log:DIR`` or as a path.
         topics: topics to subscribe to.
-        options: see `ConsumerOptions`; names and defaults are those of Kafka's consumer.
+        options: see `ConsumerOptions`. Names and defaults are those of Kafka's consumer.
 
     Attributes:
-        options: the options, with the defaults of those that were not given.
+        options: the options, with defaults for those that were not given.
 
     Raises:
-        NotALogError: the directory is missing or holds something else.
-        InvalidArgumentError: an option is unknown or has a wrong value, or gevent or eventlet has patched the process.
+        NotALogError: if the directory does not exist or is not a log.
+        InvalidArgumentError: if an option is unknown or invalid, or gevent or eventlet has patched the process.
     """
 
     def __init__(self, log: str | os.PathLike[str], *topics: str, **options: Any) -> None:
@@ -83,16 +82,16 @@ class Consumer(Sharing):
             if topics:
                 self.subscribe(topics)
         except BaseException:
-            self._let_go()
+            self._release()
             raise
 
-    def _living(self) -> News:
+    def _open_waiter(self) -> ChangeWaiter:
         asked, self._close_asked = self._close_asked, None
         if asked is not None and not self._waiting_thread:
             self.close(asked)
         elif asked is not None:
             self._close_asked = asked
-        return super()._living()
+        return super()._open_waiter()
 
     # --- records
 
@@ -100,17 +99,17 @@ class Consumer(Sharing):
         """The next records, by partition.
 
         Args:
-            timeout_ms: how long to wait when there are none; 0 does not wait.
-            max_records: the most that are returned; default: max_poll_records.
+            timeout_ms: the time to wait if there are none. 0 does not wait.
+            max_records: the maximum number of records. Default: max_poll_records.
 
         Returns:
-            Partitions without records are not in it. It is empty when the time is over, or `wakeup` was called.
+            The records of each partition that has any. It is empty after the timeout, or if `wakeup` was called.
 
         Raises:
-            ConsumerStateError: the consumer was closed or belongs to the parent process, it has neither a subscription
-                nor an assignment, nothing says where to begin, or the position is no longer in the log.
-            RecordDeserializationError: a deserializer refuses the record at the position.
-            CorruptLogError: damage in the log; `seek` passes it.
+            ConsumerStateError: if the consumer was closed or belongs to the parent process, if it has neither a
+                subscription nor an assignment, or if there is no valid position and auto_offset_reset is none.
+            RecordDeserializationError: if a deserializer fails for the record at the position.
+            CorruptLogError: if there is damage in the log. `seek` can skip it.
         """
         limit = self._limit(max_records)
         found = self._wait(lambda: self._take(limit), parse_timeout_ms(timeout_ms))
@@ -124,37 +123,37 @@ class Consumer(Sharing):
         return limit
 
     def _intercepted(self, found: Records) -> Records:
-        """The records as the interceptors leave them."""
+        """The records that the interceptors return."""
         for interceptor in self.options.interceptors:
             found = _result_of(interceptor, found)
         return found
 
     def _wait(self, take: Callable[[], Any], timeout_s: float) -> Any:
-        """The first find of `take`; None when the time is over, or `wakeup` was called."""
-        news, deadline_s = self._begin_wait(), clock.monotonic() + timeout_s
+        """The first result of `take` that is not empty, or None after the timeout or `wakeup`."""
+        waiter, deadline_s = self._begin_wait(), clock.monotonic() + timeout_s
         self._waiting_thread = threading.get_ident()
         try:
             while True:
-                self._hear(news)
+                self._mark_changed(waiter)
                 found = take()
-                if found or news.take_ring() or clock.monotonic() >= deadline_s or news.wait(deadline_s):
+                if found or waiter.take_wakeup() or clock.monotonic() >= deadline_s or waiter.wait(deadline_s):
                     break
         finally:
             self._waiting_thread = 0
         if not found:
-            self._living()  # a handler may have closed it
+            self._open_waiter()  # a handler may have closed it
         return found
 
-    def _begin_wait(self) -> News:
-        news = self._living()
+    def _begin_wait(self) -> ChangeWaiter:
+        waiter = self._open_waiter()
         if not self._flows and self.subscription() is None:
             raise ConsumerStateError("the consumer has neither a subscription nor an assignment: subscribe or assign")
         self._poll_count += 1
-        return news
+        return waiter
 
-    def _hear(self, news: News) -> None:
-        """Marks the partitions that may have more records than were read."""
-        changed = news.take()
+    def _mark_changed(self, waiter: ChangeWaiter) -> None:
+        """Mark the partitions that may have unread records, and check the group if necessary."""
+        changed = waiter.take()
         for flow in self._flows.values():
             flow.may_have_more = flow.may_have_more or flow.partition.folder in changed
         if self._reader.path in changed:
@@ -163,13 +162,13 @@ class Consumer(Sharing):
         group = self._group
         if group is not None:
             if group.is_commit_due():
-                group.commit_by_itself(self._positions())
-            is_rung = group.membership.locks.path in changed
-            if group.membership.is_member and (is_rung or news.is_told):
-                self._rebalance(group, is_told=not is_rung)
+                group.auto_commit(self._positions())
+            is_changed = group.membership.locks.path in changed
+            if group.membership.is_member and (is_changed or waiter.must_check_plan):
+                self._rebalance(group, is_checked=not is_changed)
 
     def _ready(self) -> Iterator[PartitionFlow]:
-        """The partitions that may have records, in turn."""
+        """The partitions that may have records. The first one changes with each call."""
         flows = list(self._flows.values())
         self._turn += 1
         for number in range(len(flows)):
@@ -187,14 +186,14 @@ class Consumer(Sharing):
             except Exception:
                 if not found:
                     raise
-                break  # records that were taken are handed out first; the next poll raises
+                break  # return the records that were taken; the next poll raises
             if count >= limit:
                 break
         self._record_count += count
         return found
 
     def _take_of(self, flow: PartitionFlow, limit: int, found: Records) -> int:
-        """Adds up to `limit` records of one partition; answers how many."""
+        """Add up to `limit` records of one partition; return their number."""
         count = 0
         while count < limit and (records := self._peek(flow, limit - count)):
             done = self._deserialized(records, is_first=not count)
@@ -206,7 +205,7 @@ class Consumer(Sharing):
         return count
 
     def _deserialized(self, records: list[ConsumerRecord], *, is_first: bool) -> list[ConsumerRecord]:
-        """The records up to one that is refused. Only a refused record that comes first raises."""
+        """The records before the first one for which a deserializer fails. Only an error of the first record raises."""
         try:
             return self._deserializers.apply(records)
         except RecordDeserializationError:
@@ -218,19 +217,19 @@ class Consumer(Sharing):
         try:
             return self._placed(flow).peek(count)
         except OffsetOutOfRangeError:
-            self._begin_anew(flow, f"has no offset {flow.position} in the log")
+            self._reset_position(flow, f"has no offset {flow.position} in the log")
             return flow.peek(count)
         except LogPartitionNotFoundError:
             if self._is_assigned_by_hand:
                 raise
-            flow.may_have_more = False  # its topic is being deleted; the look at the topics lets go of the partition
+            flow.may_have_more = False  # its topic is being deleted; the look-up of the topics drops the partition
             return []
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ConsumerRecord:
-        """The next record. The iteration ends when none came for consumer_timeout_ms.
+        """The next record. The iteration ends if none arrives within consumer_timeout_ms.
 
         Raises:
             ConsumerStateError, CorruptLogError: as `poll`.
@@ -242,18 +241,18 @@ class Consumer(Sharing):
         return found
 
     def _iteration_end_s(self) -> float:
-        """The time at which an iteration ends that finds nothing."""
+        """The time at which an iteration without a record ends."""
         return clock.monotonic() + self._silence_s()
 
     def _iterate(self, polled: Records) -> ConsumerRecord | None:
-        """The record of a poll for one; remembers its partition."""
+        """The record of a poll for one record. Remembers its partition."""
         for place, records in polled.items():
             self._iterated = self._flows.get(place)
             return records[0]
         return None
 
     def _next_of_batch(self) -> ConsumerRecord | None:
-        """The record behind the last one of an iteration, while its batch has more: no poll is needed for it."""
+        """The record after the last one of an iteration, if it is in the same batch, so that no poll is needed."""
         flow = self._iterated
         if flow is None or flow.is_paused or not flow.has_records or self.options.interceptors:
             return None
@@ -265,14 +264,14 @@ class Consumer(Sharing):
         return record
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ConsumerRecord]:
-        """Up to so many records of all partitions, as confluent_kafka's Consumer.consume.
+        """Up to this number of records of all partitions, as confluent_kafka's Consumer.consume.
 
         Args:
-            num_messages: the most that are returned.
-            timeout: seconds to wait for all of them; -1: for ever. The records that came until then are returned.
+            num_messages: the maximum number of records.
+            timeout: seconds to wait for all of them. If it is -1, wait forever. After that time, fewer are returned.
 
         Raises:
-            InvalidArgumentError: num_messages is no number of 1 or more.
+            InvalidArgumentError: if num_messages is not 1 or more.
             ConsumerStateError, CorruptLogError: as `poll`.
         """
         if num_messages < 1:
@@ -286,7 +285,7 @@ class Consumer(Sharing):
             except Exception:
                 if not found:
                     raise
-                break  # records that came are handed out first; the next call raises
+                break  # return the records that were taken; the next call raises
             for records in polled.values():
                 found += records
             if clock.monotonic() >= deadline_s:
@@ -294,12 +293,12 @@ class Consumer(Sharing):
         return found
 
     def batches(self, timeout_ms: float | None = None) -> Iterator[tuple[TopicPartition, LogBatch]]:
-        """Whole batches as they lie in the log, with their partition; the position is then behind the batch.
+        """Whole batches as they are in the log, with their partition. The position then follows the batch.
 
         The first batch may begin before the position. Transaction markers are left out.
 
         Args:
-            timeout_ms: ends it when nothing came for so long; default: consumer_timeout_ms.
+            timeout_ms: stop if no batch arrives for this long. Default: consumer_timeout_ms.
 
         Raises:
             ConsumerStateError, CorruptLogError: as `poll`.
@@ -309,7 +308,7 @@ class Consumer(Sharing):
             yield found
 
     def _silence_s(self, timeout_ms: float | None = None) -> float:
-        """The time after which an iteration ends that finds nothing; without an argument consumer_timeout_ms."""
+        """The time after which an iteration without a record ends. The default is consumer_timeout_ms."""
         limit_ms = self.options.consumer_timeout_ms if timeout_ms is None else timeout_ms
         return limit_ms / 1000 if limit_ms >= 0 else float("inf")
 
@@ -325,26 +324,26 @@ class Consumer(Sharing):
         try:
             return self._placed(flow).next_batch()
         except OffsetOutOfRangeError:
-            self._begin_anew(flow, f"has no offset {flow.position} in the log")
+            self._reset_position(flow, f"has no offset {flow.position} in the log")
             return flow.next_batch()
 
     def poll_arrow(self, timeout_ms: float = 0) -> Any:
-        """The next records as a `pyarrow.Table`, at most 4 MiB of batches.
+        """The next records as a `pyarrow.Table`, with at most 4 MiB of batches.
 
         The columns are topic, partition, offset, timestamp, timestamp_type, key, value and headers. Keys and values
-        are binary; deserializers and interceptors do not see them.
+        are binary; deserializers and interceptors are not called.
 
         Args:
-            timeout_ms: how long to wait when there are none; 0 does not wait.
+            timeout_ms: the time to wait if there are none. 0 does not wait.
 
         Raises:
-            CodecMissingError: pyarrow is not installed, or no package for a compression.
+            CodecMissingError: if pyarrow, or a package for a compression, is not installed.
             ConsumerStateError, CorruptLogError: as `poll`.
         """
         return self._wait(self._take_runs, parse_timeout_ms(timeout_ms)) or arrow.table([])
 
     def _take_runs(self) -> Any:
-        """A table of what is there, None when there is nothing; positions move only when the table is made."""
+        """A table of the available records, or None. Positions advance only if the table was created."""
         runs: list[arrow.BatchRun] = []
         size = 0
         for flow in self._ready():
@@ -367,7 +366,7 @@ class Consumer(Sharing):
         return found
 
     def _run(self, flow: PartitionFlow, size: int, *, is_first: bool) -> list[LogBatch]:
-        """Batches of one partition, of about `size` bytes. An error raises only when nothing was read before it."""
+        """Batches of one partition, of about `size` bytes. An error raises only if no batch was read before it."""
         run: list[LogBatch] = []
         try:
             self._placed(flow)
@@ -382,18 +381,17 @@ class Consumer(Sharing):
     # --- in an event loop
 
     async def apoll(self, timeout_ms: float = 0, max_records: int | None = None) -> Records:
-        """As `poll`, in an event loop, which goes on while this call waits.
+        """As `poll`, without blocking the event loop.
 
-        The call sleeps on one descriptor and needs no thread. A call that is cancelled while it waits has taken no
-        record. Reading and deserializing the records of one call happens in the loop, and takes a millisecond for 500
-        records of 100 bytes.
+        The call waits for one descriptor and needs no thread. If it is cancelled while it waits, it has taken no
+        record. Records are read and deserialized in the loop, which takes a millisecond for 500 records of 100 bytes.
 
         Args:
             timeout_ms, max_records: as for `poll`.
 
         Raises:
-            ConsumerStateError: as `poll`; or the consumer was closed while this call waited, or another task waits in a
-                call of this consumer.
+            ConsumerStateError: as `poll`, or if the consumer was closed during this call, or another task is waiting
+                in a call of this consumer.
             RecordDeserializationError, CorruptLogError: as `poll`.
         """
         limit = self._limit(max_records)
@@ -401,25 +399,25 @@ class Consumer(Sharing):
         return self._intercepted(found) if found else {}
 
     async def _wait_in_loop(self, take: Callable[[], Any], timeout_s: float) -> Any:
-        """As `_wait`, in an event loop. Nothing is awaited between the find and the return."""
-        news, deadline_s = self._begin_wait(), clock.monotonic() + timeout_s
+        """As `_wait`, in an event loop. It does not await between taking records and returning them."""
+        waiter, deadline_s = self._begin_wait(), clock.monotonic() + timeout_s
         found, is_over = None, False
         while not (found or is_over):
-            await asyncio.sleep(0)  # other tasks have their turn, also when every call finds records
-            self._living()
-            self._hear(news)
+            await asyncio.sleep(0)  # let other tasks run, even if every call finds records
+            self._open_waiter()
+            self._mark_changed(waiter)
             found = take()
-            is_over = news.take_ring() or clock.monotonic() >= deadline_s
+            is_over = waiter.take_wakeup() or clock.monotonic() >= deadline_s
             if not (found or is_over):
-                is_over = await news.wait_in_loop(deadline_s)
-        self._living()
+                is_over = await waiter.wait_in_loop(deadline_s)
+        self._open_waiter()
         return found
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """The next record, as `__next__` returns it."""
+        """The next record, as `__next__`."""
         end_s = self._iteration_end_s()
         while (found := self._next_of_batch() or self._iterate(await self.apoll(_left_ms(end_s), 1))) is None:
             if clock.monotonic() >= end_s:
@@ -427,7 +425,7 @@ class Consumer(Sharing):
         return found
 
     async def abatches(self, timeout_ms: float | None = None) -> AsyncIterator[tuple[TopicPartition, LogBatch]]:
-        """Whole batches, as `batches` returns them, in an event loop, which goes on meanwhile.
+        """Whole batches, as `batches`, without blocking the event loop.
 
         Args:
             timeout_ms: as for `batches`.
@@ -440,7 +438,7 @@ class Consumer(Sharing):
             yield found
 
     async def apoll_arrow(self, timeout_ms: float = 0) -> Any:
-        """As `poll_arrow`, in an event loop, which goes on while this call waits.
+        """As `poll_arrow`, without blocking the event loop.
 
         Args:
             timeout_ms: as for `poll_arrow`.
@@ -452,7 +450,7 @@ class Consumer(Sharing):
         return await self._wait_in_loop(self._take_runs, parse_timeout_ms(timeout_ms)) or arrow.table([])
 
     async def acommit(self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float = 60_000) -> None:
-        """As `commit`, in an event loop, which goes on while another member writes.
+        """As `commit`, without blocking the event loop while another member is writing.
 
         Args:
             offsets, timeout_ms: as for `commit`.
@@ -472,7 +470,7 @@ class Consumer(Sharing):
             await asyncio.sleep(interval_s)
             interval_s = min(2 * interval_s, COMMIT_INTERVAL_S_MAX)
 
-    # --- the rest
+    # --- metrics and closing
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Group -> name -> value, with the names of Kafka's consumer."""
@@ -494,15 +492,15 @@ class Consumer(Sharing):
         }
 
     def close(self, autocommit: bool = True) -> None:
-        """Lets go of everything. Doing it twice does nothing.
+        """Close the consumer, and leave the group. A second call does nothing.
 
-        In a signal handler that interrupts a `poll`, it asks that poll to close the consumer and to raise
-        ConsumerStateError. If the poll has records in hand, it returns them, and the next call raises.
+        In a signal handler that interrupts a `poll`, it requests that this poll closes the consumer and raises
+        ConsumerStateError. If the poll has taken records, it returns them, and the next call raises.
 
         Args:
-            autocommit: with enable_auto_commit, commit the positions before.
+            autocommit: with enable_auto_commit, commit the positions first.
         """
-        if self._news is None:
+        if self._waiter is None:
             return
         if self._waiting_thread == threading.get_ident():  # a signal handler interrupted a poll of this thread
             self._close_asked = autocommit
@@ -510,10 +508,10 @@ class Consumer(Sharing):
             return
         try:
             if self._group is not None:
-                self._group.commit_by_itself(self._positions() if autocommit else {}, REVOCATION_TIMEOUT_S)
-                self._tell("on_partitions_revoked", set(self._group.membership.locks.owned))
+                self._group.auto_commit(self._positions() if autocommit else {}, REVOCATION_TIMEOUT_S)
+                self._call_listener("on_partitions_revoked", set(self._group.membership.locks.owned))
         finally:
-            self._let_go()
+            self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -521,7 +519,7 @@ class Consumer(Sharing):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes the consumer. After an error nothing is committed by itself, so its records are read again."""
+        """Close the consumer. After an error, no positions are committed, so the last records are read again."""
         self.close(autocommit=error is None)
 
     def __repr__(self) -> str:
@@ -529,15 +527,15 @@ class Consumer(Sharing):
 
 
 def _left_ms(end_s: float) -> float:
-    """The time until this one, which lies on the monotonic clock."""
+    """The time until a time on the monotonic clock, in milliseconds."""
     return max(end_s - clock.monotonic(), 0) * 1000
 
 
 def _result_of(interceptor: Any, records: Records) -> Records:
-    """The records that an interceptor returns. As in Kafka, an interceptor that fails is passed over."""
+    """The records that an interceptor returns. As in Kafka, an error of the interceptor is ignored."""
     try:
         result: Records = interceptor.on_consume(records)
     except Exception:
-        logger.exception("the interceptor %r failed in on_consume and was passed over", interceptor)
+        logger.exception("the interceptor %r failed in on_consume and was skipped", interceptor)
         return records
     return result

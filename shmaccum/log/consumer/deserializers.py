@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the bytes of a key or value to the objects of users.
+"""Convert the bytes of a key or value to the objects of users.
 
-A deserializer is one of our names (``"str"``), a callable of the bytes, or an object with kafka-python's method
+A deserializer is a name (``"str"``), a callable that takes the bytes, or an object with kafka-python's method
 ``deserialize(topic, headers, data)``, or with the older ``deserialize(topic, data)``.
 """
 
@@ -29,7 +29,7 @@ BY_NAME: Mapping[str, Callable[[bytes], Any]] = {
 
 
 def resolve(deserializer: Any) -> Deserialize | None:
-    """The function to call with a record and its bytes; None where they stay as the native core makes them."""
+    """The function to call with a record and its bytes, or None if the bytes are returned unchanged."""
     if deserializer is None or deserializer in AS_DECODED:
         return None
     if isinstance(deserializer, str) and deserializer in BY_NAME:
@@ -40,7 +40,7 @@ def resolve(deserializer: Any) -> Deserialize | None:
 
 
 def _of_data(function: Callable[[bytes], Any]) -> Deserialize:
-    """Null stays null: a record without a key, or a tombstone."""
+    """Null stays null, for a record without a key or a tombstone."""
     return lambda _record, data: None if data is None else function(data)
 
 
@@ -56,7 +56,7 @@ class Deserializers:
     """The deserializers of keys and of values.
 
     Args:
-        key, value: as the options have them.
+        key, value: the values of the options.
     """
 
     def __init__(self, key: Any, value: Any) -> None:
@@ -64,17 +64,17 @@ class Deserializers:
         self._value = resolve(value)
 
     def apply(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """The records with deserialized keys and values, up to the first record that is refused.
+        """The records with deserialized keys and values, up to the first record for which a deserializer fails.
 
         Raises:
-            RecordDeserializationError: the first record is refused.
+            RecordDeserializationError: if that is the first record.
         """
         if self._key is None and self._value is None:
             return records
         done: list[ConsumerRecord] = []
         try:
             for record in records:
-                done.append(self._deserialized(record))  # noqa: PERF401 - what was done counts when one is refused
+                done.append(self._deserialized(record))  # noqa: PERF401 - the records before a failure are returned
         except Exception as error:
             if not done:
                 refused = records[0]

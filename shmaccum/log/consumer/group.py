@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group of a consumer: its looks at the plan, and its commits."""
+"""The group of a consumer: its checks of the plan, and its commits."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from shmaccum.log.groups.stopped import StoppedWatch
 logger = logging.getLogger(__name__)
 
 ASSIGNORS = ("range", "cooperative-sticky")
-"""Kafka's default."""
+"""Kafka's defaults."""
 BUSY_PAUSE_S_MIN = 0.001
 BUSY_PAUSE_S_MAX = 0.05
 OUTDATED_S = 60.0
-"""A plan that is outdated for so long is told of, and so is a commit that is due."""
+"""A warning is logged if a plan is outdated, or a commit is due, for this time."""
 OFFSET_MAX = 2**63 - 1
 REVOCATION_TIMEOUT_S = 1.0
-"""A consumer that gives partitions up waits so long to commit their offsets. Other commits take microseconds."""
+"""The time to wait for a commit before partitions are released. Other commits take microseconds."""
 METADATA_SIZE_MAX = 4096
-"""Bytes of the metadata of a commit, as for clients of a server."""
+"""The maximum size of a commit's metadata in bytes, as for clients of a server."""
 
 
 class OffsetAndMetadata(NamedTuple):
     """An offset to commit, or a committed one."""
 
     offset: int
-    """The next one to consume."""
+    """The next offset to consume."""
     metadata: str = ""
     leader_epoch: int = -1
 
@@ -46,14 +46,14 @@ class GroupMembership:
 
     Attributes:
         membership: the member.
-        pause_s: the time from the last look until this member wants to look again; infinity: at news.
-        commit_count: how many commits were made.
+        pause_s: the time from the last check until this member must check again, or infinity without such a need.
+        commit_count: the number of commits.
 
     Args:
         directory: the log directory.
-        options: with a group_id.
-        client_id: the beginning of the member's id.
-        count_of: the number of partitions of a topic, now.
+        options: the options, with a group_id.
+        client_id: the prefix of the member's id.
+        count_of: returns the current number of partitions of a topic.
 
     Raises:
         GroupModeError, LogForbiddenError, InvalidArgumentError, ConsumerStateError, CorruptLogError, OSError: as
@@ -85,25 +85,25 @@ class GroupMembership:
         if options.replace_stalled_ms is not None:
             self._stopped = StoppedWatch(options.group_id, self.membership.locks.path, options.replace_stalled_ms)
 
-    def look(self, *, is_told: bool) -> bool:
-        """Looks at the plan; False when it is outdated and cannot be replaced yet. The next look follows soon then.
+    def check_plan(self, *, is_checked: bool) -> bool:
+        """Check the plan; return False if it is outdated and cannot be replaced yet. Then the next check is soon.
 
         Args:
-            is_told: another member of this process has looked for the dead.
+            is_checked: True if another member of this process has already checked for dead members.
         """
-        self.pause_s = math.inf if self._stopped is None else self._stopped.look(self.membership.others())
-        if self.membership.look(is_told=is_told):
+        self.pause_s = math.inf if self._stopped is None else self._stopped.check(self.membership.others())
+        if self.membership.check_plan(is_checked=is_checked):
             self._busy_s = 0.0
             return True
         if not self._busy_s:
             self._current_s = clock.monotonic()
         self._busy_s = min(2 * self._busy_s, BUSY_PAUSE_S_MAX) or BUSY_PAUSE_S_MIN
         self.pause_s = min(self.pause_s, max(self._busy_s, self.membership.pause_s))
-        self._tell_of_outdated(clock.monotonic())
+        self._warn_of_outdated(clock.monotonic())
         return False
 
-    def _tell_of_outdated(self, now_s: float) -> None:
-        """Warns once a minute while nobody replaces an outdated plan."""
+    def _warn_of_outdated(self, now_s: float) -> None:
+        """Log a warning once a minute while no member replaces an outdated plan."""
         if now_s - self._current_s >= OUTDATED_S:
             self._current_s = now_s
             logger.warning(
@@ -117,10 +117,10 @@ class GroupMembership:
     # --- offsets
 
     def commit(self, offsets: Mapping[TopicPartition, Any], timeout_s: float) -> None:
-        """Commits offsets; tells the interceptors.
+        """Commit offsets, and call the interceptors.
 
         Raises:
-            InvalidArgumentError: one of them is no offset, or its metadata are too long.
+            InvalidArgumentError: if an offset is invalid, or its metadata is too long.
             ConsumerStateError, GroupBusyError, OSError: as `Membership.commit`.
         """
         time_ms = time.time_ns() // 1_000_000
@@ -130,22 +130,22 @@ class GroupMembership:
         for place, row in rows.items():
             self._committed[place] = row.offset
         if self._options.interceptors:
-            told = {place: OffsetAndMetadata(row.offset, row.metadata, row.leader_epoch) for place, row in rows.items()}
+            sent = {place: OffsetAndMetadata(row.offset, row.metadata, row.leader_epoch) for place, row in rows.items()}
             for interceptor in self._options.interceptors:
-                _tell(interceptor, told)
+                _call_on_commit(interceptor, sent)
 
     def is_commit_due(self) -> bool:
-        """True when the interval of automatic commits is over."""
+        """True if the interval of automatic commits has passed."""
         return self._options.enable_auto_commit and clock.monotonic() >= self._commit_s
 
-    def commit_by_itself(self, positions: Mapping[TopicPartition, int], timeout_s: float = 0.0) -> None:
-        """Commits the positions that changed since the last commit, with enable_auto_commit; errors are logged.
+    def auto_commit(self, positions: Mapping[TopicPartition, int], timeout_s: float = 0.0) -> None:
+        """With enable_auto_commit, commit the positions that changed since the last commit. Errors are logged.
 
-        Where another member writes all the time, the commit stays due.
+        If another member is writing all the time, the commit stays due.
 
         Args:
-            positions: of the records that were handed out.
-            timeout_s: the longest wait for another member that writes.
+            positions: the positions after the records that were returned.
+            timeout_s: the longest time to wait while another member is writing.
         """
         if not self._options.enable_auto_commit:
             return
@@ -154,15 +154,15 @@ class GroupMembership:
             if changed:
                 self.commit(changed, timeout_s)
         except GroupBusyError as error:
-            self._tell_of_uncommitted(error, timeout_s)
+            self._warn_of_uncommitted(error, timeout_s)
             return
         except (ConsumerError, OSError) as error:
             logger.warning("an automatic commit of the group %r failed: %s", self._options.group_id, error)
         self._commit_s = clock.monotonic() + self._options.auto_commit_interval_ms / 1000
         self._uncommitted_s = math.inf
 
-    def _tell_of_uncommitted(self, error: GroupBusyError, timeout_s: float) -> None:
-        """Warns when a commit was given up, and once a minute while one is due."""
+    def _warn_of_uncommitted(self, error: GroupBusyError, timeout_s: float) -> None:
+        """Log a warning when a commit was given up, and once a minute while one is due."""
         now_s = clock.monotonic()
         self._uncommitted_s = min(self._uncommitted_s, now_s)
         if timeout_s > 0 or now_s - self._uncommitted_s >= OUTDATED_S:
@@ -176,24 +176,24 @@ class GroupMembership:
         return None if found is None else OffsetAndMetadata(found.offset, found.metadata, found.leader_epoch)
 
     def start_of(self, place: TopicPartition) -> int:
-        """Where a new owner begins: the committed offset, -1 without one."""
+        """The offset at which a new owner starts: the committed offset, or -1."""
         found = self.committed(place)
         self._committed.pop(place, None)
         return -1 if found is None else found.offset
 
 
-def _tell(interceptor: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-    """Calls on_commit. As in Kafka, an interceptor that fails is passed over."""
-    told = getattr(interceptor, "on_commit", None)
-    if told is not None:
+def _call_on_commit(interceptor: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """Call on_commit. As in Kafka, an error of the interceptor is ignored."""
+    method = getattr(interceptor, "on_commit", None)
+    if method is not None:
         try:
-            told(offsets)
+            method(offsets)
         except Exception:
-            logger.exception("the interceptor %r failed in on_commit and was passed over", interceptor)
+            logger.exception("the interceptor %r failed in on_commit and was skipped", interceptor)
 
 
 def _row(place: TopicPartition, given: Any, time_ms: int) -> Committed:
-    """The row of a whole number, or of an object such as kafka-python's OffsetAndMetadata."""
+    """The row for a whole number, or for an object such as kafka-python's OffsetAndMetadata."""
     if type(given) is int and 0 <= given <= OFFSET_MAX:
         return Committed(given, -1, "", time_ms)
     offset = getattr(given, "offset", given)
@@ -201,6 +201,6 @@ def _row(place: TopicPartition, given: Any, time_ms: int) -> Committed:
     if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= OFFSET_MAX:
         raise InvalidArgumentError(f"the offset of {place} to commit must be 0 or more, got {given!r}")
     if not isinstance(metadata, str) or len(metadata.encode()) > METADATA_SIZE_MAX:
-        raise InvalidArgumentError(f"the metadata of {place} must be a text of at most {METADATA_SIZE_MAX} bytes")
+        raise InvalidArgumentError(f"the metadata of {place} must be a str of at most {METADATA_SIZE_MAX} bytes")
     epoch = getattr(given, "leader_epoch", -1)
     return Committed(offset, epoch if isinstance(epoch, int) else -1, metadata, time_ms)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One assigned partition of a consumer: its position, and the records that were decoded ahead of it.
 
-A batch is decoded as a whole by the native core. Its records wait here until polls have taken them, so a small poll
-costs a slice. The position is the offset of the next record that a poll returns.
+Native code decodes a batch as a whole. Its records are buffered here until polls have taken them, so a small poll
+costs one slice. The position is the offset of the next record that a poll returns.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class PartitionFlow:
 
     Attributes:
         partition: the reader of the partition.
-        position: the offset of the next record to hand out.
-        is_paused: no records are handed out.
-        may_have_more: the log was not read to its end since the last news of the partition.
-        byte_count: bytes of the batches that were read so far.
-        topic_id: of the topic that is read; None: it has none yet.
+        position: the offset of the next record to return.
+        is_paused: True if no records are returned.
+        may_have_more: False if the log was read to its end and the partition has not changed since.
+        byte_count: the size of the batches that were read so far.
+        topic_id: the id of the topic that is read, or None if it has none yet.
 
     Args:
         partition: the reader of the partition.
         position: the first offset to read.
         views: the parts of the records that are memoryviews.
-        topic_id: of the topic now.
+        topic_id: the current id of the topic.
     """
 
     def __init__(self, partition: PartitionReader, position: int, views: Views, topic_id: bytes | None = None) -> None:
@@ -45,11 +45,11 @@ class PartitionFlow:
 
     @property
     def place(self) -> TopicPartition:
-        """Topic and number of the partition."""
+        """The topic and the number of the partition."""
         return self.partition.place
 
     def seek(self, position: int) -> None:
-        """Goes to an offset; records that were decoded before are dropped."""
+        """Move to an offset, and drop the records that were decoded before."""
         self.close()
         self.position = position
         self.may_have_more = True
@@ -57,32 +57,32 @@ class PartitionFlow:
         self._found: Iterator[LogBatch] | None = None
         self._records: list[ConsumerRecord] = []
         self._next = 0
-        self._behind = position
+        self._next_offset = position
 
     @property
     def has_records(self) -> bool:
-        """True while decoded records wait."""
+        """True while there are buffered records."""
         return self._next < len(self._records)
 
     def peek(self, count: int) -> list[ConsumerRecord]:
-        """Up to `count` of the next records of one batch, which `advance` takes; empty at the end of the log.
+        """Up to `count` of the next records of one batch; empty at the end of the log. `advance` removes them.
 
         Raises:
-            OffsetOutOfRangeError: the position was retained away, or is behind the end of the log.
-            CorruptLogError: damage in the log.
-            LogPartitionNotFoundError: the topic was deleted.
+            OffsetOutOfRangeError: if the position was deleted by retention, or is past the end of the log.
+            CorruptLogError: if there is damage in the log.
+            LogPartitionNotFoundError: if the topic was deleted.
         """
         while not self.has_records and self._refill():
             pass
         return self._records[self._next : self._next + count]
 
     def advance(self, count: int) -> None:
-        """Takes the first records of the last `peek`."""
+        """Remove the first records of the last `peek`."""
         self._next += count
-        self.position = self._records[self._next].offset if self.has_records else self._behind
+        self.position = self._records[self._next].offset if self.has_records else self._next_offset
 
     def next_batch(self) -> LogBatch | None:
-        """The next batch as it lies in the log, behind which the position then is; None at the end of the log.
+        """The next batch in the log, or None at the end. The position then follows the batch.
 
         Raises:
             OffsetOutOfRangeError, CorruptLogError, LogPartitionNotFoundError: as `peek`.
@@ -91,34 +91,34 @@ class PartitionFlow:
             self.seek(self.position)
         batch = self._read()
         if batch is None:
-            self._pass_over()
+            self._skip_aborted()
         else:
-            self.position = self._behind = batch.next_offset
+            self.position = self._next_offset = batch.next_offset
         return batch
 
-    def _pass_over(self) -> None:
-        """Moves behind batches of aborted transactions, which are not handed out."""
+    def _skip_aborted(self) -> None:
+        """Move past batches of aborted transactions, which are not returned."""
         assert self._cursor is not None
-        self.position = self._behind = max(self.position, self._cursor.offset)
+        self.position = self._next_offset = max(self.position, self._cursor.offset)
 
     def _refill(self) -> bool:
-        """Decodes one or more batches; False at the end of the log."""
+        """Decode one or more batches; return False at the end of the log."""
         assert self._cursor is not None
         records, size = self._cursor.consume(self.position, self._views)
         self.byte_count += size
         if not size:
             batch = self._read()
             if batch is None:
-                self._pass_over()
+                self._skip_aborted()
                 return False
             records = self._decoded(batch)
-        self._records, self._next, self._behind = records, 0, self._cursor.offset
+        self._records, self._next, self._next_offset = records, 0, self._cursor.offset
         if not records:
-            self.position = self._behind
+            self.position = self._next_offset
         return True
 
     def _decoded(self, batch: LogBatch) -> list[ConsumerRecord]:
-        """The records of one batch. Where they cannot be read, the flow stays in front of them."""
+        """The records of one batch. If they cannot be read, the flow stays before them."""
         try:
             return [] if batch.is_control else batch.consumed_records(self.place, self.position, self._views)
         except ShmaccumError:
@@ -133,7 +133,7 @@ class PartitionFlow:
             batch = next(self._found, None)
         except FileNotFoundError:
             raise LogPartitionNotFoundError(
-                f"the log has no partition {self.place} any more: its topic was deleted; assign other partitions"
+                f"the log no longer has the partition {self.place}: its topic was deleted; assign other partitions"
             ) from None
         except BaseException:
             self._found = None
@@ -146,7 +146,7 @@ class PartitionFlow:
         return batch
 
     def close(self) -> None:
-        """Lets go of the segment that is open. Doing it twice does nothing."""
+        """Close the segment that is open. A second call does nothing."""
         if self._cursor is not None:
             self._cursor.close()
             self._cursor = None

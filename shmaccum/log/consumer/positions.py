@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The partitions of a consumer, and its position in each.
 
-A `Consumer` has three layers: positions, `sharing` (topics and the group), and `consumer` (records).
+A `Consumer` has three layers: positions, `subscription` (topics and the group), and `consumer` (records).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from shmaccum.exceptions import (
     ConsumerStateError,
     InvalidArgumentError,
 )
+from shmaccum.log.consumer.change_waiter import ChangeWaiter, close_forgotten, forget
 from shmaccum.log.consumer.group import GroupMembership
-from shmaccum.log.consumer.news import News, end_forgotten, forget
 from shmaccum.log.consumer.partition_flow import PartitionFlow
 from shmaccum.log.files.log_batch import Views
 from shmaccum.log.files.reader import OFFSET_MAX, IsolationLevel, LogReader, OffsetAndTimestamp, PartitionReader
@@ -36,18 +36,18 @@ _open: weakref.WeakSet[Positions] = weakref.WeakSet()
 
 
 class Positions:
-    """The partitions that a consumer reads, its positions and pauses, and its means to wait.
+    """The partitions that a consumer reads, its positions and pauses, and the object that waits for changes.
 
     Args:
         log: the directory, as ``log:DIR`` or as a path.
-        options: those of the consumer.
+        options: the options of the consumer.
 
     Attributes:
-        options: the options, with the defaults of those that were not given.
+        options: the options, with defaults for those that were not given.
 
     Raises:
-        NotALogError: the directory is missing or holds something else.
-        InvalidArgumentError: an option does not fit the log.
+        NotALogError: if the directory does not exist or is not a log.
+        InvalidArgumentError: if an option does not fit the log.
     """
 
     def __init__(self, log: str | os.PathLike[str], options: ConsumerOptions) -> None:
@@ -62,7 +62,7 @@ class Positions:
         self._group: GroupMembership | None = None
         if options.group_id is not None:
             self._group = self._new_group()
-        self._news: News | None = News()
+        self._waiter: ChangeWaiter | None = ChangeWaiter()
         _open.add(self)
 
     def _new_group(self) -> GroupMembership:
@@ -73,21 +73,21 @@ class Positions:
         """The name of this consumer in messages."""
         return self.options.client_id or f"consumer-{self._pid}"
 
-    def _living(self) -> News:
-        """The means to wait, of an open consumer of this process.
+    def _open_waiter(self) -> ChangeWaiter:
+        """The object that waits, if the consumer is open and belongs to this process.
 
         Raises:
-            ConsumerStateError: the consumer was closed, or is the parent's.
+            ConsumerStateError: if the consumer was closed, or belongs to the parent process.
         """
-        end_forgotten()
-        if self._news is not None:
-            return self._news
+        close_forgotten()
+        if self._waiter is not None:
+            return self._waiter
         if self._pid != os.getpid():
             raise ConsumerStateError(
-                f"this consumer of {self._reader.path} belongs to process {self._pid}, which forked this one: make a "
-                "consumer of its own in each process"
+                f"this consumer of {self._reader.path} belongs to process {self._pid}, which forked this one: create a "
+                "separate consumer in each process"
             )
-        raise ConsumerStateError(f"this consumer of {self._reader.path} was closed: make a new one")
+        raise ConsumerStateError(f"this consumer of {self._reader.path} was closed: create a new one")
 
     # --- topics and partitions
 
@@ -96,17 +96,17 @@ class Positions:
         return set(self._reader.topics())
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The partitions of a topic; None when there is no such topic."""
+        """The partitions of a topic, or None if the topic does not exist."""
         found = {place.partition for place in self._reader.topic_partitions() if place.topic == topic}
         return found or None
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are consumed now."""
+        """The partitions that are assigned now."""
         return set(self._flows)
 
     def _count_of(self, topic: str) -> int:
         """One more than the highest partition of a topic."""
-        places = self._reader.topic_partitions()  # in order
+        places = self._reader.topic_partitions()  # sorted
         behind = bisect.bisect(places, TopicPartition(topic, PARTITION_MAX))
         return places[behind - 1].partition + 1 if behind and places[behind - 1].topic == topic else 0
 
@@ -118,7 +118,7 @@ class Positions:
         return PartitionFlow(partition, position, self._views, self._ids.of(place.topic))
 
     def _first_position(self, partition: PartitionReader, *, is_new: bool) -> int:
-        """The committed offset of a group; without a group the beginning of a new partition; -1: none yet."""
+        """The committed offset of the group. Without a group, the start of a new partition, or -1 if undetermined."""
         if self._group is not None:
             return self._group.start_of(partition.place)
         return partition.log_start_offset if is_new else -1
@@ -130,17 +130,17 @@ class Positions:
                 flow.close()
         self._flows = flows
         member = self._group.membership if self._group is not None and self._group.membership.is_member else None
-        self._living().watch([self._reader.path, *(flow.partition.folder for flow in flows.values())], member)
+        self._open_waiter().watch([self._reader.path, *(flow.partition.folder for flow in flows.values())], member)
 
     def _assigned(self, partition: TopicPartition) -> PartitionFlow:
-        self._living()
+        self._open_waiter()
         place = place_of(partition)
         if place not in self._flows:
             raise ConsumerStateError(f"partition {place} is not assigned to this consumer: assign or subscribe first")
         return self._flows[place]
 
     def _chosen(self, partitions: Sequence[TopicPartition]) -> list[PartitionFlow]:
-        """These partitions, or all assigned ones."""
+        """These partitions, or all assigned ones if empty."""
         if not partitions and not self._flows:
             raise ConsumerStateError("no partition is assigned to this consumer: assign or subscribe first")
         return [self._assigned(place) for place in partitions or self._flows]
@@ -151,12 +151,12 @@ class Positions:
         """The offset of the next record that a poll returns.
 
         Raises:
-            ConsumerStateError: the partition is not assigned, or nothing says where to begin.
+            ConsumerStateError: if the partition is not assigned, or auto_offset_reset is none and it has no position.
         """
         return self._placed(self._assigned(partition)).position
 
     def _positions(self) -> dict[TopicPartition, int]:
-        """The positions of all assigned partitions that have one, and whose topic is still the same."""
+        """The positions of all assigned partitions that have one, and whose topic was not deleted."""
         return {
             place: flow.position
             for place, flow in self._flows.items()
@@ -164,27 +164,27 @@ class Positions:
         }
 
     def _is_of_former_topic(self, flow: PartitionFlow) -> bool:
-        """True when the topic of a position was deleted, so the position says nothing about a topic of this name."""
+        """True if the topic of the position was deleted. The position is then invalid for a new topic of this name."""
         if flow.topic_id is None:
             flow.topic_id = self._ids.of(flow.place.topic)
         return flow.topic_id is not None and self._ids.is_another(flow.place.topic, flow.topic_id)
 
     def _leave_former_topics(self) -> None:
-        """Begins anew in topics that were deleted and created again, where auto_offset_reset says."""
+        """In topics that were deleted and created again, start at the position that auto_offset_reset defines."""
         former = [flow for flow in self._flows.values() if self._is_of_former_topic(flow) and self._is_there(flow)]
         for flow in former:
-            self._begin_anew(flow, f"was deleted and created again, and position {flow.position} was in the former one")
+            self._reset_position(flow, f"was deleted and created again, and position {flow.position} was in the former")
         if former:
-            self._set_flows(self._flows)  # the folders that are watched are others
+            self._set_flows(self._flows)  # other folders must be watched
 
     def _is_there(self, flow: PartitionFlow) -> bool:
         return self._ids.of(flow.place.topic) is not None
 
-    def _begin_anew(self, flow: PartitionFlow, reason: str) -> None:
-        """Goes where auto_offset_reset says, and warns of it.
+    def _reset_position(self, flow: PartitionFlow, reason: str) -> None:
+        """Move to the position that auto_offset_reset defines, and log a warning.
 
         Raises:
-            ConsumerStateError: it says nothing.
+            ConsumerStateError: if auto_offset_reset is none.
         """
         flow.partition.forget_transactions()
         position = self._start(flow, reason)
@@ -193,39 +193,39 @@ class Positions:
         flow.seek(position)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Goes on at this offset.
+        """Continue at this offset.
 
         Raises:
-            ConsumerStateError: the partition is not assigned.
-            InvalidArgumentError: the offset is no whole number of 0 or more.
+            ConsumerStateError: if the partition is not assigned.
+            InvalidArgumentError: if the offset is not a whole number of 0 or more.
         """
         self._assigned(partition).seek(_offset(offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Goes to the first record that is still there.
+        """Move to the first available record.
 
         Args:
-            partitions: default: all assigned ones.
+            partitions: Default: all assigned ones.
 
         Raises:
-            ConsumerStateError: one of them is not assigned, or none is.
+            ConsumerStateError: if one of them is not assigned, or none is.
         """
         for flow in self._chosen(partitions):
             flow.seek(flow.partition.log_start_offset)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Goes behind the last record; with the arguments and errors of `seek_to_beginning`."""
+        """Move past the last record. Arguments and errors are those of `seek_to_beginning`."""
         for flow in self._chosen(partitions):
             flow.seek(flow.partition.log_end_offset)
 
     def _placed(self, flow: PartitionFlow) -> PartitionFlow:
-        """The flow, with a position."""
+        """The flow, after it has got a position."""
         if flow.position < 0:
             flow.seek(self._start(flow, "has no position yet"))
         return flow
 
     def _start(self, flow: PartitionFlow, reason: str) -> int:
-        """Where auto_offset_reset says to begin."""
+        """The position that auto_offset_reset defines."""
         reset = self.options.auto_offset_reset
         if reset == "none":
             raise ConsumerStateError(
@@ -234,32 +234,32 @@ class Positions:
         return flow.partition.log_start_offset if reset == "earliest" else flow.partition.log_end_offset
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that is still there, of each partition.
+        """The first available offset of each partition.
 
         Raises:
-            LogPartitionNotFoundError: the log has no such partition.
+            LogPartitionNotFoundError: if a partition does not exist.
         """
         return {place: self._reader.partition(*place).log_start_offset for place in map(place_of, partitions)}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record that may be read, of each partition: with read_committed it is the last
+        """The offset after the last record that may be read, of each partition. With read_committed, it is the last
         stable offset.
 
         Raises:
-            LogPartitionNotFoundError: the log has no such partition.
+            LogPartitionNotFoundError: if a partition does not exist.
         """
         return {place: self._reader.partition(*place).log_end_offset for place in map(place_of, partitions)}
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record with this timestamp or a larger one, of each partition; None when there is none.
+        """The first record with this timestamp or a later one, of each partition, or None if there is none.
 
         Args:
             timestamps: milliseconds since 1970.
 
         Raises:
-            LogPartitionNotFoundError: the log has no such partition.
+            LogPartitionNotFoundError: if a partition does not exist.
         """
         return {
             place_of(place): self._reader.partition(*place).offset_for_timestamp(timestamp_ms)
@@ -267,20 +267,20 @@ class Positions:
         }
 
     def highwater(self, partition: TopicPartition) -> int:
-        """The offset behind the last record of an assigned partition, whether it is committed or not.
+        """The offset after the last record of an assigned partition, committed or not.
 
         Raises:
-            ConsumerStateError: the partition is not assigned.
+            ConsumerStateError: if the partition is not assigned.
         """
         return self._assigned(partition).partition.high_watermark
 
     # --- pauses
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Returns no records of these partitions until `resume`. Their positions stay.
+        """Return no records of these partitions until `resume`. Their positions do not change.
 
         Raises:
-            ConsumerStateError: one of them is not assigned; none is paused.
+            ConsumerStateError: if one of them is not assigned. Then none is paused.
         """
         for flow in [self._assigned(partition) for partition in partitions]:
             flow.is_paused = True
@@ -290,10 +290,10 @@ class Positions:
         return {place for place, flow in self._flows.items() if flow.is_paused}
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Returns records of these partitions again.
+        """Return records of these partitions again.
 
         Raises:
-            ConsumerStateError: one of them is not assigned; none is resumed.
+            ConsumerStateError: if one of them is not assigned. Then none is resumed.
         """
         for flow in [self._assigned(partition) for partition in partitions]:
             flow.is_paused = False
@@ -301,48 +301,48 @@ class Positions:
     # --- the end
 
     def wakeup(self) -> None:
-        """Ends a wait of `poll`, or of the next one, at once; from any thread.
+        """End the current wait of `poll`, or of the next one, at once. Thread-safe.
 
         Raises:
-            ConsumerStateError: the consumer was closed, or belongs to the parent process.
+            ConsumerStateError: if the consumer was closed, or belongs to the parent process.
         """
-        self._living().ring()
+        self._open_waiter().wake()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         for flow in self._flows.values():
             flow.close()
         self._flows = {}
         if self._group is not None:
             self._group.membership.leave()
-        if self._news is not None:
-            self._news.close()
-            self._news = None
+        if self._waiter is not None:
+            self._waiter.close()
+            self._waiter = None
 
     def __del__(self) -> None:
-        """A consumer that nobody uses any more gives its partitions up. No lock of the process is taken here."""
-        news: News | None = getattr(self, "_news", None)
-        if news is None:
+        """Release the partitions of a consumer that is garbage collected, without taking a lock of the process."""
+        waiter: ChangeWaiter | None = getattr(self, "_waiter", None)
+        if waiter is None:
             return
-        self._news = None
+        self._waiter = None
         membership = None if self._group is None else self._group.membership
         with contextlib.suppress(OSError):
             for flow in self._flows.values():
                 flow.close()
             if membership is not None:
                 membership.locks.leave()
-        forget(membership, news)
+        forget(membership, waiter)
 
 
 def place_of(partition: Any) -> TopicPartition:
-    """A partition as a user names it; kafka-python's TopicPartition is as good as ours."""
+    """The partition for a user's argument, which may be kafka-python's TopicPartition."""
     if type(partition) is TopicPartition and type(partition.topic) is str and type(partition.partition) is int:
         return partition
     try:
         topic, number = partition
     except (TypeError, ValueError):
-        raise InvalidArgumentError(f"{partition!r} is no TopicPartition(topic, partition)") from None
+        raise InvalidArgumentError(f"{partition!r} is not a TopicPartition(topic, partition)") from None
     if not isinstance(topic, str) or not isinstance(number, int):
-        raise InvalidArgumentError(f"{partition!r} is no TopicPartition(topic, partition)")
+        raise InvalidArgumentError(f"{partition!r} is not a TopicPartition(topic, partition)")
     return TopicPartition(topic, number)
 
 
@@ -352,12 +352,12 @@ def _offset(given: Any) -> int:
     return given
 
 
-def _let_go_in_child() -> None:
-    """A forked child lets go of its parent's consumers."""
+def _release_in_child() -> None:
+    """Release the parent's consumers in a forked child."""
     for consumer in list(_open):
         with contextlib.suppress(OSError):
-            consumer._let_go()  # noqa: SLF001
-    end_forgotten()
+            consumer._release()  # noqa: SLF001
+    close_forgotten()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_release_in_child)

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One instance of inotify, and one timer, for all consumers of a process. A user has 128 instances by default.
+"""One inotify instance, and one timer, for all consumers of a process. A user may have 128 instances by default.
 
 ::
 
-    take     any consumer: reads all events, and puts each path into the box of every consumer that watches it
-    enter    a consumer begins to wait. The first one becomes the listener: its selector has the instance and the timer.
-    leave    the wait is over. Another consumer that waits becomes the listener.
-    looked   a consumer has looked at the plan of its group
+    take      any consumer: reads all events, and adds each path to the changed paths of every consumer that watches it
+    enter     a consumer starts to wait. The first one becomes the listener: its selector gets instance and timer.
+    leave     the wait is over. Another waiting consumer becomes the listener.
+    checked   a consumer has checked the plan of its group
 
-Rules: one selector at a time has the instance, so an event wakes the listener alone. The listener reads it, and rings
-the consumers that watch its path and wait. While some consumer waits, the listener is one that waits. A listener stays
-it after its wait until another consumer waits, so a consumer that is alone makes no call for that. The lock file of a
-group is its bell (`bell`): its path goes into the box of one consumer, and the timer tells when the bell strikes next.
+Rules: only one selector at a time has the instance, so an event wakes the listener alone. The listener reads it, and
+wakes the waiting consumers that watch its path. While any consumer waits, the listener is a waiting one. A listener
+remains so after its wait until another consumer waits, so a single consumer needs no system call for that. The lock
+file of a group is handled by `plan_checks`: one consumer gets its path, and the timer is set to the next check.
 
-Why no event is lost: boxes, bells, waiting consumers and the listener change under one lock. A consumer whose box has a
-path does not begin to wait. A selector that gets an instance with unread events is ready at once.
+Why no event is lost: changed paths, plan checks, waiting consumers and the listener change under one lock. A consumer
+with a changed path does not start to wait. A selector that gets an instance with unread events is ready at once.
 
-A forked child closes its copies, and changes no watch, timer or selector, which it shares with its parent.
+A forked child closes its copies. It does not change a watch, timer or selector, because its parent shares them.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ import threading
 from typing import Protocol, final
 
 from shmaccum.common import clock
-from shmaccum.log.consumer.bell import Bell
+from shmaccum.log.consumer.plan_checks import PlanChecks
 from shmaccum.log.consumer.timer import Timer
 from shmaccum.log.files.log_watch import LogWatch
 from shmaccum.log.groups.plan import Plan
 
-TOLD = "plan"
-"""Stands in the box of a consumer that is told to look at the plan. No file has this path."""
+CHECK_PLAN = "plan"
+"""The pseudo path for a consumer that must check the plan. No file has this path."""
 
 
 class Watcher(Protocol):
-    """A consumer, as the watch sees it.
+    """A consumer that uses the shared watch.
 
     Attributes:
-        box: paths that changed and that the consumer has not taken yet.
+        changed_paths: changed paths that the consumer has not taken yet.
     """
 
-    box: set[str]
+    changed_paths: set[str]
 
-    def tell(self) -> None:
-        """Ends the wait of this consumer."""
+    def end_wait(self) -> None:
+        """End the wait of this consumer. Thread-safe."""
 
     def listen(self, descriptor: int) -> None:
-        """Adds the descriptor of instance and timer to the selector."""
+        """Add the descriptor of the instance and the timer to the selector."""
 
     def stop_listening(self, descriptor: int) -> None:
-        """Takes this descriptor out of the selector."""
+        """Remove this descriptor from the selector."""
 
     def is_concerned(self, plan: Plan) -> bool:
-        """True when the consumer has to act on a plan that another one has read."""
+        """True if the consumer has to act on a plan that another consumer has read."""
 
 
 @final
 class SharedWatch:
-    """The instance, and the consumers that use it; see above."""
+    """The inotify instance, and the consumers that use it. The module docstring has the rules."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a consumer that is collected as garbage goes in the middle of anything
+        self._lock = threading.RLock()  # garbage collection may remove a consumer at any point
         self._watch = LogWatch()
         self._timer = Timer()
         self._selector = selectors.EpollSelector()
@@ -74,8 +74,8 @@ class SharedWatch:
             self._selector.register(self._watch.descriptor, selectors.EVENT_READ)
         else:
             self._close()
-        self._bells: dict[str, Bell[Watcher]] = {}
-        self._bell_of: dict[Watcher, str] = {}
+        self._checks: dict[str, PlanChecks[Watcher]] = {}
+        self._lock_path_of: dict[Watcher, str] = {}
         self._paths: dict[Watcher, set[str]] = {}
         self._watchers: dict[str, set[Watcher]] = {}
         self._waiting: dict[Watcher, None] = {}
@@ -83,28 +83,28 @@ class SharedWatch:
 
     @property
     def is_open(self) -> bool:
-        """False where the kernel gave no instance, when the last consumer has gone, and in a forked child."""
+        """False if the kernel gave no instance, after the last consumer was removed, and in a forked child."""
         return self._watch.descriptor >= 0
 
     def add(self, user: Watcher) -> bool:
-        """A consumer begins to use the instance; False when there is none."""
+        """Add a consumer; return False if there is no instance."""
         with self._lock:
             if self.is_open:
                 self._paths[user] = set()
             return self.is_open
 
-    def watch(self, user: Watcher, paths: set[str], bell: str | None = None) -> bool:
-        """Watches these folders and files for a consumer, and no others; False when the kernel does not watch all.
+    def watch(self, user: Watcher, paths: set[str], lock_path: str | None = None) -> bool:
+        """Watch exactly these folders and files for a consumer; return False if the kernel does not watch all of them.
 
         Args:
             user: the consumer.
             paths: the folders and files.
-            bell: the one of them that is the lock file of the consumer's group.
+            lock_path: the path among them that is the lock file of the consumer's group.
         """
         if not self.is_open:
             return not paths
         with self._lock:
-            self._set_bell(user, bell)
+            self._set_lock_path(user, lock_path)
             for path in self._paths[user] - paths:
                 self._forget(user, path)
             self._paths[user] = set(paths)
@@ -120,18 +120,18 @@ class SharedWatch:
             del self._watchers[path]
             self._watch.remove(path)
 
-    def _set_bell(self, user: Watcher, path: str | None) -> None:
-        former = self._bell_of.get(user)
+    def _set_lock_path(self, user: Watcher, path: str | None) -> None:
+        former = self._lock_path_of.get(user)
         if former == path:
             return
         if former is not None:
-            del self._bell_of[user]
-            self._bells[former].remove(user)
-            if not self._bells[former].users:
-                del self._bells[former]
+            del self._lock_path_of[user]
+            self._checks[former].remove(user)
+            if not self._checks[former].users:
+                del self._checks[former]
         if path is not None:
-            self._bell_of[user] = path
-            self._bells.setdefault(path, Bell()).users[user] = None
+            self._lock_path_of[user] = path
+            self._checks.setdefault(path, PlanChecks()).users[user] = None
 
     def take(self, user: Watcher) -> set[str]:
         """The paths of a consumer that changed since its last call."""
@@ -140,68 +140,68 @@ class SharedWatch:
         with self._lock:
             for path in self._watch.changed():
                 self._distribute(path, user)
-            self._strike(user)
-            found, user.box = user.box, set()
+            self._start_checks(user)
+            found, user.changed_paths = user.changed_paths, set()
             return found
 
     def _distribute(self, path: str, user: Watcher) -> None:
-        """Something changed there."""
-        if path in self._bells:
-            self._bells[path].ring()
+        """Deliver a change of a path to the consumers that watch it."""
+        if path in self._checks:
+            self._checks[path].wake()
             return
         for watcher in tuple(self._watchers.get(path, ())):
-            self._tell(watcher, path, user)
+            self._deliver(watcher, path, user)
 
-    def _tell(self, watcher: Watcher, path: str, user: Watcher) -> None:
-        """Puts a path into the box of a consumer, and ends its wait; `user` is the one that is awake."""
-        watcher.box.add(path)
+    def _deliver(self, watcher: Watcher, path: str, user: Watcher) -> None:
+        """Add a changed path to a consumer, and end its wait unless it is `user`, which is running."""
+        watcher.changed_paths.add(path)
         if watcher is not user and watcher in self._waiting:
-            watcher.tell()
+            watcher.end_wait()
 
-    def _strike(self, user: Watcher) -> None:
-        """Strikes the bells whose time has come."""
-        if not self._bells:
+    def _start_checks(self, user: Watcher) -> None:
+        """Start the plan checks that are due."""
+        if not self._checks:
             return
         now_s = clock.monotonic()
-        for path, bell in self._bells.items():
-            hearer = bell.strike(now_s, user, self._waiting)
-            if hearer is not None:
-                self._tell(hearer, path, user)
+        for path, checks in self._checks.items():
+            checker = checks.next_checker(now_s, user, self._waiting)
+            if checker is not None:
+                self._deliver(checker, path, user)
         self._set_timer()
 
     def _set_timer(self) -> None:
-        self._timer.set(min((bell.next_s for bell in self._bells.values()), default=math.inf))
+        self._timer.set(min((checks.next_s for checks in self._checks.values()), default=math.inf))
 
-    def looked(self, user: Watcher, plan: Plan, pause_s: float) -> None:
-        """A consumer has looked at the plan of its group; the others that have to act on it are told.
+    def checked(self, user: Watcher, plan: Plan, pause_s: float) -> None:
+        """Account for a plan check of a consumer, and inform the others that have to act on the plan.
 
         Args:
             user: the consumer.
             plan: the plan that it read or published.
-            pause_s: the time after which it wants to look again; infinity: when its bell strikes.
+            pause_s: the time until it must check again, or infinity if the regular checks are enough.
         """
         if not self.is_open:
             return
         with self._lock:
-            path = self._bell_of.get(user)
+            path = self._lock_path_of.get(user)
             if path is not None:
-                for other in self._bells[path].looked(user, plan, clock.monotonic() + pause_s):
-                    self._tell(other, TOLD, user)
+                for other in self._checks[path].checked(user, plan, clock.monotonic() + pause_s):
+                    self._deliver(other, CHECK_PLAN, user)
                 self._set_timer()
 
     def enter(self, user: Watcher) -> bool:
-        """A consumer is about to wait; False when it has news already. `leave` follows in either case."""
+        """Start the wait of a consumer; return False if it has changed paths already. `leave` must follow."""
         if not self.is_open:
             return True
         with self._lock:
             self._waiting[user] = None
             if self._listener not in self._waiting:
                 self._choose(user)
-            self._strike(user)
-            return not user.box
+            self._start_checks(user)
+            return not user.changed_paths
 
     def leave(self, user: Watcher) -> None:
-        """The wait of a consumer is over."""
+        """End the wait of a consumer."""
         if self.is_open:
             with self._lock:
                 self._waiting.pop(user, None)
@@ -209,7 +209,7 @@ class SharedWatch:
                     self._choose(next(iter(self._waiting)))
 
     def _choose(self, user: Watcher | None) -> None:
-        """Makes a consumer the listener."""
+        """Make a consumer the listener."""
         if self._listener is user:
             return
         if self._listener is not None:
@@ -219,7 +219,7 @@ class SharedWatch:
             user.listen(self._selector.fileno())
 
     def remove(self, user: Watcher) -> None:
-        """A consumer goes. The last one closes the instance."""
+        """Remove a consumer. The last one closes the instance."""
         if not self.is_open:
             return
         with self._lock:
@@ -239,20 +239,20 @@ class SharedWatch:
         self._selector.close()
 
     def abandon(self) -> None:
-        """A forked child lets go of its copies. It takes no lock, which a thread of the parent may have held."""
+        """Close the copies in a forked child, without the lock, which a thread of the parent may have held."""
         with contextlib.suppress(OSError):
             self._close()
 
 
 class _CurrentWatch:
-    """The watch that new consumers of this process use."""
+    """The shared watch for new consumers of this process."""
 
     lock = threading.RLock()
     watch: SharedWatch | None = None
 
 
 def shared_watch(user: Watcher) -> SharedWatch:
-    """The watch of this process, which a consumer uses from now on until `SharedWatch.remove`."""
+    """The shared watch of this process. The consumer uses it until it calls `SharedWatch.remove`."""
     with _CurrentWatch.lock:
         watch = _CurrentWatch.watch
         if watch is None or not watch.add(user):
@@ -261,11 +261,11 @@ def shared_watch(user: Watcher) -> SharedWatch:
         return watch
 
 
-def _start_anew_in_child() -> None:
+def _reset_in_child() -> None:
     _CurrentWatch.lock = threading.RLock()
     if _CurrentWatch.watch is not None:
         _CurrentWatch.watch.abandon()
         _CurrentWatch.watch = None
 
 
-os.register_at_fork(after_in_child=_start_anew_in_child)
+os.register_at_fork(after_in_child=_reset_in_child)

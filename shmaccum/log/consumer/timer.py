@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A timer of the kernel as a descriptor, so that whichever thread waits for other descriptors waits for it, too."""
+"""A timer of the kernel as a descriptor (timerfd), for threads that wait for other descriptors at the same time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Timer:
     """One timer.
 
     Attributes:
-        descriptor: readable from the time on that was set last; -1 after `close`.
+        descriptor: readable once the time that was set has passed, or -1 after `close`.
 
     Raises:
-        OSError: the process has too many descriptors.
+        OSError: if the process has too many descriptors.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Timer:
         self._time_s = float("inf")
 
     def set(self, time_s: float) -> None:
-        """Sets the time of the monotonic clock, at which the descriptor gets readable; infinity: never."""
+        """Set the time of the monotonic clock at which the descriptor becomes readable. Infinity means never."""
         if time_s != self._time_s:
             self._time_s = time_s
             time_ns = 0 if time_s == float("inf") else max(int(time_s * NS_PER_S), 1)
@@ -44,7 +44,7 @@ class Timer:
             )
 
     def close(self) -> None:
-        """Lets go of the timer. Doing it twice does nothing."""
+        """Close the timer. A second call does nothing."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1

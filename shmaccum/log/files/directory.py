@@ -5,9 +5,9 @@
 name and other keys. The directories of brokers are rejected here; `LogReader` can read them.
 
 Identity: the path must lead to the open directory, and each file name of a partition to its descriptor
-(`PartitionLog`). `look` checks this once a second, and so does every write by name. If a check fails, the directory or
-partition is *lost*: nothing is written to it, its users get a `LogLostError`, and a finding reports it. The writer
-continues without a restart when
+(`PartitionLog`). `check_paths` checks this once a second, and so does every write by name. If a check fails, the
+directory or partition is *lost*: nothing is written to it, its users get a `LogLostError`, and a finding reports it.
+The writer continues without a restart when
 
 * the directory is back: one with the same uuid, or an empty one on the same device, where a new log begins;
 * a partition is back: a folder of the same topic with everything that was written to it, or an empty folder.
@@ -61,9 +61,9 @@ from shmaccum.log.files.file_names import (
     TOPIC_SETTINGS_FILE,
     TRANSACTION_INDEX,
     check_topic,
+    foreign_files_in,
     offset_file,
     offsets_with,
-    strangers_in,
 )
 from shmaccum.log.files.lock_file import LockFile
 from shmaccum.log.files.partition_folders import (
@@ -97,7 +97,7 @@ OPEN_PARTITIONS_MAX, OPEN_PARTITIONS_PARTS = 256, 12
 """The maximum number of open partitions: this number, or this fraction of the limit of open files, because each has
 three. The least recently used one is closed for another."""
 CHECKPOINT_INTERVAL_S = 60.0
-LOOK_INTERVAL_S = 1.0
+CHECK_INTERVAL_S = 1.0
 TRANSACTIONS_INTERVAL_S = 0.02
 TRANSACTIONS_PAUSE_S = 5.0
 """The time before failed transactions are tried again."""
@@ -155,12 +155,12 @@ class LogDirectory(ClosedOnExit):
         self._lost_partitions: dict[TopicPartition, Tail] = {}
         self._lost: str | None = None
         self.opened_count = 0
-        self._look_s = 0.0
+        self._next_check_s = 0.0
         self._server = ""
         self._arena_name = arena_name
         self._being_changed: set[str] = set()
         """Topics that are being created or deleted in steps."""
-        with refusals(self.path):
+        with advised_errors(self.path):
             make_folder(self.path)
             check_content(self.path)
             self._take(uuid.uuid4().bytes)
@@ -193,7 +193,7 @@ class LogDirectory(ClosedOnExit):
             for place in partitions_of(self.path):
                 self._open_partition(place)
             self._is_same_boot = True
-        self._lock.sign(self._server)
+        self._lock.write_holder(self._server)
         self._is_inherited_synced = self.options.sync != "interval"
         self._transactions = TransactionFiles(self.path)
         apply_decided(self, is_same_boot=is_same_boot)
@@ -221,32 +221,32 @@ class LogDirectory(ClosedOnExit):
         """A message while the path does not lead to the open directory; None if it does."""
         return self._lost
 
-    def look(self) -> None:
+    def check_paths(self) -> None:
         """Check once a second that the path leads to the directory, and the names in it to the open files.
 
         Anything that is lost is reported in `findings`. A directory that is back is opened again.
         """
         now_s = clock.monotonic()
-        if now_s < self._look_s:
+        if now_s < self._next_check_s:
             return
-        self._look_s = now_s + LOOK_INTERVAL_S
+        self._next_check_s = now_s + CHECK_INTERVAL_S
         if self._lost is None and self._has_its_name():
             for place, log in list(self._partitions.items()):
                 self._check_partition(place, log)
         else:
-            self._look_for_return()
+            self._try_reopen()
 
     def _check_partition(self, place: TopicPartition, log: PartitionLog) -> None:
         """Close a partition whose file names do not lead to its files."""
         try:
             log.check_names()
         except LogLostError as error:
-            self._lose_partition(place, error)
+            self._mark_partition_lost(place, error)
 
     def _has_its_name(self) -> bool:
         if self._lost is None and not self._lock.has_its_name:
             what = "its .lock" if os.path.isdir(self.path) else "the directory"
-            self._lose(
+            self._mark_lost(
                 f"{self.path} is lost: {what} was removed, moved or replaced under its writer. No record is "
                 "acknowledged and none is written: put it back (or make an empty directory there for a new log), or "
                 "restart the writer"
@@ -262,26 +262,26 @@ class LogDirectory(ClosedOnExit):
         if not self._has_its_name():
             raise LogLostError(self._lost or "")
 
-    def _lose(self, sentence: str) -> None:
+    def _mark_lost(self, sentence: str) -> None:
         self._lost = sentence
         self.findings.append(sentence)
         for place, log in list(self._partitions.items()):
-            self._let_go_of_lost(place, log)
-        self._look_s = 0.0
+            self._close_lost(place, log)
+        self._next_check_s = 0.0
 
-    def _lose_partition(self, place: TopicPartition, error: LogLostError) -> None:
+    def _mark_partition_lost(self, place: TopicPartition, error: LogLostError) -> None:
         log = self._partitions.pop(place)
-        self._let_go_of_lost(place, log)
+        self._close_lost(place, log)
         if self._has_its_name():
             self.findings.append(f"{error}. No record of {place} is acknowledged until it is back")
 
-    def _let_go_of_lost(self, place: TopicPartition, log: PartitionLog) -> None:
+    def _close_lost(self, place: TopicPartition, log: PartitionLog) -> None:
         self._lost_partitions[place] = log.tail()
         self._partitions.pop(place, None)
         self._recovery_points.pop(place, None)
         log.abandon()
 
-    def _look_for_return(self) -> None:
+    def _try_reopen(self) -> None:
         """Open the directory again if it is back: the same log, or an empty directory for a new one."""
         try:
             is_new = self._is_empty_place()
@@ -314,7 +314,7 @@ class LogDirectory(ClosedOnExit):
         except (FileNotFoundError, NotADirectoryError, NotALogError):
             return False
 
-    def _check_return(self, place: TopicPartition) -> None:
+    def _check_restored(self, place: TopicPartition) -> None:
         """Raise an error unless a lost partition has what was written to it, or its folder is empty."""
         folder, tail = self._file(str(place)), self._lost_partitions[place]
         remedy = f"restore the written files, or make an empty folder there, or restart the writer of {self.path}"
@@ -355,7 +355,7 @@ class LogDirectory(ClosedOnExit):
             OSError: if the folders could not be created.
         """
         self._refuse_change(topic)
-        return last_of(self.create_topic_in_steps(topic, partition_count))
+        return run_steps(self.create_topic_in_steps(topic, partition_count))
 
     def _refuse_change(self, topic: str) -> None:
         if topic in self._being_changed:
@@ -376,7 +376,7 @@ class LogDirectory(ClosedOnExit):
         if count < 1:
             raise InvalidArgumentError(f"a topic needs at least one partition, not {count}")
         self.require_name()
-        with refusals(self.path):
+        with advised_errors(self.path):
             self._forget_lines([TopicPartition(topic, partition) for partition in range(known_count, count)])
             if not known_count:
                 self.settings.replace(topic, {})
@@ -384,7 +384,7 @@ class LogDirectory(ClosedOnExit):
         self._being_changed.add(topic)
         try:
             for partition in reversed(range(known_count, count)):
-                with refusals(self.path):
+                with advised_errors(self.path):
                     folder = self._file(str(TopicPartition(topic, partition)))
                     make_partition_folder(folder, self._topic_id(topic, count), is_synced=self._is_durable)
                 made += 1
@@ -452,7 +452,7 @@ class LogDirectory(ClosedOnExit):
             OSError: if a folder could not be deleted.
         """
         self._refuse_change(topic)
-        return last_of(self.delete_topic_in_steps(topic))
+        return run_steps(self.delete_topic_in_steps(topic))
 
     def delete_topic_in_steps(self, topic: str) -> Generator[None, None, int]:
         """As `delete_topic`, with one step per partition. The topic does not exist from the first step on.
@@ -530,7 +530,7 @@ class LogDirectory(ClosedOnExit):
     def _open_partition(self, place: TopicPartition) -> PartitionLog:
         self.require_name()
         if place in self._lost_partitions:
-            self._check_return(place)
+            self._check_restored(place)
         if not 0 <= place.partition < self.partition_count(place.topic):
             raise LogPartitionNotFoundError(
                 f"{self.path} has no partition {place.partition} of topic {place.topic!r}, "
@@ -538,7 +538,7 @@ class LogDirectory(ClosedOnExit):
             )
         while len(self._partitions) >= self._open_max:
             self._close_partition(next(iter(self._partitions)))
-        with refusals(self.path):
+        with advised_errors(self.path):
             if not os.path.isdir(self._file(str(place))):
                 self._forget_lines([place])
             log = PartitionLog(
@@ -597,14 +597,12 @@ class LogDirectory(ClosedOnExit):
     # --- maintenance
 
     def maintain(self) -> None:
-        """Do the work that is due: apply decided transactions, sync, retain, and store recovery points.
-
-        Call it often; it is cheap.
+        """Apply decided transactions, sync, retain, and store recovery points, if due. Cheap, to be called often.
 
         Raises:
             OSError: if a part failed. It is due again at the next call.
         """
-        self.look()
+        self.check_paths()
         if self._lost is not None:
             return
         now_s = clock.monotonic()
@@ -679,7 +677,7 @@ class LogDirectory(ClosedOnExit):
     def _retain(self, place: TopicPartition, kept_from: int) -> int:
         try:
             return self.partition(*place).retain(kept_from)
-        except LogLostError:  # `look` reports it
+        except LogLostError:  # `check_paths` reports it
             return 0
 
     def _has_retention(self, topic: str) -> bool:
@@ -710,7 +708,7 @@ class LogDirectory(ClosedOnExit):
             "segment-count": float(sum(len(log.segments) for log in logs)),
         }
 
-    def tell_server(self, address: str) -> None:
+    def publish_server(self, address: str) -> None:
         """Publish the address (HOST:PORT) at which the writer accepts requests, for other processes of this host.
 
         Raises:
@@ -718,7 +716,7 @@ class LogDirectory(ClosedOnExit):
         """
         self._server = address
         self.require_name()
-        self._lock.sign(address)
+        self._lock.write_holder(address)
 
     # --- close
 
@@ -757,20 +755,20 @@ class LogDirectory(ClosedOnExit):
         return f"<LogDirectory {self.path!r}, {topics}{', closed' if self.closed else ''}>"
 
 
-def last_of(steps: Generator[None, None, int]) -> int:
+def run_steps(steps: Generator[None, None, int]) -> int:
     """Run all steps at once; return their result."""
     results: list[int] = []
 
-    def note() -> Generator[None, None, None]:
+    def store_result() -> Generator[None, None, None]:
         results.append((yield from steps))
 
-    for _ in note():
+    for _ in store_result():
         pass
     return results[0]
 
 
 @contextlib.contextmanager
-def refusals(path: str) -> Iterator[None]:
+def advised_errors(path: str) -> Iterator[None]:
     """Convert errors of the system that a user can resolve to exceptions with advice. Other OSErrors pass through."""
     try:
         yield
@@ -797,8 +795,8 @@ def check_content(path: str) -> None:
             f"{path} is the stagingPath of a query that writes to Kafka, so its records belong to Kafka: name another "
             "directory for the log"
         )
-    if strangers := strangers_in(path):
-        raise NotALogError(f"{path} has other files ({', '.join(strangers[:3])}): name a new or an empty directory")
+    if foreign := foreign_files_in(path):
+        raise NotALogError(f"{path} has other files ({', '.join(foreign[:3])}): name a new or an empty directory")
     if os.path.exists(os.path.join(path, META_FILE)):
         meta = read_properties(os.path.join(path, META_FILE))
         if META_VERSION_KEY not in meta:

@@ -7,7 +7,7 @@ only compared sequences, it would acknowledge such a batch without writing it. S
 sequences, the same first timestamp and the same records, compressed or not. Another batch is rejected as out of
 sequence, and its sender begins a new epoch for it.
 
-The check reads the log. It is only done for duplicates, which are sent after a death or a lost response.
+The check reads the log, but only for duplicates, which are sent after a death or a lost response.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _offsets_with(folder: str, suffix: str) -> Iterator[int]:
             yield int(stem)
 
 
-def strangers_in(directory: str) -> list[str]:
+def foreign_files_in(directory: str) -> list[str]:
     """The files of a directory that do not belong to a log."""
     if os.path.lexists(os.path.join(directory, META_FILE)):
         return []

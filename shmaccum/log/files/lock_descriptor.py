@@ -98,10 +98,10 @@ class LockDescriptor:
             os.close(number)
 
 
-def _let_go_in_child() -> None:
+def _close_in_child() -> None:
     for descriptor in list(_open):
         with contextlib.suppress(OSError):
             descriptor.close()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_close_in_child)

@@ -94,7 +94,7 @@ class LockFile:
                 holder.get("pid", ""),
             )
 
-    def sign(self, server: str = "") -> None:
+    def write_holder(self, server: str = "") -> None:
         """Write the process of the holder, the boot id, and the address at which the holder accepts requests.
 
         The file is written in place. The boot id is first and has a fixed length, so it stays readable after a death

@@ -62,6 +62,6 @@ class FileRange(NamedTuple):
     position: int
     size: int
 
-    def behind(self, sent: int) -> FileRange:
+    def after(self, sent: int) -> FileRange:
         """The rest of the range, after this many bytes were sent."""
         return FileRange(self.file, self.position + sent, self.size - sent)

@@ -46,9 +46,8 @@ _listed_before: dict[str, _Listing] = {}
 def partitions_of(directory: str) -> list[TopicPartition]:
     """Every partition of a directory, sorted. The module docstring has the rules.
 
-    The result is cached until the directory's modification time changes. It is cached only if that time is so old that
-    a later change would give another time. A folder that gets its files later does not change this time, so a directory
-    with an incomplete folder is read each time.
+    The result is cached until the directory's modification time changes, if that time is so old that a later change
+    gives another one. A directory with an incomplete folder is not cached, because its completion keeps this time.
     """
     status = os.stat(directory)
     key = status.st_dev, status.st_ino, status.st_mtime_ns

@@ -211,7 +211,7 @@ class PartitionLog:
         outcomes: list[Outcome] = []
         while len(outcomes) < len(batches):
             run = self._plan(batches, len(outcomes))
-            failure = self._write(run) if run.outcomes else self._make_room(batches[len(outcomes)])
+            failure = self._write(run) if run.outcomes else self._roll_for(batches[len(outcomes)])
             outcomes += run.outcomes
             if failure is not None:
                 outcomes += [failure] * (len(batches) - len(outcomes) if failure.is_retriable else 1)
@@ -260,7 +260,7 @@ class PartitionLog:
             else:
                 known = admit(batch, offset)
             if known is not None:
-                outcomes.append(self._judge_known(batch, known))
+                outcomes.append(self._outcome_of_known(batch, known))
                 continue
             buffers.append(_pack_prefix(offset, size - UNCOUNTED_SIZE, epoch))
             buffers.append(pieces[0][PREFIX_SIZE:])
@@ -288,7 +288,7 @@ class PartitionLog:
             run.marker = self._marker_at(offset, batch)
         return refusal
 
-    def _judge_known(self, batch: Appendable, known: Outcome) -> Outcome:
+    def _outcome_of_known(self, batch: Appendable, known: Outcome) -> Outcome:
         """The outcome of a batch that is not written. A duplicate must have the same records as the first one."""
         if isinstance(known, Refusal) or known >= self.log_end_offset:  # the latter is in the run being planned
             return known
@@ -316,7 +316,7 @@ class PartitionLog:
     def _write(self, run: AppendRun) -> Refusal | None:
         """Write a run to the file. On failure, the batches that are not written whole get the failure as outcome."""
         if not run.batches:
-            return self._check_known(run)
+            return self._check_duplicates(run)
         try:
             self._index_marker(run.marker)
             done, error = self._active.write(run.buffers, run.end - run.start)
@@ -326,18 +326,18 @@ class PartitionLog:
         if self._verifies_written and (count := unchanged_count(run.sources[: len(written)])) < len(written):
             written, error = written[:count], OSError(errno.EBADMSG, "")
             self._active.is_torn = True
-        self._find(self._active.note(written), NO_ENTRIES)
+        self._add_finding(self._active.record_written(written), NO_ENTRIES)
         if written:
             self._on_append()
         if error is not None:
-            return self._take_back(run, error)
-        self.producers.settle()
+            return self._undo(run, error)
+        self.producers.confirm()
         if run.marker is not None:
             self.producers.end_transaction(run.marker.producer_id)
         self._count_unsnapshotted(len(written))
         return None
 
-    def _check_known(self, run: AppendRun) -> Refusal | None:
+    def _check_duplicates(self, run: AppendRun) -> Refusal | None:
         """Acknowledge a duplicate only while the active segment is in place."""
         try:
             self._active.check_name()
@@ -353,7 +353,7 @@ class PartitionLog:
         chosen = self._options.verify_written
         return self._options.sync != "none" if chosen == "auto" else chosen == "true"
 
-    def _take_back(self, run: AppendRun, error: OSError) -> Refusal:
+    def _undo(self, run: AppendRun, error: OSError) -> Refusal:
         """Undo the append of the batches that were not written whole, in the producers' state and in the file."""
         self.producers.cut(self.log_end_offset)
         if run.marker is not None and run.marker.aborted is not None and not self.is_lost:
@@ -428,7 +428,7 @@ class PartitionLog:
             error.errno or 0,
         )
 
-    def _find(self, error: OSError | None, consequence: str) -> None:
+    def _add_finding(self, error: OSError | None, consequence: str) -> None:
         if error is not None and not self.is_lost:
             self.findings.append(f"{self._active.path}: {os.strerror(error.errno or 0)}; {consequence}")
 
@@ -469,13 +469,13 @@ class PartitionLog:
             index_errno: the errno of the failed index append, or 0 if there was none.
         """
         if index_errno:
-            self._find(OSError(index_errno, ""), NO_ENTRIES)
+            self._add_finding(OSError(index_errno, ""), NO_ENTRIES)
         self._on_append()
         self._count_unsnapshotted(batch_count)
 
     # --- roll
 
-    def _make_room(self, batch: Appendable) -> Refusal | None:
+    def _roll_for(self, batch: Appendable) -> Refusal | None:
         """Roll for a batch that does not fit the active segment; reject a batch that fits no segment."""
         if not self._active.size:
             limit = self._options.segment_bytes
@@ -552,7 +552,7 @@ class PartitionLog:
             for offset in loose[:-LOOSE_SNAPSHOTS_KEPT]:
                 os.unlink(offset_file(self.folder, offset, SNAPSHOT))
         except OSError as error:
-            self._find(error, "no snapshot was written, so the next opening takes longer")
+            self._add_finding(error, "no snapshot was written, so the next opening takes longer")
 
     # --- sync
 

@@ -137,7 +137,7 @@ class ProducerState:
         if known is None:
             known = self.known[producer_id] = []
         elif epoch != known[-1].epoch or first != (known[-1].last_sequence + 1) & SEQUENCE_MASK:
-            answer = _judge(producer_id, known, epoch, first, count)
+            answer = _classify(producer_id, known, epoch, first, count)
             if answer is not None:
                 return answer
         if producer_id not in self._touched:
@@ -180,7 +180,7 @@ class ProducerState:
         known = self.known.get(producer_id, ())
         return next((batch.timestamp_ms for batch in known if batch.base_offset == base_offset), None)
 
-    def settle(self) -> None:
+    def confirm(self) -> None:
         """Confirm that the admitted batches are written, and forget the batches before the last few."""
         for producer_id in self._touched:
             del self.known[producer_id][:-KEPT_COUNT]
@@ -196,7 +196,7 @@ class ProducerState:
             if not known:
                 del self.known[producer_id]
         self._touched.intersection_update(self.known)
-        self.settle()
+        self.confirm()
 
     def replay(self, producer_id: int, batch: KnownBatch) -> None:
         """Remember a batch that was found in the log, without a check."""
@@ -271,7 +271,7 @@ class ProducerState:
         return state
 
 
-def _judge(producer_id: int, known: list[KnownBatch], epoch: int, first: int, count: int) -> int | Refusal | None:
+def _classify(producer_id: int, known: list[KnownBatch], epoch: int, first: int, count: int) -> int | Refusal | None:
     """Classify a batch that does not follow the last one: a duplicate, a new epoch, or an error."""
     last = known[-1]
     if epoch == last.epoch:

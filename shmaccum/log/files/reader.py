@@ -35,9 +35,9 @@ from shmaccum.log.files.file_names import (
     LOG,
     META_FILE,
     START_OFFSETS_FILE,
+    foreign_files_in,
     is_ours,
     offsets_with,
-    strangers_in,
 )
 from shmaccum.log.files.lock_file import is_locked
 from shmaccum.log.files.log_batch import LogBatch, LogRecord, UnreadBatch, Views
@@ -109,9 +109,9 @@ class LogReader:
         if not os.path.isdir(self.path):
             raise NotALogError(f"{self.path} is not a directory: name the log directory that the sender writes")
         self._is_gapless: bool | None = None
-        if (strangers := strangers_in(self.path)) and not self.topic_partitions():
+        if (foreign := foreign_files_in(self.path)) and not self.topic_partitions():
             raise NotALogError(
-                f"{self.path} has other files ({', '.join(strangers[:3])}) and no partition: name the log directory "
+                f"{self.path} has other files ({', '.join(foreign[:3])}) and no partition: name the log directory "
                 "that the sender writes"
             )
 
@@ -235,7 +235,7 @@ class PartitionReader:
         Raises:
             CorruptLogError: if there is damage near the end and on_corrupt is "raise".
         """
-        view, cursor = self._looked_at_transactions()
+        view, cursor = self._read_transactions()
         return max(view.stable_offset(cursor.offset), self.log_start_offset)
 
     def open_transactions(self) -> dict[int, int]:
@@ -244,17 +244,18 @@ class PartitionReader:
         Raises:
             CorruptLogError: if there is damage near the end and on_corrupt is "raise".
         """
-        return self._looked_at_transactions()[0].open_transactions()
+        return self._read_transactions()[0].open_transactions()
 
-    def _looked_at_transactions(self) -> tuple[TransactionView, Cursor]:
+    def _read_transactions(self) -> tuple[TransactionView, Cursor]:
         """The transactions up to the last whole batch, and a cursor at that position."""
         if self._transactions is None:
             view = TransactionView(self.folder)
-            self._transactions = view, Cursor(self, max(view.noted_from, min(self.segments(), default=0)), is_raw=True)
+            offset = max(view.start_offset, min(self.segments(), default=0))
+            self._transactions = view, Cursor(self, offset, is_raw=True)
         view, cursor = self._transactions
         for batch in cursor.poll():
             if batch.is_of_transaction:
-                view.note(batch.header, batch.view)
+                view.add_batch(batch.header, batch.view)
         cursor.close()
         return view, cursor
 
@@ -264,7 +265,7 @@ class PartitionReader:
             view, cursor = self._transactions
             if batch.base_offset < view.stable_offset(cursor.offset):
                 return False
-        view, cursor = self._looked_at_transactions()
+        view, cursor = self._read_transactions()
         return batch.base_offset >= view.stable_offset(cursor.offset)
 
     def is_aborted(self, batch: LogBatch) -> bool:
@@ -477,13 +478,13 @@ class Cursor:
             if isinstance(found, LogBatch):
                 if self._is_committed and found.is_of_transaction and self._partition.is_open_at(found):
                     return
-                is_wanted = found.next_offset > self.offset and not self._is_passed_over(found)
+                is_wanted = found.next_offset > self.offset and not self._is_skipped(found)
                 self._position += found.size
-                self._expected = self._behind(view, found.next_offset)
+                self._expected = self._expected_after(view, found.next_offset)
                 self.offset = max(self.offset, found.next_offset)
                 if is_wanted:
                     yield found
-            elif not self._go_on(view, found):
+            elif not self._advance(view, found):
                 break
         end_offset = self._expected.first
         if end_offset < self.offset and self.offset > self._partition.deleted_before:
@@ -491,7 +492,7 @@ class Cursor:
                 f"offset {self.offset} of {self._partition.place} does not exist yet: the log ends at {end_offset}"
             )
 
-    def _is_passed_over(self, batch: LogBatch) -> bool:
+    def _is_skipped(self, batch: LogBatch) -> bool:
         """True for a batch of an aborted transaction if committed records are read. Its marker is not skipped."""
         is_judged = self._is_committed and batch.is_of_transaction and not batch.is_control
         return is_judged and self._partition.is_aborted(batch)
@@ -544,7 +545,7 @@ class Cursor:
         place, start = self._partition.place, self._position
         records, self._position, next_offset = view.consume(place, start, self._expected, first_offset, views)
         if self._position > start:
-            self._expected = self._behind(view, next_offset)
+            self._expected = self._expected_after(view, next_offset)
             self.offset = max(self.offset, next_offset)
         return records, self._position - start
 
@@ -567,7 +568,7 @@ class Cursor:
         if end == batch.position:
             return None
         self._position = end
-        self._expected = self._behind(view, next_offset)
+        self._expected = self._expected_after(view, next_offset)
         self.offset = max(self.offset, next_offset)
         return found
 
@@ -577,7 +578,7 @@ class Cursor:
             self._view.close()
             self._view = None
 
-    def _behind(self, view: SegmentView, offset: int) -> BaseOffsetRange:
+    def _expected_after(self, view: SegmentView, offset: int) -> BaseOffsetRange:
         return exactly(offset) if self._partition.reader.is_gapless else at_least(offset, view.base_offset)
 
     # --- from segment to segment
@@ -606,10 +607,10 @@ class Cursor:
             return None
         self.close()
         view.block_size = self._block_size
-        self._view, self._position, self._expected = view, 0, self._behind(view, base_offset)
+        self._view, self._position, self._expected = view, 0, self._expected_after(view, base_offset)
         return view
 
-    def _go_on(self, view: SegmentView, missing: Missing) -> bool:
+    def _advance(self, view: SegmentView, missing: Missing) -> bool:
         """There is no batch at the position. Move to the next one; return False if there is none to read now."""
         if view.refresh():
             return True
@@ -623,8 +624,8 @@ class Cursor:
             return bool(successors)
         if not view.is_finished and missing.is_unfinished and self._partition.reader.is_written():
             return False
-        behind = at_least(self._expected.first + 1, view.base_offset)
-        return self._pass_over(view, view.damage(self._position, behind, missing.problem))
+        following = at_least(self._expected.first + 1, view.base_offset)
+        return self._skip_damage(view, view.damage(self._position, following, missing.problem))
 
     def _successors(self, view: SegmentView) -> list[int]:
         """The base offsets of the segments after this one.
@@ -644,7 +645,7 @@ class Cursor:
             raise self._retained(successors[0])
         return successors
 
-    def _pass_over(self, view: SegmentView, damage: Damage) -> bool:
+    def _skip_damage(self, view: SegmentView, damage: Damage) -> bool:
         """Continue after damage; return False if it is the torn tail of the log."""
         if not view.is_finished and damage.resume_position == view.size:
             return False

@@ -184,7 +184,7 @@ class Recovery:
             self._resume(segment, scan, view)
             if scan.damages:
                 self._report(base_offset, scan.damages)
-                return self._go_on_behind(segment, scan.next_offset), scan.next_offset
+                return self._start_next_segment(segment, scan.next_offset), scan.next_offset
         except BaseException:
             segment.close()
             raise
@@ -217,7 +217,7 @@ class Recovery:
                 indexer.max_timestamp_ms, indexer.max_timestamp_offset = batch.max_timestamp_ms, batch.last_offset
         return indexer
 
-    def _go_on_behind(self, segment: Segment, next_offset: int) -> Segment:
+    def _start_next_segment(self, segment: Segment, next_offset: int) -> Segment:
         segment.finish()
         following = Segment(self.folder, next_offset, self.index_interval)
         segment.close()

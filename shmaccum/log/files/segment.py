@@ -12,9 +12,9 @@ assigns these, and the CRC does not cover them.
 Rules: batches are only added, whole, at `size`. Base offsets ascend from the one in the file's name. Relative offsets
 and positions fit 31 bits. Bytes of the file past `size` do not belong to the log.
 
-Procedure: `write` writes batches at `size` with one pwritev. `note` advances `size` over the whole batches and adds
-their index entries. For ordinary batches of a sender, C code does both in one step (native/log/segment_end.h) and
-updates the same numbers.
+Procedure: `write` writes batches at `size` with one pwritev. `record_written` advances `size` over the whole batches
+and adds their index entries. For ordinary batches of a sender, C code does both in one step, on the same numbers
+(native/log/segment_end.h).
 Identity: a batch counts only while the path leads to the file that it was written to, with all of its bytes. So each
 write checks the path afterwards. A file that fails the check is lost: it is not changed any more, not even cut.
 A short or failed write leaves a part of a batch. The file is cut to the last whole batch before the next write: at
@@ -248,7 +248,7 @@ class Segment(SegmentEnd):
         self.is_lost = True
         return LogLostError(f"{self.path} {what}, while its writer had it open")
 
-    def note(self, batches: Sequence[Written]) -> OSError | None:
+    def record_written(self, batches: Sequence[Written]) -> OSError | None:
         """Account for batches that were written: update the numbers, and add index entries. Return an index error."""
         if not batches:
             return None

@@ -22,8 +22,8 @@ from typing import final
 from shmaccum.common.durability import sync_folder, sync_path
 from shmaccum.exceptions import NotALogError, TransactionOverError
 from shmaccum.log.files.applying import remove_tree
-from shmaccum.log.files.directory import check_content, refusals
-from shmaccum.log.files.file_names import META_FILE, STAGING_FOR_KAFKA_FILE, strangers_in
+from shmaccum.log.files.directory import advised_errors, check_content
+from shmaccum.log.files.file_names import META_FILE, STAGING_FOR_KAFKA_FILE, foreign_files_in
 from shmaccum.log.files.permissions import make_folder
 from shmaccum.log.files.regular_files import open_regular
 from shmaccum.log.files.small_files import sync_file
@@ -69,7 +69,7 @@ class StagedAttempt:
         self._transaction = transaction
         self._files = TransactionFiles(os.path.abspath(directory))
         self.folder = self._files.attempt_folder(transaction, self.name)
-        with refusals(os.path.abspath(directory)):
+        with advised_errors(os.path.abspath(directory)):
             make_folder(os.path.abspath(directory))
             if is_for_kafka:
                 _mark_for_kafka(os.path.abspath(directory))
@@ -155,9 +155,9 @@ def _mark_for_kafka(path: str) -> None:
         raise NotALogError(
             f"{path} is a log, and cannot be the stagingPath of a query that writes to Kafka: name another directory"
         )
-    if strangers := set(strangers_in(path)) - {STAGING_FOR_KAFKA_FILE}:
+    if foreign := set(foreign_files_in(path)) - {STAGING_FOR_KAFKA_FILE}:
         raise NotALogError(
-            f"{path} has other files ({', '.join(sorted(strangers)[:3])}): name a new or an empty directory"
+            f"{path} has other files ({', '.join(sorted(foreign)[:3])}): name a new or an empty directory"
         )
     if not os.path.lexists(mark):
         os.close(open_regular(mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))

@@ -27,7 +27,7 @@ from shmaccum.log.files.regular_files import open_regular
 from shmaccum.log.files.transaction_index import Aborted, read_aborted
 from shmaccum.log.files.transaction_marker import decision_in
 
-LOOKS_MAX = 5
+TRIES_MAX = 5
 """Tries to read a snapshot: the writer may replace the newest ones meanwhile."""
 
 
@@ -42,7 +42,7 @@ def _newest_known(folder: str) -> _KnownTransactions:
     """The open transactions of the newest readable snapshot; without one, none at the start of the log."""
     if not os.path.isdir(folder):
         return _KnownTransactions(OpenTransactions(), 0)
-    for _ in range(LOOKS_MAX):
+    for _ in range(TRIES_MAX):
         for offset in reversed(offsets_with(folder, SNAPSHOT)):
             try:
                 with open(offset_file(folder, offset, SNAPSHOT), "rb", opener=open_regular) as file:
@@ -61,7 +61,7 @@ class TransactionView:
     """The transactions of one partition.
 
     Attributes:
-        noted_from: `note` must be called for batches from this offset on.
+        start_offset: `add_batch` must be called for batches from this offset on.
 
     Args:
         folder: the path of the partition's folder.
@@ -72,11 +72,11 @@ class TransactionView:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._open, self.noted_from = _newest_known(folder)
+        self._open, self.start_offset = _newest_known(folder)
         self._aborted: list[Aborted] = []
         self._is_index_read = False
 
-    def note(self, header: BatchHeader, batch: memoryview) -> None:
+    def add_batch(self, header: BatchHeader, batch: memoryview) -> None:
         """Process a batch of a transaction, or a control batch. Batches must be passed in the order of offsets.
 
         Args:
@@ -84,7 +84,7 @@ class TransactionView:
             batch: its bytes.
         """
         offset, producer_id = header.base_offset, header.producer_id
-        if offset < self.noted_from:
+        if offset < self.start_offset:
             return
         if not header.attributes & CONTROL:
             self._open.begin(producer_id, offset)
@@ -141,10 +141,10 @@ class TransactionView:
     def _read_index(self) -> None:
         if self._is_index_read:
             return
-        base_offsets = [offset for offset in offsets_with(self._folder, LOG) if offset < self.noted_from]
+        base_offsets = [offset for offset in offsets_with(self._folder, LOG) if offset < self.start_offset]
         older = [
             entry
-            for base_offset, end_offset in itertools.pairwise([*base_offsets, self.noted_from])
+            for base_offset, end_offset in itertools.pairwise([*base_offsets, self.start_offset])
             for entry in read_aborted(self._folder, base_offset)
             if entry.last_offset < end_offset  # otherwise the entry is damaged and refers to another segment
         ]
@@ -153,5 +153,5 @@ class TransactionView:
 
     def forget_before(self, log_start_offset: int) -> None:
         """Forget the aborted transactions that ended below the log start offset."""
-        behind = bisect.bisect_left(self._aborted, log_start_offset, key=lambda entry: entry.last_offset)
-        del self._aborted[:behind]
+        count = bisect.bisect_left(self._aborted, log_start_offset, key=lambda entry: entry.last_offset)
+        del self._aborted[:count]

@@ -39,7 +39,7 @@ from shmaccum.log.files.transaction_files import Decision, TransactionFiles, Tra
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 60.0
-LOOK_INTERVAL_S = 0.01
+POLL_INTERVAL_S = 0.01
 
 
 def conclude(
@@ -94,7 +94,7 @@ def conclude(
             raise LogError("; ".join(findings) or f"transaction {transaction} was not applied: try again")
         if clock.monotonic() >= deadline_s:
             raise LogBusyError(_given_up(directory, files, transaction))
-        time.sleep(LOOK_INTERVAL_S)
+        time.sleep(POLL_INTERVAL_S)
 
 
 def abort(path: str | os.PathLike[str], transaction: TransactionId) -> None:

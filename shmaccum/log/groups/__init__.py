@@ -4,12 +4,12 @@
 ::
 
     offsets_file    committed offsets, of every group               ─ shared_offsets   read once for all members here
-    member_locks    living members and the owner of each partition: locks that the kernel frees
-    joins           rows of members that no plan has yet
+    member_locks    living members and the owner of each partition: locks that the kernel releases
+    joins           rows of members that are not in a plan yet
     plan            the published assignment            ─ assignors   the rules that compute it
-    membership      one member: it plans, takes, gives up, commits
-    members         the members, as other processes see them       ─ stopped   kills a stopped one, if told to
-    file_systems    file systems whose locks prove nothing
-    frames          frames of a file, found also behind damage
+    membership      one member: it plans, takes and releases partitions, commits
+    members         the members, for other processes                ─ stopped   kills a stopped one, if configured
+    file_systems    file systems whose locks do not prove that a process lives
+    frames          frames of a file, also after damage
     export          offsets as records of __consumer_offsets, for a broker
 """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assignors: rules that share the partitions among the members of a group. Pure functions of a `Subscriptions`.
+"""Assignors: rules that assign the partitions to the members of a group. Pure functions of a `Subscriptions`.
 
 ::
 
-    range                of each topic a range of partitions for each member
-    roundrobin           all partitions of all topics are dealt in turn
-    sticky               balanced, and as few partitions as possible change hands
-    cooperative-sticky   the same: here every change is incremental, whatever the assignor
+    range                for each topic, a range of partitions for each member
+    roundrobin           all partitions of all topics, one member after the other
+    sticky               balanced, with as few changes of owners as possible
+    cooperative-sticky   the same: every change is incremental here, with any assignor
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Audience: TypeAlias = tuple[Kind, ...]
 
 
 class Subscriptions(NamedTuple):
-    """The facts of a group that an assignor needs."""
+    """The state of a group that an assignor needs."""
 
     counts: Mapping[str, int]
     """The number of partitions of each topic."""
@@ -35,14 +35,14 @@ class Subscriptions(NamedTuple):
     """The partitions that each member had before."""
 
     def partitions(self) -> list[TopicPartition]:
-        """All partitions of topics that a member subscribes to, in order."""
+        """All partitions of topics that a member subscribes to, sorted."""
         wanted = {topic for topics in self.topics.values() for topic in topics}
         return [
             TopicPartition(topic, number) for topic in sorted(wanted) for number in range(self.counts.get(topic, 0))
         ]
 
     def members_by_topic(self) -> dict[str, list[str]]:
-        """The members that subscribe to each topic, in order."""
+        """The members that subscribe to each topic, sorted."""
         found: dict[str, list[str]] = {}
         for member in sorted(self.topics):
             for topic in set(self.topics[member]):
@@ -51,7 +51,7 @@ class Subscriptions(NamedTuple):
 
 
 def assign_ranges(group: Subscriptions) -> Assignment:
-    """Of each topic a range of partitions for each member (Kafka's RangeAssignor)."""
+    """Assign, for each topic, a range of partitions to each member (Kafka's RangeAssignor)."""
     found: Assignment = {member: [] for member in group.topics}
     for topic, members in sorted(group.members_by_topic().items()):
         share, extra = divmod(group.counts.get(topic, 0), len(members))
@@ -64,7 +64,7 @@ def assign_ranges(group: Subscriptions) -> Assignment:
 
 
 def assign_in_turn(group: Subscriptions) -> Assignment:
-    """All partitions of all topics in turn (Kafka's RoundRobinAssignor)."""
+    """Assign the partitions of all topics to one member after the other (Kafka's RoundRobinAssignor)."""
     found: Assignment = {member: [] for member in group.topics}
     turn = itertools.cycle(sorted(group.topics))
     for place in group.partitions():
@@ -74,7 +74,7 @@ def assign_in_turn(group: Subscriptions) -> Assignment:
 
 
 def assign_sticky(group: Subscriptions) -> Assignment:
-    """Balanced, and with as few changes of owners as possible (Kafka's StickyAssignor)."""
+    """Balance the partitions with as few changes of owners as possible (Kafka's StickyAssignor)."""
     shares = _Shares(group)
     shares.deal()
     shares.balance()
@@ -91,10 +91,10 @@ class _Move(NamedTuple):
 class _Shares:
     """A sticky assignment while it is computed.
 
-    Members with the same topics are of one kind. The kinds that want a partition are its audience. Most groups have one
-    kind and one audience. Each kind has a heap of its members by load, and each audience one of the owners of its
-    partitions. So a step looks at the tops of a few heaps, and not at all members. An entry of a heap is passed over
-    when the load of its member is another one by now.
+    Members with the same topics are of one kind. The kinds that subscribe to a partition are its audience. Most groups
+    have one kind and one audience. Each kind has a heap of its members by load, and each audience has a heap of the
+    owners of its partitions. So a step examines the tops of a few heaps instead of all members. A heap entry is skipped
+    if the load of its member has changed since.
     """
 
     def __init__(self, group: Subscriptions) -> None:
@@ -106,22 +106,22 @@ class _Shares:
         self._loads = dict.fromkeys(self._kinds, 0)
         self._free = set(group.partitions())
         for member in self._kinds:
-            self._keep(member, group.former.get(member, ()))
+            self._keep_former(member, group.former.get(member, ()))
 
-    def _keep(self, member: str, former: Iterable[TopicPartition]) -> None:
-        """The member keeps its partitions, without those that are gone, unwanted, or claimed twice."""
+    def _keep_former(self, member: str, former: Iterable[TopicPartition]) -> None:
+        """Keep a member's former partitions, without those that are gone, unwanted, or claimed twice."""
         for place in sorted(former):
             if place in self._free and place.topic in self._kinds[member]:
                 self._free.remove(place)
                 self._add(place, member)
-        self._note(member)
+        self._push_load(member)
 
     def _add(self, place: TopicPartition, member: str) -> None:
         self._owned[member].setdefault(self._audiences[place.topic], []).append(place)
         self._loads[member] += 1
 
-    def _note(self, member: str) -> None:
-        """Enters the load of a member into the heaps."""
+    def _push_load(self, member: str) -> None:
+        """Push the load of a member on the heaps."""
         load = self._loads[member]
         heappush(self._lightest[self._kinds[member]], (load, member))
         for audience in self._owned[member]:
@@ -143,25 +143,25 @@ class _Shares:
         return heap[0][1] if heap else None
 
     def deal(self) -> None:
-        """Gives each free partition to the lightest member that wants it. Partitions that few members want go first."""
+        """Assign each free partition to its member with the smallest load. Partitions with few members come first."""
         sizes = Counter(self._kinds.values())
         wanting = {topic: sum(sizes[kind] for kind in audience) for topic, audience in self._audiences.items()}
         for place in sorted(self._free, key=lambda place: (wanting[place.topic], place)):
             receiver = self._lightest_of(self._audiences[place.topic])
             self._add(place, receiver)
-            self._note(receiver)
+            self._push_load(receiver)
 
     def balance(self) -> None:
-        """Moves partitions to members that have at least two fewer than their owners, until there are none."""
+        """Move partitions to members that have at least two fewer than their owners, until there is no such move."""
         while (move := self._best_move()) is not None:
             place = self._owned[move.giver][move.audience].pop()
             self._loads[move.giver] -= 1
             self._add(place, move.receiver)
-            self._note(move.giver)
-            self._note(move.receiver)
+            self._push_load(move.giver)
+            self._push_load(move.receiver)
 
     def _best_move(self) -> _Move | None:
-        """The move from the heaviest owner; None when all loads are balanced."""
+        """The move from the owner with the largest load, or None if all loads are balanced."""
         found: list[_Move] = []
         for audience in self._heaviest:
             giver, receiver = self._heaviest_of(audience), self._lightest_of(audience)
@@ -170,12 +170,12 @@ class _Shares:
         return min(found, key=lambda move: (-self._loads[move.giver], self._loads[move.receiver]), default=None)
 
     def assignment(self) -> Assignment:
-        """The partitions of each member, in order."""
+        """The partitions of each member, sorted."""
         return {member: sorted(itertools.chain(*owned.values())) for member, owned in self._owned.items()}
 
 
 def _audiences(kinds: Mapping[str, Kind]) -> dict[str, Audience]:
-    """The kinds of members that want each topic."""
+    """The kinds of members that subscribe to each topic."""
     found: dict[str, list[Kind]] = {}
     for kind in dict.fromkeys(kinds.values()):
         for topic in sorted(kind):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offsets of groups as records of Kafka's topic ``__consumer_offsets``, for a broker that takes the groups over.
+"""The offsets of groups as records of Kafka's topic ``__consumer_offsets``, for a broker that takes over the groups.
 
-The key is an OffsetCommitKey of version 1 and the value an OffsetCommitValue of version 3, as
-org.apache.kafka.coordinator.group.generated has them. A group lies in the partition that Java's hash of its id names.
+The key is an OffsetCommitKey of version 1 and the value an OffsetCommitValue of version 3, as defined in
+org.apache.kafka.coordinator.group.generated. The partition of a group follows from Java's hash of its id.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ def record_of(group_id: str, place: TopicPartition, one: Committed) -> NewRecord
 
 
 def export(directory: str, target: str | os.PathLike[str]) -> tuple[int, int]:
-    """Writes the offsets of all groups of a log into another log directory.
+    """Write the offsets of all groups of a log to another log directory.
 
     Returns:
-        How many groups and how many offsets were written.
+        The number of groups and the number of offsets.
 
     Raises:
-        InvalidArgumentError: the target is the log itself, or has the topic already.
-        LogBusyError, NotALogError: another process writes the target, or the target is no log.
-        OSError: some records may be missing in the target.
+        InvalidArgumentError: if the target is the log itself, or already has the topic.
+        LogBusyError, NotALogError: if another process writes the target, or it is not a log.
+        OSError: if records may be missing in the target.
     """
     if os.path.abspath(target) == directory:
         raise InvalidArgumentError(f"{directory} cannot be exported into itself: name another directory")
     groups = {group_id: OffsetsFile(directory, group_id, is_writer=False).offsets for group_id in group_ids(directory)}
     with LogDirectory(target) as log:
         if log.partition_count(TOPIC):
-            raise InvalidArgumentError(f"{log.path} has a topic {TOPIC}: name a new directory")
+            raise InvalidArgumentError(f"{log.path} already has a topic {TOPIC}: name a new directory")
         log.create_topic(TOPIC, PARTITION_COUNT)
         for group_id, offsets in groups.items():
             records = [record_of(group_id, place, one) for place, one in sorted(offsets.items())]

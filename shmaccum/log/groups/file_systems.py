@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File systems whose locks are no proof of life."""
+"""File systems whose locks do not prove that a process lives."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FAR = {
     0x00C36400: "Ceph",
     0x0BD00BD0: "Lustre",
 }
-"""File systems that keep locks by leases, or not at all."""
+"""File systems whose locks are leases, or local to a host."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def kind_of(path: str) -> int:
-    """The magic number of the file system that has the path (statfs)."""
+    """The magic number of the file system of a path (statfs)."""
     found = ctypes.create_string_buffer(STATFS_SIZE)
     if _libc.statfs(os.fsencode(path), found):
         error = ctypes.get_errno()
@@ -34,14 +34,14 @@ def kind_of(path: str) -> int:
 
 
 def check_locks_of(path: str) -> None:
-    """Refuses a path on a file system that frees a lock by time, or does not free it with its holder.
+    """Reject a path on a file system that releases a lock after a time, or does not release it with its holder.
 
     Raises:
-        InvalidArgumentError: so it is.
+        InvalidArgumentError: if it is on such a file system.
     """
     name = FAR.get(kind_of(path))
     if name is not None:
         raise InvalidArgumentError(
-            f"{path} lies on {name}, whose locks do not tell at once that a consumer died: put the log on a disk of "
+            f"{path} is on {name}, whose locks are not released at once when a consumer dies: put the log on a disk of "
             "this host, or consume through shmaccum serve"
         )

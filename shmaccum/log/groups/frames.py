@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of a file: how one is written, and how those of a file are found, also behind damage.
+"""Frames of a file: encode a frame, and find the frames of a file, also after damage.
 
 ::
 
     frame    | size u32 | crc u32 of the body | body: msgpack, a list whose first element is its kind |     big-endian
 
-A file of frames is appended to. A torn frame at its end is a write whose process died. Bytes that are no frame and have
-bytes of a frame behind them are damage.
+A file of frames is only appended to. A torn frame at its end is a write whose process died. Bytes that are not a frame
+are damage if bytes follow the frame that they seem to be.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shmaccum._native import crc32c
 HEAD = struct.Struct(">II")
 FRAME_SIZE_MAX = 64 << 20
 _PACKER = msgpack.Packer()
-"""Made once: each has a buffer of 256 KiB."""
+"""Created once, because each has a buffer of 256 KiB."""
 
 Body = list[Any]
 
@@ -32,9 +32,9 @@ class Frames(NamedTuple):
     """The frames of a file.
 
     Attributes:
-        bodies: of the whole frames, in order, each with its position.
-        end: behind the last whole frame.
-        damages: positions of bytes that are no frame, each with the position behind them.
+        bodies: the bodies of the whole frames, in order, each with its position.
+        end: the position after the last whole frame.
+        damages: the start and the end of each range of bytes that is not a frame.
     """
 
     bodies: list[tuple[int, Body]]
@@ -43,29 +43,29 @@ class Frames(NamedTuple):
 
 
 def pack_body(body: Body) -> bytes:
-    """The bytes of a body."""
+    """The encoded body."""
     packed: bytes = _PACKER.pack(body)
     return packed
 
 
 def pack_frame(body: Body) -> bytes:
-    """The bytes of a frame."""
+    """The encoded frame."""
     packed = pack_body(body)
     return HEAD.pack(len(packed), crc32c(packed)) + packed
 
 
 def beginnings(shapes: Iterable[tuple[str, int]]) -> re.Pattern[bytes]:
-    """A pattern of the first bytes of every body, by which the search behind damage goes on.
+    """A pattern for the first bytes of every body, by which frames are searched after damage.
 
     Args:
-        shapes: kind and number of elements of each body.
+        shapes: the kind and the number of elements of each body.
     """
     packed = (msgpack.packb([kind, *[None] * (count - 1)])[: 2 + len(kind)] for kind, count in shapes)
     return re.compile(b"|".join(map(re.escape, packed)))
 
 
 def whole_frame(content: bytes, position: int) -> tuple[int, Body] | None:
-    """End and body of the frame that begins here; None when there is no whole one."""
+    """The end and the body of the frame at a position, or None if it is not whole."""
     if position + HEAD.size > len(content):
         return None
     size, crc = HEAD.unpack_from(content, position)
@@ -83,11 +83,11 @@ def whole_frame(content: bytes, position: int) -> tuple[int, Body] | None:
 
 
 def find_frames(content: bytes, bodies: re.Pattern[bytes]) -> Frames:
-    """All whole frames. Bytes behind the last one are damage, unless they are the beginning of a frame.
+    """All whole frames. Bytes after the last one are damage, unless they are the start of a frame.
 
     Args:
-        content: of a file, from the start of a frame on.
-        bodies: the bytes with which every body begins.
+        content: the content of a file, from the start of a frame on.
+        bodies: the pattern for the start of every body.
     """
     found = Frames([], 0, [])
     position, end = 0, 0
@@ -105,7 +105,7 @@ def find_frames(content: bytes, bodies: re.Pattern[bytes]) -> Frames:
 
 
 def _is_torn(content: bytes, position: int) -> bool:
-    """True when the bytes from here on are the beginning of a frame whose writer died."""
+    """True if the bytes from here on are the start of a frame whose writer died."""
     if position + HEAD.size > len(content):
         return True
     size = int.from_bytes(content[position : position + 4], "big")
@@ -113,7 +113,7 @@ def _is_torn(content: bytes, position: int) -> bool:
 
 
 def _next_frame(content: bytes, position: int, bodies: re.Pattern[bytes]) -> int:
-    """The position of the next whole frame; the end of the content when there is none."""
+    """The position of the next whole frame, or the end of the content."""
     for match in bodies.finditer(content, position + HEAD.size):
         if whole_frame(content, match.start() - HEAD.size) is not None:
             return match.start() - HEAD.size

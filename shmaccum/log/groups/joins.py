@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of members that no plan has yet.
+"""The rows of members that are not in a plan yet.
 
 ::
 
     .groups/NAME.joins   {"id": ID, "slot": 0, "pid": 4711, "topics": [...], ...}     one line for each
 
-Rules: a member that joined, or that subscribes to other topics, appends its row by one write. The planner reads all
-rows under its lock and publishes one plan for all of them. Then it empties the file, unless there are more rows by now.
-A member that is not in a new plan as it wants to be appends its row again. So members that join together cost one plan.
+Rules: a member that joins or changes its topics appends its row by one write. The planner reads all rows under its
+lock and publishes one plan for all of them. Then it truncates the file, unless more rows were appended meanwhile.
+A member that is missing or outdated in a new plan appends its row again. So members that join together cost one plan.
 
-Deaths: a member dies before it writes its row, and nothing is left. It dies in the middle of the write or behind it:
-its member byte is free, so the planner passes over the row, whole or torn. A planner dies before it empties the file:
-the next one finds rows that the plan has already.
+Deaths: if a member dies before it writes its row, nothing is left. If it dies during the write or after it, its member
+byte is free, so the planner skips the row, whole or torn. If a planner dies before it truncates the file, the next one
+finds rows that are already in the plan.
 
-Why it is safe: the file is a hint. A row that is lost, because it was appended just before the planner emptied the
-file, costs one more plan: a member that is not in the plan publishes one itself when no other member does.
+Why it is safe: the file is a hint. A row is lost if it is appended just before the planner truncates the file. That
+costs one more plan, because a member that is not in the plan publishes one itself if no other member does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shmaccum.log.groups.offsets_file import JOINS, file_stem
 from shmaccum.log.groups.plan import MemberRow, row_of
 
 SIZE_MAX = 4 << 20
-"""A longer file gets no more rows. Its planner is stopped, or it is damaged."""
+"""A longer file gets no more rows: its planner is stopped, or it is damaged."""
 
 
 @final
@@ -48,10 +48,10 @@ class Joins:
         self._read_size = 0
 
     def add(self, member_id: str, row: MemberRow) -> None:
-        """Appends the row of a member that has its byte.
+        """Append the row of a member that has locked its byte.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: if the file cannot be written.
         """
         content = b"\n" + json.dumps({"id": member_id, **vars(row)}).encode()
         descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
@@ -62,7 +62,7 @@ class Joins:
             os.close(descriptor)
 
     def read(self) -> dict[str, MemberRow]:
-        """The last row of each member. Lines that make no sense are passed over."""
+        """The last row of each member. Invalid lines are skipped."""
         self._read_size = 0
         try:
             with open(self._path, "rb", opener=open_regular) as file:
@@ -78,10 +78,10 @@ class Joins:
         return found
 
     def empty(self) -> None:
-        """Takes the rows of the last `read` away, unless there are more by now: then the next planner reads all.
+        """Remove the rows of the last `read`, unless there are more now. Then the next planner reads all of them.
 
         Raises:
-            OSError: they are still there.
+            OSError: if they are still there.
         """
         if self._read_size:
             descriptor = open_regular(self._path, os.O_WRONLY | os.O_NOFOLLOW)

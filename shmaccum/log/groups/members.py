@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The members of a local group, as other processes see them: their processes, states and partitions."""
+"""The members of a local group, for other processes: their processes, states and partitions."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from shmaccum.log.groups.plan import Plan, plan_path, read_plan
 
 
 class LocalMember(NamedTuple):
-    """One member of a local group, for people who look."""
+    """One member of a local group."""
 
     member_id: str
     pid: int
     lives: bool
     is_stopped: bool
-    """A stopped member keeps its partitions until it goes on or is killed."""
+    """A stopped member keeps its partitions until it continues or is killed."""
     partitions: list[TopicPartition]
-    """The partitions that the plan gives to it."""
+    """The partitions that the plan assigns to it."""
     topics: tuple[str, ...]
     """The topics that it subscribes to."""
     instance_id: str | None
-    """The id of a static member."""
+    """The id of a static member, or None."""
 
 
 def members_of(plan: Plan, living: set[int]) -> list[LocalMember]:
     """Every member of a plan.
 
     Args:
-        plan: of the group.
-        living: the numbers of the members that live.
+        plan: the plan of the group.
+        living: the slots of the living members.
     """
     return [_member(plan, member_id, lives=row.slot in living) for member_id, row in plan.members.items()]
 
@@ -54,12 +54,12 @@ def _member(plan: Plan, member_id: str, *, lives: bool) -> LocalMember:
 
 
 def local_members(directory: str, group_id: str) -> list[LocalMember]:
-    """The living members of a group that needs no server; none where a server coordinates the group.
+    """The living members of a group that needs no server. Empty if a server coordinates the group.
 
-    A group without a plan has none, so a list of many remote groups opens no lock file.
+    If the group has no plan, no lock file is opened, so a list of many remote groups is cheap.
 
     Raises:
-        OSError: the lock file cannot be read.
+        OSError: if the lock file cannot be read.
     """
     plan = read_plan(plan_path(directory, group_id))
     if not plan.members:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The committed offsets of one group, in a file of its own in the log directory.
+"""The committed offsets of one group, in its own file in the log directory.
 
 ::
 
     .groups/NAME.offsets   | frame | frame | frame | ... | frame being written |
-    frame                  as `frames` has it
+    frame                  see `frames`
 
     body   ["group", group id]                                                        the first frame
            ["commit", time ms, [[topic, partition, offset, leader epoch, metadata]...]]
@@ -14,42 +14,40 @@
            ["end", producer id, is committed]
            ["topic", topic, id of the topic in hexadecimal digits]
 
-Rules: one commit of all its partitions is one frame, so a commit is in the file whole or not at all. A later frame
-replaces what an earlier one said of the same partition. Pending offsets are those of a transaction of Kafka. They count
-from the frame on that ends it with a commit, unless a commit of the same partition came after they were staged: as in
-Kafka, the later one of both counts. So a file that is written anew keeps the order of the frames. The file is written
-only under the group's lock (`GroupLock`), which the kernel frees with its holder. A deleted group leaves no file: the
-holder of its lock removes them. A process that opened the lock file before has locked a file without a name, notices
-that, and opens the new one.
+Rules: a commit of several partitions is one frame, so it is in the file whole or not at all. A later frame replaces the
+content of earlier ones for the same partition. Pending offsets are those of a transaction of Kafka. They take effect
+with the frame that ends it with a commit, unless a commit of the same partition was appended after them: as in Kafka,
+the later one of the two counts. So a rewrite keeps the order of the frames. The file is only written under the group's
+lock (`GroupLock`), which the kernel releases with its holder. When a group is deleted, the holder of its lock removes
+its files. A process that opened the lock file before has then locked a file without a name. It detects that, and opens
+the new one.
 
-Topics: a topic that is deleted takes its offsets with it, also those that are staged. Before the first offset of a
-topic, and of one that was created again, a frame tells the id of the topic: what was said before of a topic of this
-name with another id is void. Offsets whose topic is not there, or has another id by now, are given to nobody. The proof
-of that is the one of `topic_ids`.
+Topics: when a topic is deleted, its offsets are void, also pending ones. Before the first offset of a topic, or of one
+that was created again, a frame stores the id of the topic. Earlier offsets of a topic with this name and another id are
+void. Offsets whose topic does not exist, or now has another id, are never returned. `topic_ids` defines the proof.
 
-Procedure: a commit appends a frame by one write. When most of the file is said again later, it is written anew beside
-the old one and renamed over it. A death in the middle of a write leaves a torn frame at the end: the next writer cuts
-it, readers stop in front of it. A death in the middle of a rewrite leaves the old file, and a ``.tmp`` that the next
-rewrite replaces.
+Procedure: a commit appends a frame by one write. When most of the file is outdated, it is rewritten beside the old one
+and renamed over it. A death during a write leaves a torn frame at the end: the next writer cuts it, and readers stop
+before it. A death during a rewrite leaves the old file, and a ``.tmp`` that the next rewrite replaces.
 
-Power: the records in front of an offset are on disk before the offset, where the writer of the log forces records to
-disk. Else a power cut leaves a log that ends in front of the offset, and the group skips the next records.
+Power cuts: if the writer of the log forces records to disk, the records before an offset are on disk before the offset
+is. Otherwise, after a power cut the log could end before the offset, and the group would skip the next records.
 
-Identity: a commit counts when the path leads to the file that has its frame. Where the file was removed, moved or
-replaced, its writer writes it anew with all that it knows. Consumers that share the group without a server read what
-lies there instead.
+Identity: a commit counts if the path leads to the file that has its frame. If the file was removed, moved or replaced,
+its writer writes a new one with everything that it knows. Consumers that share the group without a server read the
+file that is there instead.
 
-Damage: a frame that is not whole and has bytes behind its end is no interrupted write. A reader passes over the damage
-to the next whole frame, so the last offsets that can be read count. The next writer copies the damaged file to
-``NAME.offsets.damaged-TIME``, says so in its log, and writes the file anew from the whole frames. The copy stays until
-somebody removes it.
+Damage: a frame that is not whole but is followed by other bytes is not an interrupted write. A reader skips the damage
+to the next whole frame, so the last readable offsets count. The next writer copies the damaged file to
+``NAME.offsets.damaged-TIME``, logs an error, and rewrites the file from the whole frames. The copy remains until a user
+removes it.
 
-Why it is safe: a frame counts only when its size and its CRC are right. The kernel makes a file longer only after the
-bytes are in it. A writer cuts only behind the last whole frame, and cuts damage only when the copy is on disk, so it
-never loses a commit that was answered.
+Why it is safe: a frame counts only if its size and its CRC are right. The kernel extends a file only after the bytes
+are in it. A writer only cuts after the last whole frame, and removes damage only when the copy is on disk, so it
+never loses a commit that was acknowledged.
 
-Kafka keeps offsets in the topic ``__consumer_offsets``. Here only the writer of a log could append to a topic, and a
-server that only reads has to take commits, too.
+Kafka stores offsets in the topic ``__consumer_offsets``. Here, only the writer of a log can append to a topic, but a
+server that only reads must accept commits, too.
 """
 
 from __future__ import annotations
@@ -93,11 +91,11 @@ from shmaccum.log.groups.frames import (
 logger = logging.getLogger(__name__)
 
 NO_NAME = "%"
-"""The stem of the group without a name. No other stem has a bare percent sign."""
+"""The stem of the files of the group without a name. No other stem has an unescaped percent write_address."""
 NAME_SIZE_MAX = 180
 DIGEST_SIZE = 16
 DEAD_SIZE_MIN = 256 << 10
-"""Below this a rewrite is not worth it."""
+"""A smaller file is not rewritten."""
 OFFSETS = ".offsets"
 LOCK = ".lock"
 PLAN = ".plan"
@@ -111,21 +109,21 @@ BODIES = beginnings(
 
 
 class Committed(NamedTuple):
-    """An offset that a group has committed for one partition."""
+    """An offset that a group has committed for a partition."""
 
     offset: int
-    """The next one to consume."""
+    """The next offset to consume."""
     leader_epoch: int
-    """-1: none was told."""
+    """-1 if the client sent none."""
     metadata: str
     time_ms: int
-    """The time of the commit, by the wall clock."""
+    """The time of the commit, on the wall clock."""
 
 
 def file_stem(group_id: str) -> str:
-    """The name of a group's files: its id, percent-encoded; a long id is cut, and ends with a digest of all of it.
+    """The stem of a group's files: its id, percent-encoded. A long id is cut, and a digest of the whole id is appended.
 
-    The group without a name is one of Kafka's: it has offsets and no members (KIP-289).
+    The group without a name is one of Kafka's. It has offsets but no members (KIP-289).
     """
     if not group_id:
         return NO_NAME
@@ -137,12 +135,12 @@ def file_stem(group_id: str) -> str:
 
 
 def group_ids(directory: str) -> list[str]:
-    """Every group that has a file, in order. The name of a file tells its group; no file is opened but those cut."""
+    """Every group that has a file, sorted. Only files with a cut name are opened."""
     return sorted(group_id for group_id in map(group_id_of, offsets_paths(directory)) if group_id is not None)
 
 
 def offsets_paths(directory: str) -> list[str]:
-    """The paths of all files of offsets; `group_id_of` returns the group of each."""
+    """The paths of all offsets files; `group_id_of` returns the group of each."""
     folder = os.path.join(directory, GROUPS_FOLDER)
     try:
         return [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(OFFSETS)]
@@ -151,10 +149,10 @@ def offsets_paths(directory: str) -> list[str]:
 
 
 def has_group(directory: str, group_id: str) -> bool:
-    """True when the group has a file.
+    """True if the group has a file.
 
     Raises:
-        OSError: nobody can tell.
+        OSError: if the folder cannot be read.
     """
     try:
         os.stat(os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + OFFSETS))
@@ -164,7 +162,7 @@ def has_group(directory: str, group_id: str) -> bool:
 
 
 def group_id_of(path: str) -> str | None:
-    """The group id that the name of a file tells. A cut name tells none, and the first frame does; None: no group's."""
+    """The group of a file, from its name, or from its first frame if the name is cut. None if it has no group."""
     stem = os.path.basename(path).removesuffix(OFFSETS)
     if not stem.isascii() or os.path.islink(path) or not os.path.isfile(path):
         return None
@@ -183,7 +181,7 @@ def _group_id_in(path: str) -> str | None:
 
 
 def _inode_and_size(path: str) -> tuple[int, int]:
-    """Those of a file; a missing one has inode 0."""
+    """The inode and the size of a file. The inode of a missing file is 0."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -193,15 +191,15 @@ def _inode_and_size(path: str) -> tuple[int, int]:
 
 @final
 class GroupLock:
-    """The right to write a group's files, as long as this object is open. A forked child closes its copy."""
+    """The right to write a group's files, while this object is open. A forked child closes its copy."""
 
     def __init__(self, directory: str, group_id: str) -> None:
-        """Takes the lock.
+        """Acquire the lock.
 
         Raises:
-            GroupModeError: consumers on this host share the group without a server (`member_locks`).
-            LogBusyError: another process has it.
-            OSError: the folder cannot be written.
+            GroupModeError: if consumers on this host share the group without a server (`member_locks`).
+            LogBusyError: if another process has it.
+            OSError: if the folder cannot be written.
         """
         folder = os.path.join(directory, GROUPS_FOLDER)
         make_folder(folder)
@@ -215,7 +213,7 @@ class GroupLock:
 
     def _lock(self, directory: str, group_id: str) -> None:
         if not self._descriptor.set(fcntl.F_WRLCK, 0, 0):
-            is_local = self._descriptor.kind_at(0) == fcntl.F_RDLCK  # every local member holds this read lock
+            is_local = self._descriptor.kind_at(0) == fcntl.F_RDLCK  # every local member has this read lock
             self.release()
             if is_local:
                 raise GroupModeError(
@@ -223,42 +221,42 @@ class GroupLock:
                     "consume there, stop them, or name another group"
                 )
             raise LogBusyError(
-                f"the group {group_id!r} of {directory} is coordinated by another process: consume through that one, "
-                "or stop it"
+                f"the group {group_id!r} of {directory} is coordinated by another process: consume through that "
+                "process, or stop it"
             )
 
     @property
     def has_its_name(self) -> bool:
-        """False after the lock file was removed or replaced: another process can get the right."""
+        """False after the lock file was removed or replaced. Then another process can get the right, too."""
         return is_file_at(self._stem + LOCK, self._descriptor.number)
 
-    def sign(self, address: str) -> None:
-        """Tells where the holder takes requests: HOST:PORT.
+    def write_address(self, address: str) -> None:
+        """Store the address at which the holder accepts requests (HOST:PORT).
 
         Raises:
-            OSError: the file still tells nothing, or something else.
+            OSError: if it was not stored.
         """
         content = address.encode()
         os.pwrite(self._descriptor.number, content, 0)
         os.ftruncate(self._descriptor.number, len(content))
 
     def remove_files(self) -> None:
-        """Takes the files of the group away, the lock file last. The holder releases the lock next.
+        """Remove the files of the group, the lock file last. The holder must then release the lock.
 
         Raises:
-            OSError: one of them is still there.
+            OSError: if one of them still exists.
         """
         for suffix in (OFFSETS, JOINS, PLAN, LOCK):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._stem + suffix)
 
     def release(self) -> None:
-        """Gives the right back. Doing it twice does nothing."""
+        """Release the lock. A second call does nothing."""
         self._descriptor.close()
 
 
 def coordinator_address(directory: str, group_id: str) -> str | None:
-    """HOST:PORT of the server that has a group's lock; None: nobody has it, or its holder takes no requests."""
+    """HOST:PORT of the server that has a group's lock, or None if no process has it or its holder has no address."""
     if not is_in_use(directory, group_id):
         return None
     path = os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + LOCK)
@@ -268,7 +266,7 @@ def coordinator_address(directory: str, group_id: str) -> str | None:
 
 
 def is_in_use(directory: str, group_id: str) -> bool:
-    """True while a server coordinates the group, or consumers on the log's host share it."""
+    """True while a server coordinates the group, or consumers on the host of the log share it."""
     return is_locked(os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + LOCK))
 
 
@@ -278,9 +276,9 @@ class OffsetsFile:
 
     Attributes:
         group_id: the group.
-        pending: by producer id, the offsets of transactions that are not decided.
-        generation, protocol_type, protocol: of the group when it was stable last.
-        is_missing: True for a writer that has still to create the file.
+        pending: the offsets of undecided transactions, by producer id.
+        generation, protocol_type, protocol: the values of the group when it was last stable.
+        is_missing: True for a writer that has not created the file yet.
     """
 
     def __init__(
@@ -291,13 +289,13 @@ class OffsetsFile:
         Args:
             directory: the log directory.
             group_id: the group.
-            is_writer: the caller holds the group's lock; a torn frame is cut, a damaged file is kept aside.
-            is_created: a writer creates a missing file now. Otherwise, the first frame that it appends does.
-            is_synced: a commit returns when it is on disk. Otherwise, that depends on the level of the log's writer.
+            is_writer: True if the caller holds the group's lock. A torn frame is then cut, and a damaged file copied.
+            is_created: If True, a writer creates a missing file now. Otherwise, its first append does.
+            is_synced: If True, a commit returns when it is on disk. Otherwise, the level of the log's writer decides.
 
         Raises:
-            OSError: the file cannot be read, or not be written by a writer.
-            CorruptLogError: another group's file lies under this name.
+            OSError: if the file cannot be read, or cannot be written by a writer.
+            CorruptLogError: if the file with this name belongs to another group.
         """
         self.group_id = group_id
         self._offsets: dict[TopicPartition, Committed] = {}
@@ -330,14 +328,14 @@ class OffsetsFile:
     # --- reading
 
     def catch_up(self) -> list[tuple[int, int]]:
-        """Reads the frames that other processes wrote since the last call.
+        """Read the frames that other processes wrote since the last call.
 
         Returns:
-            Damage that was found in the file: positions of bytes that are no frame, and those behind them.
+            The damage in the file: the start and the end of each range of bytes that is not a frame.
 
         Raises:
-            OSError: the file cannot be read.
-            CorruptLogError: a frame makes no sense.
+            OSError: if the file cannot be read.
+            CorruptLogError: if a frame is invalid.
         """
         inode, size = _inode_and_size(self._path)
         if inode == self._seen_inode and size == self._seen_size:
@@ -350,11 +348,11 @@ class OffsetsFile:
             self._topic_ids.clear()
             self._size = 0
         damages = self._read()
-        self._seen_inode, self._seen_size = inode, size  # a file that makes no sense is told of at each call
+        self._seen_inode, self._seen_size = inode, size  # an invalid file raises an error at each call
         return damages
 
     def _read(self) -> list[tuple[int, int]]:
-        """Replays the whole frames behind those that were read; answers what is damaged."""
+        """Replay the whole frames after those that were read; return the damage."""
         start = self._size
         frames = find_frames(self._content(start), BODIES)
         for position, body in frames.bodies:
@@ -363,7 +361,7 @@ class OffsetsFile:
         return [(start + begin, start + end) for begin, end in frames.damages]
 
     def _content(self, start: int = 0) -> bytes:
-        """The file from this position on; empty where there is none."""
+        """The content of the file from this position on, or empty if there is no file."""
         try:
             with open(self._path, "rb", buffering=0, opener=open_regular) as file:
                 file.seek(start)
@@ -376,14 +374,14 @@ class OffsetsFile:
             self._apply(body)
         except (ValueError, TypeError, IndexError, OverflowError) as error:
             raise CorruptLogError(
-                self._path, position, position, f"no frame of group {self.group_id!r}: {error}"
+                self._path, position, position, f"it is not a frame of group {self.group_id!r}: {error}"
             ) from None
 
     def _apply(self, body: Body) -> None:
         kind, *rest = body
         if kind == "group":
             if rest != [self.group_id]:
-                raise ValueError(f"the file is of group {rest}")
+                raise ValueError(f"the file belongs to group {rest}")
         elif kind == "commit":
             self._commit(_committed_in(*rest))
         elif kind == "pending":
@@ -411,7 +409,7 @@ class OffsetsFile:
         self._pending_order.update({(producer_id, place): self._order for place in offsets})
 
     def _end(self, producer_id: int, is_commit: bool) -> None:
-        """Commits the staged offsets that are later than what is committed, or drops all of them."""
+        """Commit the pending offsets that are later than the committed ones, or drop all of them."""
         for place, staged in self.pending.pop(producer_id, {}).items():
             order = self._pending_order.pop((producer_id, place))
             if is_commit and order > self._committed_order.get(place, 0):
@@ -426,10 +424,10 @@ class OffsetsFile:
 
     @property
     def offsets(self) -> Mapping[TopicPartition, Committed]:
-        """The committed offset of each partition, of topics that are there.
+        """The committed offset of each partition whose topic exists.
 
         Raises:
-            OSError: the log cannot be read, so nobody knows which topics are there.
+            OSError: if the log cannot be read, so that the topics are unknown.
         """
         former = {topic for topic in self._topic_ids if self._is_former(topic)}
         if not former:
@@ -437,7 +435,7 @@ class OffsetsFile:
         return {place: one for place, one in self._offsets.items() if place.topic not in former}
 
     def _is_former(self, topic: str) -> bool:
-        """True when the offsets are of a topic that was deleted."""
+        """True if the offsets belong to a topic that was deleted."""
         return topic in self._topic_ids and self._ids.is_another(topic, self._topic_ids[topic])
 
     def _name_topic(self, topic: str, topic_id: bytes) -> None:
@@ -452,7 +450,7 @@ class OffsetsFile:
                 del staged[place], self._pending_order[producer_id, place]
 
     def _unnamed(self, offsets: Iterable[TopicPartition]) -> dict[str, bytes]:
-        """The topics whose ids are not told by the file, and these ids."""
+        """The topics whose ids are not in the file, and these ids."""
         ids = {topic: self._ids.of(topic) for topic in {place.topic for place in offsets}}
         return {
             topic: found for topic, found in ids.items() if found is not None and found != self._topic_ids.get(topic)
@@ -466,16 +464,16 @@ class OffsetsFile:
     # --- writing
 
     def prepare(self) -> None:
-        """Makes this process the writer, after others were; the caller holds the right to write.
+        """Become the writer after other processes were. The caller has the right to write.
 
         Raises:
-            OSError: the file cannot be read or written.
+            OSError: if the file cannot be read or written.
             CorruptLogError: as `catch_up`.
         """
         if self._descriptor >= 0 and self._is_unchanged():
             return
         if self._descriptor < 0:
-            self._seen_inode = -1  # a new writer reads all of it, and keeps damage aside
+            self._seen_inode = -1  # a new writer reads the whole file, and copies a damaged one
         damages = self.catch_up()
         is_opened = self._descriptor >= 0 and self._seen_inode == self._opened_inode()
         if damages or not is_opened or self._seen_size != self._size:
@@ -483,7 +481,7 @@ class OffsetsFile:
             self._open(damages)
 
     def _is_unchanged(self) -> bool:
-        """True when the file is as this process left it: every other writer makes it longer, or replaces it."""
+        """True if the file is as this process left it. Every other writer extends or replaces it."""
         return os.fstat(self._descriptor).st_size == self._size and is_file_at(self._path, self._descriptor)
 
     def _opened_inode(self) -> int:
@@ -492,7 +490,7 @@ class OffsetsFile:
     def _open(self, damages: list[tuple[int, int]]) -> None:
         make_folder(self._folder)
         if damages:
-            self._keep_aside(damages)
+            self._copy_damaged(damages)
         self._descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
         self.is_missing = False
         os.ftruncate(self._descriptor, self._size)
@@ -500,20 +498,20 @@ class OffsetsFile:
             self._rewrite()
         elif not self._size:
             self._append(["group", self.group_id])
-        self._name_topics(place for place in self._offsets if place.topic not in self._topic_ids)  # of a former version
+        self._name_topics(place for place in self._offsets if place.topic not in self._topic_ids)  # from old versions
         if self._is_synced:
             sync_folder(self._folder)
             sync_folder(self._directory)
         self._seen_inode, self._seen_size = self._opened_inode(), self._size
 
-    def _keep_aside(self, damages: list[tuple[int, int]]) -> None:
-        """Copies the damaged file, and says so."""
+    def _copy_damaged(self, damages: list[tuple[int, int]]) -> None:
+        """Copy the damaged file, and log that."""
         copy = f"{self._path}{DAMAGED}{time.time_ns()}"
         replace_file_synced(copy, self._content())
         where = ", ".join(f"{begin} to {end}" for begin, end in damages[:3])
         logger.error(
-            "the offsets of group %r were damaged: %s, bytes %s. The group goes on with the offsets that could be "
-            "read; the damaged file is kept as %s",
+            "the offsets of group %r were damaged: %s, bytes %s. The group continues with the offsets that could be "
+            "read; a copy of the damaged file is %s",
             self.group_id,
             self._path,
             where,
@@ -521,32 +519,32 @@ class OffsetsFile:
         )
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Writes offsets down, all of them or none.
+        """Store offsets, all of them or none.
 
         Args:
-            offsets: those of one commit; they share the time of the first.
+            offsets: the offsets of one commit. All get the time of the first.
 
         Raises:
-            OSError: none is committed.
+            OSError: if none is committed.
         """
         if not offsets:
             return
         self._append_offsets(["commit"], offsets)
         self._commit(offsets)
-        self._shorten()
+        self._rewrite_if_outdated()
 
     def commit_at_once(self, offsets: Mapping[TopicPartition, Committed], lock: int, byte: int) -> bool:
-        """As `commit`, by one call of the native core, which takes the right to write and gives it back.
+        """As `commit`, in one call of native code, which acquires the right to write and releases it.
 
         Args:
-            offsets: those of one commit, one at least.
+            offsets: the offsets of one commit, at least one.
             lock: a descriptor of the lock file.
-            byte: the byte of it that gives the right to write.
+            byte: the byte of the lock file that gives the right to write.
 
         Returns:
-            False when nothing was written: another process writes, or wrote since this one did, or there is more to do.
+            False if nothing was written: another process is writing or has written, or the file needs other changes.
         """
-        if self._descriptor < 0 or self._is_synced or self._is_mostly_dead() or self._unnamed(offsets):
+        if self._descriptor < 0 or self._is_synced or self._is_mostly_outdated() or self._unnamed(offsets):
             return False
         size = append_frame(lock, byte, self._descriptor, self._size, pack_body(["commit", *_rows(offsets)]))
         if not size or not is_file_at(self._path, self._descriptor):
@@ -555,46 +553,46 @@ class OffsetsFile:
         self._commit(offsets)
         return True
 
-    def _is_mostly_dead(self) -> bool:
-        """True when most of the file is said again later, and enough of it that a rewrite is worth it."""
+    def _is_mostly_outdated(self) -> bool:
+        """True if most of the file is outdated, and it is large enough for a rewrite."""
         return self._size >= DEAD_SIZE_MIN + 200 * (len(self._offsets) + sum(map(len, self.pending.values())))
 
-    def _shorten(self) -> None:
-        """Writes the file anew when most of it is said again later."""
-        if self._is_mostly_dead():
-            with contextlib.suppress(OSError):  # the old file is as good
+    def _rewrite_if_outdated(self) -> None:
+        """Rewrite the file if most of it is outdated."""
+        if self._is_mostly_outdated():
+            with contextlib.suppress(OSError):  # the old file is equivalent
                 self._rewrite()
 
     def commit_pending(self, producer_id: int, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Writes offsets down that count when the transaction of a producer is committed; all of them or none.
+        """Store offsets that take effect if the transaction of a producer is committed, all of them or none.
 
         Raises:
-            OSError: none is pending.
+            OSError: if none is pending.
         """
         if offsets:
             self._append_offsets(["pending", producer_id], offsets)
             self._stage(producer_id, offsets)
 
     def end_pending(self, producer_id: int, *, is_commit: bool) -> None:
-        """The transaction of a producer is decided: its offsets count, or are dropped. Doing it twice does nothing.
+        """Apply or drop the pending offsets of a producer, whose transaction is decided. A second call does nothing.
 
         Raises:
-            OSError: they are still pending.
+            OSError: if they are still pending.
         """
         if producer_id in self.pending:
             self._append(["end", producer_id, is_commit])
             self._end(producer_id, is_commit)
-            self._shorten()
+            self._rewrite_if_outdated()
 
     def is_pending(self, place: TopicPartition) -> bool:
         """True while the next offset of a partition depends on a transaction (KIP-447)."""
         return any(place in offsets for offsets in self.pending.values()) and not self._is_former(place.topic)
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
-        """Takes offsets back. A place that is named twice, or has none, makes no difference.
+        """Delete offsets. Duplicate partitions, and those without an offset, are ignored.
 
         Raises:
-            OSError: all are still there.
+            OSError: if all are still there.
         """
         known = [place for place in dict.fromkeys(places) if place in self._offsets]
         if known:
@@ -602,11 +600,11 @@ class OffsetsFile:
             for place in known:
                 self._forget(place)
 
-    def note_generation(self, generation: int, protocol_type: str | None, protocol: str | None) -> None:
-        """Writes down that the group is stable with this generation.
+    def store_generation(self, generation: int, protocol_type: str | None, protocol: str | None) -> None:
+        """Store the generation with which the group is stable.
 
         Raises:
-            OSError: the former one is still there.
+            OSError: if it was not stored. The former one is still there.
         """
         self._append(["generation", generation, protocol_type, protocol])
         self.generation, self.protocol_type, self.protocol = generation, protocol_type, protocol
@@ -630,12 +628,12 @@ class OffsetsFile:
         self._seen_size = self._size
 
     def _restore(self) -> None:
-        """Writes the file anew after it was removed, moved or replaced under its writer."""
+        """Write the file again after it was removed, moved or replaced under its writer."""
         if not os.path.isdir(self._directory):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._directory)
         make_folder(self._folder)
         self._rewrite()
-        logger.error("%s was removed or replaced under its writer. It is written anew", self._path)
+        logger.error("%s was removed or replaced under its writer. It is written again", self._path)
 
     def _rewrite(self) -> None:
         content = b"".join(pack_frame(body) for body in self._bodies())
@@ -664,7 +662,7 @@ class OffsetsFile:
             yield [*kind, key, rows]
 
     def _commits(self) -> list[Any]:
-        """What is committed, as (order, head of the frame, time, rows). While nothing is staged, each order is 0."""
+        """The committed offsets, as (order, head of the frame, time, rows). If none is pending, each order is 0."""
         by_key: dict[tuple[int, int], list[list[Any]]] = {}
         for place, one in self._offsets.items():
             order = self._committed_order[place] if self.pending else 0
@@ -672,7 +670,7 @@ class OffsetsFile:
         return [(order, ["commit"], time_ms, rows) for (order, time_ms), rows in by_key.items()]
 
     def _staged(self) -> list[Any]:
-        """The same of what is staged; the frame begins with the producer id."""
+        """The same for pending offsets, whose frame begins with the producer id."""
         by_key: dict[tuple[int, int, int], list[list[Any]]] = {}
         for producer_id, offsets in self.pending.items():
             for place, one in offsets.items():
@@ -683,7 +681,7 @@ class OffsetsFile:
         ]
 
     def close(self) -> None:
-        """Lets go of the file. Doing it twice does nothing."""
+        """Close the file. A second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -694,13 +692,13 @@ def _row(place: TopicPartition, one: Committed) -> list[Any]:
 
 
 def _rows(offsets: Mapping[TopicPartition, Committed]) -> tuple[int, list[list[Any]]]:
-    """Offsets that are committed together, as a frame has them: the time of the first, and a row for each."""
+    """Offsets of one commit in the form of a frame: the time of the first, and one row for each."""
     rows = [_row(place, one) for place, one in offsets.items()]
     return next(iter(offsets.values())).time_ms, rows
 
 
 def _committed_in(time_ms: int, rows: list[list[Any]]) -> dict[TopicPartition, Committed]:
-    """The offsets that a frame tells."""
+    """The offsets in a frame."""
     return {
         TopicPartition(str(topic), int(partition)): Committed(int(offset), int(epoch), str(metadata), int(time_ms))
         for topic, partition, offset, epoch, metadata in rows

@@ -8,9 +8,9 @@
                          "members": {ID: {"slot": 0, "pid": 4711, "topics": [...], ...}},
                          "assignment": {ID: [["flights", 0], ["flights", 1]]}}
 
-Rules: the file is JSON, written beside and renamed by the planner, so a reader sees one whole plan.
-Each change raises the epoch. A file that cannot be read counts as no plan: the next member that looks publishes one.
-The plan is no proof: the locks say who lives and who owns a partition (`member_locks`).
+Rules: the file is JSON. The planner writes it beside the old one and renames it, so a reader sees one whole plan.
+Each change raises the epoch. A file that cannot be read counts as no plan: the next member that checks publishes one.
+The plan proves nothing: the locks determine which members live and which of them owns a partition (`member_locks`).
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ Key: TypeAlias = tuple[int, int, int, bytes]
 PARTITION_MAX = 2**31 - 1
 HEAD_SIZE = 64
 PARSED_MAX = 64
-"""Plans of which this process keeps what it has parsed."""
+"""The number of plans that this process caches in parsed form."""
 
 
 @dataclass(frozen=True)
 class MemberRow:
-    """One member as the plan has it."""
+    """One member in the plan."""
 
     slot: int
     pid: int
     topics: tuple[str, ...]
     assignors: tuple[str, ...]
     is_static: bool = False
-    """The member has a group_instance_id, which is its id here."""
+    """True if the member has a group_instance_id, which is its id here."""
     session_timeout_ms: int = 0
-    """The time that the partitions of a static member wait for its return."""
+    """The time that the partitions of a static member are reserved for its return."""
     gone_ms: int | None = None
-    """The time, on the boot clock, at which a static member was first missed."""
+    """The time, on the boot clock, at which a static member was first found to be missing."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Plan:
     assignment: Mapping[str, list[TopicPartition]] = field(default_factory=dict)
 
     def partitions_of(self, member_id: str) -> set[TopicPartition]:
-        """The partitions that a member is to consume."""
+        """The partitions that the plan assigns to a member."""
         return set(self.assignment.get(member_id, ()))
 
 
@@ -75,10 +75,10 @@ def plan_path(directory: str, group_id: str) -> str:
 
 
 def read_plan(path: str) -> Plan:
-    """The plan; an empty one where there is none, or none that can be read.
+    """The plan, or an empty one if the file does not exist or cannot be read.
 
-    A plan that this process has read before is not parsed again. Its inode, time, size, and first bytes, which have the
-    epoch, tell that it is the same.
+    A plan that this process has read before is not parsed again. It is recognized by its inode, time, size, and first
+    bytes, which contain the epoch.
     """
     try:
         with open(path, "rb", buffering=0, opener=open_regular) as file:
@@ -96,7 +96,7 @@ def read_plan(path: str) -> Plan:
 
 
 def _key(status: os.stat_result, head: bytes) -> Key:
-    """The facts that tell one plan from another."""
+    """The values that distinguish two plans."""
     return status.st_ino, status.st_mtime_ns, status.st_size, head
 
 
@@ -120,7 +120,7 @@ def _number(given: Any) -> int:
     """The number of a partition.
 
     Raises:
-        ValueError: no partition has this number.
+        ValueError: if no partition can have this number.
     """
     number = int(given)
     if not 0 <= number <= PARTITION_MAX:
@@ -129,10 +129,10 @@ def _number(given: Any) -> int:
 
 
 def row_of(row: Any) -> MemberRow:
-    """The row of a member, from what JSON says of it.
+    """The row of a member, from parsed JSON.
 
     Raises:
-        ValueError, TypeError, KeyError: it says something else.
+        ValueError, TypeError, KeyError: if it is not a row.
     """
     gone_ms = row["gone_ms"]
     return MemberRow(
@@ -147,10 +147,10 @@ def row_of(row: Any) -> MemberRow:
 
 
 def write_plan(path: str, plan: Plan) -> None:
-    """Publishes a plan, which this process does not parse again; the caller has the planner's byte.
+    """Publish a plan, and cache it. The caller has locked the planner's byte.
 
     Raises:
-        OSError: the former plan is still there.
+        OSError: if it was not published. The former plan is still there.
     """
     members = {member_id: vars(row) for member_id, row in plan.members.items()}
     content = json.dumps({**vars(plan), "members": members}, ensure_ascii=False).encode("utf-8", "surrogatepass")

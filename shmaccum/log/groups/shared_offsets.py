@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offsets file of a group, which all members of one process share. So a commit of another process is read once.
+"""The offsets file of a group, shared by all members of one process. So a commit of another process is read once.
 
 ::
 
-    shared_offsets    a member begins to use the file of its group; the first one of the process opens it
-    release           a member leaves; the last one of the process closes the file
+    shared_offsets    called when a member starts to use the file of its group; the first call opens the file
+    release           called when a member leaves; the last call closes the file
 
-Rules: one lock for each file covers what was read of it and where the next frame goes. A member that commits has the
-pen first and takes this lock next, or takes both without a wait. Nobody waits for the pen with this lock. Members are
-counted under a lock of the process, which a consumer that is collected as garbage may take in the middle of anything.
+Rules: one lock for each file protects the state that was read from it and the position of the next frame. A member that
+commits locks the offsets byte first and takes this lock second, or takes both without waiting. No thread waits for the
+offsets byte with this lock. Users are counted under a lock of the process, which garbage collection of a consumer may
+take at any point.
 
-Deaths: a forked child has none of these files and new locks, before its copies of the parent's consumers let go.
+Deaths: a forked child has no open file and new locks, before its copies of the parent's consumers are closed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from shmaccum.log.groups.offsets_file import Committed, OffsetsFile
 
 @final
 class SharedOffsets:
-    """The offsets of one group, for all members of this process; made by `shared_offsets`."""
+    """The offsets of one group, for all members of this process. Created by `shared_offsets`."""
 
     def __init__(self, directory: str, group_id: str) -> None:
         self._key = directory, group_id
@@ -35,34 +36,34 @@ class SharedOffsets:
         self._file = OffsetsFile(directory, group_id, is_writer=False)
 
     def committed(self, place: TopicPartition) -> Committed | None:
-        """The committed offset of a partition; None without one.
+        """The committed offset of a partition, or None.
 
         Raises:
-            CorruptLogError, OSError: the file cannot be read.
+            CorruptLogError, OSError: if the file cannot be read.
         """
         with self._lock:
             self._file.catch_up()
             return self._file.offsets.get(place)
 
-    def found(self) -> None:
-        """Makes the file of a new group; the caller has the pen.
+    def create(self) -> None:
+        """Create the file of a new group. The caller has the right to write the offsets.
 
         Raises:
-            CorruptLogError, OSError: the file cannot be read or written.
+            CorruptLogError, OSError: if the file cannot be read or written.
         """
         with self._lock:
             self._file.prepare()
 
     def known(self) -> dict[TopicPartition, Committed]:
-        """The offsets as this process read or wrote them last."""
+        """The offsets that this process last read or wrote."""
         with self._lock:
             return dict(self._file.offsets)
 
     def restore(self, known: Mapping[TopicPartition, Committed], owned: Collection[TopicPartition]) -> None:
-        """Writes known offsets that the file lacks, and those of owned partitions that it has lower; with the pen.
+        """With the right to write, add known offsets that the file lacks, and owned ones that are lower in it.
 
         Raises:
-            CorruptLogError, OSError: the file cannot be read or written.
+            CorruptLogError, OSError: if the file cannot be read or written.
         """
         with self._lock:
             self._file.prepare()
@@ -72,27 +73,27 @@ class SharedOffsets:
                     self._file.commit({place: one})
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Writes offsets down, all of them or none; the caller has the pen.
+        """Store offsets, all of them or none. The caller has the right to write the offsets.
 
         Raises:
-            CorruptLogError, OSError: the file cannot be read or written.
+            CorruptLogError, OSError: if the file cannot be read or written.
         """
         with self._lock:
             self._file.prepare()
             self._file.commit(offsets)
 
     def commit_at_once(self, offsets: Mapping[TopicPartition, Committed], lock: int, byte: int) -> bool:
-        """As `commit`, without a wait: takes the pen and drops it; see `OffsetsFile.commit_at_once`."""
+        """Commit without waiting. Acquires and releases the right itself; see `OffsetsFile.commit_at_once`."""
         with self._lock:
             return self._file.commit_at_once(offsets, lock, byte)
 
     def add_user(self) -> SharedOffsets:
-        """One more member uses the file."""
+        """Add a member that uses the file."""
         self._user_count += 1
         return self
 
     def release(self) -> None:
-        """One member leaves. The last one closes the file."""
+        """Remove a member. The last one closes the file."""
         with _OpenFiles.lock:
             self._user_count -= 1
             if not self._user_count:
@@ -109,11 +110,11 @@ class _OpenFiles:
 
 
 def shared_offsets(directory: str, group_id: str) -> SharedOffsets:
-    """The offsets of a group, which a member uses from now on until `SharedOffsets.release`.
+    """The offsets of a group. The member uses them until it calls `SharedOffsets.release`.
 
     Raises:
-        CorruptLogError: another group's file lies under this name.
-        OSError: the file cannot be read.
+        CorruptLogError: if the file with this name belongs to another group.
+        OSError: if the file cannot be read.
     """
     with _OpenFiles.lock:
         key = directory, group_id
@@ -122,9 +123,9 @@ def shared_offsets(directory: str, group_id: str) -> SharedOffsets:
         return _OpenFiles.files[key].add_user()
 
 
-def _start_anew_in_child() -> None:
+def _reset_in_child() -> None:
     _OpenFiles.lock = threading.RLock()
     _OpenFiles.files = {}
 
 
-os.register_at_fork(after_in_child=_start_anew_in_child)
+os.register_at_fork(after_in_child=_reset_in_child)

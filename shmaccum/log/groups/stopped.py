@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stopped member is killed, where another member was told to (``replace_stalled_ms``).
+"""Kill a stopped member, if another member is configured to do so (``replace_stalled_ms``).
 
 ::
 
-    look       the member lives (its byte is locked), and the kernel shows the process of its row as stopped?
+    check      the member lives (its byte is locked), and the kernel shows the process of its row as stopped?
                no    → the age is 0
-               yes   → the age grows by the time since the last look, by LOOK_MAX_S at most
+               yes   → the age grows by the time since the last check, by CHECK_MAX_S at most
     age >= replace_stalled_ms
-               the process is of this user, in this PID namespace, and has the member's byte locked?
-               no    → it is reported, and nobody is killed
-               yes   → SIGKILL by its pidfd, then the kernel frees its bytes
+               the process has this user, is in this PID namespace, and has locked the member's byte?
+               no    → this is logged, and no process is killed
+               yes   → SIGKILL by its pidfd, then the kernel releases its bytes
 
-The number in the plan is a hint that any process with the right to write may forge. The kernel gives the proof:
-``/proc/PID/fdinfo`` lists the locks of each open file, so only the holder of the member's byte is ever killed. The
-pidfd is opened before that look and asked after it, so the number meant one process all the time.
+The pid in the plan is only a hint, because any process with the right to write may forge it. The kernel has the proof:
+``/proc/PID/fdinfo`` lists the locks of each open file, so only the process that locked the member's byte is killed.
+The pidfd is opened before this check and polled after it, so the pid has denoted one process all the time.
 
-A member that runs and does not poll is never killed: its program may be at work for long.
+A member that runs but does not poll is never killed, because its program may be busy for a long time.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from shmaccum.log.groups.plan import MemberRow
 
 logger = logging.getLogger(__name__)
 
-LOOK_MAX_S = 2.0
-"""A longer time between two looks is one in which the watcher itself did not run."""
+CHECK_MAX_S = 2.0
+"""If the time between two checks is longer, the checking process itself did not run."""
 END_TIMEOUT_S = 1.0
 WRITE_LOCK = re.compile(rb"^lock:\s+\d+: OFDLCK\s+ADVISORY\s+WRITE\s+\S+\s+\S+\s+(\d+)\s+(\d+)$", re.MULTILINE)
-"""A write lock of an open file in its fdinfo: the first and the last byte."""
+"""A write lock of an open file in its fdinfo: its first and its last byte."""
 
 
 def holds_byte(pid: int, path: str, byte: int) -> bool:
-    """True when an open file of this process has a write lock on this byte.
+    """True if an open file of this process has a write lock on this byte.
 
     Raises:
-        OSError: the process is gone, or is another user's.
+        OSError: if the process has ended, or belongs to another user.
     """
     lock_file = os.stat(path)
     for name in os.listdir(f"/proc/{pid}/fd"):
@@ -64,19 +64,19 @@ def _locks(pid: int, descriptor: str, byte: int) -> bool:
 
 
 @contextlib.contextmanager
-def find_victim(pid: int, path: str, slot: int) -> Iterator[Victim]:
+def member_process(pid: int, path: str, slot: int) -> Iterator[Victim]:
     """The process of a member, if it may be killed.
 
     Args:
-        pid: as the plan has it.
+        pid: the pid in the plan.
         path: the lock file of the group.
-        slot: the number of the member.
+        slot: the slot of the member.
 
     Raises:
-        NotToBeKilledError: it is of another user, in another PID namespace, this process itself, or not the member.
+        NotToBeKilledError: if it has another user or another PID namespace, is this process, or is not the member.
     """
     if pid == os.getpid():
-        raise NotToBeKilledError("it is a part of this process")
+        raise NotToBeKilledError("it belongs to this process")
     try:
         descriptor = os.pidfd_open(pid)
     except (OSError, ValueError, OverflowError) as error:
@@ -84,7 +84,7 @@ def find_victim(pid: int, path: str, slot: int) -> Iterator[Victim]:
     try:
         _check(pid, path, slot)
         victim = Victim(pid, descriptor)
-        if victim.has_ended(0):  # until here the number meant this process
+        if victim.has_ended(0):  # the pid has denoted this process until here
             raise NotToBeKilledError("it has just ended")
         yield victim
     finally:
@@ -95,24 +95,24 @@ def _check(pid: int, path: str, slot: int) -> None:
     try:
         user = os.stat(f"/proc/{pid}").st_uid
         if user != os.geteuid():
-            raise NotToBeKilledError(f"it belongs to the user {user}, this process to {os.geteuid()}")
+            raise NotToBeKilledError(f"it belongs to user {user}, but this process to user {os.geteuid()}")
         check_namespace(pid)
         is_member = holds_byte(pid, path, MEMBERS_BYTE + slot)
     except OSError as error:
         raise NotToBeKilledError(f"the kernel does not show the locks of process {pid}: {error}") from None
     if not is_member:
-        raise NotToBeKilledError(f"process {pid} does not hold the lock of the member")
+        raise NotToBeKilledError(f"process {pid} does not have the lock of the member")
 
 
 @final
 class StoppedWatch:
-    """Counts how long members have been stopped, and kills a member when that is too long.
+    """Measures how long members have been stopped, and kills a member that was stopped for too long.
 
     Args:
-        group_id: for messages.
+        group_id: the group, for messages.
         path: the lock file of the group.
         replace_stalled_ms: the age at which a member is killed.
-        clock: seconds; one that stands still in a suspend.
+        clock: returns seconds. It must not advance while the host is suspended.
     """
 
     def __init__(
@@ -122,37 +122,37 @@ class StoppedWatch:
         self._path = path
         self._limit_s = replace_stalled_ms / 1000
         self._clock = clock
-        self._looked_s = clock()
+        self._checked_s = clock()
         self._ages_s: dict[int, float] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
-    def look(self, rows: Iterable[MemberRow]) -> float:
-        """Looks once at the rows of living members; answers the seconds until the next look."""
+    def check(self, rows: Iterable[MemberRow]) -> float:
+        """Check the rows of living members once; return the seconds until the next check."""
         now_s = self._clock()
-        step_s, self._looked_s = min(now_s - self._looked_s, LOOK_MAX_S), now_s
+        step_s, self._checked_s = min(now_s - self._checked_s, CHECK_MAX_S), now_s
         stopped = [row for row in rows if row.pid != os.getpid() and is_stopped(row.pid)]
         self._ages_s = {row.pid: self._ages_s[row.pid] + step_s if row.pid in self._ages_s else 0.0 for row in stopped}
         for row in stopped:
             if self._ages_s[row.pid] >= self._limit_s:
                 self._replace(row)
-        return min(self._limit_s / 4, LOOK_MAX_S / 2) if stopped else self._limit_s / 2
+        return min(self._limit_s / 4, CHECK_MAX_S / 2) if stopped else self._limit_s / 2
 
     def _replace(self, row: MemberRow) -> None:
         what = f"process {row.pid}, a member of the group {self._group_id!r},"
         silence = f"has been stopped for {self._limit_s:g} s (replace_stalled_ms)"
         try:
-            with find_victim(row.pid, self._path, row.slot) as victim:
-                self._tell(f"{what} {silence}: it is killed, so that the others consume its partitions")
+            with member_process(row.pid, self._path, row.slot) as victim:
+                self._log_once(f"{what} {silence}: it is killed, so that the others consume its partitions")
                 victim.kill()
                 if not victim.has_ended(END_TIMEOUT_S):
-                    self._tell(f"{what} was killed and does not end: the kernel holds it (state {victim.state})")
+                    self._log_once(f"{what} was killed but has not ended: the kernel blocks it (state {victim.state})")
         except NotToBeKilledError as reason:
-            self._tell(f"{what} {silence} and is not killed, for {reason}: continue it, or end it by hand")
+            self._log_once(f"{what} {silence} and is not killed, because {reason}: continue it, or end it by hand")
         except OSError as error:
-            self._tell(f"{what} {silence} and could not be killed: {error}")
+            self._log_once(f"{what} {silence} and could not be killed: {error}")
 
-    def _tell(self, sentence: str) -> None:
-        """Logs each sentence once."""
-        if sentence not in self._told:
-            self._told.add(sentence)
+    def _log_once(self, sentence: str) -> None:
+        """Log each message once."""
+        if sentence not in self._logged:
+            self._logged.add(sentence)
             logger.error("%s", sentence)

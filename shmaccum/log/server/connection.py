@@ -252,7 +252,7 @@ class Connection:
         for index, piece in enumerate(self._to_send):
             size = piece.size if isinstance(piece, FileRange) else len(piece)
             if sent < size:
-                rest = piece.behind(sent) if isinstance(piece, FileRange) else piece[sent:]
+                rest = piece.after(sent) if isinstance(piece, FileRange) else piece[sent:]
                 self._to_send = (rest, *self._to_send[index + 1 :])
                 return
             sent -= size

@@ -105,15 +105,15 @@ class Loaded:
             self.group = ConsumerGroup(self.group.group_id, limits, generation=self.group.generation)
         return self.group if isinstance(self.group, ConsumerGroup) else None
 
-    def note_generation(self) -> None:
+    def store_generation(self) -> None:
         """Writes a new generation down, or a new group epoch."""
         group = self.group
         if group.generation == self.noted_generation:
             return
         if isinstance(group, ConsumerGroup):
-            self.file.note_generation(group.generation, CONSUMER, group.assignor)
+            self.file.store_generation(group.generation, CONSUMER, group.assignor)
         elif group.state in SETTLED:
-            self.file.note_generation(group.generation, group.protocol_type, group.protocol)
+            self.file.store_generation(group.generation, group.protocol_type, group.protocol)
         else:
             return
         self.noted_generation = group.generation
@@ -233,7 +233,7 @@ class Coordinator:
 
     def _sign(self, loaded: Loaded) -> None:
         with contextlib.suppress(OSError):  # commands cannot find this server then
-            loaded.lock.sign(self.address)
+            loaded.lock.write_address(self.address)
 
     def local_members(self, group_id: str) -> list[LocalMember]:
         """The members of a group that needs no server; none of a group that this server has loaded."""
@@ -270,7 +270,7 @@ class Coordinator:
 
     def settle(self, loaded: Loaded) -> None:
         """Writes a new generation down, and sends the answers that were decided."""
-        loaded.note_generation()
+        loaded.store_generation()
         self._send_answers(loaded)
         self.release_unused(loaded)
 

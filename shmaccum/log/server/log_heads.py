@@ -170,7 +170,7 @@ class LogHead:
         self._indexed: OrderedDict[int, _Positions] = OrderedDict()
         self.transactions = TransactionView(self.folder)
         segments = self._present() or [0]
-        self._segments = segments[: max(bisect.bisect_right(segments, self.transactions.noted_from), 1)]
+        self._segments = segments[: max(bisect.bisect_right(segments, self.transactions.start_offset), 1)]
         self._deleted_before = 0
         self.epochs = LeaderEpochs(self.folder)
         self._enter(self._segments[-1])
@@ -204,7 +204,7 @@ class LogHead:
         self.end_offset = base_offset
         self._end = 0
         self._notes = _indexed_positions(self.folder, base_offset)
-        self._notes.cut(self.transactions.noted_from)
+        self._notes.cut(self.transactions.start_offset)
         file = self._open(base_offset)
         while file is not None and len(self._notes.positions) > 1:
             position = self._notes.positions[-1]
@@ -272,7 +272,7 @@ class LogHead:
         while (header := self._whole_batch(block, position)) is not None:
             self._notes.note(header.base_offset, self._end + position)
             if header.attributes & OF_A_TRANSACTION:
-                self.transactions.note(header, block[position : position + header.size])
+                self.transactions.add_batch(header, block[position : position + header.size])
             position += header.size
             self.end_offset = header.next_offset
             if header.leader_epoch > self.epochs.latest:
@@ -291,7 +291,7 @@ class LogHead:
         if len(whole) < header.size or crc_problem(header, whole):
             return False
         if header.attributes & OF_A_TRANSACTION:
-            self.transactions.note(header, whole)
+            self.transactions.add_batch(header, whole)
         self._end += header.size
         self.end_offset = header.next_offset
         self.epochs = LeaderEpochs(self.folder)

@@ -157,7 +157,7 @@ class LogServer(ClosedOnExit):
             transactions = TransactionCoordinator(self._log, self._coordinator, is_synced=is_synced)
             produce = ProduceHandler(self._log, self._topics, self._numbers, transactions)
             self._writing = Writing(produce, TopicRequests(self._log, self._topics), transactions)
-            self._log.tell_server(self._coordinator.address)
+            self._log.publish_server(self._coordinator.address)
 
     def _begin_requests(self, advertised: Address) -> None:
         """The parts that read and answer requests, and the files that the loop waits for.

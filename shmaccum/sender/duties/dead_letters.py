@@ -152,7 +152,7 @@ class DeadLetters(Duty):
 
     def _look(self) -> None:
         """A log that was removed or replaced is told of, also while no letter is to be written."""
-        self._directory.look()
+        self._directory.check_paths()
         if self._opened_count != self._directory.opened_count:
             self._opened_count = self._directory.opened_count
             self._last_names.clear()

@@ -732,7 +732,7 @@ def shipping_lock(directory: str) -> LockFile:
             "time; stop that one first",
             pid=error.pid,
         ) from None
-    lock.sign()
+    lock.write_holder()
     return lock
 
 

@@ -29,7 +29,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import LogSinkOptions, ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, LogLostError, LogPartitionNotFoundError, UnknownTopicError
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.files.directory import LogDirectory, refusals
+from shmaccum.log.files.directory import LogDirectory, advised_errors
 from shmaccum.log.files.partition_log import Outcome, PartitionLog
 from shmaccum.log.files.permissions import make_folder_of_arena
 from shmaccum.log.files.producer_state import KEPT_COUNT, Refusal
@@ -145,7 +145,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
         self._host = host
         self._options = followed(self._options, host, self.name, has_level=self._has_level)
         self._is_sync_awaited = host.durability != "process" and self._options.sync == "interval"
-        with refusals(self._place):
+        with advised_errors(self._place):
             make_folder_of_arena(self._place, host.permissions)
         self._directory = LogDirectory(self._place, self._options, show_life=host.show_life, arena_name=host.arena_name)
         if host.transactions is not None:

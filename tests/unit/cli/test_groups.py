@@ -113,7 +113,7 @@ def test_a_group_whose_lock_somebody_holds_is_left_alone(shell: Shell, log: Path
     for arguments in (["reset", str(log), GROUP, "--to", "0"], ["delete", str(log), GROUP]):
         assert "takes no requests" in shell("groups", *arguments, code=2).stderr
     assert offsets(shell, log) == {0: 12}
-    lock.sign("127.0.0.1:1")
+    lock.write_address("127.0.0.1:1")
     assert "did not answer" in shell("groups", "delete", str(log), GROUP, code=2).stderr
     lock.release()
     shell("groups", "delete", str(log), GROUP)

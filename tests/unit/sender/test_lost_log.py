@@ -283,7 +283,7 @@ def test_a_lock_file_that_is_removed_lets_no_second_writer_in(log: Path, is_repl
             (log / ".lock").touch()
         with pytest.raises(LogBusyError):
             LogDirectory(log)
-        first.look()
+        first.check_paths()
         assert any(".lock" in sentence for sentence in first.findings)
         assert offsets(first.partition(LOG_TOPIC, 0).append(make_batches(1))) == [0]
         with pytest.raises(LogBusyError):
@@ -321,10 +321,10 @@ def test_a_new_log_in_an_empty_folder_has_other_topics(log: Path) -> None:
         former_id = read_topic_id(str(partition_folder(log)))
         shutil.rmtree(log)
         log.mkdir()
-        directory.look()
+        directory.check_paths()
 
         def is_there() -> bool:
-            directory.look()
+            directory.check_paths()
             return directory.lost is None
 
         wait_until(is_there, "the new log")

@@ -488,7 +488,7 @@ def test_a_group_whose_files_are_held_is_committed_for_later(
     log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(group_offsets, "COMMIT_TIMEOUT_S", 0.0)
-    with contextlib.closing(MemberLocks(str(log), "g")) as locks, locks.pen(0.0):
+    with contextlib.closing(MemberLocks(str(log), "g")) as locks, locks.offsets_lock(0.0):
         stream(log, groupId="g").commit({"flights": {"0": 1, "1": 1}})
     assert "was not committed for the group 'g'" in caplog.text
     assert committed(log) == {FLIGHTS_0: None, FLIGHTS_1: None}

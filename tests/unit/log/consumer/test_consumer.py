@@ -28,7 +28,7 @@ from shmaccum import (
     RecordDeserializationError,
     TopicPartition,
 )
-from shmaccum.log.consumer import OffsetAndMetadata, group, news
+from shmaccum.log.consumer import OffsetAndMetadata, change_waiter, group
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.log_watch import LogWatch
 from shmaccum.log.groups.member_locks import MemberLocks
@@ -281,7 +281,7 @@ def test_a_topic_that_comes_later_is_read_from_its_first_record(log: LogDirector
 
 @pytest.mark.parametrize("has_watch", [True, False], ids=["watch", "no watch"])
 def test_an_append_ends_a_wait(log: LogDirectory, monkeypatch: pytest.MonkeyPatch, has_watch: bool) -> None:
-    monkeypatch.setattr(news, "LOOK_INTERVAL_S", WATCHDOG_MS / 1000)
+    monkeypatch.setattr(change_waiter, "CHECK_INTERVAL_S", WATCHDOG_MS / 1000)
     if not has_watch:
         monkeypatch.setattr(LogWatch, "add", lambda _self, _path: False)
     with consumer_of(log, TOPIC) as consumer:
@@ -295,7 +295,7 @@ def test_an_append_ends_a_wait(log: LogDirectory, monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_append_of_which_nobody_told_is_found(log: LogDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news, "LOOK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(change_waiter, "CHECK_INTERVAL_S", 0.01)
     monkeypatch.setattr(LogWatch, "changed", lambda _self: set())
     with consumer_of(log, TOPIC) as consumer:
         assert consumer.poll() == {}
@@ -373,11 +373,11 @@ def test_wrong_calls_say_what_to_do(log: LogDirectory, tmp_path: Path) -> None:
             consumer.poll()
         with pytest.raises(InvalidArgumentError, match="list of names"):
             consumer.subscribe(TOPIC)
-        with pytest.raises(InvalidArgumentError, match="no regular expression"):
+        with pytest.raises(InvalidArgumentError, match="not a regular expression"):
             consumer.subscribe(pattern="(")
         with pytest.raises(ConsumerStateError, match="not assigned"):
             consumer.seek(PLACE, 0)
-        with pytest.raises(InvalidArgumentError, match="no TopicPartition"):
+        with pytest.raises(InvalidArgumentError, match="not a TopicPartition"):
             consumer.assign(["flights-0"])  # type: ignore[list-item]
         consumer.assign([PLACE])
         with pytest.raises(InvalidArgumentError, match="0 or more"):
@@ -448,7 +448,7 @@ def test_an_automatic_commit_waits_for_no_member_and_stays_due(
     other = MemberLocks(log.path, "g")
     with consumer_of(log, TOPIC, group_id="g", auto_commit_interval_ms=0) as consumer:
         assert values(consumer) == [b"1"]
-        with other.pen(0):
+        with other.offsets_lock(0):
             consumer.poll()
             assert (consumer.committed(PLACE), caplog.text) == (None, "")
             monkeypatch.setattr(group, "OUTDATED_S", 0.0)

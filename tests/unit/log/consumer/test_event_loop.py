@@ -234,13 +234,13 @@ def test_the_loop_goes_on_while_another_member_writes(log: LogDirectory) -> None
         other = MemberLocks(log.path, "g")
         with consumer_of(log, group_id="g", enable_auto_commit=False) as consumer:
             assert len((await consumer.apoll(FOREVER_MS))[PLACE]) == 2
-            other.take_pen(0)
+            other.lock_offsets(0)
             with pytest.raises(GroupBusyError):
                 await consumer.acommit(timeout_ms=5)
             call = asyncio.create_task(consumer.acommit())
             await turns(50)
             assert not call.done()
-            other.drop_pen()
+            other.unlock_offsets()
             await call
             assert consumer.committed(PLACE) == 2
         other.close()
@@ -255,10 +255,10 @@ def test_a_poll_finds_records_while_a_stopped_member_has_the_pen(log: LogDirecto
         assert len(consumer.poll(timeout_ms=1000)[PLACE]) == 1
         with consumer_of(log, group_id="g"):
             pass  # it joined and left, so the plan is to be written anew; it may have had the partition meanwhile
-        other.take_pen(0)
+        other.lock_offsets(0)
         append(log, b"2")
         assert consumer.poll(timeout_ms=FOREVER_MS)[PLACE][-1].value == b"2"
-        other.drop_pen()
+        other.unlock_offsets()
     other.close()
 
 

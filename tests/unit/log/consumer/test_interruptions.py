@@ -15,7 +15,7 @@ import pytest
 
 from shmaccum import Consumer
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.log.consumer import news
+from shmaccum.log.consumer import change_waiter
 from shmaccum.log.consumer.shared_watch import _CurrentWatch
 from shmaccum.log.files import LogDirectory
 from shmaccum.log.groups import shared_offsets
@@ -73,7 +73,7 @@ def test_a_consumer_that_is_collected_takes_no_lock_and_gives_its_partitions_up(
         threading.Thread(target=collect, args=(parts,), daemon=True).start()
         assert collected.wait(WATCHDOG_S), "the finalizer waits for a lock"
     with Consumer(f"log:{log.path}", TOPIC, group_id="g") as second:
-        assert news._forgotten.empty()
+        assert change_waiter._forgotten.empty()
         second.poll()
         assert second.assignment() == {TopicPartition(TOPIC, 0)}
 
@@ -86,14 +86,14 @@ consumer = shmaccum.Consumer("log:" + sys.argv[1], "t", group_id="g")
 signal.signal(signal.SIGUSR1, lambda *_: consumer.close())
 main = threading.main_thread().ident
 def interrupt():
-    wait_until(lambda: consumer._news in consumer._news._shared._waiting, "it waits")
+    wait_until(lambda: consumer._waiter in consumer._waiter._shared._waiting, "it waits")
     signal.pthread_kill(main, signal.SIGUSR1)
 threading.Thread(target=interrupt).start()
 try:
     consumer.poll(50_000)
 except shmaccum.ConsumerStateError as error:
     print(error)
-print(consumer._news)
+print(consumer._waiter)
 """
 
 
@@ -101,4 +101,4 @@ def test_close_in_a_handler_ends_the_poll_that_it_interrupts(log: LogDirectory) 
     command = [sys.executable, "-c", CLOSED_IN_HANDLER, log.path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_S, check=False)
     assert done.returncode == 0, done.stderr
-    assert "was closed: make a new one\nNone" in done.stdout
+    assert "was closed: create a new one\nNone" in done.stdout

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.log.consumer.news import News
+from shmaccum.log.consumer.change_waiter import ChangeWaiter
 from shmaccum.log.files.log_watch import LogWatch
 from tests.support.processes import WATCHDOG_S, wait_until
 
@@ -28,9 +28,9 @@ def folders(tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture
-def news(folders: list[str]) -> Iterator[list[News]]:
+def waiters(folders: list[str]) -> Iterator[list[ChangeWaiter]]:
     """One for each folder."""
-    made = [News() for _ in folders]
+    made = [ChangeWaiter() for _ in folders]
     for one, folder in zip(made, folders, strict=True):
         one.watch([folder])
         assert one.has_watch
@@ -50,7 +50,7 @@ def instance_count() -> int:
     return sum(os.path.lexists(link) and "inotify" in os.readlink(link) for link in links)
 
 
-def wait_in_thread(one: News, found: dict[News, set[str]]) -> threading.Thread:
+def wait_in_thread(one: ChangeWaiter, found: dict[ChangeWaiter, set[str]]) -> threading.Thread:
     """Waits for the next change in a thread of its own, which has begun to wait."""
 
     def run() -> None:
@@ -62,72 +62,74 @@ def wait_in_thread(one: News, found: dict[News, set[str]]) -> threading.Thread:
     return thread
 
 
-def test_consumers_of_a_process_have_one_instance_and_the_last_closes_it(news: list[News]) -> None:
+def test_consumers_of_a_process_have_one_instance_and_the_last_closes_it(waiters: list[ChangeWaiter]) -> None:
     gc.collect()
     assert instance_count() == 1
-    for one in news:
+    for one in waiters:
         one.close()
     assert instance_count() == 0
 
 
-def test_each_consumer_gets_its_own_paths_though_another_one_reads(news: list[News], folders: list[str]) -> None:
+def test_each_consumer_gets_its_own_paths_though_another_one_reads(
+    waiters: list[ChangeWaiter], folders: list[str]
+) -> None:
     for folder in folders[:2]:
         change(folder)
-    assert [one.take() for one in reversed(news)] == [set(), {folders[1]}, {folders[0]}]
-    assert [one.take() for one in news] == [set()] * 3
+    assert [one.take() for one in reversed(waiters)] == [set(), {folders[1]}, {folders[0]}]
+    assert [one.take() for one in waiters] == [set()] * 3
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_each_of_several_waiting_threads_wakes_by_its_own_folder(
-    news: list[News], folders: list[str], number: int
+    waiters: list[ChangeWaiter], folders: list[str], number: int
 ) -> None:
-    found: dict[News, set[str]] = {}
-    threads = [wait_in_thread(one, found) for one in news]
+    found: dict[ChangeWaiter, set[str]] = {}
+    threads = [wait_in_thread(one, found) for one in waiters]
     change(folders[number])
     threads[number].join(WATCHDOG_S)
-    assert found[news[number]] == {folders[number]}
-    for one in news:
-        one.ring()
+    assert found[waiters[number]] == {folders[number]}
+    for one in waiters:
+        one.wake()
     for thread in threads:
         thread.join(WATCHDOG_S)
     assert not any(thread.is_alive() for thread in threads)
-    assert not any(found.get(one) for one in news if one is not news[number])
+    assert not any(found.get(one) for one in waiters if one is not waiters[number])
 
 
-def test_the_next_waiting_thread_listens_when_a_listener_goes(news: list[News], folders: list[str]) -> None:
-    found: dict[News, set[str]] = {}
-    first = wait_in_thread(news[0], found)
-    wait_until(lambda: is_listening(news[0]), "the first one listens")
-    second = wait_in_thread(news[1], found)
-    news[0].ring()
+def test_the_next_waiting_thread_listens_when_a_listener_goes(waiters: list[ChangeWaiter], folders: list[str]) -> None:
+    found: dict[ChangeWaiter, set[str]] = {}
+    first = wait_in_thread(waiters[0], found)
+    wait_until(lambda: is_listening(waiters[0]), "the first one listens")
+    second = wait_in_thread(waiters[1], found)
+    waiters[0].wake()
     first.join(WATCHDOG_S)
-    wait_until(lambda: is_listening(news[1]), "the second one listens")
+    wait_until(lambda: is_listening(waiters[1]), "the second one listens")
     change(folders[1])
     second.join(WATCHDOG_S)
-    assert found[news[1]] == {folders[1]}
+    assert found[waiters[1]] == {folders[1]}
 
 
-def is_listening(one: News) -> bool:
+def is_listening(one: ChangeWaiter) -> bool:
     return len(one._selector.get_map()) == 2
 
 
-def test_a_path_in_the_box_ends_a_wait_before_it_begins(news: list[News], folders: list[str]) -> None:
+def test_a_path_in_the_box_ends_a_wait_before_it_begins(waiters: list[ChangeWaiter], folders: list[str]) -> None:
     change(folders[0])
-    assert news[1].take() == set()
+    assert waiters[1].take() == set()
     begin_s = time.monotonic()
-    assert not news[0].wait(begin_s + WATCHDOG_S)
+    assert not waiters[0].wait(begin_s + WATCHDOG_S)
     assert time.monotonic() < begin_s + WATCHDOG_S / 2
-    assert news[0].take() == {folders[0]}
+    assert waiters[0].take() == {folders[0]}
 
 
-def test_tasks_of_one_loop_wake_by_their_own_folders(news: list[News], folders: list[str]) -> None:
-    async def wait_for(one: News) -> set[str]:
+def test_tasks_of_one_loop_wake_by_their_own_folders(waiters: list[ChangeWaiter], folders: list[str]) -> None:
+    async def wait_for(one: ChangeWaiter) -> set[str]:
         while not (found := one.take()):
             await one.wait_in_loop(time.monotonic() + WATCHDOG_S)
         return found
 
     async def run() -> list[set[str]]:
-        tasks = [asyncio.create_task(wait_for(one)) for one in news]
+        tasks = [asyncio.create_task(wait_for(one)) for one in waiters]
         await asyncio.sleep(0)
         for folder in folders:
             change(folder)
@@ -136,22 +138,22 @@ def test_tasks_of_one_loop_wake_by_their_own_folders(news: list[News], folders: 
     assert asyncio.run(run()) == [{folder} for folder in folders]
 
 
-def test_a_forked_child_changes_nothing_of_its_parent(news: list[News], folders: list[str]) -> None:
+def test_a_forked_child_changes_nothing_of_its_parent(waiters: list[ChangeWaiter], folders: list[str]) -> None:
     child = os.fork()
     if not child:
         try:
-            for one in news:
+            for one in waiters:
                 one.close()
-            own = News()
+            own = ChangeWaiter()
             own.watch([folders[0]])
             change(folders[0])
             os._exit(0 if own.take() == {folders[0]} else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert [one.take() for one in news] == [{folders[0]}, set(), set()]
+    assert [one.take() for one in waiters] == [{folders[0]}, set(), set()]
     change(folders[2])
-    assert news[2].take() == {folders[2]}
+    assert waiters[2].take() == {folders[2]}
 
 
 def test_a_folder_with_two_names_tells_both(tmp_path: Path, folders: list[str]) -> None:
@@ -179,7 +181,7 @@ def test_without_an_instance_consumers_look_by_themselves(folders: list[str], mo
         watch.descriptor = -1
 
     monkeypatch.setattr(LogWatch, "__init__", refuse)
-    one = News()
+    one = ChangeWaiter()
     one.watch(folders)
     assert not one.has_watch
     assert one.take() == set(folders)

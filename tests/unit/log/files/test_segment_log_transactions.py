@@ -189,7 +189,7 @@ def test_snapshots_tell_open_transactions_oldest_first() -> None:
     state = ProducerState()
     for offset, producer_id in enumerate((B, A)):
         assert state.admit_of_transaction(batch_of(producer_id, 0, b"v"), offset) is None
-    state.settle()
+    state.confirm()
     found = ProducerState.from_snapshot(state.snapshot())
     assert found is not None
     assert found.transactions.producer_ids() == [B, A]

@@ -50,7 +50,7 @@ def test_what_is_committed_is_read_again(tmp_path: Path) -> None:
     file.commit({place: committed(7 + place.partition, "why") for place in PLACES})
     file.commit({PLACES[0]: committed(8)})
     file.forget([PLACES[2], PLACES[2]])
-    file.note_generation(5, "consumer", "range")
+    file.store_generation(5, "consumer", "range")
     file.close()
     found = read(tmp_path)
     assert found.offsets == {PLACES[0]: committed(8), PLACES[1]: committed(8, "why")}
@@ -136,7 +136,7 @@ def test_the_offsets_behind_a_damaged_frame_count_and_the_file_is_whole_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = written(tmp_path)
-    file.note_generation(4, "consumer", "range")
+    file.store_generation(4, "consumer", "range")
     begin = path_of(tmp_path).stat().st_size
     for offset in range(1, 100):
         file.commit({PLACES[offset % 3]: committed(offset)})
@@ -170,7 +170,7 @@ def test_a_torn_commit_is_cut_without_a_word(tmp_path: Path, caplog: pytest.LogC
 def test_a_file_that_is_mostly_dead_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", 4096)
     file = written(tmp_path)
-    file.note_generation(3, "consumer", "range")
+    file.store_generation(3, "consumer", "range")
     for offset in range(1000):
         file.commit({PLACES[offset % 3]: committed(offset)})
     file.close()

@@ -101,7 +101,7 @@ def with_own_locks(directory: Path, place: TopicPartition) -> None:
     """Commits as a member does, and reads each commit back."""
     locks, offsets = MemberLocks(os.fspath(directory), "g"), shared_offsets(os.fspath(directory), "g")
     for number in range(COMMITS_EACH):
-        with locks.pen(WATCHDOG_S):
+        with locks.offsets_lock(WATCHDOG_S):
             offsets.commit({place: offset(number)})
         assert offsets.committed(place) == offset(number)
     offsets.release()
@@ -149,8 +149,8 @@ def test_every_member_is_told_that_the_file_makes_no_sense(tmp_path: Path) -> No
     other.close()
     os.replace(path.with_name(file_stem("h") + OFFSETS), path)
     for user in users:
-        with pytest.raises(CorruptLogError, match="no frame of group 'g'"):
+        with pytest.raises(CorruptLogError, match="not a frame of group 'g'"):
             user.committed(PLACES[0])
         user.release()
-    with pytest.raises(CorruptLogError, match="no frame of group 'g'"):
+    with pytest.raises(CorruptLogError, match="not a frame of group 'g'"):
         shared_offsets(os.fspath(tmp_path), "g")

@@ -16,7 +16,7 @@ from shmaccum import Consumer
 from shmaccum.log.consumer import group
 from shmaccum.log.groups.member_locks import MEMBERS_BYTE, MemberLocks
 from shmaccum.log.groups.plan import MemberRow
-from shmaccum.log.groups.stopped import LOOK_MAX_S, StoppedWatch, holds_byte
+from shmaccum.log.groups.stopped import CHECK_MAX_S, StoppedWatch, holds_byte
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import TOPIC, make_batch, open_log
 
@@ -56,9 +56,9 @@ class Watched:
     def look(self, count: int, *rows: MemberRow, step_s: float = 1.0) -> float:
         for _ in range(count - 1):
             self.now_s += step_s
-            self.watch.look(rows)
+            self.watch.check(rows)
         self.now_s += step_s
-        return self.watch.look(rows)
+        return self.watch.check(rows)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_member_that_is_stopped_for_long_is_killed(
     assert not holds_byte(member.pid, watched.locks.path, MEMBERS_BYTE + 1)
     assert watched.look(20, row(member.pid)) == LIMIT_S / 2
     stop(member)
-    assert watched.look(10, row(member.pid)) == LOOK_MAX_S / 2
+    assert watched.look(10, row(member.pid)) == CHECK_MAX_S / 2
     assert member.poll() is None
     watched.look(1, row(member.pid))
     assert member.wait(WATCHDOG_S) == -signal.SIGKILL
@@ -136,7 +136,7 @@ def test_a_process_that_does_not_hold_the_lock_is_only_reported(
     stop(member)
     watched.look(30, row(member.pid, slot=7))
     assert member.poll() is None
-    assert caplog.text.count("does not hold the lock of the member") == 1
+    assert caplog.text.count("does not have the lock of the member") == 1
 
 
 @pytest.mark.parametrize("pid", [0, 1, -1, 2**31 - 1, 2**70])
@@ -153,7 +153,7 @@ def test_a_process_of_another_user_is_only_reported(
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
     watched.look(30, row(member.pid))
     assert member.poll() is None
-    assert "belongs to the user 0" in caplog.text
+    assert "belongs to user 0" in caplog.text
 
 
 def test_a_consumer_that_is_told_to_takes_over_from_a_stopped_one(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bell of a group: one consumer of a process looks at the plan for all, and the others hear of it if need be."""
+"""The plan checks of a group: one consumer of a process checks the plan for all, and informs the others if needed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from shmaccum import Consumer, TopicPartition
-from shmaccum.log.consumer import bell
-from shmaccum.log.consumer.bell import PAUSE_S_MAX, PAUSE_S_MIN, PAUSE_S_PER_MEMBER, Bell
+from shmaccum.log.consumer import plan_checks
+from shmaccum.log.consumer.plan_checks import PAUSE_S_MAX, PAUSE_S_MIN, PAUSE_S_PER_MEMBER, PlanChecks
 from shmaccum.log.consumer.timer import Timer
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.groups.member_locks import MemberLocks
@@ -31,7 +31,7 @@ IN_GROUP: dict[str, Any] = {"group_id": "g", "partition_assignment_strategy": ["
 """Only the partitions of a member that leaves change hands."""
 
 
-class Hearer:
+class Checker:
     """A consumer that acts on the next plan, or not."""
 
     def __init__(self, *, acts: bool = False) -> None:
@@ -41,83 +41,83 @@ class Hearer:
         return self.acts
 
 
-def bell_of(*users: Hearer) -> Bell[Hearer]:
-    one_bell: Bell[Hearer] = Bell()
-    one_bell.users = dict.fromkeys(users)
-    return one_bell
+def checks_of(*users: Checker) -> PlanChecks[Checker]:
+    checks: PlanChecks[Checker] = PlanChecks()
+    checks.users = dict.fromkeys(users)
+    return checks
 
 
 def plan_of(count: int) -> Plan:
     return Plan(1, {}, {str(number): MemberRow(number, 1, (), ()) for number in range(count)}, {})
 
 
-# --- strikes
+# --- checks
 
 
-def test_a_ring_is_followed_by_a_series_of_strikes_with_growing_pauses() -> None:
-    one = Hearer()
-    one_bell = bell_of(one)
-    assert one_bell.strike(0.0, one, ()) is None
-    one_bell.ring()
+def test_a_wake_up_is_followed_by_a_series_of_checks_with_growing_pauses() -> None:
+    one = Checker()
+    checks = checks_of(one)
+    assert checks.next_checker(0.0, one, ()) is None
+    checks.wake()
     now_s, pauses = 0.0, []
     for _ in range(20):
-        assert one_bell.strike(now_s, one, ()) is one
-        assert one_bell.strike(now_s, one, ()) is None
-        pauses.append(one_bell.next_s - now_s)
-        now_s = one_bell.next_s
+        assert checks.next_checker(now_s, one, ()) is one
+        assert checks.next_checker(now_s, one, ()) is None
+        pauses.append(checks.next_s - now_s)
+        now_s = checks.next_s
     assert pauses == pytest.approx([min(PAUSE_S_MIN * 2**number, PAUSE_S_MAX) for number in range(20)])
-    one_bell.ring()
-    assert one_bell.strike(now_s - 1, one, ()) is one
-    assert one_bell.next_s == pytest.approx(now_s - 1 + PAUSE_S_MIN)
+    checks.wake()
+    assert checks.next_checker(now_s - 1, one, ()) is one
+    assert checks.next_s == pytest.approx(now_s - 1 + PAUSE_S_MIN)
 
 
 def test_the_first_pause_grows_with_the_group() -> None:
-    one = Hearer()
-    one_bell = bell_of(one)
-    one_bell.looked(one, plan_of(1000), math.inf)
-    one_bell.ring()
-    one_bell.strike(0.0, one, ())
-    assert one_bell.next_s == pytest.approx(1000 * PAUSE_S_PER_MEMBER)
+    one = Checker()
+    checks = checks_of(one)
+    checks.checked(one, plan_of(1000), math.inf)
+    checks.wake()
+    checks.next_checker(0.0, one, ())
+    assert checks.next_s == pytest.approx(1000 * PAUSE_S_PER_MEMBER)
 
 
-def test_a_strike_goes_to_a_consumer_that_is_awake_or_waits() -> None:
-    busy, waiting, stranger = Hearer(), Hearer(), Hearer()
-    one_bell = bell_of(busy, waiting)
-    one_bell.ring()
-    assert one_bell.strike(0.0, stranger, {waiting: None, stranger: None}) is waiting
-    one_bell.ring()
-    assert one_bell.strike(0.0, busy, {waiting: None}) is busy
+def test_a_check_goes_to_a_consumer_that_is_awake_or_waits() -> None:
+    busy, waiting, stranger = Checker(), Checker(), Checker()
+    checks = checks_of(busy, waiting)
+    checks.wake()
+    assert checks.next_checker(0.0, stranger, {waiting: None, stranger: None}) is waiting
+    checks.wake()
+    assert checks.next_checker(0.0, busy, {waiting: None}) is busy
 
 
-def test_a_strike_that_nobody_hears_is_kept_for_the_next_one() -> None:
-    busy, stranger = Hearer(), Hearer()
-    one_bell = bell_of(busy)
-    one_bell.ring()
-    assert one_bell.strike(0.0, stranger, {stranger: None}) is None
-    assert one_bell.next_s == math.inf  # the timer does not end the waits of others again and again
-    assert one_bell.strike(9.0, busy, ()) is busy
+def test_a_check_without_a_checker_is_left_for_the_next_one() -> None:
+    busy, stranger = Checker(), Checker()
+    checks = checks_of(busy)
+    checks.wake()
+    assert checks.next_checker(0.0, stranger, {stranger: None}) is None
+    assert checks.next_s == math.inf  # the timer does not end the waits of others again and again
+    assert checks.next_checker(9.0, busy, ()) is busy
 
 
-def test_a_consumer_that_wants_a_plan_hears_the_bell_first() -> None:
-    first, eager = Hearer(), Hearer()
-    one_bell = bell_of(first, eager)
-    one_bell.looked(eager, Plan(), 7.0)
-    assert one_bell.next_s == 7.0
-    assert one_bell.strike(6.9, first, {eager: None}) is None
-    assert one_bell.strike(7.0, first, {eager: None}) is eager
-    one_bell.looked(eager, Plan(), math.inf)
-    one_bell.ring()
-    assert one_bell.strike(7.0, first, {eager: None}) is first
+def test_a_consumer_that_wants_a_plan_checks_first() -> None:
+    first, eager = Checker(), Checker()
+    checks = checks_of(first, eager)
+    checks.checked(eager, Plan(), 7.0)
+    assert checks.next_s == 7.0
+    assert checks.next_checker(6.9, first, {eager: None}) is None
+    assert checks.next_checker(7.0, first, {eager: None}) is eager
+    checks.checked(eager, Plan(), math.inf)
+    checks.wake()
+    assert checks.next_checker(7.0, first, {eager: None}) is first
 
 
-def test_only_a_consumer_that_heard_the_bell_passes_it_on() -> None:
-    first, second, idle = Hearer(acts=True), Hearer(acts=True), Hearer()
-    one_bell = bell_of(first, second, idle)
-    one_bell.ring()
-    one_bell.strike(0.0, first, ())
-    assert one_bell.looked(second, Plan(), math.inf) == []
-    assert one_bell.looked(first, Plan(), math.inf) == [second]
-    assert one_bell.looked(first, Plan(), math.inf) == []
+def test_only_a_consumer_that_was_chosen_informs_the_others() -> None:
+    first, second, idle = Checker(acts=True), Checker(acts=True), Checker()
+    checks = checks_of(first, second, idle)
+    checks.wake()
+    checks.next_checker(0.0, first, ())
+    assert checks.checked(second, Plan(), math.inf) == []
+    assert checks.checked(first, Plan(), math.inf) == [second]
+    assert checks.checked(first, Plan(), math.inf) == []
 
 
 def test_a_timer_gets_readable_at_its_time() -> None:
@@ -208,33 +208,33 @@ def test_threads_of_a_process_share_the_partitions_in_any_order_of_their_ends(
 def test_one_member_of_a_process_looks_for_all(
     start: Callable[[], Consumer], log: LogDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bell, "PAUSE_S_MIN", WATCHDOG_S)  # nobody looks but after a ring
+    monkeypatch.setattr(plan_checks, "PAUSE_S_MIN", WATCHDOG_S)  # no check but after a wake-up
     consumers = [start() for _ in range(3)]
     wait_until(lambda: is_settled(*consumers), "the partitions are shared")
     looks: list[Membership] = []
-    look = Membership.look
+    check_plan = Membership.check_plan
 
-    def counted(member: Membership, *, is_told: bool = False) -> bool:
+    def counted(member: Membership, *, is_checked: bool = False) -> bool:
         looks.append(member)
-        return look(member, is_told=is_told)
+        return check_plan(member, is_checked=is_checked)
 
-    monkeypatch.setattr(Membership, "look", counted)
+    monkeypatch.setattr(Membership, "check_plan", counted)
     with contextlib.closing(MemberLocks(log.path, "g")) as other:
 
-        def is_looked_at_once_a_ring() -> bool:
+        def is_checked_once_a_wake_up() -> bool:
             looks.clear()
             for _ in range(5):
-                ring_and_wait(other, looks)
+                wake_and_wait(other, looks)
             return len(looks) == 5
 
-        # Each member may ring once more after it has its partitions, so a look too many may be meant for this ring.
-        assert any(is_looked_at_once_a_ring() for _ in range(1 + len(consumers)))
+        # Each member may wake the others once more after it has its partitions, which may cause one more check.
+        assert any(is_checked_once_a_wake_up() for _ in range(1 + len(consumers)))
 
 
-def ring_and_wait(other: MemberLocks, looks: list[Membership]) -> None:
-    """Rings the bell, and waits until a member has begun to look."""
+def wake_and_wait(other: MemberLocks, looks: list[Membership]) -> None:
+    """Wake the members, and wait until a member has begun to check."""
     count = len(looks)
-    other.ring()
+    other.wake()
     wait_until(lambda: len(looks) > count, "a member looks")
 
 
