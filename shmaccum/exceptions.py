@@ -1,98 +1,98 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything shmaccum raises on purpose.
+"""The exceptions that shmaccum raises.
 
-A failed system call is a plain ``OSError`` with its errno.
+A failed system call raises a plain ``OSError`` with its errno.
 
-A class of its own is an event that callers handle in a way of its own, or that another contract names: a built-in
-exception, or an error of a Kafka client. Any other event shares a class, and the message names it. A name that a class
-had before it was merged into another one stands at the end of this file.
+An event has its own class if callers handle it differently, or if it corresponds to a built-in exception or to an
+error of a Kafka client. Other events share a class, and the message names the event. Former names of merged classes
+are at the end of this file.
 
-``shmaccum`` exports every name of this module, so a name that is not public begins with an underscore.
+``shmaccum`` exports every name of this module that does not begin with an underscore.
 """
 
 from errno import ESTALE as _ESTALE
 
 
 class ShmaccumError(Exception):
-    """Base of all errors of this package."""
+    """The base class of all errors of this package."""
 
 
 class InvalidArgumentError(ShmaccumError, ValueError):
-    """An argument is out of range or contradicts another one."""
+    """An argument is out of range or contradicts another argument."""
 
 
 class PackageMissingError(InvalidArgumentError, ImportError):
-    """An optional package that a call needs is not installed; the message has the command that installs it."""
+    """A required optional package is not installed. The message contains the command that installs it."""
 
 
 class ArenaError(ShmaccumError):
-    """Something is wrong with an arena as a whole."""
+    """The base class of errors about an arena as a whole."""
 
 
 class ArenaExistsError(ArenaError, FileExistsError):
-    """An arena of that name exists already: attach to it, or remove it first."""
+    """An arena with this name already exists. Attach to it, or remove it first."""
 
 
 class ArenaNotFoundError(ArenaError, FileNotFoundError):
-    """There is no arena of that name: create it first."""
+    """No arena has this name. Create it first."""
 
 
 class NotAnArenaError(ArenaError):
-    """The file is something else than an arena."""
+    """The file is not an arena."""
 
 
 class UnfinishedArenaError(ArenaError):
-    """The arena's creator died before it was finished: remove it and create it again."""
+    """The arena's creator died before the arena was complete. Remove the arena and create it again."""
 
 
 class LayoutMismatchError(ArenaError):
-    """The arena has another layout: drain it with the version that made it, or remove it."""
+    """The arena has a different layout. Drain it with the version that created it, or remove it."""
 
 
 class ArenaForbiddenError(ArenaError, PermissionError):
-    """The arena belongs to another user, or is open to others without being made so on purpose."""
+    """The arena belongs to another user, or its permissions are wider than this process accepts."""
 
 
 class ArenaBusyError(ArenaError):
-    """Another process has what this one wanted alone.
+    """Another process exclusively uses what this process requested.
 
-    That process is the arena's sender. Or it creates or recovers the arena and does not finish, so it is probably
-    stopped. Or it has begun a transaction, of which an arena has one at a time.
+    The other process is the arena's sender, or has begun a transaction (an arena has one at a time), or creates or
+    recovers the arena. If creation or recovery does not finish, the process is probably stopped.
     """
 
 
 class ArenaInUseError(ArenaError, BufferError):
-    """The arena cannot be closed while accumulators, batches or views of this process use it: close those first."""
+    """The arena cannot be closed while producers, senders, batches or views of this process use it. Close these."""
 
 
 class ArenaClosedError(ArenaError):
-    """This process is not attached: the arena was closed here, or was opened read-only. Attach to it."""
+    """This process is not attached to the arena. It closed the arena, or opened it read-only. Attach to it."""
 
 
 class ArenaRemovedError(ArenaError):
-    """The arena was removed while this process was attached, so it takes no more records: attach to the new one.
+    """The arena was removed while this process was attached, and accepts no more records. Attach to the new arena.
 
-    The arena's sender delivers the records that were sent before. It exports the records that it cannot deliver.
+    The arena's sender delivers the records that were sent before the removal, and exports the others.
     """
 
 
 class ArenaPoisonedError(ArenaError):
-    """An invariant of the arena broke. It takes no more work; look at it with ``shmaccum inspect``."""
+    """An invariant of the arena is violated. The arena accepts no more work. Use ``shmaccum inspect`` to examine it."""
 
 
 class CorruptArenaError(ArenaError):
-    """Bytes in the arena contradict each other, or its file is shorter than its superblock says."""
+    """The arena's data is inconsistent, or its file is shorter than its superblock states."""
 
 
 class OtherSinkError(ArenaError):
-    """The arena's living sender delivers to another sink than the one asked for; the message says what to do."""
+    """The arena's running sender delivers to a different sink than the requested one. The message has the remedy."""
 
 
 class TableFullError(ArenaError):
-    """A table of the arena is full: create the arena with a larger one.
+    """A table of the arena is full. Create the arena with a larger table.
 
-    The message names the table: of processes (``process_count``), of waiters (``waiter_count``), or of topics and
-    partitions (``topic_count``, ``partition_count``, ``name_heap_size``).
+    The message names the table: processes (``process_count``), waiters (``waiter_count``), or topics and partitions
+    (``topic_count``, ``partition_count``, ``name_heap_size``).
     """
 
 
@@ -103,79 +103,79 @@ class BufferExhaustedError(ShmaccumError, TimeoutError):
 class ProcessShareUsedError(BufferExhaustedError):
     """This process held its share of the arena (``max_process_share``) for ``max_block_ms``. Nothing was appended.
 
-    Others may still append.
+    Other processes may still append.
     """
 
 
 class RecordTooLargeError(ShmaccumError, ValueError):
-    """The record is larger than ``max_request_size`` or the arena can hold (Kafka: ``RecordTooLargeException``)."""
+    """The record exceeds ``max_request_size`` or the capacity of the arena (Kafka: ``RecordTooLargeException``)."""
 
 
 class NoTransactionError(ShmaccumError):
-    """A record was sent to an arena with transactions while none was open."""
+    """A record was sent to a transactional arena, or a transaction was ended, while no transaction was open."""
 
 
 class TransactionEndedError(ShmaccumError):
-    """The transaction that a producer joined, or that was to be ended, is not open any more."""
+    """The transaction that the producer joined, or tries to end, is no longer open."""
 
 
 class ProducerFencedError(ShmaccumError):
-    """Another arena or producer has the transactional_id by now (Kafka: ``ProducerFencedException``)."""
+    """Another arena or producer has taken over the transactional_id (Kafka: ``ProducerFencedException``)."""
 
 
 class TransactionOutcomeUnknownError(ShmaccumError, TimeoutError):
-    """The transaction is being committed, and its outcome was not known in time; or the brokers do not tell it."""
+    """The outcome of a commit was not known within the timeout, or the brokers do not report it."""
 
 
 class ProducerClosedError(ShmaccumError):
-    """The producer was closed: make another one. Nothing was appended."""
+    """The producer is closed. Create a new one. Nothing was appended."""
 
 
 class UnknownPartitionError(ShmaccumError, ValueError):
-    """The topic has no partition of that number. Nothing was appended."""
+    """The topic has no partition with this number. Nothing was appended."""
 
 
 class PartitionCountUnknownError(ShmaccumError, TimeoutError):
-    """No sender told within ``max_block_ms`` how many partitions the topic has. Nothing was appended."""
+    """No sender reported the topic's partition count within ``max_block_ms``. Nothing was appended."""
 
 
 class FlushTimeoutError(ShmaccumError, TimeoutError):
-    """Not everything was delivered, or known to be on disk, in time. The records stay in the arena and will be sent."""
+    """Some records were not delivered, or not confirmed on disk, in time. They stay in the arena and will be sent."""
 
 
 class UnknownTopicError(ShmaccumError, LookupError):
-    """The sink has no topic of that name and will not make one (Kafka: ``UnknownTopicOrPartitionException``)."""
+    """The sink has no topic with this name and does not create one (Kafka: ``UnknownTopicOrPartitionException``)."""
 
 
 class SenderNotStartedError(ShmaccumError):
-    """A sender was to be started for an arena that had none, and did not begin: the message has its reason."""
+    """The arena had no sender, and starting one failed. The message contains the reason."""
 
 
 class NotSenderError(ShmaccumError):
-    """Only the process with the sender role may do this: call ``become_sender`` first.
+    """The operation requires the sender role. Call ``become_sender`` first.
 
-    A batch that was drained in that role can be used until it is ended.
+    A batch that was drained in this role remains usable until it is completed.
     """
 
 
 class BatchInUseError(ShmaccumError, BufferError):
-    """Buffers of the batch are still exported: release the memoryviews before the batch is ended."""
+    """Buffers of the batch are still exported. Release the memoryviews before completing the batch."""
 
 
 class LogError(ShmaccumError):
-    """Something is wrong with a log directory."""
+    """The base class of errors about a log directory."""
 
 
 class NotALogError(LogError):
-    """The directory holds something else than a segment log of ours: name a new or an empty one."""
+    """The directory contains something other than a shmaccum log. Use a new or empty directory."""
 
 
 class LogBusyError(LogError):
-    """Another living process uses what one process at a time may change: a log directory, or a consumer group.
+    """Another running process exclusively uses the log directory or the consumer group.
 
     Attributes:
-        arena_name: of the arena whose sender writes the directory; empty where the writer is no sender, or did not say.
-        pid: of the writer, as it said; empty where it did not.
+        arena_name: the arena whose sender writes the directory. Empty if the writer is not a sender, or is unknown.
+        pid: the process id that the writer recorded. Empty if it is unknown.
     """
 
     def __init__(self, sentence: str, arena_name: str = "", pid: str = "") -> None:
@@ -185,18 +185,18 @@ class LogBusyError(LogError):
 
 
 class GroupModeError(LogBusyError):
-    """A group has one mode at a time: a server coordinates it, or consumers on the log's host share it."""
+    """The group is in the other mode. Either a server coordinates a group, or consumers on the log's host share it."""
 
 
 class LogForbiddenError(LogError, PermissionError):
-    """This user may not write, or not read, the log directory."""
+    """This user may not read, or may not write, the log directory."""
 
 
 class NotARegularFileError(LogError, OSError):
-    """A FIFO, a socket, a device or a folder has the name of a file of the log.
+    """A file of the log is a FIFO, a socket, a device or a folder.
 
     Attributes:
-        path: of it.
+        path: the path of the file.
     """
 
     def __init__(self, path: str) -> None:
@@ -204,13 +204,13 @@ class NotARegularFileError(LogError, OSError):
         self.path = path
 
     def __str__(self) -> str:
-        return f"{self.path} is no regular file, and a log has only those under such names: remove it"
+        return f"{self.path} is not a regular file, but the log needs a regular file there: remove it"
 
 
 class LogLostError(LogError, OSError):
-    """A name of the log does not lead any more to the file or folder that its writer has open.
+    """A path of the log no longer refers to the file or folder that its writer has open.
 
-    Somebody removed, moved, replaced or cut it. Nothing is acknowledged until it is there again.
+    Another process removed, moved, replaced or truncated it. Nothing is acknowledged until it is restored.
     """
 
     def __init__(self, sentence: str) -> None:
@@ -228,17 +228,17 @@ class LogPartitionNotFoundError(LogError, LookupError):
 
 
 class OffsetOutOfRangeError(LogError, LookupError):
-    """The offset was retained away already, or was not given out yet (Kafka: ``OffsetOutOfRangeException``)."""
+    """The offset was deleted by retention, or is not assigned yet (Kafka: ``OffsetOutOfRangeException``)."""
 
 
 class CorruptLogError(LogError):
     """Bytes of a segment are damaged.
 
     Attributes:
-        segment: path of the ``.log`` file.
-        position: where in it the damage begins, in bytes.
-        resume_position: where whole batches go on after it; the file's size when none does.
-        next_offset: the offset of the record after the damage; None where only the batches after it tell.
+        segment: the path of the ``.log`` file.
+        position: the position of the damage in the file, in bytes.
+        resume_position: the position of the next whole batch, or the file size if there is none.
+        next_offset: the offset of the first record after the damage, or None if only the following batches contain it.
     """
 
     def __init__(
@@ -252,18 +252,18 @@ class CorruptLogError(LogError):
         self.problem = problem
 
     def __str__(self) -> str:
-        seek = "" if self.next_offset is None else f" A consumer goes on after it by seek to offset {self.next_offset}."
+        seek = "" if self.next_offset is None else f" A consumer can seek to offset {self.next_offset} after it."
         return (
             f"{self.segment} is damaged from position {self.position} to {self.resume_position}: {self.problem}. "
-            f'Read it with on_corrupt="skip" to go on behind the damage.{seek}'
+            f'Read it with on_corrupt="skip" to skip the damage.{seek}'
         )
 
 
 class TransactionOverError(LogError):
-    """The transaction is over, or was given up: nothing is taken for it any more.
+    """The transaction has ended and accepts no more records.
 
     Attributes:
-        is_aborted: it was given up for good, none of its records are in the log.
+        is_aborted: True if the transaction was aborted, so that none of its records are in the log.
     """
 
     def __init__(self, sentence: str, *, is_aborted: bool = False) -> None:
@@ -272,31 +272,31 @@ class TransactionOverError(LogError):
 
 
 class TransactionNotAppliedError(LogError):
-    """Staged records of a transaction were not committed; the message says whether the same commit again will do."""
+    """Staged records of a transaction were not committed. The message states whether to repeat the commit."""
 
 
 class CodecMissingError(LogError):
-    """A batch is compressed, and no package that can decompress it is installed."""
+    """No installed package can decompress a batch."""
 
 
 class ConsumerError(ShmaccumError):
-    """A consumer could not do what it was asked for."""
+    """The base class of errors of a consumer."""
 
 
 class ConsumerStateError(ConsumerError):
-    """The call does not fit the consumer's state.
+    """The state of the consumer does not allow the call.
 
-    It is closed or belongs to the process that forked this one, it has no group, a partition is not assigned to it, or
-    nothing says where to begin in a partition: seek there, or set ``auto_offset_reset``.
+    The consumer is closed, belongs to the parent process, has no group, is not assigned the partition, or has no start
+    position in it. In the last case, seek, or set ``auto_offset_reset``.
     """
 
 
 class GroupBusyError(ConsumerError, TimeoutError):
-    """Another member of the group has been writing its files for too long; the member is probably stopped."""
+    """Another member has been writing the group's files for too long. The member is probably stopped."""
 
 
 class RecordDeserializationError(ConsumerError, ValueError):
-    """A deserializer refused a record; the consumer stands at this record, and ``seek`` passes it.
+    """A deserializer failed on a record. The consumer's position is this record. Use ``seek`` to skip it.
 
     Attributes:
         topic: the record's topic.
@@ -314,21 +314,21 @@ class RecordDeserializationError(ConsumerError, ValueError):
     def __str__(self) -> str:
         return (
             f"the record at offset {self.offset} of {self.topic}-{self.partition} cannot be deserialized: "
-            f"{self.problem}. Seek to offset {self.offset + 1} to go on behind it."
+            f"{self.problem}. Seek to offset {self.offset + 1} to skip the record."
         )
 
 
 class DeliveryError(ShmaccumError):
-    """A record that was appended was not delivered, or nobody knows."""
+    """An appended record was not delivered, or its outcome is unknown."""
 
 
 class DeliveryTimeoutError(DeliveryError, TimeoutError):
     """The record was not delivered within ``delivery_timeout_ms`` (KIP-91).
 
     Attributes:
-        timeout_ms: the sender's ``delivery_timeout_ms``; None where no sender has told it.
-        counts_always: True: all time since the record was sent counted. False: only time in which a sender ran and its
-            sink worked.
+        timeout_ms: the sender's ``delivery_timeout_ms``, or None if no sender has published it.
+        counts_always: True if all time since the record was sent counted. False if only time with a running sender and
+            a working sink counted.
     """
 
     def __init__(self, sentence: str, timeout_ms: int | None = None, counts_always: bool = False) -> None:
@@ -338,10 +338,10 @@ class DeliveryTimeoutError(DeliveryError, TimeoutError):
 
 
 class DeliveryFailedError(DeliveryError):
-    """The sink refused the record, its batch was damaged in memory, or a user gave it up with the overflow it lay in.
+    """The sink rejected the record, its batch was damaged in memory, or a user discarded the overflow that held it.
 
     Attributes:
-        error_code: the sink's own number (Kafka's error code); 0 none.
+        error_code: the sink's error code (Kafka's number), or 0 if there is none.
     """
 
     def __init__(self, sentence: str, error_code: int = 0) -> None:
@@ -350,18 +350,18 @@ class DeliveryFailedError(DeliveryError):
 
 
 class DeliveryAbortedError(DeliveryError):
-    """The sender was closed by force before the record was sent."""
+    """The sender was forced to stop before it sent the record."""
 
 
 class ResultExpiredError(DeliveryError):
-    """The result was overwritten in the completion ring before it was read: it is not known, and is not guessed."""
+    """The result was overwritten in the completion ring before it was read. The outcome is unknown."""
 
 
 class ResultPendingError(DeliveryError, TimeoutError):
-    """The result is not known yet: the record is in the arena and will be sent."""
+    """The result is not known yet. The record is in the arena and will be sent."""
 
 
-# Names of classes that were merged. Programs and pickles that have such a name go on to work.
+# Former names of merged classes, which existing programs and pickles may use.
 BatchCompletedError = NotSenderError
 CommitFailedError = ConsumerStateError
 ConsumerClosedError = ConsumerStateError

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options: how one is described (`option`), how a table of them is read (`table`), one table per kind, and the page.
+"""Options: their description (`option`), their parser (`table`), one table per kind, and the generated page.
 
 ::
 
     option      a row: kind, default, bounds, sentence
-    table       the rows of one kind, and how the options that a user gave are read
+    table       the rows of one kind, and the parser of a user's options
     arena, producer, consumer, sender, sinks, kafka, server, shipper, spark
                 the tables
     compression the rows that the tables of some sinks share
-    secret      passwords that do not show
+    secret      secrets that are never displayed
     dicts       the tables as typed dictionaries   ─ dicts_source   the program that writes them
-    page        docs/reference/options.rst, written from the tables
+    page        docs/reference/options.rst, generated from the tables
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ _TABLES = {
     "SparkSinkOptions": "spark",
     "SparkSourceOptions": "spark",
 }
-"""The tables in the order of the page, and the module of each. A process makes the tables that it uses."""
+"""The module of each table, in the order of the page. A table is imported when it is first used."""
 _HOMES = {**_TABLES, "DEAD_LETTER_KIND": "sender"}
 
 
 def __getattr__(name: str) -> Any:
-    """A name of a table's module, which is imported when the name is first used."""
+    """Imports the module of a table when one of its names is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -35,19 +35,19 @@ class ArenaOptions(Options):
     scope = "arena"
     place = "Arena.create or ``shmaccum create``"
 
-    buffer_memory: int = size("32MiB", "Bytes for batches, of all processes together.")
+    buffer_memory: int = size("32MiB", "Bytes of memory for the batches of all processes together.")
     batch_size: int = size(
         "16KiB",
-        "Bytes of one batch, its header of 61 bytes included; also the size of a buffer.",
+        "Bytes of one batch, including its header of 61 bytes. This is also the size of a buffer.",
         minimum=BATCH_SIZE_MIN,
         maximum=_native.BATCH_SIZE_MAX,
     )
-    max_request_size: int = size("1MiB", "The largest record, with the header of its batch.", maximum=INT_MAX)
+    max_request_size: int = size("1MiB", "The largest record, including the header of its batch.", maximum=INT_MAX)
     oversized_max_bytes: int | None = size(
         None,
-        "Bytes of the buffers that records larger than a batch may hold together; auto: half of them. Partitions to "
-        "which nothing can be delivered now leave half of these bytes to others, and topic_share_factor holds for "
-        "them, too.",
+        "The maximum bytes of the buffers that records larger than a batch may hold together. auto: half of the "
+        "buffers. Stuck partitions leave half of these bytes to other partitions, and topic_share_factor also applies "
+        "to these bytes.",
         minimum=0,
         unset="auto",
     )
@@ -56,65 +56,65 @@ class ArenaOptions(Options):
     )
     topic_share_factor: Fraction = factor(
         4,
-        "The topics may together hold this many times the buffers that are free, in equal parts where they need them, "
-        "and each its first batch always: no topic takes the memory of the others. With 4, heavy topics leave a fifth "
-        "of the buffers free. 0 turns the limit off; it is off in an arena with one topic, with fewer than 9 buffers, "
-        "or with a transactional_id.",
+        "All topics together may hold this many times the buffers that are free, in equal parts if they need them, and "
+        "each topic may always hold its first batch. So no topic takes the memory of others. With 4, busy topics leave "
+        "a fifth of the buffers free. 0 turns the limit off. It is also off in an arena with one topic, with fewer "
+        "than 9 buffers, or with a transactional_id.",
     )
     durability: str = choice(
         "process",
         ("process", "interval", "sync"),
-        "The records that survive a crash of the host. process: those that the kernel had written by itself; every "
-        "death of processes is survived. interval: all but those of the last sync_interval_ms. sync: all that were "
-        "sent. interval and sync need a file on a disk.",
+        "The records that survive a crash of the host. process: only records that the kernel has written to disk on "
+        "its own (all records survive the death of processes). interval: all except the records of the last "
+        "sync_interval_ms. sync: all sent records. interval and sync require a file on a disk.",
     )
     sync_interval_ms: int | None = duration_ms(
         None,
-        "With durability=interval: a crash of the host may cost the records of this time.",
+        "With durability=interval, a crash of the host may lose the records of this much time.",
         minimum=1,
         maximum=INT_MAX,
     )
     process_count: int = count(
-        1024, "The most processes that may be attached at once.", maximum=_native.PROCESS_COUNT_MAX
+        1024, "The maximum number of processes attached at the same time.", maximum=_native.PROCESS_COUNT_MAX
     )
     waiter_count: int = count(
-        1024, "The most threads that may wait for a buffer at once.", maximum=_native.WAITER_COUNT_MAX
+        1024, "The maximum number of threads waiting for a buffer.", maximum=_native.WAITER_COUNT_MAX
     )
-    topic_count: int = count(1024, "The most topics that the arena has room for.")
-    partition_count: int = count(4096, "The most partitions, of all topics together, that the arena has room for.")
+    topic_count: int = count(1024, "The maximum number of topics.")
+    partition_count: int = count(4096, "The maximum number of partitions of all topics together.")
     completion_count: int | None = count(
         None,
-        "Results are kept for this many last batches, rounded up to a power of two; read a future before then. auto: "
-        "four for each buffer, at least 4096.",
+        "The number of batches whose results are retained, rounded up to a power of two. Read a future before its "
+        "result is overwritten. auto: four for each buffer, at least 4096.",
         unset="auto",
     )
     transactional_id: str | None = text(
         None,
-        "The name by which a sink knows the transactions of this arena. With it, records are sent inside transactions "
-        "alone, each of which all processes of the arena share.",
+        "The name that identifies the transactions of this arena to a sink. If it is set, records can be sent only in "
+        "a transaction, which all processes of the arena share.",
     )
     transaction_timeout_ms: int = duration_ms(
         "60s",
-        "With transactional_id: the sender aborts a transaction that is open for longer.",
+        "With transactional_id, the sender aborts a transaction that is open for longer than this.",
         minimum=1,
         maximum=INT_MAX,
     )
     external_sender: bool = boolean(
-        False, "Somebody else keeps the sender, for example systemd: no producer and no ensure_sender starts one."
+        False, "Another program runs the sender, for example systemd. Producers and ensure_sender do not start one."
     )
-    mode: int = mode(0o600, "Permissions of the arena's file. All users of the arena trust everybody who may write it.")
+    mode: int = mode(0o600, "Permissions of the arena's file. Its users trust every user who may write to it.")
     group: str | int | None = group(
-        "The group that shares the arena, by name or number; needs a mode that lets the group write, such as 0660."
+        "The group that shares the arena, by name or number. The mode must let the group write, such as 0660."
     )
 
     def contradictions(self) -> Iterator[str]:
         if self.buffer_memory < self.batch_size:
             yield (
                 f"buffer_memory ({spell_size(self.buffer_memory)}) is smaller than batch_size "
-                f"({spell_size(self.batch_size)}): give it room for many batches"
+                f"({spell_size(self.batch_size)}): make it large enough for many batches"
             )
         if self.transactional_id is not None and not _may_be_transactional_id(self.transactional_id):
-            yield f"transactional_id has to have 1 to {TRANSACTIONAL_ID_SIZE_MAX} bytes of UTF-8"
+            yield f"transactional_id must have 1 to {TRANSACTIONAL_ID_SIZE_MAX} bytes of UTF-8"
         if (self.durability == "interval") != (self.sync_interval_ms is not None):
             yield "durability=interval and sync_interval_ms belong together: give both, or neither"
 

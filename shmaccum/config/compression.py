@@ -11,15 +11,15 @@ from shmaccum.config.table import Options
 
 @dataclass(frozen=True, kw_only=True)
 class CompressionOptions(Options):
-    """The codec of a sink and its levels. The table of each sink that compresses begins with these."""
+    """The codec of a sink and its levels. The table of each sink that compresses inherits these."""
 
     compression_type: str = choice(
         "none",
         ("none", "gzip", "snappy", "lz4", "zstd"),
-        "The codec of the sender's batches. A batch that would not become smaller goes uncompressed.",
+        "The codec of the sender's batches. A batch that compression does not make smaller is sent uncompressed.",
     )
     compression_gzip_level: int = count(
-        -1, "1 (fast) to 9 (small); -1: the default of the library.", minimum=-1, maximum=9
+        -1, "1 (fast) to 9 (small), or -1 for the default of the library.", minimum=-1, maximum=9
     )
     compression_lz4_level: int = count(
         9,

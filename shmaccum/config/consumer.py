@@ -25,7 +25,7 @@ class ConsumerOptions(Options):
     auto_offset_reset: str = choice(
         "latest",
         ("earliest", "latest", "none"),
-        "Where a partition begins that has no position, or whose position is no longer in the log. none: an error.",
+        "The start of a partition that has no position, or whose position is no longer in the log. none: an error.",
     )
     key_deserializer: str | Callable[..., Any] | None = function(
         None,
@@ -43,12 +43,12 @@ class ConsumerOptions(Options):
     isolation_level: str = choice(
         READ_UNCOMMITTED,
         (READ_UNCOMMITTED, READ_COMMITTED),
-        "read_committed gives no records of aborted transactions, and those of an open transaction when it is "
-        "committed. read_uncommitted gives all.",
+        "read_committed returns no records of aborted transactions, and returns the records of an open transaction "
+        "after its commit. read_uncommitted returns all records.",
     )
-    check_crcs: bool = boolean(True, "Check the CRC of each batch before its records are handed out.")
+    check_crcs: bool = boolean(True, "Check the CRC of each batch before returning its records.")
     consumer_timeout_ms: int = duration_ms(
-        -1, "The longest time that an iteration waits for a record before it ends. -1: for ever.", minimum=-1
+        -1, "The longest time that an iteration waits for a record before it ends. -1 means forever.", minimum=-1
     )
     group_id: str | None = text(
         None,
@@ -56,7 +56,7 @@ class ConsumerOptions(Options):
         unset="none",
     )
     group_instance_id: str | None = text(
-        None, "The name of a static member: its partitions wait for its return.", unset="none"
+        None, "The name of a static member, whose partitions wait for its return.", unset="none"
     )
     session_timeout_ms: int = duration_ms(
         "45s", "The longest time that the partitions of a static member wait for its return."
@@ -67,23 +67,23 @@ class ConsumerOptions(Options):
         "process of the same user is killed.",
         minimum=1_000,
     )
-    enable_auto_commit: bool = boolean(True, "Commit the positions of a group's consumer now and then.")
+    enable_auto_commit: bool = boolean(True, "Commit the positions of a group's consumer periodically.")
     auto_commit_interval_ms: int = duration_ms("5s", "The time between two automatic commits.")
     partition_assignment_strategy: Sequence[Any] = sequence(
-        "Assignors, the preferred one first: range, roundrobin, sticky, cooperative-sticky, or an object with name and "
-        "assign(subscriptions). Sticky and cooperative-sticky are one function: here every change is incremental. "
-        "default: range, and cooperative-sticky."
+        "Assignors in order of preference: range, roundrobin, sticky, cooperative-sticky, or an object with name and "
+        "assign(subscriptions). sticky and cooperative-sticky are equivalent, because every change is incremental. "
+        "none: range, cooperative-sticky."
     )
     client_id: str | None = text(
-        None, "The name of this consumer in messages. auto: consumer- and the number of the process.", unset="auto"
+        None, "The name of this consumer in messages. auto: consumer- and the process id.", unset="auto"
     )
     interceptors: Sequence[Any] = sequence(
-        "Objects whose on_consume sees, and may replace, the records of each poll, and whose on_commit sees offsets.",
+        "Objects whose on_consume gets, and may replace, the records of each poll, and whose on_commit gets offsets.",
         kafka="interceptor.classes",
     )
 
     def contradictions(self) -> Iterator[str]:
         if self.group_id is None and self.group_instance_id is not None:
-            yield "group_instance_id has no effect without group_id: name the group, too"
+            yield "group_instance_id has no effect without group_id: set group_id, too"
         if self.group_id is None and self.replace_stalled_ms is not None:
-            yield "replace_stalled_ms has no effect without group_id: name the group, too"
+            yield "replace_stalled_ms has no effect without group_id: set group_id, too"

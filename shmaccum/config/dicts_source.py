@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m shmaccum.config.dicts_source > shmaccum/config/dicts.py`` writes typed dictionaries from the tables.
+"""``python -m shmaccum.config.dicts_source > shmaccum/config/dicts.py`` generates typed dictionaries from the tables.
 
 An editor completes the options of `Producer`, `Arena.create`, `Sender` and `ensure_sender` from them, and a type
 checker finds a wrong name or type before the program runs.
@@ -21,7 +21,7 @@ HEAD = '''\
 # SPDX-License-Identifier: Apache-2.0
 """The options of each table as a typed dictionary, for editors and type checkers.
 
-This file is written by ``python -m shmaccum.config.dicts_source`` from the tables beside it: change those.
+``python -m shmaccum.config.dicts_source`` generates this file from the tables in this folder: change the tables.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KeptProducerOptionsDict(
     PlacelessSinkOptionsDict,
     total=False,
 ):
-    """Options of `shmaccum.Producer`: of the producer itself, and with a sink also of the sender and of the sink."""
+    """Options of `shmaccum.Producer`. With a sink, these include the options of the sender and of the sink."""
 '''
 
 TYPES = {
@@ -58,7 +58,7 @@ TYPES = {
     "secret": "str | Secret",
     "list": "Iterable[Any]",
 }
-"""The type of an option of each kind as a user may write it. Choices and functions have types of their own."""
+"""The type annotation of each kind of option. Choices and functions are handled separately."""
 
 
 def _literal(option: Option) -> str:
@@ -66,7 +66,7 @@ def _literal(option: Option) -> str:
 
 
 def type_of(option: Option) -> str:
-    """The annotation of an option: the values that a user may write."""
+    """Returns the annotation of an option: the types that a user may give."""
     if option.kind == "choice":
         written = _literal(option)
     elif option.kind == "function":
@@ -96,14 +96,14 @@ def _sentence(option: Option) -> Iterator[str]:
 
 def _dictionary(table: type[Options]) -> Iterator[str]:
     yield f"\n\nclass {table.__name__}Dict(TypedDict, total=False):"
-    yield f'{INDENT}"""Options of the {table.scope}, as `shmaccum.{table.__name__}` reads them."""\n'
+    yield f'{INDENT}"""Options of the {table.scope}, as `shmaccum.{table.__name__}` parses them."""\n'
     for name, option in table.table().items():
         yield from _annotation(name, option)
         yield from _sentence(option)
 
 
 def dicts_source() -> str:
-    """The text of ``shmaccum/config/dicts.py``."""
+    """Returns the text of ``shmaccum/config/dicts.py``."""
     lines = (line for table in shmaccum.config.Options.find_tables() for line in _dictionary(table))
     return HEAD + "\n".join(lines) + "\n" + TAIL
 

@@ -28,9 +28,9 @@ class KafkaSinkOptions(CompressionOptions):
         "60s", "A topic that the cluster does not know for this time is reported to producers as missing."
     )
     allow_auto_create_topics: bool = boolean(
-        True, "The sink asks the broker to create unknown topics, if the broker is set up to do so."
+        True, "The sink asks the broker to create unknown topics. The broker must be configured to do so."
     )
-    metadata_max_age_ms: int = duration_ms("5min", "The sender asks for metadata again after this time.", minimum=1)
+    metadata_max_age_ms: int = duration_ms("5min", "The sender requests metadata again after this time.", minimum=1)
     metadata_recovery_rebootstrap_trigger_ms: int = duration_ms(
         "5min",
         "After this time without any metadata, the sender asks the brokers of the bootstrap list again (KIP-1102).",
@@ -49,7 +49,7 @@ class KafkaSinkOptions(CompressionOptions):
         "9min", "The sender closes a connection that had no traffic for this time."
     )
     socket_connection_setup_timeout_ms: int = duration_ms(
-        "10s", "The longest time for connecting, with TLS and login. The time doubles with each failure.", minimum=1
+        "10s", "The longest time for connecting, including TLS and login. It doubles with each failure.", minimum=1
     )
     socket_connection_setup_timeout_max_ms: int = duration_ms(
         "30s", "The longest time that connecting may take after failures.", minimum=1
@@ -65,27 +65,27 @@ class KafkaSinkOptions(CompressionOptions):
     security_protocol: str = choice(
         "PLAINTEXT", ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "The protocol of the broker's listener."
     )
-    ssl_cafile: str | None = text(None, "PEM file of the authorities to trust; unset: the system's.", unset="none")
+    ssl_cafile: str | None = text(None, "PEM file of trusted authorities. none: the system's.", unset="none")
     ssl_certfile: str | None = text(None, "PEM file of this host's certificate.", unset="none")
     ssl_keyfile: str | None = text(None, "PEM file of the certificate's key.", unset="none")
     ssl_password: Secret | None = secret("The password of the key file.")
     ssl_crlfile: str | None = text(None, "PEM file of revoked certificates.", unset="none")
     ssl_check_hostname: bool = boolean(
-        True, "The broker's certificate has to carry the name that the sender connected to."
+        True, "The broker's certificate must contain the host name that the sender connected to."
     )
     sasl_mechanism: str | None = choice(
         None,
         ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"),
-        "The mechanism of the login.",
+        "The login mechanism.",
         unset="none",
     )
     sasl_plain_username: str | None = text(None, "The user, for PLAIN and SCRAM.", unset="none")
     sasl_plain_password: Secret | None = secret("The user's password.")
     sasl_kerberos_name: str | None = text(
-        None, "The broker's name in Kerberos. unset: made from service and domain.", unset="none"
+        None, "The broker's name in Kerberos. none: composed of service and domain.", unset="none"
     )
     sasl_kerberos_service_name: str = text("kafka", "The broker's service in Kerberos.")
-    sasl_kerberos_domain_name: str | None = text(None, "The broker's domain; unset: its host.", unset="none")
+    sasl_kerberos_domain_name: str | None = text(None, "The broker's domain. none: its host.", unset="none")
     sasl_oauth_token_provider: Any = function(
         None, (), "token", "An object with token() -> str, for OAUTHBEARER.", kafka="sasl.oauth.token.provider"
     )
@@ -101,11 +101,11 @@ class KafkaSinkOptions(CompressionOptions):
     def _contradictions_of_login(self) -> Iterator[str]:
         has_login = self.security_protocol.startswith("SASL")
         if has_login and self.sasl_mechanism is None:
-            yield f"security_protocol={self.security_protocol} needs sasl_mechanism: say how to log in"
+            yield f"security_protocol={self.security_protocol} needs sasl_mechanism: set the login mechanism"
         if not has_login and self.sasl_mechanism is not None:
             yield (
                 f"sasl_mechanism={self.sasl_mechanism} has no effect with security_protocol={self.security_protocol}: "
-                "say SASL_SSL or SASL_PLAINTEXT, or leave it out"
+                "set SASL_SSL or SASL_PLAINTEXT, or omit it"
             )
         needs_password = (self.sasl_mechanism or "").startswith(("PLAIN", "SCRAM"))
         if needs_password and (self.sasl_plain_username is None or self.sasl_plain_password is None):

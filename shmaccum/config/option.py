@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an option is described: one row of a table, with its type, default, bounds and sentence.
+"""The description of an option: one row of a table, with type, default, bounds and sentence.
 
-A function here makes a row of each kind as a dataclass field::
+Each kind of option has a function here that makes its row as a dataclass field::
 
     linger_ms: int = duration_ms("5ms", "How long a batch that this producer opens waits for more records.")
 
-No duration is too long. A duration above the maximum of its row, infinity included, means "for ever" and becomes that
-maximum, so every clock of the core can add it to the present time. A size or a count above its maximum is refused.
+A duration above the maximum of its row, including infinity, means forever. It becomes the maximum, so that the clocks
+of the core can add it to the current time. A size or a count above its maximum is rejected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 FACTOR_MIN, FACTOR_MAX = Fraction(1, 2), 64
 FOREVER_MS = 2**61 // 10**6
-"""The longest duration, 73 years: in nanoseconds, a clock that counts from a boot can add it twice below 2**63."""
+"""The longest duration, 73 years. In nanoseconds, twice this value plus the time since boot is less than 2**63."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Option:
 
     Attributes:
         kind: "size", "duration", "count", "percent", "factor", "boolean", "choice", "text", "mode", "function", "list".
-        parse: from what a user writes to the attribute; InvalidArgumentError or TypeError when it cannot be.
-        default: the value when the user gives none; `unset` is the spelling of None.
-        sentence: its purpose.
-        kafka: Kafka's dotted name, where it is more than the name with dots; None: Kafka has no such option.
-        minimum, maximum: bounds, both included; None is unbounded. A longer duration becomes the maximum.
-        choices: the texts it takes.
-        unset: how a user writes None, where that is the default.
+        parse: converts the user's value. Raises InvalidArgumentError or TypeError if the value is invalid.
+        default: the value if the user gives none.
+        sentence: the purpose of the option.
+        kafka: Kafka's dotted name, if it differs from the option's name with dots.
+        minimum, maximum: inclusive bounds, or None if unbounded. A longer duration becomes the maximum.
+        choices: the accepted texts.
+        unset: the user's spelling of None, if None is the default.
     """
 
     kind: str
@@ -54,30 +54,30 @@ class Option:
     unset: str = "off"
 
     def bounded(self, value: Any) -> Any:
-        """The value; a duration above the maximum becomes the maximum."""
+        """Returns the value, or the maximum if the value is a longer duration."""
         is_long = self.kind == "duration" and value is not None and self.maximum is not None and value > self.maximum
         return self.maximum if is_long else value
 
     def check(self, name: str, value: Any) -> None:
-        """Raises InvalidArgumentError when the value is out of bounds."""
+        """Raises InvalidArgumentError if the value is out of bounds."""
         if self.default is None and value is None:
             return
         if self.minimum is not None and value < self.minimum:
-            raise InvalidArgumentError(f"{name} is {value}, it must be at least {self.minimum}")
+            raise InvalidArgumentError(f"{name} is {value}, but must be at least {self.minimum}")
         if self.maximum is not None and value > self.maximum:
-            raise InvalidArgumentError(f"{name} is {value}, it may be at most {self.maximum}")
+            raise InvalidArgumentError(f"{name} is {value}, but must be at most {self.maximum}")
 
     def parse_named(self, name: str, given: Any) -> Any:
-        """The value of what a user wrote; errors name the option.
+        """Parses a user's value. Errors name the option.
 
         Raises:
-            InvalidArgumentError: it cannot be read.
+            InvalidArgumentError: the value is invalid.
         """
         if self.default is None and (given is None or given == self.unset):
             return None
         try:
             return self.parse(given)
-        except (TypeError, ValueError) as error:  # int() has one of its own for thousands of digits
+        except (TypeError, ValueError) as error:  # int() raises ValueError for thousands of digits
             raise InvalidArgumentError(f"{name}: {error}") from None
 
 
@@ -85,18 +85,18 @@ def _parse_count(given: Any) -> int:
     if isinstance(given, str) and given.strip().lstrip("-").isdecimal():
         return int(given)
     if isinstance(given, bool) or not isinstance(given, int):
-        raise TypeError(f"{given!r} is no whole number")
+        raise TypeError(f"{given!r} is not a whole number")
     return given
 
 
 def _parse_mode(given: Any) -> int:
-    """Permissions: a number, or a text in octal."""
+    """Parses permissions: a number, or octal text."""
     if not isinstance(given, str):
         return _parse_count(given)
     try:
         return int(given, base=8)
     except ValueError:
-        raise TypeError(f"{given!r} are no permissions: write them in octal, like 0600") from None
+        raise TypeError(f"{given!r} is not a file mode: write it in octal, such as 0600") from None
 
 
 def _parse_boolean(given: Any) -> bool:
@@ -108,43 +108,43 @@ def _parse_boolean(given: Any) -> bool:
 
 
 def _parse_factor(given: Any) -> Fraction:
-    """0, or a number from 1/2 to 64: ``4``, ``1.5`` or ``1/2``."""
+    """Parses 0, or a number from 1/2 to 64, such as ``4``, ``1.5`` or ``1/2``."""
     if isinstance(given, bool) or not isinstance(given, (int, float, str, Fraction)):
-        raise TypeError(f"{given!r} is no number")
+        raise TypeError(f"{given!r} is not a number")
     try:
         value = Fraction(given)
     except (ValueError, OverflowError, ZeroDivisionError):
-        raise TypeError(f"{given!r} is no number: write it like 4, 1.5 or 1/2") from None
+        raise TypeError(f"{given!r} is not a number: write it as 4, 1.5 or 1/2") from None
     if value != 0 and not FACTOR_MIN <= value <= FACTOR_MAX:
-        raise TypeError(f"{given} has to be 0, which turns it off, or from {FACTOR_MIN} to {FACTOR_MAX}")
+        raise TypeError(f"{given} is out of range: it must be 0 (off), or from {FACTOR_MIN} to {FACTOR_MAX}")
     return value
 
 
 def _parse_text(given: Any) -> str:
     if not isinstance(given, str):
-        raise TypeError(f"{given!r} is no text")
+        raise TypeError(f"{given!r} is not text")
     return given
 
 
 def _parse_group(given: Any) -> str | int:
-    """A name, or a number in either form."""
+    """Parses the name of a group, or its number as an int or as text."""
     if isinstance(given, str) and not given.isdecimal():
         if not given or any(character.isspace() or character == ":" for character in given):
-            raise TypeError(f"{given!r} is no name of a group")
+            raise TypeError(f"{given!r} is not a group name")
         return given
     number = _parse_count(given)
     if number < 0:
-        raise TypeError(f"{number} is no number of a group")
+        raise TypeError(f"{number} is not a group number")
     return number
 
 
 def _with_minus_one(parse: Callable[[Any], int]) -> Callable[[Any], int]:
-    """Kafka writes "no limit" as -1."""
+    """Also accepts -1, which means "no limit" in Kafka."""
     return lambda given: -1 if given in (-1, "-1") else parse(given)
 
 
 def _parse_milliseconds(given: Any) -> int:
-    """A bare number of an option that ends in ms is what Kafka's configuration files have."""
+    """Parses a duration. A bare number is in milliseconds, as in Kafka's configuration files."""
     if given == math.inf or (isinstance(given, str) and given.strip().lower() == "inf"):
         return LONG_MAX
     return int(given) if isinstance(given, str) and given.strip().isdecimal() else parse_duration_ms(given)
@@ -154,14 +154,14 @@ def _parse_choice(choices: tuple[str, ...]) -> Callable[[Any], str]:
     def parse(given: Any) -> str:
         text = str(given)
         if text not in choices:
-            raise TypeError(f"{text!r} is none of {', '.join(choices)}")
+            raise TypeError(f"{text!r} is not one of {', '.join(choices)}")
         return text
 
     return parse
 
 
 def _parse_function(names: tuple[str, ...], method: str) -> Callable[[Any], Any]:
-    """One of our names, a function, or an object with the method that Kafka's interface of this purpose has."""
+    """Accepts a built-in name, a function, or an object with the method of Kafka's interface for this purpose."""
 
     def parse(given: Any) -> Any:
         is_text = isinstance(given, (str, bytes))  # both have a method called partition
@@ -178,7 +178,7 @@ def _parse_secret(given: Any) -> Secret:
 
 def _parse_list(given: Any) -> tuple[Any, ...]:
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise TypeError(f"{given!r} is no list")
+        raise TypeError(f"{given!r} is not a list")
     return tuple(given)
 
 
@@ -186,7 +186,7 @@ def _parse_list(given: Any) -> tuple[Any, ...]:
 
 
 def _row(option: Option) -> Any:
-    """The option as a dataclass field."""
+    """Returns the option as a dataclass field."""
     return field(default=option.default, metadata={"option": option})
 
 
@@ -244,7 +244,7 @@ def percent(default: int, sentence: str) -> Any:
 
 
 def factor(default: int, sentence: str) -> Any:
-    """A row with a factor; 0 turns it off."""
+    """A row with a factor. 0 means off."""
     return _row(Option("factor", _parse_factor, Fraction(default), sentence))
 
 
@@ -259,31 +259,31 @@ def text(default: str | None, sentence: str, *, kafka: str | None = None, unset:
 
 
 def group(sentence: str) -> Any:
-    """A row with a group of users, by name or number; the process's own unless the user says so."""
+    """A row with a group of users, by name or number. The default is the process's own group."""
     return _row(Option("group", _parse_group, None, sentence, unset="own"))
 
 
 def secret(sentence: str, *, kafka: str | None = None) -> Any:
-    """A row with a password; unset unless the user says so."""
+    """A row with a password. It is unset by default."""
     return _row(Option("secret", _parse_secret, None, f"{sentence} Write env:NAME or file:PATH.", kafka, unset="none"))
 
 
 def choice(
     default: str | None, choices: tuple[str, ...], sentence: str, *, kafka: str | None = None, unset: str = "off"
 ) -> Any:
-    """A row with one text of a few."""
+    """A row with one of several texts."""
     return _row(Option("choice", _parse_choice(choices), default, sentence, kafka, choices=choices, unset=unset))
 
 
 def function(
     default: str | None, names: tuple[str, ...], method: str, sentence: str, *, kafka: str | None = None
 ) -> Any:
-    """A row with a function of the user, or the name of one of ours."""
+    """A row with a user's function, or the name of a built-in function."""
     return _row(
         Option("function", _parse_function(names, method), default, sentence, kafka, choices=names, unset="none")
     )
 
 
 def sequence(sentence: str, *, kafka: str | None = None) -> Any:
-    """A row with any number of objects; none unless the user says so."""
+    """A row with any number of objects. The default is none."""
     return _row(Option("list", _parse_list, (), sentence, kafka))

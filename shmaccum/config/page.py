@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m shmaccum.config.page > docs/reference/options.rst`` writes the page of all options from their tables."""
+"""``python -m shmaccum.config.page > docs/reference/options.rst`` generates the page of all options."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HEAD = """\
 Options
 =======
 
-Every option of shmaccum, written from the tables in ``shmaccum/config`` by ``python -m shmaccum.config.page``.
+All options of shmaccum. ``python -m shmaccum.config.page`` generates this page from the tables in ``shmaccum/config``.
 
-Names and defaults are Kafka's where Kafka has the option. ``linger_ms`` and ``linger.ms`` are the same, but for
-``Arena.create`` and ``shmaccum create``, whose options are Python's keywords and flags; where Kafka's
-name is more than that, it stands below ours and is accepted, too. A size is a number of bytes or a text such as
-``32MiB``, a duration a number of milliseconds or a text such as ``500ms``, ``2s``, ``7d``. No duration is too long:
-one above its bound, ``inf`` included, means for ever and is kept as that bound. An option that is unknown, otherwise
-out of its bounds, or in contradiction to another one is refused; none is ignored.
+Options that Kafka also has use Kafka's names and defaults. ``linger_ms`` and ``linger.ms`` are equivalent, except for
+``Arena.create`` and ``shmaccum create``, whose options are Python keywords and command-line flags. If Kafka's name
+differs further, it is listed below the option's name and is also accepted. A size is a number of bytes or a text such
+as ``32MiB``. A duration is a number of milliseconds or a text such as ``500ms``, ``2s`` or ``7d``. A duration above
+its bound, including ``inf``, means forever and becomes that bound. An option that is unknown, otherwise out of bounds,
+or in contradiction to another option is rejected. No option is ignored.
 """
 
 TABLE_HEAD = """\
@@ -37,7 +37,7 @@ TABLE_HEAD = """\
 
 
 def spell(option: Option, value: Any) -> str:
-    """A value of the option as a user would write it."""
+    """Returns a value as a user writes it."""
     if value is None:
         return option.unset
     if option.kind == "size" and value >= 0:
@@ -54,7 +54,7 @@ def spell(option: Option, value: Any) -> str:
 
 
 def bounds(option: Option) -> str:
-    """The values that the option takes, in short; empty when it takes every value of its kind."""
+    """Returns a short text of the accepted values; empty if every value of the kind is accepted."""
     if option.choices:
         return ", ".join(option.choices)
     is_bounded_above = option.maximum is not None and option.maximum < INT_MAX
@@ -66,7 +66,7 @@ def bounds(option: Option) -> str:
 
 
 def kafka_name(name: str, option: Option) -> str | None:
-    """Kafka's own name, where it is more than ours with dots for underscores."""
+    """Returns Kafka's name, if it differs from the option's name with dots for underscores."""
     return option.kafka if option.kafka and option.kafka.replace(".", "_") != name else None
 
 
@@ -85,7 +85,7 @@ def _section(table: type[Options]) -> Iterator[str]:
 
 
 def options_page() -> str:
-    """The whole page, reStructuredText."""
+    """Returns the page as reStructuredText."""
     return HEAD + "".join(line for table in Options.find_tables() for line in _section(table))
 
 

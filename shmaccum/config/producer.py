@@ -27,12 +27,12 @@ class ProducerOptions(Options):
         maximum=INT_MAX,
     )
     max_block_ms: int = duration_ms(
-        "60s", "The longest time that send waits for a buffer and for the partition that it is given, both together."
+        "60s", "The longest time that send waits for a buffer and for the topic's partitions, both together."
     )
     stuck_block_ms: int | None = duration_ms(
         None,
-        "The longest time that send waits for a buffer of a partition to which nothing can be delivered now, while "
-        "the arena keeps its buffers for others. 0 raises at once. auto: max_block_ms.",
+        "The longest time that send waits for a buffer of a stuck partition, while the arena reserves its buffers for "
+        "other partitions. If it is 0, send raises immediately. auto: max_block_ms.",
         unset="auto",
     )
     key_serializer: str | Callable[..., Any] | None = function(
@@ -45,8 +45,8 @@ class ProducerOptions(Options):
         "builtin",
         PARTITIONERS,
         "partition",
-        "Chooses the partition of a record that names none. builtin: by murmur2 of the key; a record without a key "
-        "goes to the partition that all processes of the host are filling (KIP-480, KIP-794).",
+        "Chooses the partition of a record that names none. builtin: by the murmur2 hash of the key. A record without "
+        "a key goes to the partition that all processes of the host currently fill (KIP-480, KIP-794).",
         kafka="partitioner.class",
     )
     partitioner_ignore_keys: bool = boolean(
@@ -56,17 +56,17 @@ class ProducerOptions(Options):
         True, "A partition with a shorter queue gets more of the records without a key (KIP-794)."
     )
     interceptors: Sequence[Any] = sequence(
-        "Objects whose on_send sees, and may replace, every record before it is serialized.",
+        "Objects whose on_send method receives, and may replace, every record before it is serialized.",
         kafka="interceptor.classes",
     )
     close_timeout_ms: int | None = duration_ms(
         None,
-        "The longest time that the end of a with block, and of the process, wait until all records are delivered. "
-        "unset: 2 minutes, and 10 s.",
+        "The longest time that the end of a with block, or of the process, waits until all records are delivered. "
+        "none: 2 minutes for a with block, 10 s for the process.",
         unset="none",
     )
     client_id: str | None = text(
         None,
-        "The name of this producer in metrics and messages. auto: producer- and the number of the process.",
+        "The name of this producer in metrics and messages. auto: producer- and the process id.",
         unset="auto",
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passwords that do not show: in no repr, log, error or arena, and in the options of no command line.
+"""Secrets, which never appear in a repr, a log, an error, an arena, or the options of a command line.
 
-A user gives the place of a secret: ``env:NAME`` for a variable of the environment, ``file:PATH`` for the first line of
-a file. Code may also give the secret itself. A command line takes only places, for every user of the host can read it
-in ``/proc/PID/cmdline`` and in ``ps``.
+A user gives the place of a secret: ``env:NAME`` for an environment variable, ``file:PATH`` for the first line of a
+file. Code may also give the secret itself. A command line accepts only places, because every user of the host can read
+it in ``/proc/PID/cmdline`` and in ``ps``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE = "file:"
 
 @final
 class Secret:
-    """A text that only `reveal` shows.
+    """A secret text, which only `reveal` returns.
 
     Args:
         source: ``env:NAME``, ``file:PATH``, or the secret itself.
@@ -32,11 +32,11 @@ class Secret:
         self._source = source
 
     def reveal(self) -> str:
-        """The secret, looked up now: a file may have a new one by the next time.
+        """Returns the secret. Each call reads the variable or the file again.
 
         Raises:
-            InvalidArgumentError: the variable or the file is not there, or other users may read the file
-                (shmaccum/common/secret_files.py); the message does not show the secret.
+            InvalidArgumentError: the variable or the file does not exist, or other users may read the file
+                (shmaccum/common/secret_files.py). The message does not contain the secret.
         """
         if self._source.startswith(ENVIRONMENT):
             name = self._source[len(ENVIRONMENT) :]
@@ -51,7 +51,7 @@ class Secret:
 
     @property
     def place(self) -> str | None:
-        """``env:NAME`` or ``file:PATH``, which anybody may read; None where the source is the secret itself."""
+        """``env:NAME`` or ``file:PATH``, which is not secret; None if the source is the secret itself."""
         return self._source if self._source.startswith((ENVIRONMENT, FILE)) else None
 
     def __eq__(self, other: object) -> bool:

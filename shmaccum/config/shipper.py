@@ -17,18 +17,18 @@ class ShipperOptions(Options):
     scope = "shipper"
     place = "Shipper or ``shmaccum ship -X``"
 
-    rate_limit: int | None = size(None, "The most bytes that the shipper sends in a second.")
+    rate_limit: int | None = size(None, "The maximum bytes that the shipper sends per second.")
     read_ahead_bytes: int = size(
-        "32MiB", "The most bytes of batches that the shipper has read and the sink has not acknowledged."
+        "32MiB", "The maximum bytes of batches that the shipper has read and the sink has not acknowledged."
     )
     request_timeout_ms: int = duration_ms(
-        "30s", "A delivery without an answer within this time counts as failed.", minimum=1, maximum=INT_MAX
+        "30s", "A delivery without a response within this time counts as failed.", minimum=1, maximum=INT_MAX
     )
     retry_backoff_ms: int = duration_ms(
         "100ms", "The pause before the first retry. The pause doubles with each further retry."
     )
     retry_backoff_max_ms: int = duration_ms("1s", "The longest pause between two retries.")
-    max_request_size: int = size("1MiB", "Bytes of one delivery. A larger batch goes alone.", maximum=INT_MAX)
+    max_request_size: int = size("1MiB", "The size limit of a delivery. A larger batch is sent alone.", maximum=INT_MAX)
 
     def contradictions(self) -> Iterator[str]:
         if self.retry_backoff_ms > self.retry_backoff_max_ms:

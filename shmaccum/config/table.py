@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of options, and how what a user gave becomes one.
+"""A table of options, and the parser that makes it from a user's options.
 
-A table is a frozen dataclass, so an option is a typed attribute. The field keeps its row. Names and defaults are those
-of Kafka's producer (org.apache.kafka.clients.producer.ProducerConfig) where it has the option::
+A table is a frozen dataclass, so each option is a typed attribute, and its field holds the row. Options that Kafka's
+producer also has (org.apache.kafka.clients.producer.ProducerConfig) have Kafka's names and defaults::
 
     ProducerOptions.parse({"linger.ms": "5ms", "max_block_ms": 100})
 
-Both spellings are accepted everywhere, sizes as ``32MiB``, durations as ``500ms``. An option that is unknown, out of
-range or contradicts another one is refused with a sentence that says what to do; none is ignored or adjusted silently.
-A duration that is longer than any clock counts means for ever (`shmaccum.config.option`).
+Both spellings are accepted everywhere, as are sizes such as ``32MiB`` and durations such as ``500ms``. An option that
+is unknown, out of range, or in contradiction to another option is rejected with a message that contains the remedy.
+No option is silently ignored or adjusted, except that an overlong duration means forever (`shmaccum.config.option`).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Base of the tables; made by `parse`, or with values that need no parsing.
+    """The base class of the tables. An instance is made by `parse`, or directly from parsed values.
 
     Raises:
-        InvalidArgumentError: a value is out of bounds, or two contradict each other.
+        InvalidArgumentError: a value is out of bounds, or two values contradict each other.
     """
 
     scope: ClassVar[str]
-    """The owner of the options, as a sentence calls it."""
+    """The owner of the options, as named in messages."""
     place: ClassVar[str]
     """The call or command that takes the options."""
     find_tables: ClassVar[Callable[[], tuple[type[Options], ...]]]
-    """All tables, in the order of the page; `shmaccum.config` knows where they are."""
+    """Returns all tables, in the order of the page. `shmaccum.config` sets it."""
 
     def __post_init__(self) -> None:
         for name, option in type(self).table().items():
@@ -55,33 +55,33 @@ class Options:
         refuse(self.contradictions())
 
     def contradictions(self) -> Iterator[str]:
-        """A sentence for each pair of options that cannot hold together."""
+        """Yields a sentence for each contradiction between options."""
         yield from ()
 
     @classmethod
     @functools.cache
     def table(cls) -> Mapping[str, Option]:
-        """The rows by name, in their order."""
+        """The rows by name, in the order of their definition."""
         return MappingProxyType({row.name: row.metadata["option"] for row in fields(cls)})
 
     @classmethod
     @functools.cache
     def spellings(cls) -> Mapping[str, str]:
-        """Every accepted name, with underscores, and the attribute it stands for."""
+        """Maps every accepted name, with underscores, to its attribute."""
         names = {name: name for name in cls.table()}
         names |= {_spelled(option.kafka): name for name, option in cls.table().items() if option.kafka}
         return MappingProxyType(names)
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
-        """The options that a user gave, in either spelling, with the defaults of all others.
+        """Parses a user's options, in either spelling. All other options get their defaults.
 
         Args:
             given: name -> value; ``max_block_ms`` or ``max.block.ms``, ``500`` or ``"500ms"``.
 
         Raises:
-            InvalidArgumentError: an option is unknown, of another scope, given twice, cannot be read, is out of bounds,
-                or contradicts another one.
+            InvalidArgumentError: an option is unknown, belongs to another scope, is given twice, is invalid, is out of
+                bounds, or contradicts another option.
         """
         (options,) = parse_together(given, cls)
         assert isinstance(options, cls)
@@ -89,49 +89,49 @@ class Options:
 
 
 ABSENT: Mapping[str, str] = {
-    "bootstrap_servers": "brokers are named by the sender's sink: shmaccum sender ARENA --sink kafka:HOST:PORT",
-    "sasl_jaas_config": "say who logs in by sasl_plain_username and sasl_plain_password",
-    **dict.fromkeys(("ssl_truststore_location", "ssl_truststore_certificates"), "name a PEM file by ssl_cafile"),
+    "bootstrap_servers": "the sender's sink names the brokers: shmaccum sender ARENA --sink kafka:HOST:PORT",
+    "sasl_jaas_config": "set sasl_plain_username and sasl_plain_password",
+    **dict.fromkeys(("ssl_truststore_location", "ssl_truststore_certificates"), "set ssl_cafile to a PEM file"),
     **dict.fromkeys(
         ("ssl_keystore_location", "ssl_keystore_key", "ssl_keystore_certificate_chain"),
-        "name PEM files by ssl_certfile and ssl_keyfile",
+        "set ssl_certfile and ssl_keyfile to PEM files",
     ),
     **dict.fromkeys(
         ("ssl_truststore_password", "ssl_truststore_type", "ssl_keystore_password", "ssl_keystore_type"),
         "certificates are PEM files (ssl_cafile, ssl_certfile, ssl_keyfile; ssl_password opens the key)",
     ),
-    "ssl_endpoint_identification_algorithm": "say ssl_check_hostname=false for an empty one",
-    "sasl_login_callback_handler_class": "tokens come from sasl_oauth_token_provider, in Python",
+    "ssl_endpoint_identification_algorithm": "to turn the check off, set ssl_check_hostname=false",
+    "sasl_login_callback_handler_class": "set sasl_oauth_token_provider to a Python object",
 }
-"""Options of Kafka's producer that no table has, and why."""
+"""Options of Kafka's producer that no table has, and the replacement of each."""
 
 
 # --- parsing
 
 
 def _spelled(name: str) -> str:
-    """The spelling with underscores."""
+    """Returns the spelling with underscores."""
     return name.replace(".", "_")
 
 
 def folded(name: str) -> str:
-    """A name as it is compared where users of Spark wrote it: case, dots and underscores do not count."""
+    """Returns the name without case, dots and underscores, to compare names in the spellings of Spark users."""
     return _spelled(name).replace("_", "").lower()
 
 
 def _words(name: str) -> list[str]:
-    """The words of a name in either spelling, or as users of Spark write it: bufferMemory has two."""
+    """Splits a name into words. Camel case is split, too: bufferMemory has two words."""
     return [word.lower() for word in WORDS.findall(name)]
 
 
 def _has_words_of(name: str, other: str) -> bool:
-    """True when each word of the one has its like among the words of the other."""
+    """True if each word of `name` resembles a word of `other`."""
     words = _words(other)
     return all(_alike(word, words, WORD_SIMILARITY) for word in _words(name))
 
 
 def _alike(word: str, known: Iterable[str], similarity: float, count_max: int = 1) -> list[str]:
-    """The known words that are most like a word, at most so many."""
+    """Returns the known words that resemble a word most, at most `count_max` of them."""
     import difflib  # slow to import, and only a misspelling needs it
 
     return difflib.get_close_matches(word, list(known), n=count_max, cutoff=similarity)
@@ -139,14 +139,14 @@ def _alike(word: str, known: Iterable[str], similarity: float, count_max: int = 
 
 @functools.cache
 def _spellings_by_folded_name(tables: tuple[type[Options], ...]) -> Mapping[str, str]:
-    """Every name that the tables accept, as it is compared, and one spelling of it."""
+    """Maps the folded form of every accepted name to one of its spellings."""
     return MappingProxyType({folded(spelling): spelling for table in tables for spelling in sorted(table.spellings())})
 
 
 def _nearest(name: str, tables: tuple[type[Options], ...]) -> str | None:
-    """The name that was probably meant: it is near, and it says no more or no less than the one that was given.
+    """Returns the name that was probably meant: it resembles the given name, and has all words of it or no others.
 
-    ``transaction.timeout.ms`` is no misspelling of ``close_timeout_ms``: each has a word that the other lacks.
+    ``transaction.timeout.ms`` is not a misspelling of ``close_timeout_ms``: each has a word that the other lacks.
     """
     known = _spellings_by_folded_name(tables)
     misspelled = _alike(folded(name), known, MISSPELLING_SIMILARITY)
@@ -156,7 +156,7 @@ def _nearest(name: str, tables: tuple[type[Options], ...]) -> str | None:
 
 
 def _unknown(name: str, tables: tuple[type[Options], ...]) -> str:
-    """The sentence for a name that none of the tables has."""
+    """Returns the message for a name that none of the tables has."""
     spelled = _spelled(name)
     whose = " or the ".join(table.scope for table in tables)
     is_own = folded(name) in _spellings_by_folded_name(tables)
@@ -165,15 +165,15 @@ def _unknown(name: str, tables: tuple[type[Options], ...]) -> str:
             place = other.place.replace("``", "'")
             return f"{name} is an option of the {other.scope}: give it to {place}"
     if spelled in ABSENT:
-        return f"{name} is no option here: {ABSENT[spelled]}"
+        return f"{name} is not an option here: {ABSENT[spelled]}"
     nearest = _nearest(name, tables) or _nearest(name, Options.find_tables())
-    advice = f"did you mean {nearest}?" if nearest else "'shmaccum options' shows all"
-    return f"{name} is no option of the {whose}: {advice}"
+    advice = f"did you mean {nearest}?" if nearest else "'shmaccum options' lists all"
+    return f"{name} is not an option of the {whose}: {advice}"
 
 
 @dataclass(frozen=True)
 class _Given:
-    """A user's options, sorted: values by attribute, with the name as it was spelled, and a sentence for each fault."""
+    """A user's options: the given spelling and value of each attribute, and a sentence for each fault."""
 
     values: dict[str, tuple[str, Any]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -194,7 +194,7 @@ class _Given:
         return found
 
     def parsed(self, table: type[Options]) -> dict[str, Any]:
-        """The values that a table has, read; a value that cannot be read is one more fault."""
+        """Parses the values of one table. Each invalid value adds a fault."""
         values: dict[str, Any] = {}
         for attribute, option in table.table().items():
             if attribute in self.values:
@@ -208,21 +208,21 @@ class _Given:
 
 
 def refuse(faults: Iterable[str]) -> None:
-    """Raises one error that tells all faults; none is no error.
+    """Raises one error that lists all faults.
 
     Raises:
-        InvalidArgumentError: there is a fault.
+        InvalidArgumentError: there is at least one fault.
     """
     if sentences := list(dict.fromkeys(faults)):
         raise InvalidArgumentError("; ".join(sentences))
 
 
 def parse_together(given: Mapping[str, Any], *tables: type[Options]) -> tuple[Options, ...]:
-    """One instance of each table from options that are given together, as ``-X`` does for a sender and its sink.
+    """Parses options that are given together into one instance of each table, as ``-X`` does for a sender and its sink.
 
     Raises:
-        InvalidArgumentError: as `Options.parse`; a name is unknown when none of the tables has it. The error tells
-            every wrong name and every wrong value at once.
+        InvalidArgumentError: as `Options.parse`. A name is unknown if none of the tables has it. The error lists all
+            wrong names and values.
     """
     sorted_out = _Given.sort(given, tables)
     values = [sorted_out.parsed(table) for table in tables]
@@ -234,7 +234,7 @@ def parse_together(given: Mapping[str, Any], *tables: type[Options]) -> tuple[Op
 
 
 def _secrets() -> set[str]:
-    """Every spelling of an option that is a secret."""
+    """Returns every spelling of every secret option."""
     return {
         spelling
         for table in Options.find_tables()
@@ -244,7 +244,7 @@ def _secrets() -> set[str]:
 
 
 def command_line_value(name: str, value: Any) -> str:
-    """The text of an option on a command line. A secret appears only by its place.
+    """Returns the text of an option on a command line. A secret is replaced by its place.
 
     Raises:
         InvalidArgumentError: the option is a secret, and the value is the secret itself.
@@ -254,7 +254,7 @@ def command_line_value(name: str, value: Any) -> str:
     place = (value if isinstance(value, Secret) else Secret(str(value))).place
     if place is None:
         raise InvalidArgumentError(
-            f"{name} would stand on a command line, which every user of this host can read: give it as env:NAME or "
+            f"{name} would appear on a command line, which every user of this host can read: give it as env:NAME or "
             "file:PATH"
         )
     return place

@@ -90,9 +90,7 @@ def cause_of(error: BaseException) -> str:
 # --- topic_share_factor
 
 FACTORS = ["1/4", "65", "-1", "many"]
-FACTOR_SENTENCE = (
-    r"topic_share_factor.*(has to be 0, which turns it off, or from 1/2 to 64|write it like 4, 1.5 or 1/2)"
-)
+FACTOR_SENTENCE = r"topic_share_factor.*(must be 0 \(off\), or from 1/2 to 64|write it as 4, 1.5 or 1/2)"
 
 
 @pytest.mark.parametrize("factor", FACTORS)

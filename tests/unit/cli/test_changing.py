@@ -49,7 +49,7 @@ def test_create_knows_topics(shell: Shell, arena_name: str) -> None:
     ("arguments", "sentence"),
     [
         (["--buffer-memory", "1 banana"], "buffer_memory: '1 banana' is no size: write it like 32MiB"),
-        (["--batch-size", "1"], "batch_size is 1, it must be at least 62"),
+        (["--batch-size", "1"], "batch_size is 1, but must be at least 62"),
         (["--buffer-memory", "1KiB"], "smaller than batch_size"),
         (["--topic", "flights"], "'flights' is no topic with its partitions: write it like flights:12"),
         (["--topic", "good:1", "--topic", "a/b:1"], "'a/b' is not a topic name"),
@@ -239,4 +239,4 @@ def test_an_interrupted_command_leaves_with_130(filled: str) -> None:
 def test_errors_of_the_system_are_sentences() -> None:
     assert sentence_of(OSError(28, "No space left on device", "/x")) == "/x: No space left on device"
     assert sentence_of(OSError(5, "Input/output error")) == "Input/output error"
-    assert sentence_of(shmaccum.exceptions.NotSenderError()).startswith("Only the process with the sender role")
+    assert sentence_of(shmaccum.exceptions.NotSenderError()).startswith("The operation requires the sender role")

@@ -142,7 +142,7 @@ def test_damage_is_named_with_segment_and_position_and_can_be_skipped(shell: She
     assert values(failed.stdout) == list(range(6))
     assert str(log_files(log)[0]) in failed.stderr
     assert str(2 * batch_size) in failed.stderr
-    assert "Read it with --skip-corrupt to go on behind the damage." in failed.stderr
+    assert "Read it with --skip-corrupt to skip the damage." in failed.stderr
     skipped = shell("log", "cat", str(log), "-t", TOPIC, "--skip-corrupt", code=1)
     assert values(skipped.stdout) == [*range(6), *range(9, 15)]
     assert skipped.stderr.startswith("shmaccum: skipped: ")

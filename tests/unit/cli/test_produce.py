@@ -225,7 +225,7 @@ def test_what_was_sent_before_memory_ran_out_is_told(kitchen: Kitchen) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["-X", "linger.mss=5"], "linger.mss is no option of the producer: did you mean linger_ms?"),
+        (["-X", "linger.mss=5"], "linger.mss is not an option of the producer: did you mean linger_ms?"),
         (["-X", "acks=1"], "acks is an option of the sender"),
         (["-X", "linger.ms"], "'linger.ms' is no option with its value: write it like -X linger.ms=5"),
         (["-X", "linger.ms=1", "-X", "linger.ms=2"], "linger.ms is given twice"),

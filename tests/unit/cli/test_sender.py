@@ -342,10 +342,13 @@ def test_a_sender_is_started_behind_once(senders: Senders, shell: Shell) -> None
         (["--sink", "log"], "write the kind and a colon first, as in log:log"),
         (["--sink", "log:"], "log: needs a directory"),
         (["--sink", "null:", "-X", "acks=1"], "enable_idempotence needs acks=all"),
-        (["--sink", "log:x", "-X", "linger.mss=1"], "linger.mss is no option of the sender or the served log: did you"),
+        (
+            ["--sink", "log:x", "-X", "linger.mss=1"],
+            "linger.mss is not an option of the sender or the served log: did you",
+        ),
         (
             ["--sink", "null:", "-X", "linger.mss=1"],
-            "no option of the sender or the memory and null sinks",
+            "not an option of the sender or the memory and null sinks",
         ),
         (["--sink", "memory:", "-X", "partitons=1"], "did you mean partitions?"),
         (["--sink", "null:", "-X", "sync=batch"], "sync is an option of the log sink"),

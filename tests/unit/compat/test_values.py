@@ -31,7 +31,7 @@ INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 LEAST = {"retries": 0, "batch_size": 0, "linger_ms": 0, "max_block_ms": 0, "retry_backoff_ms": 0,
          "reconnect_backoff_ms": 0, "reconnect_backoff_max_ms": 0, "max_batch_size": 0}  # fmt: skip
 NUMBERS = ("_ms", "_size", "_bytes", "retries", "max_in_flight_requests_per_connection")
-BROKERS_TAKE = {"acks": "none of all, -1, 1, 0", "request.required.acks": "none of all, -1, 1, 0"}
+BROKERS_TAKE = {"acks": "one of all, -1, 1, 0", "request.required.acks": "one of all, -1, 1, 0"}
 """The values between the bounds that no broker takes (KAFKA-697), and the reason."""
 
 

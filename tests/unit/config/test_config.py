@@ -144,7 +144,7 @@ def test_options_cannot_be_changed() -> None:
 @pytest.mark.parametrize(
     ("table", "options", "sentence"),
     [
-        (ProducerOptions, {"linger": 5}, "linger is no option of the producer: did you mean linger_ms?"),
+        (ProducerOptions, {"linger": 5}, "linger is not an option of the producer: did you mean linger_ms?"),
         (ProducerOptions, {"Linger.MS": 5}, "did you mean linger_ms?"),
         (
             ProducerOptions,
@@ -153,12 +153,16 @@ def test_options_cannot_be_changed() -> None:
         ),
         (ProducerOptions, {"buffer.memory": 1}, "buffer.memory is an option of the arena: give it to Arena.create"),
         (SenderOptions, {"log.roll.ms": 1}, "log.roll.ms is an option of the log sink"),
-        (ProducerOptions, {"bootstrap_servers": "x"}, "brokers are named by the sender's sink"),
-        (ProducerOptions, {"zzzzzz": 1}, "zzzzzz is no option of the producer"),
+        (ProducerOptions, {"bootstrap_servers": "x"}, "the sender's sink names the brokers"),
+        (ProducerOptions, {"zzzzzz": 1}, "zzzzzz is not an option of the producer"),
         (ProducerOptions, {"linger_ms": 1, "linger.ms": 1}, "linger_ms and linger.ms are the same option"),
         (LogSinkOptions, {"partitions": 1, "num.partitions": 1}, "are the same option: give one of them"),
         (ProducerOptions, {"transaction.timeout.ms": 1}, "an option of the arena: give it to Arena.create"),
-        (ProducerOptions, {"open_timeout_ms": 1}, "open_timeout_ms is no option of the producer: 'shmaccum options'"),
+        (
+            ProducerOptions,
+            {"open_timeout_ms": 1},
+            "open_timeout_ms is not an option of the producer: 'shmaccum options'",
+        ),
         (SenderOptions, {"max_request_timeout_ms": 1}, "did you mean request_timeout_ms?"),
         (ArenaOptions, {"batchsize": 1}, "did you mean batch_size?"),
     ],

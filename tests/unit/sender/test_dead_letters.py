@@ -388,7 +388,7 @@ def test_without_the_option_the_next_sender_frees_what_was_decided(arena: Arena,
 
 
 def test_where_letters_cannot_lie_the_sender_does_not_begin(arena: Arena, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"dead_letter=/tmp/x is no log: .*log:/tmp/x"):
+    with pytest.raises(InvalidArgumentError, match=r"dead_letter=/tmp/x is not a log: .*log:/tmp/x"):
         Sender(arena, MemorySink(), dead_letter="/tmp/x")
     with pytest.raises(InvalidArgumentError, match="needs a directory"):
         Sender(arena, MemorySink(), dead_letter="log:")

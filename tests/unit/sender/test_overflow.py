@@ -509,9 +509,9 @@ def test_a_sink_that_knows_no_sequences_gets_no_overflow(arena: Arena, tmp_path:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"overflow": "/var/lib"}, "is no log"),
+        ({"overflow": "/var/lib"}, "is not a log"),
         ({"overflow": "log:"}, "needs a directory"),
-        ({"overflow": "log:/a", "dead_letter": "log:/a"}, "name one directory"),
+        ({"overflow": "log:/a", "dead_letter": "log:/a"}, "name the same directory"),
         ({"overflow": "log:/a", "enable_idempotence": False}, "needs enable_idempotence"),
     ],
 )

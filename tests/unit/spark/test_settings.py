@@ -98,7 +98,7 @@ def test_a_table_of_a_catalog_has_the_options_that_its_user_gave() -> None:
 
 
 def test_without_a_table_the_properties_of_one_are_unknown() -> None:
-    with pytest.raises(InvalidArgumentError, match="location is no option of the Spark source"):
+    with pytest.raises(InvalidArgumentError, match="location is not an option of the Spark source"):
         source_options(DIRECTORY | {"location": "x"})
 
 
@@ -122,7 +122,7 @@ def test_settings_are_plain_data() -> None:
         (LOG | {"sink": "log:x"}, "log:x is a relative path"),
         (LOG | {"arena": "./events"}, "the arena ./events is a relative path"),
         (LOG | {"sender": "external"}, "sender=external and a sink contradict each other"),
-        (LOG | {"sender": "none"}, "'none' is none of auto, external"),
+        (LOG | {"sender": "none"}, "'none' is not one of auto, external"),
         (LOG | {"kafka.key.serializer": "x"}, "key.serializer cannot be given to the Spark sink: keys and values"),
         (LOG | {"kafka.group.id": "x"}, "group.id cannot be given to the Spark sink"),
         (LOG | {"interceptors": "x"}, "interceptors cannot be given to the Spark sink"),
@@ -137,12 +137,12 @@ def test_settings_are_plain_data() -> None:
         (KAFKA | {"kafka.transaction.timeout.ms": "1"}, "its time-out is commitTimeoutMs"),
         (LOG | {"includeHeaders": "true"}, "given to the Spark sink: a column headers is always"),
         (LOG | {"startingOffsets": "earliest"}, "startingOffsets is an option of the Spark source: give"),
-        (KAFKA | {"kafka.sasl.jaas.config": "x"}, "sasl.jaas.config is no option here: say who logs in by sasl_plain"),
-        (KAFKA | {"kafka.ssl.truststore.location": "/x"}, "name a PEM file by ssl_cafile"),
+        (KAFKA | {"kafka.sasl.jaas.config": "x"}, "sasl.jaas.config is not an option here: set sasl_plain"),
+        (KAFKA | {"kafka.ssl.truststore.location": "/x"}, "set ssl_cafile to a PEM file"),
         (KAFKA | {"kafka.ssl.keystore.password": "x"}, "certificates are PEM files"),
-        (KAFKA | {"kafka.ssl.endpoint.identification.algorithm": ""}, "say ssl_check_hostname=false"),
-        (KAFKA | {"kafka.metric.reporters": "x"}, "metric.reporters is no option of"),
-        (KAFKA | {"producer.cache.timeout": "1"}, "producer.cache.timeout is no option of"),
+        (KAFKA | {"kafka.ssl.endpoint.identification.algorithm": ""}, "set ssl_check_hostname=false"),
+        (KAFKA | {"kafka.metric.reporters": "x"}, "metric.reporters is not an option of"),
+        (KAFKA | {"producer.cache.timeout": "1"}, "producer.cache.timeout is not an option of"),
     ],
 )
 def test_what_a_sink_refuses(given: dict[str, Any], sentence: str) -> None:
@@ -220,7 +220,7 @@ def test_options_of_the_source_are_the_connector_s() -> None:
         ({"path": "/log"}, "given are none"),
         ({"path": "/log", "subscribe": "a", "assign": "{}"}, "given are assign and subscribe"),
         ({"path": "/log", "subscribe": "a", "startingOffset": "earliest"}, "did you mean starting_offsets?"),
-        ({"path": "/log", "subscribe": "a", "maxOffsetsPerTrigger": "0"}, "it must be at least 1"),
+        ({"path": "/log", "subscribe": "a", "maxOffsetsPerTrigger": "0"}, "but must be at least 1"),
         (DIRECTORY | {"kafka.bootstrap.servers": "a:1"}, "of brokers reads Spark's own format('kafka')"),
         (DIRECTORY | {"minOffsetsPerTrigger": "1"}, "cannot be given to the Spark source: a query"),
         (DIRECTORY | {"maxTriggerDelay": "15m"}, "choose the trigger's interval"),

@@ -334,7 +334,7 @@ def test_another_sink_than_the_living_senders_is_an_error_at_once_and_later(
 def test_options_of_the_sender_need_a_sink_and_unknown_ones_are_refused(kept: Arena) -> None:
     with pytest.raises(InvalidArgumentError, match="retries is an option of the sender"):
         Producer(kept, retries=3)
-    with pytest.raises(InvalidArgumentError, match="retrys is no option of the producer or the sender"):
+    with pytest.raises(InvalidArgumentError, match="retrys is not an option of the producer or the sender"):
         Producer(kept, sink="null:", retrys=3)  # type: ignore[call-arg]
     with pytest.raises(InvalidArgumentError, match="every user of this host can read"):
         Producer(

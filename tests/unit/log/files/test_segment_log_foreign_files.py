@@ -131,14 +131,14 @@ def test_a_reader_is_told_of_what_is_no_regular_file(
 ) -> None:
     (written / name).unlink()
     plant(written / name)
-    assert sentence_of(look, written).startswith(f"{written / name} is no regular file")
+    assert sentence_of(look, written).startswith(f"{written / name} is not a regular file")
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_writer_is_told_of_what_is_no_regular_file(written: Path, name: str) -> None:
     (written / name).unlink(missing_ok=True)
     os.mkfifo(written / name)
-    assert sentence_of(write, written).startswith(f"{written / name} is no regular file")
+    assert sentence_of(write, written).startswith(f"{written / name} is not a regular file")
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
@@ -156,7 +156,7 @@ def test_a_transaction_that_is_a_fifo_is_reported_and_the_log_goes_on(written: P
     os.mkfifo(written / TRANSACTIONS_FOLDER / "job.only.decided")
     (finding,) = in_child(findings_of_opening, written)
     assert finding.startswith("transaction job.only is decided and could not be applied: ")
-    assert "no regular file" in finding
+    assert "not a regular file" in finding
 
 
 def test_a_fifo_under_another_name_is_passed_by(written: Path) -> None:

@@ -45,11 +45,11 @@ def test_slashes_are_refused_with_what_to_write() -> None:
     ("options", "advice"),
     [
         ({"compression": "zstd"}, "did you mean compression_type"),
-        ({"compression_type": "brotli"}, "none of none, gzip, snappy, lz4, zstd"),
+        ({"compression_type": "brotli"}, "one of none, gzip, snappy, lz4, zstd"),
         ({"compression.gzip.level": 12, "compression.type": "gzip"}, "at most 9"),
         ({"compression_type": "gzip", "compression_gzip_level": 12}, "at most 9"),
         ({"security_protocol": "SASL_SSL"}, "needs sasl_mechanism"),
-        ({"sasl_mechanism": "PLAIN"}, "say SASL_SSL or SASL_PLAINTEXT"),
+        ({"sasl_mechanism": "PLAIN"}, "set SASL_SSL or SASL_PLAINTEXT"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-256"}, "needs sasl_plain_username"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider"),
         ({"reconnect_backoff_ms": 5_000}, "is longer than reconnect_backoff_max_ms"),
