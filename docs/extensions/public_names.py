@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directive ``public-names``: the API reference of every public name of shmaccum, of one kind each.
+"""The directive ``public-names``: the API reference of all public names of one kind.
 
-A name that the package imports for type checkers, or an exception, therefore stands in the reference at the next build.
+The next build contains each new public name.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from shmaccum import exceptions
 # A reader of the reference looks for these first.
 FIRST = ("Producer", "DeliveryFuture", "RecordMetadata", "Deliveries", "Arena", "Sender")
 KINDS = ("objects", "functions", "options", "exceptions")
-# Classes whose members a reader does not look for; those of every other class that a public one derives from are shown.
+# Classes whose members are not shown. Inherited members of all other classes are.
 LEFT_OUT = "Options, tuple, IntEnum, ReprEnum, Enum, int, object"
 
-# Members that other modules of shmaccum use, and users do not.
+# Members for other modules of shmaccum.
 INNER = {
     "Producer": (
         "append_columns, append_rows, is_open, partitions_to_choose_from, record_bytes, record_count, refuse_sends, "
@@ -38,7 +38,7 @@ INNER = {
 
 
 def kind_of(name: str) -> str | None:
-    """The kind under which a public name is listed; None for a former name, or one that is no class and no function."""
+    """Return the kind of a public name, or None for a former name and for other values."""
     value = getattr(shmaccum, name)
     if name in former_names():
         return None
@@ -50,7 +50,7 @@ def kind_of(name: str) -> str | None:
 
 
 def _lines(name: str) -> list[str]:
-    """The autodoc directive of one name."""
+    """Return the autodoc directive of a name."""
     if kind_of(name) == "functions":
         return [f".. autofunction:: shmaccum.{name}", ""]
     if kind_of(name) == "exceptions":
@@ -61,31 +61,31 @@ def _lines(name: str) -> list[str]:
 
 
 def _in_order() -> list[str]:
-    """The public names, the most wanted ones first."""
+    """Return the public names, the most important ones first."""
     return sorted(shmaccum.__all__, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
 def former_names() -> dict[str, str]:
-    """Each public name that an exception had before it was merged into another one -> that one's name."""
+    """Return the former name of each merged exception, with its present name."""
     classes = {name: value for name, value in vars(exceptions).items() if inspect.isclass(value)}
     return {name: value.__name__ for name, value in classes.items() if value.__name__ != name}
 
 
 def _former_lines() -> list[str]:
-    """A list of the former names, for the reference."""
+    """Return a list of the former names."""
     rows = [f"- ``{name}``: :class:`shmaccum.{today}`" for name, today in sorted(former_names().items())]
-    return ["Former names, which stay importable:", "", *rows, ""]
+    return ["Former names, which can still be imported:", "", *rows, ""]
 
 
 def exception_tree(error: type[Exception], indent: str = "") -> list[str]:
-    """A nested list: an exception, and below it the public ones that derive from it."""
+    """Return a nested list of an exception and the public exceptions that derive from it."""
     derived = [one for one in error.__subclasses__() if getattr(shmaccum, one.__name__, None) is one]
     below = (line for one in derived for line in exception_tree(one, f"{indent}  "))
     return [f"{indent}- :class:`shmaccum.{error.__name__}`", "", *below]
 
 
 class PublicNames(SphinxDirective):
-    """``.. public-names:: exceptions``: all public names of that kind, of exceptions also the tree."""
+    """``.. public-names:: exceptions`` lists all public names of that kind, with the tree of exceptions."""
 
     required_arguments = 1
     option_spec: ClassVar[dict[str, Any]] = {}
@@ -103,6 +103,6 @@ class PublicNames(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Adds the directive, when Sphinx loads the extension."""
+    """Add the directive when Sphinx loads the extension."""
     app.add_directive("public-names", PublicNames)
     return {"parallel_read_safe": True}
