@@ -65,10 +65,10 @@ from shmaccum.config.sender import OVERFLOW_KIND
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError, ShmaccumError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.directory import LogDirectory
-from shmaccum.log.files.file_names import OVERFLOW_FOLDER, is_ours
+from shmaccum.log.files.file_names import OVERFLOW_FOLDER, is_shmaccum_log
 from shmaccum.log.files.partition_log import PartitionLog
 from shmaccum.log.files.permissions import make_folder, make_folder_of_arena
-from shmaccum.log.files.producer_state import KEPT_COUNT, SEQUENCE_MASK, Refusal
+from shmaccum.log.files.producer_state import KEPT_COUNT, SEQUENCE_MASK, Rejection
 from shmaccum.log.files.reader import LogReader
 from shmaccum.log.files.regular_files import open_regular
 from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, SpilledBatch
@@ -153,7 +153,7 @@ class Overflow:
         segment_bytes = max(SEGMENT_SIZE_MIN, 2 * host.batch_size_max)
         self._is_synced = is_synced
         path = options.overflow.removeprefix(OVERFLOW_KIND)
-        if (places := self._counted_places()) and not is_ours(path):
+        if (places := self._counted_places()) and not is_shmaccum_log(path):
             raise self._refusal(path, places)  # nothing is made where the folder may be brought back
         make_folder_of_arena(path, host.permissions)
         self._directory = LogDirectory(
@@ -848,7 +848,7 @@ def _results(ack: Ack) -> Iterator[tuple[int, BatchResult, int]]:
         yield run_count, BatchResult.FAILED, ack.error_code if is_blamed else INNOCENT
 
 
-def _appended(log: PartitionLog, wires: Sequence[WireBatch]) -> tuple[list[tuple[WireBatch, int]], Refusal | None]:
+def _appended(log: PartitionLog, wires: Sequence[WireBatch]) -> tuple[list[tuple[WireBatch, int]], Rejection | None]:
     """Appends batches in their order: those that are in the log, with their offsets, and the failure of the next one.
 
     A gap in the sequences is no damage here: the batch in between expired, or went to the sink before the outage. So
@@ -857,11 +857,11 @@ def _appended(log: PartitionLog, wires: Sequence[WireBatch]) -> tuple[list[tuple
     moved: list[tuple[WireBatch, int]] = []
     for run in _runs(wires):
         outcomes = log.append(run)
-        if isinstance(outcomes[0], Refusal) and outcomes[0].error_code in SEQUENCE_ERRORS:
+        if isinstance(outcomes[0], Rejection) and outcomes[0].error_code in SEQUENCE_ERRORS:
             log.producers.forget(run[0].producer_id)
             outcomes = log.append(run)
         for wire, outcome in zip(run, outcomes, strict=True):
-            if isinstance(outcome, Refusal):
+            if isinstance(outcome, Rejection):
                 return moved, outcome
             moved.append((wire, outcome))
     return moved, None

@@ -22,7 +22,7 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import ArenaPoisonedError, BufferExhaustedError, ShmaccumError
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.inspection import check_log
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.reader import LogReader
 from shmaccum.observe.inspection import export
 from shmaccum.producer import Producer
@@ -409,7 +409,7 @@ class LogAppend(Operation):
     def run(self) -> None:
         for batch in self.batches:
             (outcome,) = self.partition.append([batch])
-            if isinstance(outcome, Refusal):
+            if isinstance(outcome, Rejection):
                 raise LogRefusalError(outcome.message)
             assert outcome == 3 * self.taken
             self.taken += 1

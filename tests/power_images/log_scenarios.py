@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import NotALogError
 from shmaccum.log.files import LogDirectory, LogReader, lock_file
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.small_files import read_topic_id
 from tests.power_images.scenario import Marks, Scenario, mark
 from tests.support.segment_log import MadeBatch, batch_of, make_batch, offsets
@@ -187,7 +187,7 @@ class LogScenario(Scenario):
             deleted = self._start("deleting", partition, marks) // RECORDS  # with them, the log forgets their producer
             for number in range(max(end - 1, deleted, 0), self.batches[-1]):
                 (outcome,) = log.partition(TOPIC, partition).append([batch_at(0, partition, number)])
-                if isinstance(outcome, Refusal):
+                if isinstance(outcome, Rejection):
                     yield f"batch {number} of partition {partition} is refused: {outcome.message}"
                     return
                 if outcome != number * RECORDS:

@@ -15,7 +15,7 @@ from shmaccum.common.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.config import LogSinkOptions
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.partition_log import Outcome
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.reader import IsolationLevel, LogReader
 
 TOPIC = "flights"
@@ -136,7 +136,7 @@ def log_files(path: Path, suffix: str = ".log") -> list[Path]:
 
 def offsets(outcomes: Sequence[Outcome]) -> list[int]:
     """Of batches that were all taken."""
-    refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Rejection)]
     assert refused == []
     return [outcome for outcome in outcomes if isinstance(outcome, int)]
 

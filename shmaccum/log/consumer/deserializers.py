@@ -77,9 +77,9 @@ class Deserializers:
                 done.append(self._deserialized(record))  # noqa: PERF401 - the records before a failure are returned
         except Exception as error:
             if not done:
-                refused = records[0]
+                failed = records[0]
                 problem = f"{type(error).__name__}: {error}"
-                raise RecordDeserializationError(refused.topic, refused.partition, refused.offset, problem) from error
+                raise RecordDeserializationError(failed.topic, failed.partition, failed.offset, problem) from error
         return done
 
     def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:

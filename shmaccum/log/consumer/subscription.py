@@ -16,7 +16,7 @@ from shmaccum.log.consumer.group import REVOCATION_TIMEOUT_S, GroupMembership, O
 from shmaccum.log.consumer.positions import Positions, place_of
 from shmaccum.log.groups.members import LocalMember
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("shmaccum.log.consumer.sharing")  # users configure this name
 
 
 class Subscription(Positions):

@@ -32,7 +32,7 @@ from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.inspection import LogFinding, check_log
 from shmaccum.log.files.log_batch import LogBatch, LogRecord
 from shmaccum.log.files.partition_log import Outcome, PartitionLog
-from shmaccum.log.files.producer_state import Appendable, Refusal
+from shmaccum.log.files.producer_state import Appendable, Rejection
 from shmaccum.log.files.reader import Cursor, LogReader, OffsetAndTimestamp, PartitionReader
 from shmaccum.log.files.staging import StagedAttempt
 from shmaccum.log.files.transaction_files import TransactionId, Winner
@@ -50,7 +50,7 @@ __all__ = [
     "Outcome",
     "PartitionLog",
     "PartitionReader",
-    "Refusal",
+    "Rejection",
     "StagedAttempt",
     "TopicPartition",
     "TransactionId",

@@ -31,7 +31,7 @@ from shmaccum.log.files.file_names import LOCK_FILE
 from shmaccum.log.files.lock_file import is_locked
 from shmaccum.log.files.log_batch import LogBatch
 from shmaccum.log.files.partition_log import PartitionLog
-from shmaccum.log.files.producer_state import SEQUENCE_MASK, Refusal
+from shmaccum.log.files.producer_state import SEQUENCE_MASK, Rejection
 from shmaccum.log.files.reader import LogReader, PartitionReader
 from shmaccum.log.files.transaction_files import (
     LOG_FOLDER,
@@ -212,7 +212,7 @@ def apply_decided(directory: WrittenLog, *, is_same_boot: bool = True) -> None:
     """
     files = TransactionFiles(directory.path)
     stuck: set[str] = set()
-    for transaction in files.undone():
+    for transaction in files.unfinished():
         if transaction.series not in stuck:
             try:
                 _finish(directory, files, transaction, is_same_boot=is_same_boot)
@@ -303,7 +303,7 @@ def _apply_to(directory: WrittenLog, place: TopicPartition, staged: Staged, prod
     with closing(staged.batches(place)) as batches:
         for run in _runs(_restamped(batches, producer_id), applied_count):
             for outcome in directory.partition(*place).append(run):
-                if isinstance(outcome, Refusal):
+                if isinstance(outcome, Rejection):
                     raise LogError(outcome.message)
 
 
@@ -342,7 +342,7 @@ def sweep(files: TransactionFiles) -> None:
     Raises:
         OSError: if something could not be deleted.
     """
-    for transaction in files.undone():
+    for transaction in files.unfinished():
         if files.over_of(transaction) is not None:
             files.end(transaction)
     folders = files.staged()
@@ -355,7 +355,7 @@ def sweep(files: TransactionFiles) -> None:
 
 
 def _is_abandoned(files: TransactionFiles, folder: StagedFolder) -> bool:
-    if age_s(folder.path) < STAGING_KEPT_S or files.is_undone(folder.transaction):
+    if age_s(folder.path) < STAGING_KEPT_S or files.is_unfinished(folder.transaction):
         return False
     return not is_locked(os.path.join(folder.path, LOG_FOLDER, LOCK_FILE))
 

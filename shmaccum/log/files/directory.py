@@ -354,10 +354,10 @@ class LogDirectory(ClosedOnExit):
             InvalidArgumentError: if the name cannot be a folder's, or partition_count is below 1.
             OSError: if the folders could not be created.
         """
-        self._refuse_change(topic)
+        self._check_not_changing(topic)
         return run_steps(self.create_topic_in_steps(topic, partition_count))
 
-    def _refuse_change(self, topic: str) -> None:
+    def _check_not_changing(self, topic: str) -> None:
         if topic in self._being_changed:
             raise LogError(f"the topic {topic} is being created or deleted by a client: try again")
 
@@ -451,7 +451,7 @@ class LogDirectory(ClosedOnExit):
         Raises:
             OSError: if a folder could not be deleted.
         """
-        self._refuse_change(topic)
+        self._check_not_changing(topic)
         return run_steps(self.delete_topic_in_steps(topic))
 
     def delete_topic_in_steps(self, topic: str) -> Generator[None, None, int]:
@@ -621,9 +621,9 @@ class LogDirectory(ClosedOnExit):
 
     def _apply_decided(self, now_s: float) -> None:
         self._transactions_s = now_s + TRANSACTIONS_INTERVAL_S
-        if self._transactions.undone():
+        if self._transactions.unfinished():
             apply_decided(self)
-            if self._transactions.undone():
+            if self._transactions.unfinished():
                 self._transactions_s = now_s + TRANSACTIONS_PAUSE_S
 
     def sync(self) -> None:

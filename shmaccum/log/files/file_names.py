@@ -124,7 +124,7 @@ def foreign_files_in(directory: str) -> list[str]:
     return sorted(set(os.listdir(directory)) - OF_A_NEW_DIRECTORY)
 
 
-def is_ours(directory: str) -> bool:
+def is_shmaccum_log(directory: str) -> bool:
     """True if shmaccum created the directory: its ``meta.properties`` has a key that a broker's does not have."""
     path = os.path.join(directory, META_FILE)
     try:

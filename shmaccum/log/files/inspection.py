@@ -19,7 +19,7 @@ from shmaccum.log.files.file_names import (
     SNAPSHOT,
     TIME_INDEX,
     TRANSACTION_INDEX,
-    is_ours,
+    is_shmaccum_log,
     offset_file,
     offsets_with,
 )
@@ -61,7 +61,7 @@ def check_partition(directory: str, place: TopicPartition) -> Iterator[LogFindin
         yield from findings
         return
     segments = offsets_with(folder, LOG)
-    is_gapless = is_ours(directory)
+    is_gapless = is_shmaccum_log(directory)
     end_offset = 0
     for base_offset in segments:
         log = offset_file(folder, base_offset, LOG)

@@ -18,7 +18,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.log.files.file_names import LOG, is_ours, offsets_with, parse_folder
+from shmaccum.log.files.file_names import LOG, is_shmaccum_log, offsets_with, parse_folder
 from shmaccum.log.files.permissions import make_folder
 from shmaccum.log.files.small_files import make_partition_files, read_topic_id
 
@@ -71,7 +71,7 @@ def _listed(directory: str, former: _Listing | None) -> tuple[_Listing, Collecti
     new = {place for place, folder in found.items() if folder not in known}
     begun = {place for place in new if not _is_whole(os.path.join(directory, found[place][0]))}
     lacking = _lacking(found.keys() - begun)
-    if (begun or lacking) and not is_ours(directory):
+    if (begun or lacking) and not is_shmaccum_log(directory):
         begun, lacking = set(), []
     places = tuple(sorted([*(found.keys() - begun), *lacking]))
     return _Listing(None, places, {folder for place, folder in found.items() if place not in begun}), begun

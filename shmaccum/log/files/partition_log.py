@@ -65,7 +65,7 @@ from shmaccum.log.files.file_names import (
 )
 from shmaccum.log.files.index_file import TIME_ENTRY, last_timestamp, load_entries
 from shmaccum.log.files.partition_folders import make_partition_folder
-from shmaccum.log.files.producer_state import Appendable, KnownBatch, Refusal, shared_crc
+from shmaccum.log.files.producer_state import Appendable, KnownBatch, Rejection, shared_crc
 from shmaccum.log.files.recovery import Recovery
 from shmaccum.log.files.segment import IOV_MAX, Segment, Tail, Written
 from shmaccum.log.files.small_files import replace_file, sync_file
@@ -73,7 +73,7 @@ from shmaccum.log.files.transaction_index import Aborted, append_aborted, remove
 from shmaccum.log.files.transaction_marker import decision_in, marker_batch
 from shmaccum.log.files.walk import RELATIVE_OFFSET_MAX, LocatedBatch, map_file, walk
 
-Outcome = int | Refusal
+Outcome = int | Rejection
 """The result for a batch: its base offset (also if it was appended before), or the reason for its rejection."""
 
 SNAPSHOT_INTERVAL = 8 << 20
@@ -283,18 +283,18 @@ class PartitionLog:
         """The outcome of a batch of a transaction, or of a marker, if it is not written. A marker ends the run."""
         if not is_control:
             return self.producers.admit_of_transaction(batch, offset)
-        refusal = self.producers.admit_marker(batch, offset)
-        if refusal is None:
+        rejection = self.producers.admit_marker(batch, offset)
+        if rejection is None:
             run.marker = self._marker_at(offset, batch)
-        return refusal
+        return rejection
 
     def _outcome_of_known(self, batch: Appendable, known: Outcome) -> Outcome:
         """The outcome of a batch that is not written. A duplicate must have the same records as the first one."""
-        if isinstance(known, Refusal) or known >= self.log_end_offset:  # the latter is in the run being planned
+        if isinstance(known, Rejection) or known >= self.log_end_offset:  # the latter is in the run being planned
             return known
         if is_appended_batch(batch, self.folder, self.segments, known):
             return known
-        return Refusal(
+        return Rejection(
             BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"producer {batch.producer_id} (epoch {batch.producer_epoch}) sent other records under sequence "
             f"{batch.base_sequence}, which the batch at offset {known} has: it lost the sequences that it had assigned",
@@ -313,7 +313,7 @@ class PartitionLog:
         """The latest timestamp that a segment accepts after a first batch with this timestamp."""
         return first_timestamp_ms + self._options.segment_ms
 
-    def _write(self, run: AppendRun) -> Refusal | None:
+    def _write(self, run: AppendRun) -> Rejection | None:
         """Write a run to the file. On failure, the batches that are not written whole get the failure as outcome."""
         if not run.batches:
             return self._check_duplicates(run)
@@ -337,7 +337,7 @@ class PartitionLog:
         self._count_unsnapshotted(len(written))
         return None
 
-    def _check_duplicates(self, run: AppendRun) -> Refusal | None:
+    def _check_duplicates(self, run: AppendRun) -> Rejection | None:
         """Acknowledge a duplicate only while the active segment is in place."""
         try:
             self._active.check_name()
@@ -353,7 +353,7 @@ class PartitionLog:
         chosen = self._options.verify_written
         return self._options.sync != "none" if chosen == "auto" else chosen == "true"
 
-    def _undo(self, run: AppendRun, error: OSError) -> Refusal:
+    def _undo(self, run: AppendRun, error: OSError) -> Rejection:
         """Undo the append of the batches that were not written whole, in the producers' state and in the file."""
         self.producers.cut(self.log_end_offset)
         if run.marker is not None and run.marker.aborted is not None and not self.is_lost:
@@ -419,10 +419,10 @@ class PartitionLog:
         self._active.check_name()
         self._active.check_index_names()
 
-    def _storage_error(self, what: str, error: OSError) -> Refusal:
+    def _storage_error(self, what: str, error: OSError) -> Rejection:
         if isinstance(error, LogLostError):
-            return Refusal(BrokerError.KAFKA_STORAGE_ERROR, str(error), error.errno or 0)
-        return Refusal(
+            return Rejection(BrokerError.KAFKA_STORAGE_ERROR, str(error), error.errno or 0)
+        return Rejection(
             BrokerError.KAFKA_STORAGE_ERROR,
             f"{self._active.path} {what}: {os.strerror(error.errno or 0)}. Nothing is lost, it will be tried again",
             error.errno or 0,
@@ -475,11 +475,11 @@ class PartitionLog:
 
     # --- roll
 
-    def _roll_for(self, batch: Appendable) -> Refusal | None:
+    def _roll_for(self, batch: Appendable) -> Rejection | None:
         """Roll for a batch that does not fit the active segment; reject a batch that fits no segment."""
         if not self._active.size:
             limit = self._options.segment_bytes
-            return Refusal(
+            return Rejection(
                 BrokerError.MESSAGE_TOO_LARGE,
                 f"a batch of {batch.size} bytes does not fit a segment of {limit}: raise segment_bytes, "
                 "or send smaller batches",

@@ -47,7 +47,7 @@ _new_tuple = tuple.__new__
 _ROW = struct.Struct(">qhiqiqiq")
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """The reason why a batch was not appended: a code for programs, and a message for people."""
 
     error_code: BrokerError
@@ -123,7 +123,7 @@ class ProducerState:
         self.known: dict[int, list[KnownBatch]] = {}
         self._touched: set[int] = set()
 
-    def admit(self, batch: Appendable, offset: int) -> int | Refusal | None:
+    def admit(self, batch: Appendable, offset: int) -> int | Rejection | None:
         """Accept or reject a batch that would get this base offset; remember it if it is to be written.
 
         Returns:
@@ -146,14 +146,14 @@ class ProducerState:
         known.append(_new_tuple(KnownBatch, (epoch, first, last, offset, offset + count - 1, batch.max_timestamp_ms)))
         return None
 
-    def admit_of_transaction(self, batch: Appendable, offset: int) -> int | Refusal | None:
+    def admit_of_transaction(self, batch: Appendable, offset: int) -> int | Rejection | None:
         """As `admit`, for a batch of a transaction. The first one that is to be written begins the transaction."""
         known = self.admit(batch, offset)
         if known is None:
             self.transactions.begin(batch.producer_id, offset)
         return known
 
-    def admit_marker(self, batch: Appendable, offset: int) -> Refusal | None:
+    def admit_marker(self, batch: Appendable, offset: int) -> Rejection | None:
         """Accept or reject a marker. The transaction stays open until `end_transaction` is called after the write.
 
         Returns:
@@ -271,7 +271,7 @@ class ProducerState:
         return state
 
 
-def _classify(producer_id: int, known: list[KnownBatch], epoch: int, first: int, count: int) -> int | Refusal | None:
+def _classify(producer_id: int, known: list[KnownBatch], epoch: int, first: int, count: int) -> int | Rejection | None:
     """Classify a batch that does not follow the last one: a duplicate, a new epoch, or an error."""
     last = known[-1]
     if epoch == last.epoch:
@@ -286,15 +286,15 @@ def _classify(producer_id: int, known: list[KnownBatch], epoch: int, first: int,
         return None
     else:
         expected = 0
-    return Refusal(
+    return Rejection(
         BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"producer {producer_id} (epoch {epoch}) sent sequence {first} where {expected} was expected: "
         "batches in between are missing",
     )
 
 
-def _fenced(producer_id: int, epoch: int, former_epoch: int) -> Refusal:
-    return Refusal(
+def _fenced(producer_id: int, epoch: int, former_epoch: int) -> Rejection:
+    return Rejection(
         BrokerError.INVALID_PRODUCER_EPOCH,
         f"producer {producer_id} now has epoch {epoch}, but a batch of epoch {former_epoch} came: "
         "its sender was replaced",

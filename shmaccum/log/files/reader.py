@@ -36,7 +36,7 @@ from shmaccum.log.files.file_names import (
     META_FILE,
     START_OFFSETS_FILE,
     foreign_files_in,
-    is_ours,
+    is_shmaccum_log,
     offsets_with,
 )
 from shmaccum.log.files.lock_file import is_locked
@@ -120,7 +120,7 @@ class LogReader:
         """False until the directory has its ``meta.properties``, which may be created after this reader is."""
         if self._is_gapless is not None:
             return self._is_gapless
-        has_meta, found = os.path.lexists(os.path.join(self.path, META_FILE)), is_ours(self.path)
+        has_meta, found = os.path.lexists(os.path.join(self.path, META_FILE)), is_shmaccum_log(self.path)
         if has_meta:
             self._is_gapless = found
         return found

@@ -204,7 +204,7 @@ class TransactionFiles:
 
     # --- decided and applying
 
-    def undone(self) -> list[TransactionId]:
+    def unfinished(self) -> list[TransactionId]:
         """Every transaction that was decided and is not over, sorted."""
         found = {
             parsed[0]
@@ -213,7 +213,7 @@ class TransactionFiles:
         }
         return sorted(found, key=lambda each: (each.series, -1 if each.number is None else each.number))
 
-    def is_undone(self, transaction: TransactionId) -> bool:
+    def is_unfinished(self, transaction: TransactionId) -> bool:
         """True if the transaction was decided and its files still exist."""
         return any(os.path.exists(self._path(transaction, state)) for state in (DECIDED, APPLYING))
 

@@ -81,10 +81,12 @@ def conclude(
         sweep(files)  # the process that decided may have died before, or a zombie may have staged records since
     while not is_concluded(files, transaction):
         findings = _open_once(directory, options)
-        is_undone = files.is_undone(transaction)  # checked first: a transaction is over before its files are deleted
+        is_unfinished = files.is_unfinished(
+            transaction
+        )  # checked first: a transaction is over before its files are deleted
         if is_concluded(files, transaction):
             return
-        if not is_undone:
+        if not is_unfinished:
             dropped = (
                 "; ".join(findings or ())
                 or f"transaction {transaction} was dropped by another writer: its staging is lost"
@@ -118,7 +120,7 @@ def abandon(files: TransactionFiles, transaction: TransactionId) -> bool:
         OSError: if there is no space, or an I/O error.
     """
     transaction.check()
-    if not os.path.isdir(files.staging) or files.over_of(transaction) is not None or files.is_undone(transaction):
+    if not os.path.isdir(files.staging) or files.over_of(transaction) is not None or files.is_unfinished(transaction):
         return False
     if transaction.number is None:
         return files.decide(transaction, Decision(is_aborted=True))
@@ -134,12 +136,12 @@ def decide(files: TransactionFiles, transaction: TransactionId, decision: Decisi
     Raises:
         TransactionNotAppliedError: if the records of a winner are incomplete.
     """
-    if files.over_of(transaction) is not None or files.is_undone(transaction):
+    if files.over_of(transaction) is not None or files.is_unfinished(transaction):
         return
     try:
         Staged(files, transaction, decision).check(is_read=False)
     except TransactionNotAppliedError:
-        if files.over_of(transaction) is None and not files.is_undone(transaction):
+        if files.over_of(transaction) is None and not files.is_unfinished(transaction):
             raise
         return  # another process has concluded it meanwhile
     files.decide(transaction, decision)

@@ -13,7 +13,7 @@ import struct
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.files.directory import LogDirectory
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.record_writer import NewRecord, make_batch
 from shmaccum.log.groups.offsets_file import Committed, OffsetsFile, group_ids
 
@@ -68,7 +68,7 @@ def export(directory: str, target: str | os.PathLike[str]) -> tuple[int, int]:
             for first in range(0, len(records), BATCH_RECORDS_MAX):
                 batch = make_batch(records[first : first + BATCH_RECORDS_MAX])
                 (outcome,) = log.partition(TOPIC, partition_of(group_id)).append([batch])
-                if isinstance(outcome, Refusal):
+                if isinstance(outcome, Rejection):
                     raise OSError(outcome.errno, outcome.message)
         log.sync()
     return len(groups), sum(map(len, groups.values()))

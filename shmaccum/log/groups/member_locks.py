@@ -264,11 +264,11 @@ class MemberLocks:
     @contextlib.contextmanager
     def planner(self) -> Iterator[bool]:
         """The right to write the plan, or False if another member has it. This call does not wait."""
-        is_ours = self._set(fcntl.F_WRLCK, PLANNER_BYTE)
+        is_planner = self._set(fcntl.F_WRLCK, PLANNER_BYTE)
         try:
-            yield is_ours
+            yield is_planner
         finally:
-            if is_ours and self.is_open:
+            if is_planner and self.is_open:
                 self._set(fcntl.F_UNLCK, PLANNER_BYTE)
 
     @contextlib.contextmanager

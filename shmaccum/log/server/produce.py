@@ -22,7 +22,7 @@ from shmaccum.log.files.codecs import DecompressedTooLargeError
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.log_batch import LogBatch
 from shmaccum.log.files.partition_log import LOG_APPEND_TIME, OWN_TIME
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.server.call import Call, Response, Values
 from shmaccum.log.server.numbers import ServerNumbers
 from shmaccum.log.server.produced import AT_ONCE_SIZE_MAX, Budget, Rules, decompressed_size_max, judge, split
@@ -44,7 +44,7 @@ class Prepared(NamedTuple):
     data: Any
     """As the request has it."""
     rules: Rules
-    batches: list[LogBatch] | Refusal
+    batches: list[LogBatch] | Rejection
 
 
 _NO_RULES = Rules(0, 0, 0, sets_time=False)
@@ -112,7 +112,7 @@ class ProduceHandler:
 
     def _produced(self, one: Prepared, call: Call) -> Values:
         found = self._append(one, call)
-        if isinstance(found, Refusal):
+        if isinstance(found, Rejection):
             return _refused_partition(one.data.index, int(found.error_code), found.message or None)
         assert one.topic is not None
         offset, time_ms = found
@@ -120,13 +120,13 @@ class ProduceHandler:
         appended = {"base_offset": offset, "log_append_time_ms": time_ms, "log_start_offset": start}
         return {**_refused_partition(one.data.index, BrokerError.NONE, None), **appended}
 
-    def _place_problem(self, topic: str | None, data: Any, call: Call) -> Refusal | None:
+    def _place_problem(self, topic: str | None, data: Any, call: Call) -> Rejection | None:
         """The reason why a partition takes nothing of a request; None: it takes what is right."""
         if call.message.acks not in ACKS:
-            return Refusal(BrokerError.INVALID_REQUIRED_ACKS, f"acks is {call.message.acks}, not one of -1, 0, 1")
+            return Rejection(BrokerError.INVALID_REQUIRED_ACKS, f"acks is {call.message.acks}, not one of -1, 0, 1")
         if topic is None or not 0 <= data.index < self._directory.partition_count(topic):
             is_by_id = call.version >= ID_VERSION
-            return Refusal(BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "")
+            return Rejection(BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "")
         return None
 
     def _rules_of(self, topic: str, version: int) -> Rules:
@@ -139,43 +139,43 @@ class ProduceHandler:
             options.message_timestamp_type == LOG_APPEND_TIME,
         )
 
-    def _append(self, one: Prepared, call: Call) -> tuple[int, int] | Refusal:
+    def _append(self, one: Prepared, call: Call) -> tuple[int, int] | Rejection:
         """Appends the batches of one partition; the first one's offset and time."""
-        if isinstance(one.batches, Refusal):
+        if isinstance(one.batches, Rejection):
             return one.batches
         refusal = self._place_problem(one.topic, one.data, call)  # the topic may be gone since it was judged
         if refusal is not None or one.topic is None:
-            return refusal or Refusal(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "")
+            return refusal or Rejection(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "")
         place = TopicPartition(one.topic, one.data.index)
         problems = (self._transaction_problem(batch, place, call) for batch in one.batches)
         problem = next((each for each in problems if each is not None), None)
         return problem or self._append_batches(place, one.batches)
 
-    def _transaction_problem(self, batch: LogBatch, place: TopicPartition, call: Call) -> Refusal | None:
+    def _transaction_problem(self, batch: LogBatch, place: TopicPartition, call: Call) -> Rejection | None:
         """The reason why a batch does not fit the transactions of its producer; None: it does."""
         if batch.is_of_transaction:
             return self._transactions.problem_of(call.message.transactional_id, batch, place, call.version)
         if batch.producer_id >= 0 and self._transactions.is_open(batch.producer_id, place):
-            return Refusal(
+            return Rejection(
                 BrokerError.INVALID_TXN_STATE,
                 f"producer {batch.producer_id} has an open transaction in {place}, and sent a batch outside of it",
             )
         return None
 
-    def _append_batches(self, place: TopicPartition, batches: list[LogBatch]) -> tuple[int, int] | Refusal:
+    def _append_batches(self, place: TopicPartition, batches: list[LogBatch]) -> tuple[int, int] | Rejection:
         try:
             log = self._directory.partition(*place)
             outcomes = log.append(batches)
         except LogPartitionNotFoundError as error:
-            return Refusal(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error))
+            return Rejection(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error))
         except OSError as error:
-            return Refusal(BrokerError.KAFKA_STORAGE_ERROR, str(error))
+            return Rejection(BrokerError.KAFKA_STORAGE_ERROR, str(error))
         taken = [batch for batch, outcome in zip(batches, outcomes, strict=True) if isinstance(outcome, int)]
         self._numbers.note_produced(
             place.topic, sum(batch.size for batch in taken), sum(batch.record_count for batch in taken)
         )
         for outcome in outcomes:
-            if isinstance(outcome, Refusal):
+            if isinstance(outcome, Rejection):
                 return outcome
         first = outcomes[0]
         assert isinstance(first, int)
@@ -189,7 +189,7 @@ def _judged(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
         DecompressedTooLargeError: the compressed batches stand for more bytes than the budget has.
     """
     return [
-        one if isinstance(one.batches, Refusal) else one._replace(batches=judge(one.batches, one.rules, budget))
+        one if isinstance(one.batches, Rejection) else one._replace(batches=judge(one.batches, one.rules, budget))
         for one in prepared
     ]
 
@@ -199,11 +199,11 @@ def _judged_in_thread(prepared: list[Prepared], budget: Budget) -> list[Prepared
     try:
         return _judged(prepared, budget)
     except DecompressedTooLargeError as error:
-        refusal = Refusal(BrokerError.MESSAGE_TOO_LARGE, f"{error}, together: send smaller batches")
+        refusal = Rejection(BrokerError.MESSAGE_TOO_LARGE, f"{error}, together: send smaller batches")
     except Exception as error:
         logger.exception("a Produce request could not be judged")
-        refusal = Refusal(BrokerError.UNKNOWN_SERVER_ERROR, f"the batches could not be judged: {error}")
-    return [one if isinstance(one.batches, Refusal) else one._replace(batches=refusal) for one in prepared]
+        refusal = Rejection(BrokerError.UNKNOWN_SERVER_ERROR, f"the batches could not be judged: {error}")
+    return [one if isinstance(one.batches, Rejection) else one._replace(batches=refusal) for one in prepared]
 
 
 def refused_topic(topic: Any, error: BrokerError, sentence: str | None = None) -> Values:

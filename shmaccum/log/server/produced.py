@@ -39,7 +39,7 @@ from shmaccum.exceptions import CodecMissingError, CorruptArenaError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.codecs import CODECS, DecompressedTooLargeError, decompress
 from shmaccum.log.files.log_batch import LogBatch
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.record_times import streamed_deltas
 
 NO_TIMESTAMP = -1
@@ -92,51 +92,53 @@ def decompressed_size_max(request_size: int) -> int:
 # --- headers
 
 
-def split(records: memoryview, rules: Rules) -> list[LogBatch] | Refusal:
+def split(records: memoryview, rules: Rules) -> list[LogBatch] | Rejection:
     """The batches that a Produce has for a partition, their headers judged; or the reason why none of them is taken."""
     batches: list[LogBatch] = []
     position = 0
     while position < len(records):
         if len(records) - position < HEADER_SIZE:
-            return Refusal(BrokerError.CORRUPT_MESSAGE, "less than a batch's header came")
+            return Rejection(BrokerError.CORRUPT_MESSAGE, "less than a batch's header came")
         header = read_header(records, position)
         if header.magic in FORMER_FORMATS and header.batch_length >= FORMER_SIZE_MIN:
-            return Refusal(BrokerError.INVALID_RECORD, f"a batch of the format {header.magic}, {MAGIC} is taken")
+            return Rejection(BrokerError.INVALID_RECORD, f"a batch of the format {header.magic}, {MAGIC} is taken")
         view = records[position : position + header.size] if header.problem is None else records[:0]
         problem = header.problem or ("it is cut short" if len(view) < header.size else crc_problem(header, view))
         if problem is not None:
-            return Refusal(BrokerError.CORRUPT_MESSAGE, f"a record batch is not what it says: {problem}")
+            return Rejection(BrokerError.CORRUPT_MESSAGE, f"a record batch is not what it says: {problem}")
         if header.size > rules.size_max:
-            return Refusal(BrokerError.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes, {rules.size_max} are taken")
+            return Rejection(
+                BrokerError.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes, {rules.size_max} are taken"
+            )
         refusal = _header_problem(header, rules)
         if refusal is not None:
             return refusal
         batches.append(LogBatch(header, view, "", 0))
         position += header.size
-    return batches or Refusal(BrokerError.CORRUPT_MESSAGE, "no record batch came")
+    return batches or Rejection(BrokerError.CORRUPT_MESSAGE, "no record batch came")
 
 
-def _header_problem(header: BatchHeader, rules: Rules) -> Refusal | None:
+def _header_problem(header: BatchHeader, rules: Rules) -> Rejection | None:
     """The reason why a header is not one that a producer writes; None: it is one."""
     if header.attributes & CONTROL:
-        return Refusal(BrokerError.INVALID_RECORD, "a marker of a transaction, which only a broker writes")
+        return Rejection(BrokerError.INVALID_RECORD, "a marker of a transaction, which only a broker writes")
     if header.attributes & ~OF_A_PRODUCER:
-        return Refusal(BrokerError.INVALID_RECORD, f"attributes {header.attributes:#x} are not those of a producer")
+        return Rejection(BrokerError.INVALID_RECORD, f"attributes {header.attributes:#x} are not those of a producer")
     codec = header.attributes & CODEC_MASK
     if (codec and codec not in CODECS) or (codec == ZSTD and rules.version < ZSTD_VERSION):
-        return Refusal(
+        return Rejection(
             BrokerError.UNSUPPORTED_COMPRESSION_TYPE,
             f"codec {codec} in version {rules.version} of Produce: take gzip, snappy or lz4, or zstd from version 7 on",
         )
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
-        return Refusal(
+        return Rejection(
             BrokerError.INVALID_RECORD,
             f"{header.record_count} records with a last offset delta of {header.last_offset_delta}",
         )
     has_producer, is_transactional = header.producer_id >= 0, bool(header.attributes & TRANSACTIONAL)
     is_numbered = header.producer_epoch >= 0 and header.base_sequence >= 0
     if header.producer_id < -1 or (has_producer and not is_numbered) or (is_transactional and not has_producer):
-        return Refusal(
+        return Rejection(
             BrokerError.INVALID_RECORD,
             f"producer id {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}",
         )
@@ -146,7 +148,7 @@ def _header_problem(header: BatchHeader, rules: Rules) -> Refusal | None:
 # --- records
 
 
-def judge(batches: list[LogBatch], rules: Rules, budget: Budget) -> list[LogBatch] | Refusal:
+def judge(batches: list[LogBatch], rules: Rules, budget: Budget) -> list[LogBatch] | Rejection:
     """The batches as the log takes them; or the reason why none of them is taken.
 
     Raises:
@@ -155,7 +157,7 @@ def judge(batches: list[LogBatch], rules: Rules, budget: Budget) -> list[LogBatc
     judged: list[LogBatch] = []
     for batch in batches:
         found = _judge_one(batch, rules, budget)
-        if isinstance(found, Refusal):
+        if isinstance(found, Rejection):
             return found
         judged.append(found)
     return judged
@@ -180,20 +182,20 @@ def _times(batch: LogBatch, codec: int, records: memoryview, budget: Budget) -> 
     return records_time(plain, header.base_timestamp_ms, header.record_count)
 
 
-def _judge_one(batch: LogBatch, rules: Rules, budget: Budget) -> LogBatch | Refusal:
+def _judge_one(batch: LogBatch, rules: Rules, budget: Budget) -> LogBatch | Rejection:
     header = batch.header
     codec, records = header.attributes & CODEC_MASK, batch.view[HEADER_SIZE:]
     try:
         first_ms, last_ms = _times(batch, codec, records, budget)
     except CodecMissingError as error:
-        return Refusal(BrokerError.UNSUPPORTED_COMPRESSION_TYPE, str(error))
+        return Rejection(BrokerError.UNSUPPORTED_COMPRESSION_TYPE, str(error))
     except DecompressedTooLargeError:
         raise
     except (CorruptArenaError, ValueError) as error:
-        return Refusal(BrokerError.INVALID_RECORD, f"a record batch is not what it says: {error}")
+        return Rejection(BrokerError.INVALID_RECORD, f"a record batch is not what it says: {error}")
     if not rules.sets_time and (first_ms < NO_TIMESTAMP or last_ms > rules.timestamp_max_ms):
         wrong_ms = first_ms if first_ms < NO_TIMESTAMP else last_ms
-        return Refusal(
+        return Rejection(
             BrokerError.INVALID_TIMESTAMP,
             f"a record has the time {wrong_ms} ms since 1970, the topic takes -1 (none) and 0 to "
             f"{rules.timestamp_max_ms} (message.timestamp.after.max.ms ahead of the server's clock)",

@@ -39,7 +39,7 @@ from shmaccum.exceptions import LogPartitionNotFoundError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.log_batch import LogBatch
-from shmaccum.log.files.producer_state import ProducerState, Refusal
+from shmaccum.log.files.producer_state import ProducerState, Rejection
 from shmaccum.log.server.call import Call, Values, partition_errors
 from shmaccum.log.server.coordinator import Coordinator
 from shmaccum.log.server.steps import Steps, Stepwise, answer_each, take_all
@@ -240,7 +240,7 @@ class TransactionCoordinator:
         rest = _attempt(call, commit)
         return {"topics": [partition_errors(topic, errors, rest) for topic in message.topics]}
 
-    def problem_of(self, name: str | None, batch: LogBatch, place: TopicPartition, version: int) -> Refusal | None:
+    def problem_of(self, name: str | None, batch: LogBatch, place: TopicPartition, version: int) -> Rejection | None:
         """The reason why a batch of a transaction may not be appended (KIP-890); None: it may.
 
         Args:
@@ -254,11 +254,11 @@ class TransactionCoordinator:
         except TransactionRefusedError as refusal:
             is_fence = refusal.error is BrokerError.PRODUCER_FENCED
             error = BrokerError.INVALID_PRODUCER_EPOCH if is_fence else refusal.error
-            return Refusal(error, f"producer {batch.producer_id} does not have the transactional id {name!r}")
+            return Rejection(error, f"producer {batch.producer_id} does not have the transactional id {name!r}")
         if state.state is TransactionState.ONGOING and place in state.places:
             return None
         error = BrokerError.TRANSACTION_ABORTABLE if version >= ABORTABLE_VERSION else BrokerError.INVALID_TXN_STATE
-        return Refusal(error, f"{place} was not added to a transaction of {name!r}")
+        return Rejection(error, f"{place} was not added to a transaction of {name!r}")
 
     def is_open(self, producer_id: int, place: TopicPartition) -> bool:
         """True while a producer has an open transaction in a partition."""
@@ -314,9 +314,9 @@ class TransactionCoordinator:
         if log.producers.transactions.first_offset_of(state.producer_id) is None:
             return True
         outcome = log.end_transaction(state.producer_id, state.epoch, is_commit=state.is_commit)
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, Rejection):
             logger.error("the marker of %r was not written to %s: %s", state.name, place, outcome.message)
-        return not isinstance(outcome, Refusal)
+        return not isinstance(outcome, Rejection)
 
     # --- now and then
 

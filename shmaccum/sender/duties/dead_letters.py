@@ -37,7 +37,7 @@ from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.permissions import make_folder_of_arena
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.reader import LogReader
 from shmaccum.log.files.record_writer import MadeBatch, NewRecord, make_batch
 from shmaccum.sender.backoff import NEVER_NS
@@ -212,7 +212,7 @@ class DeadLetters(Duty):
         if damage is not None:
             raise CorruptArenaError(damage)
         (outcome,) = self._directory.partition(topic, partition).append([letter])
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, Rejection):
             raise LogError(outcome.message)
         self._last_names[topic, partition] = name
         self.batch_count += 1

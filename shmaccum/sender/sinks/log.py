@@ -32,7 +32,7 @@ from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.directory import LogDirectory, advised_errors
 from shmaccum.log.files.partition_log import Outcome, PartitionLog
 from shmaccum.log.files.permissions import make_folder_of_arena
-from shmaccum.log.files.producer_state import KEPT_COUNT, Refusal
+from shmaccum.log.files.producer_state import KEPT_COUNT, Rejection
 from shmaccum.sender.sinks.compression import Compression, Form, compressed, compression_of
 from shmaccum.sender.sinks.log_transactions import LogTransactions
 from shmaccum.sender.sinks.names import one_spelling
@@ -218,7 +218,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
         log = self._open(batches[0].topic, batches[0].partition)
         if self._host is not None:
             self._host.show_life()
-        outcomes = [log] * len(batches) if isinstance(log, Refusal) else log.append(given)
+        outcomes = [log] * len(batches) if isinstance(log, Rejection) else log.append(given)
         self._outage = self._outage or next(filter(None, map(_medium_failure, outcomes)), None)
         self._note_lost(TopicPartition(batches[0].topic, batches[0].partition), outcomes[-1])
         if isinstance(log, PartitionLog) and isinstance(outcomes[-1], int):
@@ -254,20 +254,20 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
                 self.directory.partition(*self._places[partition_index]).appended(batch_count, index_errno)
         self._report()
 
-    def _open(self, topic: str, partition: int) -> PartitionLog | Refusal:
+    def _open(self, topic: str, partition: int) -> PartitionLog | Rejection:
         """The partition's log. Batches of a dead sender come before anybody asked for the topic's partitions."""
         if topic == OFFSETS_TOPIC and self._transactions is not None:
-            return Refusal(BrokerError.INVALID_TOPIC_EXCEPTION, NO_OFFSETS)
+            return Rejection(BrokerError.INVALID_TOPIC_EXCEPTION, NO_OFFSETS)
         try:
             self.directory.create_topic(topic)
             return self.directory.partition(topic, partition)
         except InvalidArgumentError as error:
-            return Refusal(BrokerError.INVALID_TOPIC_EXCEPTION, str(error))
+            return Rejection(BrokerError.INVALID_TOPIC_EXCEPTION, str(error))
         except LogPartitionNotFoundError as error:
-            return Refusal(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error))
+            return Rejection(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error))
         except OSError as error:
             sentence = f"{topic}-{partition} cannot be opened: {error}"
-            return Refusal(BrokerError.KAFKA_STORAGE_ERROR, sentence, error.errno or 0)
+            return Rejection(BrokerError.KAFKA_STORAGE_ERROR, sentence, error.errno or 0)
 
     def _hold(self, acks: Sequence[Ack], log: PartitionLog) -> list[Ack]:
         """Keeps the acks of batches that are in the log and perhaps not on disk; the others may go."""
@@ -373,7 +373,7 @@ def followed(options: SomeOptions, giver: Giver, name: str, *, has_level: bool) 
 
 def _medium_failure(outcome: Outcome) -> str | None:
     """The sentence of a write that failed for the medium; None of any other outcome."""
-    return outcome.message if isinstance(outcome, Refusal) and outcome.errno in MEDIUM_ERRORS else None
+    return outcome.message if isinstance(outcome, Rejection) and outcome.errno in MEDIUM_ERRORS else None
 
 
 def _ack(wire: WireBatch, outcome: Outcome) -> Ack:

@@ -28,7 +28,7 @@ from shmaccum.exceptions import LogError, LogPartitionNotFoundError, ProducerFen
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.file_names import TRANSACTIONAL_ARENAS_FILE
 from shmaccum.log.files.partition_log import PartitionLog
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.regular_files import open_regular
 from shmaccum.log.files.small_files import replace_file_synced
 from shmaccum.sender.sinks.sink import HostTransactions
@@ -129,5 +129,5 @@ def _is_open(log: PartitionLog, producer_id: int) -> bool:
 
 def _mark(log: PartitionLog, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
     outcome = log.end_transaction(producer_id, producer_epoch, is_commit=is_commit)
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, Rejection):
         raise OSError(outcome.errno, f"the marker of a transaction is not in {log.place}: {outcome.message}")

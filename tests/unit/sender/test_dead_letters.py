@@ -23,7 +23,7 @@ from shmaccum.exceptions import InvalidArgumentError, LogBusyError, NotALogError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.log_batch import LogRecord
 from shmaccum.log.files.partition_log import PartitionLog
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.reader import LogReader
 from shmaccum.observe.health import troubles
 from shmaccum.observe.observation import Observer
@@ -242,7 +242,7 @@ class FullDisk:
     def _append(self, real: Any, log: Any, batches: Any) -> Any:
         if not self.is_full:
             return real(log, batches)
-        return [Refusal(BrokerError.KAFKA_STORAGE_ERROR, os.strerror(errno.ENOSPC))] * len(batches)
+        return [Rejection(BrokerError.KAFKA_STORAGE_ERROR, os.strerror(errno.ENOSPC))] * len(batches)
 
 
 def test_a_full_disk_keeps_refused_batches_until_there_is_room(
@@ -315,7 +315,7 @@ def test_a_failed_sync_writes_no_letter_twice(
 
     def append(log: PartitionLog, batches: Any) -> Any:
         outcomes = real(log, batches)
-        return [Refusal(BrokerError.KAFKA_STORAGE_ERROR, "not synced")] if fails.pop() else outcomes
+        return [Rejection(BrokerError.KAFKA_STORAGE_ERROR, "not synced")] if fails.pop() else outcomes
 
     monkeypatch.setattr(PartitionLog, "append", append)
     sending = open_sending()

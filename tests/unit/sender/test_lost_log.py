@@ -17,7 +17,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import LogBusyError, LogLostError
 from shmaccum.log.files import LogDirectory, LogReader, check_log
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.small_files import read_topic_id
 from shmaccum.sender import Sender
 from shmaccum.sender.sinks.log import LogSink
@@ -296,7 +296,7 @@ def test_a_batch_that_came_before_is_not_acknowledged_when_its_file_is_gone(log:
         partition = directory.partition(LOG_TOPIC, 0)
         assert offsets(partition.append(batches)) == [0, 3]
         log_files(log)[0].unlink()
-        assert all(isinstance(outcome, Refusal) for outcome in partition.append(batches))
+        assert all(isinstance(outcome, Rejection) for outcome in partition.append(batches))
 
 
 @pytest.mark.parametrize("is_there_again", [False, True])

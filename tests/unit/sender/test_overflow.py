@@ -34,7 +34,7 @@ from shmaccum.exceptions import (
 from shmaccum.log.files import LogDirectory
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.partition_log import PartitionLog
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.reader import LogReader
 from shmaccum.observe.health import SILENCE_NS_MAX, Trouble, troubles
 from shmaccum.observe.observation import Observer
@@ -313,7 +313,7 @@ def test_a_disk_that_is_full_leaves_the_batches_in_the_arena(
     open_sending: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending = open_sending(is_away=True)
-    full = Refusal(BrokerError.KAFKA_STORAGE_ERROR, "No space left on device", errno.ENOSPC)
+    full = Rejection(BrokerError.KAFKA_STORAGE_ERROR, "No space left on device", errno.ENOSPC)
     with monkeypatch.context() as patched:
         patched.setattr(PartitionLog, "append", lambda _, batches: [full] * len(batches))
         for _ in range(SLOT_COUNT):

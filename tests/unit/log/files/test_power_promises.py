@@ -23,7 +23,7 @@ from shmaccum.config import LogSinkOptions, SenderOptions
 from shmaccum.exceptions import ConsumerStateError, InvalidArgumentError
 from shmaccum.log.files import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, transactions
 from shmaccum.log.files.partition_folders import UNFINISHED
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.small_files import replace_file_synced
 from shmaccum.log.files.transaction_files import Decision, TransactionFiles
 from shmaccum.log.files.writer_level import WriterLevel
@@ -423,7 +423,7 @@ def test_a_log_ends_in_front_of_a_sector_that_a_power_cut_took(
             assert offsets(again) == [3, 6, 9]
             assert [value[:8] for value in values_of(tmp_path)] == [b"%08d" % number for number in range(12)]
         else:
-            assert isinstance(again[0], Refusal)
+            assert isinstance(again[0], Rejection)
             assert any("left as it is" in finding for finding in log.findings)
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shmaccum.log.files import LogReader, Refusal, check_log
+from shmaccum.log.files import LogReader, Rejection, check_log
 from tests.support.segment_log import PRODUCER_ID, START_MS, TOPIC, MadeBatch, log_files, make_batch, offsets, open_log
 
 OPTIONS: dict[str, Any] = {"segment_bytes": 700, "index_interval_bytes": 100, "retention_bytes": 1500}
@@ -72,7 +72,7 @@ class PartitionLife(RuleBasedStateMachine):
     def skip_a_sequence(self) -> None:
         wrong = make_batch([b"v"], producer=(PRODUCER_ID, 0, self.next_sequence + 1))
         (refusal,) = self.partition.append([wrong])
-        assert isinstance(refusal, Refusal)
+        assert isinstance(refusal, Rejection)
 
     @rule()
     def roll(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from shmaccum.common.format.batch_header import read_header
-from shmaccum.log.files import LogDirectory, LogReader, Refusal, check_log, recovery
+from shmaccum.log.files import LogDirectory, LogReader, Rejection, check_log, recovery
 from shmaccum.log.files.small_files import properties
 from shmaccum.log.files.walk import Damage, LocatedBatch, walk
 from tests.support.processes import Child, wait_until
@@ -346,7 +346,7 @@ def test_a_failure_of_any_system_call_loses_nothing(
                     for _ in range(20):
                         outcomes = log.partition(TOPIC, 0).append(left[:3])
                         left = [
-                            *(batch for batch, out in zip(left, outcomes, strict=False) if isinstance(out, Refusal)),
+                            *(batch for batch, out in zip(left, outcomes, strict=False) if isinstance(out, Rejection)),
                             *left[3:],
                         ]
                     assert left == []

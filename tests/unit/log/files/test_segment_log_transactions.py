@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from shmaccum import Consumer
-from shmaccum.log.files import LogReader, PartitionReader, Refusal, check_log
+from shmaccum.log.files import LogReader, PartitionReader, Rejection, check_log
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.producer_state import ProducerState
 from shmaccum.log.files.recovery import Recovery
@@ -148,17 +148,17 @@ def test_a_marker_fences_older_epochs(tmp_path: Path) -> None:
         partition.append([batch_of(A, 0, b"a1")])
         partition.end_transaction(A, 1, is_commit=False)
         (late,) = partition.append([batch_of(A, 1, b"zombie")])
-        assert isinstance(late, Refusal)
+        assert isinstance(late, Rejection)
         assert late.error_code is BrokerError.INVALID_PRODUCER_EPOCH
         (gap,) = partition.append([batch_of(A, 1, b"a2", epoch=1)])
-        assert isinstance(gap, Refusal)
+        assert isinstance(gap, Rejection)
         assert gap.error_code is BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER
         old = partition.end_transaction(A, 0, is_commit=True)
-        assert isinstance(old, Refusal)
+        assert isinstance(old, Rejection)
     with open_log(tmp_path) as log:  # the snapshot tells the fence
         partition = log.partition(TOPIC, 0)
         (late,) = partition.append([batch_of(A, 1, b"zombie")])
-        assert isinstance(late, Refusal)
+        assert isinstance(late, Rejection)
         assert partition.append([batch_of(A, 0, b"a2", epoch=1)]) == [2]
 
 
@@ -170,7 +170,7 @@ def test_no_entry_of_an_aborted_transaction_goes_to_another_folder_of_the_name(t
         folder.rename(tmp_path / "moved")
         folder.mkdir()
         refused = partition.end_transaction(A, 0, is_commit=False)
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, Rejection)
         assert list(folder.iterdir()) == []
 
 
@@ -303,7 +303,7 @@ def test_a_full_disk_refuses_the_marker_and_keeps_the_transaction_open(
         with monkeypatch.context() as patch:
             patch.setattr(os, call, full)
             refusal = partition.end_transaction(A, 1, is_commit=False)
-        assert isinstance(refusal, Refusal)
+        assert isinstance(refusal, Rejection)
         assert refusal.is_retriable
         assert partition.stable_offset == 0
         assert aborted_of(tmp_path) == []

@@ -26,7 +26,7 @@ from shmaccum.exceptions import (
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.directory import OPEN_PARTITIONS_MAX, LogDirectory
 from shmaccum.log.files.partition_folders import make_partition_folder
-from shmaccum.log.files.producer_state import KEPT_COUNT, Refusal
+from shmaccum.log.files.producer_state import KEPT_COUNT, Rejection
 from tests.support.processes import run_in_child
 from tests.support.segment_log import (
     PRODUCER_ID,
@@ -151,7 +151,7 @@ def test_a_batch_larger_than_a_segment_is_refused_and_the_next_is_taken(tmp_path
     with open_log(tmp_path, segment_bytes=1000) as log:
         first, refused, second = log.partition(TOPIC, 0).append([small, large, small])
         assert (first, second) == (0, 1)
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, Rejection)
         assert refused.error_code == BrokerError.MESSAGE_TOO_LARGE
         assert "raise segment_bytes" in refused.message
 
@@ -194,7 +194,7 @@ def test_the_last_batches_are_recognised_and_answered_with_their_offsets(tmp_pat
         partition.append(batches)
         assert offsets(partition.append(batches[3:])) == [3 * index for index in range(3, KEPT_COUNT + 3)]
         (older,) = partition.append([batches[2]])
-        assert isinstance(older, Refusal)
+        assert isinstance(older, Rejection)
         assert older.error_code == BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert partition.log_end_offset == 3 * (KEPT_COUNT + 3)
 
@@ -224,7 +224,7 @@ def test_another_batch_under_the_same_sequences_is_no_duplicate(tmp_path: Path, 
             ]
             for other in others:
                 (refusal,) = partition.append([other])
-                assert isinstance(refusal, Refusal)
+                assert isinstance(refusal, Rejection)
                 assert refusal.error_code == BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER
             assert offsets(partition.append([batches[number]])) == [number]
         (again,) = partition.append([make_batch([b"x"], producer=(PRODUCER_ID, 1, 0), codec=codec)])
@@ -273,7 +273,7 @@ def test_gaps_and_old_epochs_are_refused_as_a_broker_does(tmp_path: Path) -> Non
     ]
     with open_log(tmp_path) as log:
         outcomes = log.partition(TOPIC, 0).append([made for made, _ in tries])  # type: ignore[misc]
-    assert [outcome.error_code if isinstance(outcome, Refusal) else None for outcome in outcomes] == [
+    assert [outcome.error_code if isinstance(outcome, Rejection) else None for outcome in outcomes] == [
         expected for _, expected in tries
     ]
 
@@ -381,7 +381,7 @@ def test_what_a_full_disk_cut_short_is_taken_back_to_the_last_whole_batch(tmp_pa
         outcomes = partition.append(batches)
         assert outcomes[:fitting] == list(range(fitting))
         for refused in outcomes[fitting:]:
-            assert isinstance(refused, Refusal)
+            assert isinstance(refused, Rejection)
             assert refused.is_retriable
             assert "File too large. Nothing is lost, it will be tried again" in refused.message
         assert log_files(tmp_path)[0].stat().st_size == fitting * batches[0].size
@@ -456,7 +456,7 @@ def test_batches_that_are_shorter_than_they_say_are_not_appended(tmp_path: Path)
 
     with open_log(tmp_path) as log:
         (outcome,) = log.partition(TOPIC, 0).append([Liar()])
-        assert isinstance(outcome, Refusal)
+        assert isinstance(outcome, Rejection)
     assert log_files(tmp_path)[0].stat().st_size == 0
 
 
@@ -493,7 +493,7 @@ def test_a_segment_that_cannot_be_rolled_is_retried(tmp_path: Path, monkeypatch:
             failing.setattr(os, "open", full)
             outcomes = partition.append(batches)
             assert outcomes[:2] == [0, 3]
-            assert [outcome.is_retriable for outcome in outcomes[2:] if isinstance(outcome, Refusal)] == [True, True]
+            assert [outcome.is_retriable for outcome in outcomes[2:] if isinstance(outcome, Rejection)] == [True, True]
             assert "could not be followed by a new segment" in str(outcomes[2])
         assert offsets(partition.append(batches)) == [0, 3, 6, 9]
         assert partition.segments == [0, 6]
@@ -518,7 +518,7 @@ def test_after_a_roll_that_failed_nothing_is_appended_behind_the_next_segments_o
         with monkeypatch.context() as broken:
             broken.setattr(f"shmaccum.log.files.{failing}", fails)
             (refusal,) = log.append([large])
-            assert isinstance(refusal, Refusal)
+            assert isinstance(refusal, Rejection)
         assert offsets(log.append([small])) == [1]
         assert log.segments == [0, 1]
     with open_log(tmp_path / "log", segment_bytes=1000) as directory:
@@ -544,7 +544,7 @@ def test_with_sync_batch_no_offset_is_told_before_it_is_on_disk(
         with monkeypatch.context() as failing:
             failing.setattr(os, "fdatasync", fail)
             outcomes = partition.append(batches[:2])
-            assert all(isinstance(outcome, Refusal) and outcome.is_retriable for outcome in outcomes)
+            assert all(isinstance(outcome, Rejection) and outcome.is_retriable for outcome in outcomes)
             assert "could not be synced" in str(outcomes[0])
         rewritten = os.stat(log_files(tmp_path)[0]).st_mtime_ns
         monkeypatch.setattr(os, "fdatasync", note)

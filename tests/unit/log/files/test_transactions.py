@@ -32,7 +32,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.log.files import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, check_log, transactions
 from shmaccum.log.files.applying import STAGING_KEPT_S, RestampedBatch
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.small_files import properties
 from shmaccum.log.files.transaction_files import Decision, TransactionFiles
 from shmaccum.producer import Producer
@@ -280,7 +280,7 @@ def test_a_zombie_can_write_nothing_any_more(tmp_path: Path) -> None:
     with pytest.raises(TransactionOverError, match="is over"):
         zombie.check()
     (outcome,) = log.partition(TOPIC, 0).append([make_batch([b"zombie 1"])])
-    assert isinstance(outcome, Refusal)
+    assert isinstance(outcome, Rejection)
     for partition in (0, 1):
         with pytest.raises(LogLostError, match="removed"):
             log.partition(TOPIC, partition)
@@ -460,7 +460,7 @@ def test_a_death_at_any_system_call_is_made_good_by_the_next_one(
         shutil.copytree(image, path)
         survived = Child(conclude_and_die, path, number).join() == "False"
         assert set(words(path)) <= {"first"}
-        is_decided = TransactionFiles(str(path)).is_undone(transaction) or bool(words(path))
+        is_decided = TransactionFiles(str(path)).is_unfinished(transaction) or bool(words(path))
         if is_written_between:
             write_between(path)
         transactions.conclude(path, transaction, second)
@@ -636,7 +636,7 @@ def test_a_kill_leaves_the_right_to_write_to_the_next_one(tmp_path: Path) -> Non
     os.read(reader, 1)
     thread = threading.Thread(target=transactions.conclude, args=(tmp_path, SEVENTH, [winner]))
     thread.start()
-    wait_until(lambda: TransactionFiles(str(tmp_path)).is_undone(SEVENTH), "it is decided")
+    wait_until(lambda: TransactionFiles(str(tmp_path)).is_unfinished(SEVENTH), "it is decided")
     child.kill()
     thread.join(WATCHDOG_S)
     assert words(tmp_path) == {"a": 12}

@@ -17,7 +17,7 @@ from shmaccum.common.format.batch_header import BatchHeader, read_header, sealed
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.codecs import DecompressedTooLargeError
 from shmaccum.log.files.log_batch import LogBatch
-from shmaccum.log.files.producer_state import Refusal
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.server.produced import Budget, Rules, decompressed_size_max, judge, split
 
 NOW_MS = 1_800_000_000_000
@@ -59,14 +59,14 @@ def batch(times: tuple[int, ...] = TIMES, *, codec: int = 0, records: bytes | No
     return sealed_header(header._replace(**fields), content) + content
 
 
-def judged(content: bytes, rules: Rules = RULES, budget: int = 1 << 30) -> list[LogBatch] | Refusal:
+def judged(content: bytes, rules: Rules = RULES, budget: int = 1 << 30) -> list[LogBatch] | Rejection:
     batches = split(memoryview(content), rules)
-    return batches if isinstance(batches, Refusal) else judge(batches, rules, Budget(budget))
+    return batches if isinstance(batches, Rejection) else judge(batches, rules, Budget(budget))
 
 
 def one(content: bytes, rules: Rules = RULES) -> LogBatch:
     found = judged(content, rules)
-    assert not isinstance(found, Refusal), found
+    assert not isinstance(found, Rejection), found
     (batch,) = found
     assert batch.crc_problem() is None
     return batch
@@ -74,7 +74,7 @@ def one(content: bytes, rules: Rules = RULES) -> LogBatch:
 
 def error_of(content: bytes, rules: Rules = RULES) -> BrokerError:
     found = judged(content, rules)
-    assert isinstance(found, Refusal), found
+    assert isinstance(found, Rejection), found
     assert found.message
     return found.error_code
 
@@ -188,7 +188,7 @@ def test_a_time_that_no_look_up_could_use_is_refused(when_ms: int) -> None:
     for codec in CODECS:
         assert error_of(batch((when_ms, when_ms), codec=codec)) == BrokerError.INVALID_TIMESTAMP
     assert error_of(batch((NOW_MS, when_ms))) == BrokerError.INVALID_TIMESTAMP
-    assert not isinstance(judged(batch((when_ms, when_ms)), RULES._replace(sets_time=True)), Refusal)
+    assert not isinstance(judged(batch((when_ms, when_ms)), RULES._replace(sets_time=True)), Rejection)
 
 
 def test_the_latest_time_is_taken() -> None:
@@ -211,7 +211,7 @@ def test_compressed_records_beyond_the_budget_are_not_decompressed() -> None:
 def test_the_budget_is_that_of_all_batches_together() -> None:
     whole = batch(codec=1)
     size = len(records_of(TIMES))
-    assert not isinstance(judged(whole * 3, budget=3 * size), Refusal)
+    assert not isinstance(judged(whole * 3, budget=3 * size), Rejection)
     with pytest.raises(DecompressedTooLargeError):
         judged(whole * 3, budget=3 * size - 1)
 
