@@ -37,18 +37,6 @@ struct descriptors {
     int lock;
 };
 
-static bool descriptors_parse(const struct module_state *state, PyObject *const *args, struct descriptors *descriptors)
-{
-    static const struct integer_range range = {"a descriptor", 0, INT32_MAX};
-    int64_t map;
-    int64_t lock;
-    if (!integer_parse(state, args[0], &range, &map) || !integer_parse(state, args[1], &range, &lock)) {
-        return false;
-    }
-    *descriptors = (struct descriptors){.map = (int)map, .lock = (int)lock};
-    return true;
-}
-
 static void descriptors_close(const struct descriptors *descriptors)
 {
     close(descriptors->map);
@@ -61,11 +49,12 @@ static void descriptors_close(const struct descriptors *descriptors)
 #define RENAME_NOREPLACE 1
 #endif
 
-static PyObject *rename_new(PyObject *Py_UNUSED(module), PyObject *args)
+PyObject *py_module_rename_new(PyObject *module, const struct py_module_rename_new *given)
 {
-    const char *source;
-    const char *target;
-    if (!PyArg_ParseTuple(args, "yy", &source, &target)) {
+    (void)module;
+    const char *source = PyBytes_AsString(given->source);
+    const char *target = source == NULL ? NULL : PyBytes_AsString(given->target);
+    if (target == NULL) {
         return NULL;
     }
     if (syscall(SYS_renameat2, AT_FDCWD, source, AT_FDCWD, target, RENAME_NOREPLACE) < 0) {
@@ -181,73 +170,47 @@ static PyObject *arena_create_on(struct module_state *state, const struct descri
     return arena_answer(state, status, &error, core);
 }
 
-static PyObject *module_arena_create(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_arena_create(PyObject *module, const struct py_module_arena_create *given)
 {
-    static const struct signature signature = {
-        .function = "arena_create",
-        .names = {"map_descriptor", "lock_descriptor", "geometry", "options"},
-        .required_count = 4,
-        .count = 4};
-    struct module_state *state = PyModule_GetState(module);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    struct descriptors descriptors;
+    const struct descriptors descriptors = {.map = (int)given->map_descriptor, .lock = (int)given->lock_descriptor};
     Py_buffer options;
-    if (!arguments_bind(&signature, args, count, names, bound) || !descriptors_parse(state, bound, &descriptors)) {
-        return NULL;
-    }
-    if (PyObject_GetBuffer(bound[3], &options, PyBUF_SIMPLE) < 0) {
+    if (PyObject_GetBuffer(given->options, &options, PyBUF_SIMPLE) < 0) {
         descriptors_close(&descriptors);
         return NULL;
     }
-    PyObject *arena = arena_create_on(state, &descriptors, bound[2], &options);
+    PyObject *arena = arena_create_on(PyModule_GetState(module), &descriptors, given->geometry, &options);
     PyBuffer_Release(&options);
     return arena;
 }
 
 typedef enum status arena_opener(int map_descriptor, int lock_descriptor, struct arena **arena, struct error *error);
 
-static PyObject *arena_open_with(PyObject *module, const struct signature *signature, arena_opener *opener,
-                                 PyObject *const *args, Py_ssize_t count, PyObject *names)
+static PyObject *arena_open_with(PyObject *module, arena_opener *opener, int64_t map, int64_t lock)
 {
-    struct module_state *state = PyModule_GetState(module);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    struct descriptors descriptors;
     struct arena *core = NULL;
     struct error error;
     enum status status;
-    if (!arguments_bind(signature, args, count, names, bound) || !descriptors_parse(state, bound, &descriptors)) {
-        return NULL;
-    }
     Py_BEGIN_ALLOW_THREADS
-    status = opener(descriptors.map, descriptors.lock, &core, &error);
+    status = opener((int)map, (int)lock, &core, &error);
     Py_END_ALLOW_THREADS
-    return arena_answer(state, status, &error, core);
+    return arena_answer(PyModule_GetState(module), status, &error, core);
 }
 
-static PyObject *module_arena_attach(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_arena_attach(PyObject *module, const struct py_module_arena_attach *given)
 {
-    static const struct signature signature = {.function = "arena_attach",
-                                               .names = {"map_descriptor", "lock_descriptor"},
-                                               .required_count = 2,
-                                               .count = 2};
-    return arena_open_with(module, &signature, arena_attach, args, count, names);
+    return arena_open_with(module, arena_attach, given->map_descriptor, given->lock_descriptor);
 }
 
-static PyObject *module_arena_open_read_only(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                                             PyObject *names)
+PyObject *py_module_arena_open_read_only(PyObject *module, const struct py_module_arena_open_read_only *given)
 {
-    static const struct signature signature = {.function = "arena_open_read_only",
-                                               .names = {"map_descriptor", "lock_descriptor"},
-                                               .required_count = 2,
-                                               .count = 2};
-    return arena_open_with(module, &signature, arena_open_read_only, args, count, names);
+    return arena_open_with(module, arena_open_read_only, given->map_descriptor, given->lock_descriptor);
 }
 
-static PyObject *module_murmur2(PyObject *module, PyObject *key)
+PyObject *py_module_murmur2(PyObject *module, const struct py_module_murmur2 *given)
 {
     Py_buffer bytes;
     (void)module;
-    if (PyObject_GetBuffer(key, &bytes, PyBUF_SIMPLE) < 0) {
+    if (PyObject_GetBuffer(given->key, &bytes, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     uint32_t hash = murmur2(bytes.buf, (size_t)bytes.len);
@@ -257,22 +220,15 @@ static PyObject *module_murmur2(PyObject *module, PyObject *key)
 
 enum { CRC_ALONE_SIZE = 32768 }; /* bytes that take longer than letting other threads run costs */
 
-static PyObject *module_crc32c(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_crc32c(PyObject *module, const struct py_module_crc32c *given)
 {
-    static const struct signature signature = {
-        .function = "crc32c", .names = {"data", "crc"}, .required_count = 1, .count = 2};
-    static const struct integer_range range = {"crc", 0, UINT32_MAX};
-    struct module_state *state = PyModule_GetState(module);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
     Py_buffer bytes;
-    int64_t crc = 0;
-    if (!arguments_bind(&signature, args, count, names, bound) ||
-        (bound[1] != NULL && !integer_parse(state, bound[1], &range, &crc)) ||
-        PyObject_GetBuffer(bound[0], &bytes, PyBUF_SIMPLE) < 0) {
+    (void)module;
+    if (PyObject_GetBuffer(given->data, &bytes, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     PyThreadState *thread = bytes.len >= CRC_ALONE_SIZE ? PyEval_SaveThread() : NULL;
-    uint32_t extended = crc32c_extend((uint32_t)crc, bytes.buf, (size_t)bytes.len);
+    uint32_t extended = crc32c_extend((uint32_t)given->crc, bytes.buf, (size_t)bytes.len);
     if (thread != NULL) {
         PyEval_RestoreThread(thread);
     }
@@ -280,22 +236,11 @@ static PyObject *module_crc32c(PyObject *module, PyObject *const *args, Py_ssize
     return PyLong_FromUnsignedLong(extended);
 }
 
-static PyObject *module_crc32c_combine(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_crc32c_combine(PyObject *module, const struct py_module_crc32c_combine *given)
 {
-    static const struct signature signature = {
-        .function = "crc32c_combine", .names = {"first", "second", "second_size"}, .required_count = 3, .count = 3};
-    static const struct integer_range range = {"a crc", 0, UINT32_MAX};
-    static const struct integer_range size_range = {"second_size", 0, INT64_MAX};
-    struct module_state *state = PyModule_GetState(module);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    int64_t first;
-    int64_t second;
-    int64_t size;
-    if (!arguments_bind(&signature, args, count, names, bound) || !integer_parse(state, bound[0], &range, &first) ||
-        !integer_parse(state, bound[1], &range, &second) || !integer_parse(state, bound[2], &size_range, &size)) {
-        return NULL;
-    }
-    return PyLong_FromUnsignedLong(crc32c_combine((uint32_t)first, (uint32_t)second, (uint64_t)size));
+    (void)module;
+    return PyLong_FromUnsignedLong(
+        crc32c_combine((uint32_t)given->first, (uint32_t)given->second, (uint64_t)given->second_size));
 }
 
 /* ---- the module ---- */
@@ -460,13 +405,10 @@ static void module_free(void *module)
     PyObject_Free(state->spare_future);
 }
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
-
 /* The structs of the arena's file, as tests hold them against the table of what is frozen. */
-static PyObject *module_layout_fields(PyObject *module, PyObject *unused)
+PyObject *py_module_layout_fields(PyObject *module)
 {
     (void)module;
-    (void)unused;
     size_t count;
     const struct layout_field *fields = layout_fields(&count);
     PyObject *list = PyList_New(0);
@@ -477,52 +419,12 @@ static PyObject *module_layout_fields(PyObject *module, PyObject *unused)
     return list;
 }
 
+#define METHODS_PART METHODS_WRAPPED
+#include "python/common/module_method_list.h"
+
 static PyMethodDef module_methods[] = {
-    {"layout_fields", module_layout_fields, METH_NOARGS,
-     "List of (struct, field, offset, size) of all that lies in an arena; a struct itself has the field ''."},
-    {"arena_create", FAST(module_arena_create), METH_FASTCALL | METH_KEYWORDS,
-     "Makes an arena in an empty file; takes over both descriptors, also when it fails."},
-    {"arena_attach", FAST(module_arena_attach), METH_FASTCALL | METH_KEYWORDS,
-     "Attaches to an arena; takes over both descriptors, also when it fails."},
-    {"arena_open_read_only", FAST(module_arena_open_read_only), METH_FASTCALL | METH_KEYWORDS,
-     "Maps an arena without write permission; takes over both descriptors, also when it fails."},
-    {"rename_new", rename_new, METH_VARARGS,
-     "Renames a file to a name that nothing has yet (renameat2 with RENAME_NOREPLACE); FileExistsError otherwise."},
-    {"decode_batch", record_decode_buffer, METH_O,
-     "List of (offset delta, timestamp_ms, key, value, headers) of an uncompressed record batch."},
-    {"decode_records", FAST(log_decode), METH_FASTCALL | METH_KEYWORDS,
-     "List of record_type(offset, timestamp_ms, key, value, headers) from a log's batch."},
-    {"consume_batch", FAST(log_consume_batch), METH_FASTCALL | METH_KEYWORDS,
-     "List of ConsumerRecord from the records of a log's batch, from an offset on."},
-    {"consume_block", FAST(log_consume_block), METH_FASTCALL | METH_KEYWORDS,
-     "List of ConsumerRecord from the plain batches of a block, the position and the offset behind the last of them."},
-    {"decode_columns", FAST(log_columns), METH_FASTCALL | METH_KEYWORDS,
-     "The buffers of Arrow columns from the records of many batches of a log; log/files/columns.py names them."},
-    {"decode_block", FAST(log_block_columns), METH_FASTCALL | METH_KEYWORDS,
-     "The same from the plain batches of a block, the position and the offset behind the last of them."},
-    {"read_fetch", FAST(log_read_fetch), METH_FASTCALL | METH_KEYWORDS,
-     "The request_type of a Fetch request, with a wanted_type for each partition; ValueError for anything else."},
-    {"write_fetch", FAST(log_write_fetch), METH_FASTCALL | METH_KEYWORDS,
-     "The pieces of the answer to a Fetch: bytes, and the ranges of files that stand between them."},
-    {"find_batch", FAST(log_find_batch), METH_FASTCALL | METH_KEYWORDS,
-     "(position, size) of the batch that has an offset, from a position of an open segment on; None: there is none."},
-    {"append_frame", FAST(log_append_frame), METH_FASTCALL | METH_KEYWORDS,
-     "Size of a file behind a frame that was written under a lock; 0: the lock is taken, or the file has changed."},
-    {"send_pieces", FAST(log_send_pieces), METH_FASTCALL | METH_KEYWORDS,
-     "How many bytes of the pieces a socket took that does not block."},
-    {"serve_ready", FAST(log_serve_ready), METH_FASTCALL | METH_KEYWORDS,
-     "Waits for files, and answers ordinary fetches: (client, events, outcome) or (descriptor, events, None) of each."},
-    {"run_batch_loop", FAST(shipper_run_batch_loop), METH_FASTCALL | METH_KEYWORDS,
-     "Ships the ordinary batches of streams to the brokers behind their links; `found` gets how far it came."},
-    {"crc32c", FAST(module_crc32c), METH_FASTCALL | METH_KEYWORDS,
-     "The CRC-32C of bytes, unsigned 32 bits; goes on from the checksum of what stands before them."},
-    {"crc32c_combine", FAST(module_crc32c_combine), METH_FASTCALL | METH_KEYWORDS,
-     "The CRC-32C of bytes, from that of their first part, and from that and the size of the second part."},
-    {"header_for_producer", FAST(log_header_for_producer), METH_FASTCALL | METH_KEYWORDS,
-     "The 61 bytes of a batch's header for another producer; the CRC follows without a look at the records."},
-    {"records_time", FAST(log_records_time), METH_FASTCALL | METH_KEYWORDS,
-     "(smallest, largest) timestamp of the records of a batch, which must be as many as the header says."},
-    {"murmur2", module_murmur2, METH_O, "Kafka's hash of a key, unsigned 32 bits."},
+#define METHODS_PART METHOD_ROWS
+#include "python/common/module_method_list.h"
     {NULL, NULL, 0, NULL},
 };
 

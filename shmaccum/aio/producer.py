@@ -160,15 +160,15 @@ class Producer(StoppedOnExit):
             Exception: as `shmaccum.Producer.send`.
         """
         producer = self._producer or self._started()
+        record = topic, value, key, headers, partition, timestamp_ms
         try:
             if producer.is_plain and not self._lines:
                 try:
                     return producer.send(topic, value, key, headers, partition, timestamp_ms)
                 except WouldWaitError:
                     pass
-            return await self._send_in_line(producer, topic, (topic, value, key, headers, partition, timestamp_ms))
+            return await self._send_in_line(producer, topic, record)
         except UNUSABLE as error:
-            record = topic, value, key, headers, partition, timestamp_ms
             answer: DeliveryFuture = await self._send_elsewhere(error, record)
             return answer
 

@@ -124,14 +124,9 @@ static PyObject *census_to_dict(const struct arena *core, const struct census *c
                          oldest(core, census), "waiting", waiting(core), "parked", parked(core));
 }
 
-PyObject *arena_census(PyObject *self, PyObject *unused)
+PyObject *py_arena_census(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena_object *arena = (const struct arena_object *)self;
-    if (!arena_object_is_open(arena)) {
-        return NULL;
-    }
-    const struct arena *core = arena->core;
+    const struct arena *core = self->core;
     struct census census = {
         .queue_count = registry_partition_count(core) + 1,
         .holding_count = core->geometry.process_count + 1,

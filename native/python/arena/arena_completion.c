@@ -6,15 +6,9 @@
 
 #include "arena/completion.h"
 #include "python/arena/arena_methods.h"
-#include "python/common/arguments.h"
 #include "python/common/errors.h"
 #include "python/common/monotonic.h"
 #include "python/common/token_type.h"
-
-static struct arena_object *arena_of(PyObject *self)
-{
-    return (struct arena_object *)self;
-}
 
 /* ---- find ---- */
 
@@ -39,22 +33,17 @@ static bool token_take(const struct arena_object *self, PyObject *token, const c
                                  .partition_index = named->partition_index,
                                  .slot_index = named->slot_index,
                                  .record_index = named->record_index};
-    return arena_object_is_open(self);
+    return true;
 }
 
-PyObject *arena_completion_find(PyObject *object, PyObject *token)
+PyObject *py_arena_find(struct arena_object *self, const struct py_arena_find *given)
 {
-    struct arena_object *self = arena_of(object);
     struct completion completion;
     struct record_token key;
-    if (!token_take(self, token, "find", &key)) {
+    if (!token_take(self, given->token, "find", &key)) {
         return NULL;
     }
-    enum status status = completion_find(self->core, &key, &completion);
-    if (!arena_object_is_kept(self)) {
-        return NULL;
-    }
-    switch (status) {
+    switch (completion_find(self->core, &key, &completion)) {
     case STATUS_OK:
         return completion_to_tuple(&completion);
     case STATUS_PENDING:
@@ -70,12 +59,13 @@ PyObject *arena_completion_find(PyObject *object, PyObject *token)
     }
 }
 
-PyObject *arena_completion_is_under_way(PyObject *object, PyObject *token)
+PyObject *py_arena_is_under_way(struct arena_object *self, const struct py_arena_is_under_way *given)
 {
-    struct arena_object *self = arena_of(object);
     struct record_token key;
-    return token_take(self, token, "is_under_way", &key) ? PyBool_FromLong(completion_is_under_way(self->core, &key))
-                                                         : NULL;
+    if (!token_take(self, given->token, "is_under_way", &key)) {
+        return NULL;
+    }
+    return PyBool_FromLong(completion_is_under_way(self->core, &key));
 }
 
 /* ---- list ---- */
@@ -107,114 +97,61 @@ static bool row_add(const struct arena *core, uint64_t number, PyObject *rows)
     return is_added;
 }
 
-static PyObject *rows_list(const struct arena_object *self, uint64_t first, uint64_t last)
+static PyObject *rows_list(const struct arena *core, uint64_t first, uint64_t last)
 {
-    const struct arena *core = self->core;
     PyObject *rows = PyList_New(0);
     for (uint64_t number = first_kept(core, first, last); rows != NULL && number < last; number++) {
         if (!row_add(core, number, rows)) {
             Py_CLEAR(rows);
         }
     }
-    if (rows != NULL && !arena_object_is_kept(self)) {
-        Py_CLEAR(rows);
-    }
     return rows;
 }
 
-PyObject *arena_completion_list(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_arena_completions(struct arena_object *self, const struct py_arena_completions *given)
 {
-    static const struct signature signature = {
-        .function = "completions", .names = {"first", "last"}, .required_count = 2, .count = 2};
-    static const struct integer_range first_range = {"first", 0, INT64_MAX};
-    static const struct integer_range last_range = {"last", 0, INT64_MAX};
-    struct arena_object *self = arena_of(object);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    int64_t first;
-    int64_t last;
-    if (!arguments_bind(&signature, args, count, names, bound) || !arena_object_is_open(self) ||
-        !integer_parse(self->state, bound[0], &first_range, &first) ||
-        !integer_parse(self->state, bound[1], &last_range, &last)) {
-        return NULL;
-    }
     uint64_t tail = load_acquire_u64(&self->core->globals->completion_tail); /* C7 */
-    uint64_t end = (uint64_t)last < tail ? (uint64_t)last : tail;
-    return rows_list(self, (uint64_t)first < end ? (uint64_t)first : end, end);
+    uint64_t end = (uint64_t)given->last < tail ? (uint64_t)given->last : tail;
+    return rows_list(self->core, (uint64_t)given->first < end ? (uint64_t)given->first : end, end);
 }
 
 /* ---- wait ---- */
 
 /* The GIL is let go of in each slice; between two of them signals are looked for. */
-static bool change_wait(struct arena *core, const atomic_u64 *cell, uint64_t seen, uint64_t timeout_ns)
+static PyObject *change_wait(struct arena_object *self, const atomic_u64 *cell, uint64_t seen, uint64_t timeout_ns)
 {
     int64_t begin_ns = monotonic_ns();
     uint64_t waited_ns = 0;
-    while (load_acquire_u64(cell) == seen && waited_ns < timeout_ns) { /* C7 */
-        completion_wait_slice(core, cell, seen, timeout_ns - waited_ns);
-        if (PyErr_CheckSignals() < 0) {
-            return false;
-        }
+    bool is_interrupted = false;
+    self->call_count++;
+    while (!is_interrupted && load_acquire_u64(cell) == seen && waited_ns < timeout_ns) { /* C7 */
+        completion_wait_slice(self->core, cell, seen, timeout_ns - waited_ns);
+        is_interrupted = PyErr_CheckSignals() < 0;
         waited_ns = (uint64_t)(monotonic_ns() - begin_ns);
     }
-    return true;
+    self->call_count--;
+    return is_interrupted ? NULL : PyLong_FromUnsignedLongLong(load_acquire_u64(cell)); /* C7 */
 }
 
 /* A counted call: the arena cannot be closed under it. */
-PyObject *arena_completion_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_arena_wait_completion(struct arena_object *self, const struct py_arena_wait_completion *given)
 {
-    static const struct signature signature = {
-        .function = "wait_completion", .names = {"tail", "timeout_ns"}, .required_count = 2, .count = 2};
-    static const struct integer_range tail_range = {"tail", 0, INT64_MAX};
-    static const struct integer_range timeout_range = {"timeout_ns", 0, INT64_MAX};
-    struct arena_object *self = arena_of(object);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    int64_t tail;
-    int64_t timeout_ns;
-    if (!arguments_bind(&signature, args, count, names, bound) || !arena_object_attach(self) ||
-        !integer_parse(self->state, bound[0], &tail_range, &tail) ||
-        !integer_parse(self->state, bound[1], &timeout_range, &timeout_ns)) {
-        return NULL;
-    }
-    const atomic_u64 *cell = &self->core->globals->completion_tail;
-    self->call_count++;
-    bool is_waited = change_wait(self->core, cell, (uint64_t)tail, (uint64_t)timeout_ns);
-    self->call_count--;
-    uint64_t found = load_acquire_u64(cell); /* C7 */
-    return is_waited && arena_object_is_kept(self) ? PyLong_FromUnsignedLongLong(found) : NULL;
+    return change_wait(self, &self->core->globals->completion_tail, (uint64_t)given->tail,
+                       (uint64_t)given->timeout_ns);
 }
 
-PyObject *arena_transaction_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_arena_wait_transaction(struct arena_object *self, const struct py_arena_wait_transaction *given)
 {
-    static const struct signature signature = {
-        .function = "wait_transaction", .names = {"word", "timeout_ns"}, .required_count = 2, .count = 2};
-    static const struct integer_range timeout_range = {"timeout_ns", 0, INT64_MAX};
-    struct arena_object *self = (struct arena_object *)object;
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    int64_t timeout_ns;
-    if (!arguments_bind(&signature, args, count, names, bound) || !arena_object_attach(self) ||
-        !integer_parse(self->state, bound[1], &timeout_range, &timeout_ns)) {
-        return NULL;
-    }
-    unsigned long long word = PyLong_AsUnsignedLongLong(bound[0]);
+    unsigned long long word = PyLong_AsUnsignedLongLong(given->word);
     if (PyErr_Occurred() != NULL) {
         return NULL;
     }
-    const atomic_u64 *cell = &self->core->globals->transaction;
-    self->call_count++;
-    bool is_waited = change_wait(self->core, cell, word, (uint64_t)timeout_ns);
-    self->call_count--;
-    uint64_t found = load_acquire_u64(cell); /* C7 */
-    return is_waited && arena_object_is_kept(self) ? PyLong_FromUnsignedLongLong(found) : NULL;
+    return change_wait(self, &self->core->globals->transaction, word, (uint64_t)given->timeout_ns);
 }
 
 /* An event loop says so before it waits elsewhere. */
-PyObject *arena_completion_expect(PyObject *object, PyObject *unused)
+PyObject *py_arena_expect_completion(struct arena_object *self)
 {
-    (void)unused;
-    struct arena_object *self = arena_of(object);
-    if (!arena_object_attach(self)) {
-        return NULL;
-    }
     completion_listen(self->core);
     return PyLong_FromUnsignedLongLong(load_acquire_u64(&self->core->globals->completion_tail)); /* C7 */
 }

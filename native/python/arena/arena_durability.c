@@ -5,13 +5,7 @@
 #include "arena/durability.h"
 #include "base/clock.h"
 #include "python/arena/arena_methods.h"
-#include "python/common/arguments.h"
 #include "python/common/errors.h"
-
-static struct arena_object *arena_of(PyObject *self)
-{
-    return (struct arena_object *)self;
-}
 
 /* A disk that failed is another reason than a broken invariant, and another advice. */
 static PyObject *raise_durability(const struct arena_object *self, enum status status)
@@ -52,16 +46,13 @@ static enum status ticket_wait(struct arena *core, uint64_t timeout_ns)
     return status;
 }
 
-PyObject *arena_sync(PyObject *object, PyObject *timeout)
+PyObject *py_arena_sync(struct arena_object *self, const struct py_arena_sync *given)
 {
-    static const struct integer_range range = {"timeout_ns", 0, INT64_MAX};
-    struct arena_object *self = arena_of(object);
-    int64_t timeout_ns;
-    if (!arena_object_attach(self) || !integer_parse(self->state, timeout, &range, &timeout_ns) || !is_durable(self)) {
+    if (!is_durable(self)) {
         return NULL;
     }
     self->call_count++;
-    enum status status = ticket_wait(self->core, (uint64_t)timeout_ns);
+    enum status status = ticket_wait(self->core, (uint64_t)given->timeout_ns);
     self->call_count--;
     if (PyErr_Occurred() != NULL) {
         return NULL;
@@ -70,17 +61,13 @@ PyObject *arena_sync(PyObject *object, PyObject *timeout)
                                                            : raise_durability(self, status);
 }
 
-PyObject *arena_force_if_due(PyObject *object, PyObject *interval)
+PyObject *py_arena_force_if_due(struct arena_object *self, const struct py_arena_force_if_due *given)
 {
-    static const struct integer_range range = {"interval_ns", 0, INT64_MAX};
-    struct arena_object *self = arena_of(object);
-    int64_t interval_ns;
-    if (!arena_object_attach(self) || !integer_parse(self->state, interval, &range, &interval_ns) ||
-        !is_durable(self)) {
+    if (!is_durable(self)) {
         return NULL;
     }
     self->call_count++;
-    enum status status = durability_force_if_due(self->core, (uint64_t)interval_ns);
+    enum status status = durability_force_if_due(self->core, (uint64_t)given->interval_ns);
     self->call_count--;
     return status == STATUS_OK ? Py_NewRef(Py_None) : raise_durability(self, status);
 }

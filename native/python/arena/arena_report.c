@@ -13,14 +13,7 @@
 #include "arena/spilled.h"
 #include "arena/transaction.h"
 #include "python/arena/arena_methods.h"
-#include "python/common/arguments.h"
 #include "python/common/errors.h"
-
-static const struct arena *core_of(PyObject *self)
-{
-    const struct arena_object *arena = (const struct arena_object *)self;
-    return arena_object_is_open(arena) ? arena->core : NULL;
-}
 
 /* ---- small dictionaries ---- */
 
@@ -42,13 +35,9 @@ static PyObject *numbers_to_dict(const struct number *numbers, size_t count)
     return dict;
 }
 
-PyObject *arena_report_geometry(PyObject *self, void *unused)
+PyObject *py_arena_geometry(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = arena_object_own(self);
-    if (core == NULL) {
-        return NULL;
-    }
+    const struct arena *core = self->core;
     const struct geometry *geometry = &core->geometry;
     const struct number numbers[] = {
         {"buffer_memory", geometry->buffer_memory},
@@ -72,13 +61,9 @@ PyObject *arena_report_geometry(PyObject *self, void *unused)
     return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
 }
 
-PyObject *arena_report_layout(PyObject *self, void *unused)
+PyObject *py_arena_layout(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = arena_object_own(self);
-    if (core == NULL) {
-        return NULL;
-    }
+    const struct arena *core = self->core;
     const struct layout *layout = &core->layout;
     const struct number numbers[] = {
         {"version", LAYOUT_VERSION},
@@ -111,11 +96,10 @@ static PyObject *extension_to_dict(const struct arena *core, uint32_t index)
                          PyBool_FromLong(extension_is_valid(core, index)));
 }
 
-PyObject *arena_report_features(PyObject *self, void *unused)
+PyObject *py_arena_features(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = core_of(self);
-    PyObject *list = core == NULL ? NULL : PyList_New(0);
+    const struct arena *core = self->core;
+    PyObject *list = PyList_New(0);
     char build[BUILD_SIZE];
     for (uint32_t i = 0; list != NULL && i < core->extension_count; i++) {
         list = list_add(list, extension_to_dict(core, i));
@@ -130,16 +114,12 @@ PyObject *arena_report_features(PyObject *self, void *unused)
                          (unsigned long long)core->features_incompatible, "regions", list);
 }
 
-PyObject *arena_report_state_counts(PyObject *self, PyObject *unused)
+PyObject *py_arena_state_counts(struct arena_object *self)
 {
     static const char *const names[SLOT_BAD + 1] = {
         [SLOT_FREE] = "FREE", [SLOT_GRANT] = "GRANT", [SLOT_OWNED] = "OWNED", [SLOT_OPEN] = "OPEN",
         [SLOT_READY] = "READY", [SLOT_DONE] = "DONE", [SLOT_CONT] = "CONT", [SLOT_BAD] = "BAD"};
-    (void)unused;
-    const struct arena *core = core_of(self);
-    if (core == NULL) {
-        return NULL;
-    }
+    const struct arena *core = self->core;
     uint32_t counts[SLOT_BAD + 1];
     struct number numbers[SLOT_BAD + 1];
     verify_count_states(core, counts);
@@ -149,13 +129,9 @@ PyObject *arena_report_state_counts(PyObject *self, PyObject *unused)
     return numbers_to_dict(numbers, SLOT_BAD + 1);
 }
 
-PyObject *arena_report_counters(PyObject *self, PyObject *unused)
+PyObject *py_arena_counters(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = core_of(self);
-    if (core == NULL) {
-        return NULL;
-    }
+    const struct arena *core = self->core;
     struct number numbers[COUNTERS_USED];
     for (uint32_t i = 0; i < COUNTERS_USED; i++) {
         numbers[i] = (struct number){counter_label(i), load_relaxed_u64(&core->counters[i].value)};
@@ -163,17 +139,12 @@ PyObject *arena_report_counters(PyObject *self, PyObject *unused)
     return numbers_to_dict(numbers, COUNTERS_USED);
 }
 
-PyObject *arena_report_recovery_plan(PyObject *self, PyObject *unused)
+PyObject *py_arena_recovery_plan(struct arena_object *self)
 {
-    (void)unused;
-    struct arena_object *arena = (struct arena_object *)self;
     struct recovery_report report;
     struct error error;
-    if (core_of(self) == NULL) {
-        return NULL;
-    }
-    if (recovery_plan(arena->core, &report, &error) != STATUS_OK) {
-        return raise_error(arena->state, &error);
+    if (recovery_plan(self->core, &report, &error) != STATUS_OK) {
+        return raise_error(self->state, &error);
     }
     const struct number numbers[] = {
         {"freed_count", report.freed_count},
@@ -216,11 +187,10 @@ static PyObject *error_to_dict(const struct error_entry *entry)
                          (unsigned long long)load_relaxed_u64(&entry->last_ns));
 }
 
-PyObject *arena_report_errors(PyObject *self, PyObject *unused)
+PyObject *py_arena_errors(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = core_of(self);
-    PyObject *list = core == NULL ? NULL : PyList_New(0);
+    const struct arena *core = self->core;
+    PyObject *list = PyList_New(0);
     for (uint32_t i = 0; i < ERROR_LOG_COUNT && list != NULL; i++) {
         if (load_acquire_u64(&core->error_log[i].key) != 0) { /* V4 */
             list = list_add(list, error_to_dict(&core->error_log[i]));
@@ -263,14 +233,9 @@ static PyObject *process_to_dict(const struct arena *core, uint32_t index)
         PyBool_FromLong(load_relaxed_u32(&entry->fallback) != 0));
 }
 
-PyObject *arena_report_processes(PyObject *self, PyObject *unused)
+PyObject *py_arena_processes(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = core_of(self);
-    /* The child of a fork has no descriptor to ask the kernel with until it is attached. */
-    if (core == NULL || (!core->is_read_only && !arena_object_attach((struct arena_object *)self))) {
-        return NULL;
-    }
+    const struct arena *core = self->core;
     PyObject *list = PyList_New(0);
     uint32_t used = load_acquire_u32(&core->globals->process_count_used); /* V4 */
     used = used < core->geometry.process_count ? used : core->geometry.process_count;
@@ -289,13 +254,9 @@ static PyObject *sink_name_of(const struct arena *core)
 
 /* The role outlives its holder in all of this but the sink's name and the byte lock, which `Arena.sender_is_alive` asks
  * for. */
-PyObject *arena_report_sender(PyObject *self, PyObject *unused)
+PyObject *py_arena_sender(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = core_of(self);
-    if (core == NULL || (!core->is_read_only && !arena_object_attach((struct arena_object *)self))) {
-        return NULL;
-    }
+    const struct arena *core = self->core;
     const struct globals *globals = core->globals;
     const uint32_t owner = load_relaxed_u32(&globals->sender_owner);
     PyObject *entry = owner == 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(owner_index(owner));
@@ -308,13 +269,9 @@ PyObject *arena_report_sender(PyObject *self, PyObject *unused)
 }
 
 /* The delivery clock, and why it stands still if the living sender says so. */
-PyObject *arena_report_delivery_clock(PyObject *self, PyObject *unused)
+PyObject *py_arena_delivery_clock(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = core_of(self);
-    if (core == NULL || (!core->is_read_only && !arena_object_attach((struct arena_object *)self))) {
-        return NULL;
-    }
+    const struct arena *core = self->core;
     char text[OUTAGE_SIZE] = "";
     const struct globals *globals = core->globals;
     const uint64_t since_ns = delivery_clock_outage(core, text);
@@ -352,14 +309,10 @@ static PyObject *spilled_ranges(const struct arena *core)
     return list;
 }
 
-PyObject *arena_report_spilled(PyObject *self, PyObject *unused)
+PyObject *py_arena_spilled(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = core_of(self);
+    const struct arena *core = self->core;
     struct spilled_totals totals;
-    if (core == NULL) {
-        return NULL;
-    }
     spilled_read(core, &totals);
     return Py_BuildValue("{s:K,s:K,s:K,s:K,s:N,s:N}", "batch_count", (unsigned long long)totals.batch_count,
                          "record_count", (unsigned long long)totals.record_count, "size",
@@ -378,47 +331,32 @@ static PyObject *topic_name(const struct arena *core, uint32_t topic_index)
 }
 
 /* Why a partition may open no batch of `need` slots now, as an error says it. */
-PyObject *arena_report_partition_limit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_arena_partition_limit(struct arena_object *self, const struct py_arena_partition_limit *given)
 {
-    static const struct signature signature = {
-        .function = "partition_limit", .names = {"partition_index", "need"}, .required_count = 2, .count = 2};
-    static const struct integer_range indices = {"partition_index", 0, UINT32_MAX};
-    static const struct integer_range needs = {"need", 1, SLOT_COUNT_MAX};
-    const struct arena *core = core_of(self);
-    struct module_state *state = ((struct arena_object *)self)->state;
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    int64_t index;
-    int64_t need;
-    if (core == NULL || !arguments_bind(&signature, args, count, names, bound) ||
-        !integer_parse(state, bound[0], &indices, &index) || !integer_parse(state, bound[1], &needs, &need)) {
-        return NULL;
-    }
-    uint32_t partition_index = (uint32_t)index;
+    const struct arena *core = self->core;
+    const uint32_t partition_index = (uint32_t)given->partition_index;
+    const uint32_t need = (uint32_t)given->need;
     const struct topic_entry *topic = topic_of_partition(core, partition_index);
     if (topic == NULL) {
-        return raise_format(state, STATUS_INVALID, "there is no partition %u", partition_index);
+        return raise_format(self->state, STATUS_INVALID, "there is no partition %u", partition_index);
     }
     const struct partition_entry *partition = &core->partitions[partition_index];
     bool is_stuck = partition_is_stuck(core, partition_index);
     uint64_t word = is_stuck ? load_relaxed_u64(&partition->stuck) : 0;
-    bool has_part = need == 1 || topic_share_admits_oversized(core, partition_index, (uint32_t)need, 0);
+    bool has_part = need == 1 || topic_share_admits_oversized(core, partition_index, need, 0);
     return Py_BuildValue("{s:N,s:i,s:I,s:I,s:I,s:i,s:K,s:N,s:N}", "topic", topic_name(core, partition->topic_index),
                          "partition", partition->partition, "held", topic_slot_count(core, partition->topic_index),
-                         "free_needed", topic_share_free_needed(core, partition_index, (uint32_t)need, 0),
+                         "free_needed", topic_share_free_needed(core, partition_index, need, 0),
                          "stuck_reason", stuck_word_reason(word), "stuck_error", (int)stuck_word_error_code(word),
                          "stuck_since_ms", (unsigned long long)stuck_word_since_ms(word), "is_admitted",
-                         PyBool_FromLong(topic_share_admits(core, partition_index, (uint32_t)need)),
+                         PyBool_FromLong(topic_share_admits(core, partition_index, need)),
                          "is_oversized_admitted", PyBool_FromLong(has_part));
 }
 
 /* (partition index, reason, error code, since when in ms, free slots that it needs) of each partition that is stuck. */
-PyObject *arena_report_stuck_partitions(PyObject *self, PyObject *unused)
+PyObject *py_arena_stuck_partitions(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = core_of(self);
-    if (core == NULL || (!core->is_read_only && !arena_object_attach((struct arena_object *)self))) {
-        return NULL;
-    }
+    const struct arena *core = self->core;
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < registry_partition_count(core); i++) {
         uint64_t word = load_relaxed_u64(&core->partitions[i].stuck);
@@ -431,22 +369,20 @@ PyObject *arena_report_stuck_partitions(PyObject *self, PyObject *unused)
     return list;
 }
 
-PyObject *arena_report_topics(PyObject *self, PyObject *unused)
+PyObject *py_arena_topics(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = core_of(self);
-    PyObject *list = core == NULL ? NULL : PyList_New(0);
+    const struct arena *core = self->core;
+    PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < registry_topic_count(core); i++) {
         list = list_add(list, topic_name(core, i));
     }
     return list;
 }
 
-PyObject *arena_report_partitions(PyObject *self, PyObject *unused)
+PyObject *py_arena_partitions(struct arena_object *self)
 {
-    (void)unused;
-    const struct arena *core = core_of(self);
-    PyObject *list = core == NULL ? NULL : PyList_New(0);
+    const struct arena *core = self->core;
+    PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < registry_partition_count(core); i++) {
         const struct partition_entry *entry = &core->partitions[i];
         list = list_add(list, Py_BuildValue("(Ni)", topic_name(core, entry->topic_index), entry->partition));
@@ -478,26 +414,14 @@ static PyObject *findings_to_list(const struct finding *findings, uint32_t found
     return list;
 }
 
-PyObject *arena_report_verify(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_arena_verify(struct arena_object *self, const struct py_arena_verify *given)
 {
-    static const struct signature signature = {
-        .function = "verify", .names = {"depth", "is_idle"}, .required_count = 1, .count = 2};
-    static const struct integer_range range = {"depth", VERIFY_QUICK, VERIFY_DEEP};
-    const struct module_state *state = ((struct arena_object *)self)->state;
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    const struct arena *core = core_of(self);
-    int64_t depth;
-    bool is_idle = false;
-    if (core == NULL || !arguments_bind(&signature, args, count, names, bound) ||
-        !integer_parse(state, bound[0], &range, &depth) || !flag_parse_optional(bound[1], &is_idle)) {
-        return NULL;
-    }
     struct finding *findings = PyMem_Calloc(FINDINGS_SHOWN_MAX, sizeof *findings);
     if (findings == NULL) {
         return PyErr_NoMemory();
     }
-    const struct verify_options options = {.depth = (enum verify_depth)depth, .is_idle = is_idle};
-    PyObject *list = findings_to_list(findings, verify(core, &options, findings, FINDINGS_SHOWN_MAX));
+    const struct verify_options options = {.depth = (enum verify_depth)given->depth, .is_idle = given->is_idle};
+    PyObject *list = findings_to_list(findings, verify(self->core, &options, findings, FINDINGS_SHOWN_MAX));
     PyMem_Free(findings);
     return list;
 }

@@ -5,7 +5,6 @@
 #include "arena/counters.h"
 #include "arena/transaction.h"
 #include "python/arena/arena_methods.h"
-#include "python/common/arguments.h"
 #include "python/common/errors.h"
 
 static const char *const state_names[] = {
@@ -25,18 +24,9 @@ static const char *const why_names[TRANSACTION_WHY_COUNT] = {
     [TRANSACTION_WHY_UNKNOWN] = "the sink does not tell how it ended",
 };
 
-static struct arena_object *arena_of(PyObject *self)
+PyObject *py_arena_transaction(struct arena_object *self)
 {
-    return (struct arena_object *)self;
-}
-
-PyObject *arena_get_transaction(PyObject *object, void *unused)
-{
-    (void)unused;
-    if (!arena_object_is_open(arena_of(object))) {
-        return NULL;
-    }
-    uint64_t word = transaction_read(arena_of(object)->core);
+    uint64_t word = transaction_read(self->core);
     uint32_t state = transaction_word_state(word);
     uint32_t why = transaction_word_why(word);
     return Py_BuildValue("(Kss)", (unsigned long long)transaction_word_number(word),
@@ -44,50 +34,29 @@ PyObject *arena_get_transaction(PyObject *object, void *unused)
                          why < TRANSACTION_WHY_COUNT ? why_names[why] : "its word was damaged");
 }
 
-PyObject *arena_get_transaction_word(PyObject *object, void *unused)
+PyObject *py_arena_transaction_word(struct arena_object *self)
 {
-    (void)unused;
-    if (!arena_object_is_open(arena_of(object))) {
-        return NULL;
-    }
-    return PyLong_FromUnsignedLongLong(transaction_read(arena_of(object)->core));
+    return PyLong_FromUnsignedLongLong(transaction_read(self->core));
 }
 
-PyObject *arena_get_transaction_begun_ns(PyObject *object, void *unused)
+PyObject *py_arena_transaction_begun_ns(struct arena_object *self)
 {
-    (void)unused;
-    if (!arena_object_is_open(arena_of(object))) {
-        return NULL;
-    }
-    return PyLong_FromUnsignedLongLong(load_relaxed_u64(&arena_of(object)->core->globals->transaction_begun_ns));
+    return PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->transaction_begun_ns));
 }
 
-PyObject *arena_get_transaction_why(PyObject *object, void *unused)
+PyObject *py_arena_transaction_why(struct arena_object *self)
 {
-    (void)unused;
-    if (!arena_object_is_open(arena_of(object))) {
-        return NULL;
-    }
-    return PyLong_FromUnsignedLong(transaction_word_why(transaction_read(arena_of(object)->core)));
+    return PyLong_FromUnsignedLong(transaction_word_why(transaction_read(self->core)));
 }
 
-PyObject *arena_get_transaction_standing(PyObject *object, void *unused)
+PyObject *py_arena_transaction_standing(struct arena_object *self)
 {
-    (void)unused;
-    if (!arena_object_is_open(arena_of(object))) {
-        return NULL;
-    }
-    return PyLong_FromUnsignedLongLong(load_relaxed_u64(&arena_of(object)->core->globals->transaction_standing));
+    return PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->transaction_standing));
 }
 
-PyObject *arena_begin_transaction(PyObject *object, PyObject *unused)
+PyObject *py_arena_begin_transaction(struct arena_object *self)
 {
-    (void)unused;
-    struct arena_object *self = arena_of(object);
     uint64_t number;
-    if (!arena_object_attach(self)) {
-        return NULL;
-    }
     switch (transaction_begin(self->core, &number)) {
     case STATUS_OK:
         return PyLong_FromUnsignedLongLong(number);
@@ -102,81 +71,41 @@ PyObject *arena_begin_transaction(PyObject *object, PyObject *unused)
     }
 }
 
-/* The number of a transaction that the caller gives. */
-static bool number_parse(const struct arena_object *self, PyObject *given, uint64_t *number)
-{
-    static const struct integer_range range = {"number", 1, (int64_t)TRANSACTION_NUMBER_MAX};
-    int64_t value = 0;
-    bool is_right = integer_parse(self->state, given, &range, &value);
-    *number = (uint64_t)value;
-    return is_right;
-}
-
 static PyObject *answer(const struct arena_object *self, enum status status)
 {
     return status == STATUS_OK ? Py_NewRef(Py_None) : raise_status(self->state, status);
 }
 
-PyObject *arena_commit_transaction(PyObject *object, PyObject *given)
+PyObject *py_arena_commit_transaction(struct arena_object *self, const struct py_arena_commit_transaction *given)
 {
-    struct arena_object *self = arena_of(object);
-    uint64_t number;
-    if (!number_parse(self, given, &number) || !arena_object_attach(self)) {
-        return NULL;
-    }
-    return answer(self, transaction_commit(self->core, number));
+    return answer(self, transaction_commit(self->core, (uint64_t)given->number));
 }
 
-PyObject *arena_abort_transaction(PyObject *object, PyObject *given)
+PyObject *py_arena_abort_transaction(struct arena_object *self, const struct py_arena_abort_transaction *given)
 {
-    struct arena_object *self = arena_of(object);
-    uint64_t number;
-    if (!number_parse(self, given, &number) || !arena_object_attach(self)) {
-        return NULL;
-    }
-    return answer(self, transaction_abort(self->core, number, TRANSACTION_WHY_ASKED));
+    return answer(self, transaction_abort(self->core, (uint64_t)given->number, TRANSACTION_WHY_ASKED));
 }
 
-PyObject *arena_leave_transaction(PyObject *object, PyObject *unused)
+PyObject *py_arena_leave_transaction(struct arena_object *self)
 {
-    (void)unused;
-    struct arena_object *self = arena_of(object);
-    if (!arena_object_attach(self)) {
-        return NULL;
-    }
     transaction_leave(self->core);
     Py_RETURN_NONE;
 }
 
 /* The steps whose times a producer tells, in the order of its own table (shmaccum/producer/producer.py). */
-static const enum counter step_counters[] = {COUNTER_TRANSACTION_INIT_NS, COUNTER_TRANSACTION_BEGIN_NS,
-                                             COUNTER_TRANSACTION_SEND_OFFSETS_NS, COUNTER_TRANSACTION_COMMIT_NS,
-                                             COUNTER_TRANSACTION_ABORT_NS};
+static const enum counter step_counters[TRANSACTION_STEP_COUNT] = {
+    COUNTER_TRANSACTION_INIT_NS,   COUNTER_TRANSACTION_BEGIN_NS, COUNTER_TRANSACTION_SEND_OFFSETS_NS,
+    COUNTER_TRANSACTION_COMMIT_NS, COUNTER_TRANSACTION_ABORT_NS,
+};
 
-PyObject *arena_count_transaction_time(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_arena_count_transaction_time(struct arena_object *self,
+                                          const struct py_arena_count_transaction_time *given)
 {
-    static const struct signature signature = {
-        .function = "count_transaction_time", .names = {"step", "time_ns"}, .required_count = 2, .count = 2};
-    static const struct integer_range steps = {"step", 0, sizeof step_counters / sizeof step_counters[0] - 1};
-    static const struct integer_range times = {"time_ns", 0, INT64_MAX};
-    struct arena_object *self = arena_of(object);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    int64_t step, time_ns;
-    if (!arguments_bind(&signature, args, count, names, bound) || !arena_object_attach(self) ||
-        !integer_parse(self->state, bound[0], &steps, &step) ||
-        !integer_parse(self->state, bound[1], &times, &time_ns)) {
-        return NULL;
-    }
-    counter_add(self->core, step_counters[step], (uint64_t)time_ns);
+    counter_add(self->core, step_counters[given->step], (uint64_t)given->time_ns);
     Py_RETURN_NONE;
 }
 
-PyObject *arena_unfence_transactions(PyObject *object, PyObject *unused)
+PyObject *py_arena_unfence_transactions(struct arena_object *self)
 {
-    (void)unused;
-    struct arena_object *self = arena_of(object);
-    if (!arena_object_attach(self)) {
-        return NULL;
-    }
     return PyBool_FromLong(transaction_unfence(self->core) == STATUS_OK);
 }

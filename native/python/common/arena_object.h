@@ -24,8 +24,8 @@ extern PyType_Spec arena_spec;
 /* Takes over `core`; NULL with an exception set, and `core` detached, when there is no memory. */
 PyObject *arena_object_new(struct module_state *state, struct arena *core);
 
-/* For facts that do not lie in the arena; NULL, with an exception set, when it is closed. */
-const struct arena *arena_object_own(PyObject *self);
+/* True, with an exception set, if the arena is closed. */
+bool arena_object_is_closed(const struct arena_object *self);
 
 /* Sets the exception for an arena whose memory is lost; answers false. */
 bool arena_object_raise_lost(const struct arena_object *self);

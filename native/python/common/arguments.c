@@ -8,7 +8,7 @@
 static int name_find(const struct signature *signature, PyObject *name)
 {
     for (int i = 0; i < signature->count; i++) {
-        if (PyUnicode_CompareWithASCIIString(name, signature->names[i]) == 0) {
+        if (PyUnicode_CompareWithASCIIString(name, signature->arguments[i].name) == 0) {
             return i;
         }
     }
@@ -30,20 +30,20 @@ static bool keyword_bind(const struct signature *signature, PyObject *name, PyOb
     return true;
 }
 
-static bool required_check(const struct signature *signature, PyObject **bound)
+static bool required_check(const struct signature *signature, PyObject *const *bound)
 {
-    for (int i = 0; i < signature->required_count; i++) {
-        if (bound[i] == NULL) {
+    for (int i = 0; i < signature->count; i++) {
+        if (bound[i] == NULL && signature->arguments[i].is_required) {
             PyErr_Format(PyExc_TypeError, "%s() missing required argument '%s'", signature->function,
-                         signature->names[i]);
+                         signature->arguments[i].name);
             return false;
         }
     }
     return true;
 }
 
-bool arguments_bind_slow(const struct signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
-                         PyObject **bound)
+bool arguments_bind(const struct signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                    PyObject **bound)
 {
     if (count > signature->count) {
         PyErr_Format(PyExc_TypeError, "%s() takes at most %d arguments, %zd were given", signature->function,
@@ -61,6 +61,41 @@ bool arguments_bind_slow(const struct signature *signature, PyObject *const *arg
     }
     return required_check(signature, bound);
 }
+
+static bool argument_parse(const struct module_state *state, const struct argument *argument, PyObject *object,
+                           void *field)
+{
+    const struct integer_range range = {argument->name, argument->min, argument->max};
+    switch (argument->kind) {
+    case ARGUMENT_INTEGER:
+        *(int64_t *)field = argument->otherwise;
+        return argument->is_required ? integer_parse(state, object, &range, field)
+                                     : integer_parse_optional(state, object, &range, field);
+    case ARGUMENT_FLAG:
+        *(bool *)field = argument->otherwise != 0;
+        return flag_parse_optional(object, field);
+    default:
+        *(PyObject **)field = object;
+        return true;
+    }
+}
+
+bool arguments_parse(const struct module_state *state, const struct signature *signature, PyObject *const *args,
+                     Py_ssize_t count, PyObject *names, void *fields)
+{
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    if (!arguments_bind(signature, args, count, names, bound)) {
+        return false;
+    }
+    for (int i = 0; i < signature->count; i++) {
+        if (!argument_parse(state, &signature->arguments[i], bound[i], (char *)fields + ARGUMENT_SIZE * (size_t)i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- numbers and flags ---- */
 
 bool integer_parse(const struct module_state *state, PyObject *object, const struct integer_range *range,
                    int64_t *value)
@@ -94,40 +129,6 @@ bool flag_parse_optional(PyObject *object, bool *value)
     int truth = object == NULL ? *value : PyObject_IsTrue(object);
     *value = truth > 0;
     return truth >= 0;
-}
-
-static bool argument_parse(const struct module_state *state, const char *name, const struct argument *argument,
-                           PyObject *object, bool is_required, void *field)
-{
-    const struct integer_range range = {name, argument->min, argument->max};
-    switch (argument->kind) {
-    case ARGUMENT_INTEGER:
-        return is_required ? integer_parse(state, object, &range, field)
-                           : integer_parse_optional(state, object, &range, field);
-    case ARGUMENT_FLAG:
-        return flag_parse_optional(object, field);
-    default:
-        *(PyObject **)field = object == NULL ? *(PyObject **)field : object;
-        return true;
-    }
-}
-
-bool arguments_parse(const struct module_state *state, const struct argument_table *table, PyObject *const *args,
-                     Py_ssize_t count, PyObject *names, void *fields)
-{
-    const struct signature *signature = &table->signature;
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    if (!arguments_bind(signature, args, count, names, bound)) {
-        return false;
-    }
-    for (int i = 0; i < signature->count; i++) {
-        const struct argument *argument = &table->arguments[i];
-        if (!argument_parse(state, signature->names[i], argument, bound[i], i < signature->required_count,
-                            (char *)fields + argument->offset)) {
-            return false;
-        }
-    }
-    return true;
 }
 
 /* ---- loans ---- */

@@ -10,38 +10,43 @@
 #ifndef PYTHON_COMMON_ARGUMENTS_H
 #define PYTHON_COMMON_ARGUMENTS_H
 
-#include <stddef.h>
-
 #include "base/wall_clock.h"
 #include "format/record.h"
 #include "python/common/module_state.h"
 
 /* ---- positional and keyword arguments ---- */
 
-enum { ARGUMENT_COUNT_MAX = 10 };
+enum {
+    ARGUMENT_COUNT_MAX = 10,
+    ARGUMENT_SIZE = 8, /* bytes of the field of a parsed argument */
+};
 
+enum argument_kind { ARGUMENT_OBJECT, ARGUMENT_INTEGER, ARGUMENT_FLAG };
+
+struct argument {
+    const char *name;
+    enum argument_kind kind;
+    bool is_required;
+    int64_t otherwise; /* of an integer that is left out or None, or of a flag that is left out */
+    int64_t min;       /* of an integer */
+    int64_t max;
+};
+
+/* The arguments of a call. Those that are required come first. */
 struct signature {
     const char *function; /* as in messages */
-    const char *names[ARGUMENT_COUNT_MAX];
-    int required_count;
+    const struct argument *arguments;
     int count;
 };
 
 /* Fills bound[0..signature->count) with borrowed references, NULL where nothing was given. False with TypeError set. */
-bool arguments_bind_slow(const struct signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
-                         PyObject **bound);
+bool arguments_bind(const struct signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                    PyObject **bound);
 
-static inline bool arguments_bind(const struct signature *signature, PyObject *const *args, Py_ssize_t count,
-                                  PyObject *names, PyObject **bound)
-{
-    if (UNLIKELY(names != NULL || count < signature->required_count || count > signature->count)) {
-        return arguments_bind_slow(signature, args, count, names, bound);
-    }
-    for (Py_ssize_t i = 0; i < signature->count; i++) {
-        bound[i] = i < count ? args[i] : NULL;
-    }
-    return true;
-}
+/* Fills fields, which have ARGUMENT_SIZE bytes each, in the order of the arguments: PyObject *, int64_t or bool. False
+ * with an exception set. */
+bool arguments_parse(const struct module_state *state, const struct signature *signature, PyObject *const *args,
+                     Py_ssize_t count, PyObject *names, void *fields);
 
 /* Names in a call are interned, and so are those of the signature. False: something is wrong or unusual. */
 static inline bool keywords_bind(const struct signature *signature, PyObject *const *interned, PyObject *const *values,
@@ -66,7 +71,7 @@ static inline bool arguments_bind_interned(const struct signature *signature, Py
                                            PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **bound)
 {
     if (UNLIKELY(count > signature->count)) {
-        return arguments_bind_slow(signature, args, count, names, bound);
+        return arguments_bind(signature, args, count, names, bound);
     }
     for (Py_ssize_t i = 0; i < signature->count; i++) {
         bound[i] = NULL;
@@ -75,9 +80,9 @@ static inline bool arguments_bind_interned(const struct signature *signature, Py
         bound[i] = args[i];
     }
     if (names != NULL && !keywords_bind(signature, interned, args + count, names, bound)) {
-        return arguments_bind_slow(signature, args, count, names, bound);
+        return arguments_bind(signature, args, count, names, bound);
     }
-    return LIKELY(bound[0] != NULL) || arguments_bind_slow(signature, args, count, names, bound);
+    return LIKELY(bound[0] != NULL) || arguments_bind(signature, args, count, names, bound);
 }
 
 struct integer_range {
@@ -96,35 +101,6 @@ bool integer_parse_optional(const struct module_state *state, PyObject *object, 
 
 /* Left out: *value stays as it is. */
 bool flag_parse_optional(PyObject *object, bool *value);
-
-/* ---- arguments as a table ----
- *
- * A call with more than an argument or two describes them in a table, and gets them parsed into a struct of its own:
- * PyObject * for an object, int64_t for an integer, bool for a flag. An argument that is left out (an integer also when
- * it is None) leaves its field as it was. */
-
-enum argument_kind { ARGUMENT_OBJECT, ARGUMENT_INTEGER, ARGUMENT_FLAG };
-
-struct argument {
-    enum argument_kind kind;
-    size_t offset; /* of the field */
-    int64_t min;   /* of an integer */
-    int64_t max;
-};
-
-struct argument_table {
-    struct signature signature;
-    struct argument arguments[ARGUMENT_COUNT_MAX]; /* in the order of the signature's names */
-};
-
-#define OBJECT_ARGUMENT(type, field) {.kind = ARGUMENT_OBJECT, .offset = offsetof(type, field)}
-#define FLAG_ARGUMENT(type, field) {.kind = ARGUMENT_FLAG, .offset = offsetof(type, field)}
-#define INTEGER_ARGUMENT(type, field, least, most) \
-    {.kind = ARGUMENT_INTEGER, .offset = offsetof(type, field), .min = (least), .max = (most)}
-
-/* False with an exception set. */
-bool arguments_parse(const struct module_state *state, const struct argument_table *table, PyObject *const *args,
-                     Py_ssize_t count, PyObject *names, void *fields);
 
 /* ---- records ---- */
 

@@ -70,10 +70,10 @@ PyObject *record_decode_bytes(struct module_state *state, const uint8_t *bytes, 
     return records_to_list(bytes + RECORD_BATCH_HEADER_SIZE, bytes + size, header.base_timestamp);
 }
 
-PyObject *record_decode_buffer(PyObject *module, PyObject *buffer)
+PyObject *py_module_decode_batch(PyObject *module, const struct py_module_decode_batch *given)
 {
     Py_buffer bytes;
-    if (PyObject_GetBuffer(buffer, &bytes, PyBUF_SIMPLE) < 0) {
+    if (PyObject_GetBuffer(given->buffer, &bytes, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     PyObject *records = record_decode_bytes(PyModule_GetState(module), bytes.buf, (size_t)bytes.len);

@@ -3,10 +3,9 @@
 #ifndef PYTHON_COMMON_RECORD_DECODE_H
 #define PYTHON_COMMON_RECORD_DECODE_H
 
-#include "python/common/module_state.h"
+#include "python/common/module_methods.h"
 
-/* decode_batch(buffer): the records of any uncompressed batch, and Batch.decode(). */
-PyObject *record_decode_buffer(PyObject *module, PyObject *buffer);
+/* The records of any uncompressed batch, for decode_batch() and Batch.decode(). */
 PyObject *record_decode_bytes(struct module_state *state, const uint8_t *bytes, size_t size);
 
 #endif

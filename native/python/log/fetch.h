@@ -16,8 +16,6 @@
 
 enum {
     FETCH_KEY = 1,
-    FETCH_VERSION_MIN = 4,
-    FETCH_VERSION_MAX = 17,
     FETCH_FLEXIBLE_VERSION = 12,
     NO_SESSION = 0,
     FINAL_EPOCH = -1,

@@ -318,15 +318,6 @@ static PyObject *answer_write(struct writer *writer, const struct fetch_answer *
     return writer->pieces;
 }
 
-static const struct argument_table answer_table = {
-    {"write_fetch", {"version", "correlation_id", "error", "session_id", "found"}, 5, 5},
-    {INTEGER_ARGUMENT(struct fetch_answer, version, FETCH_VERSION_MIN, FETCH_VERSION_MAX),
-     INTEGER_ARGUMENT(struct fetch_answer, correlation_id, INT32_MIN, INT32_MAX),
-     INTEGER_ARGUMENT(struct fetch_answer, error, INT16_MIN, INT16_MAX),
-     INTEGER_ARGUMENT(struct fetch_answer, session_id, INT32_MIN, INT32_MAX),
-     OBJECT_ARGUMENT(struct fetch_answer, found)},
-};
-
 PyObject *fetch_answer_write(const struct fetch_answer *given)
 {
     size_t size_max;
@@ -353,9 +344,13 @@ PyObject *fetch_answer_write(const struct fetch_answer *given)
     return pieces;
 }
 
-PyObject *log_write_fetch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_write_fetch(PyObject *module, const struct py_module_write_fetch *given)
 {
-    struct fetch_answer given;
-    bool is_parsed = arguments_parse(PyModule_GetState(module), &answer_table, args, count, names, &given);
-    return is_parsed ? fetch_answer_write(&given) : NULL;
+    const struct fetch_answer answer = {.version = given->version,
+                                        .correlation_id = given->correlation_id,
+                                        .error = given->error,
+                                        .session_id = given->session_id,
+                                        .found = given->found};
+    (void)module;
+    return fetch_answer_write(&answer);
 }

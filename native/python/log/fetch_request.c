@@ -339,20 +339,6 @@ static PyObject *request_take(struct reader *reader, PyTypeObject *type)
     return request_make(type, &limits, wanted, forgotten);
 }
 
-struct request_arguments {
-    PyObject *body;
-    int64_t version;
-    PyObject *request_type;
-    PyObject *wanted_type;
-};
-
-static const struct argument_table request_table = {
-    {"read_fetch", {"body", "version", "request_type", "wanted_type"}, 4, 4},
-    {OBJECT_ARGUMENT(struct request_arguments, body),
-     INTEGER_ARGUMENT(struct request_arguments, version, FETCH_VERSION_MIN, FETCH_VERSION_MAX),
-     OBJECT_ARGUMENT(struct request_arguments, request_type), OBJECT_ARGUMENT(struct request_arguments, wanted_type)},
-};
-
 PyObject *fetch_request_read(const uint8_t *bytes, Py_ssize_t size, int64_t version, PyObject *request_type,
                              PyObject *wanted_type)
 {
@@ -368,16 +354,15 @@ PyObject *fetch_request_read(const uint8_t *bytes, Py_ssize_t size, int64_t vers
     return request_take(&reader, (PyTypeObject *)request_type);
 }
 
-PyObject *log_read_fetch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_read_fetch(PyObject *module, const struct py_module_read_fetch *given)
 {
-    struct request_arguments given;
     Py_buffer body;
-    if (!arguments_parse(PyModule_GetState(module), &request_table, args, count, names, &given) ||
-        PyObject_GetBuffer(given.body, &body, PyBUF_SIMPLE) < 0) {
+    (void)module;
+    if (PyObject_GetBuffer(given->body, &body, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     PyObject *request =
-        fetch_request_read(body.buf, body.len, given.version, given.request_type, given.wanted_type);
+        fetch_request_read(body.buf, body.len, given->version, given->request_type, given->wanted_type);
     PyBuffer_Release(&body);
     return request;
 }

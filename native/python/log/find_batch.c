@@ -77,20 +77,13 @@ int64_t batch_find(struct batch_walk *walk)
     return 0;
 }
 
-static const struct argument_table table = {
-    {"find_batch", {"descriptor", "position", "end", "offset"}, 4, 4},
-    {INTEGER_ARGUMENT(struct batch_walk, descriptor, 0, INT32_MAX),
-     INTEGER_ARGUMENT(struct batch_walk, position, 0, INT64_MAX),
-     INTEGER_ARGUMENT(struct batch_walk, end, 0, INT64_MAX / 2),
-     INTEGER_ARGUMENT(struct batch_walk, offset, 0, INT64_MAX)},
-};
-
-PyObject *log_find_batch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_find_batch(PyObject *module, const struct py_module_find_batch *given)
 {
-    struct batch_walk walk;
-    if (!arguments_parse(PyModule_GetState(module), &table, args, count, names, &walk)) {
-        return NULL;
-    }
+    struct batch_walk walk = {.descriptor = given->descriptor,
+                              .position = given->position,
+                              .end = given->end,
+                              .offset = given->offset};
+    (void)module;
     int64_t size = batch_find(&walk);
     if (size < 0) {
         return NULL;

@@ -21,8 +21,6 @@
 /* A call ends with the batch that reaches it. Spark's own record batches have so many rows. */
 enum { BLOCK_ROW_COUNT_MAX = 10000 };
 
-static const struct integer_range offset_range = {"an offset", 0, INT64_MAX};
-
 struct order {
     struct plain_block block;
     struct log_range range;
@@ -117,28 +115,21 @@ static PyObject *block_decode(struct order *order)
                                           (long long)order->block.expected_first);
 }
 
-PyObject *log_block_columns(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_decode_block(PyObject *module, const struct py_module_decode_block *given)
 {
-    static const struct signature signature = {
-        "decode_block",
-        {"block", "position", "first_offset", "end_offset", "has_headers", "expected_first", "expected_last",
-         "is_crc_checked"},
-        7,
-        8};
-    const struct module_state *state = PyModule_GetState(module);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    struct order order = {.has_headers = false};
+    struct order order = {.range = {.first = given->first_offset, .end = given->end_offset},
+                          .block = {.position = given->position,
+                                    .expected_first = given->expected_first,
+                                    .expected_last = given->expected_last,
+                                    .is_crc_checked = given->is_crc_checked}};
     Py_buffer bytes;
-    if (!arguments_bind(&signature, args, count, names, bound) ||
-        !plain_block_parse(state, bound[1], bound + 5, &order.block) ||
-        !integer_parse(state, bound[2], &offset_range, &order.range.first) ||
-        !integer_parse(state, bound[3], &offset_range, &order.range.end) ||
-        !flag_parse_optional(bound[4], &order.has_headers) ||
-        PyObject_GetBuffer(bound[0], &bytes, PyBUF_SIMPLE) < 0) {
+    (void)module;
+    if (!flag_parse_optional(given->has_headers, &order.has_headers) ||
+        PyObject_GetBuffer(given->block, &bytes, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     plain_block_begin(&order.block, &bytes);
-    PyObject *answer = block_decode(&order);
+    PyObject *result = block_decode(&order);
     PyBuffer_Release(&bytes);
-    return answer;
+    return result;
 }

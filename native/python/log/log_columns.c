@@ -128,23 +128,11 @@ static PyObject *columns_decode(const struct log_batches *batches, bool has_head
     return columns_fill(batches, &room, has_headers);
 }
 
-PyObject *log_columns(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_decode_columns(PyObject *module, const struct py_module_decode_columns *given)
 {
-    static const struct signature signature = {
-        "decode_columns", {"batches", "first_offset", "end_offset", "has_headers"}, 3, 4};
-    struct log_batches batches = {.state = PyModule_GetState(module)};
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    bool has_headers = false;
-    PyObject *answer = NULL;
-    if (!arguments_bind(&signature, args, count, names, bound) ||
-        !integer_parse(batches.state, bound[1], &offset_range, &batches.range.first) ||
-        !integer_parse(batches.state, bound[2], &offset_range, &batches.range.end) ||
-        !flag_parse_optional(bound[3], &has_headers)) {
-        return NULL;
-    }
-    if (batches_parse(bound[0], &batches)) {
-        answer = columns_decode(&batches, has_headers);
-    }
+    struct log_batches batches = {.state = PyModule_GetState(module),
+                                  .range = {.first = given->first_offset, .end = given->end_offset}};
+    PyObject *result = batches_parse(given->batches, &batches) ? columns_decode(&batches, given->has_headers) : NULL;
     batches_release(&batches);
-    return answer;
+    return result;
 }

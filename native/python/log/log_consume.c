@@ -21,7 +21,6 @@ enum {
     BLOCK_RECORD_COUNT_MAX = 4096, /* a call ends with the batch that reaches it, so that it stays short */
 };
 
-static const struct integer_range offset_range = {"an offset", 0, INT64_MAX};
 
 struct order {
     const struct module_state *state;
@@ -74,12 +73,10 @@ static void order_end(struct order *order)
 }
 
 /* False with an exception set; order_end in any case, once the bytes are held. */
-static bool order_begin(struct order *order, PyObject *bytes, PyObject *key_views, PyObject *value_views)
+static bool order_begin(struct order *order, PyObject *bytes)
 {
     struct record_source *source = &order->source;
-    if (!flag_parse_optional(key_views, &source->has_key_views) ||
-        !flag_parse_optional(value_views, &source->has_value_views) ||
-        PyObject_GetBuffer(bytes, &order->bytes, PyBUF_SIMPLE) < 0) {
+    if (PyObject_GetBuffer(bytes, &order->bytes, PyBUF_SIMPLE) < 0) {
         return false;
     }
     source->start = order->bytes.buf;
@@ -125,27 +122,21 @@ static bool place_set(struct order *order, PyObject *place, int32_t leader_epoch
     return order->place != NULL;
 }
 
-PyObject *log_consume_batch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_consume_batch(PyObject *module, const struct py_module_consume_batch *given)
 {
-    static const struct signature signature = {
-        "consume_batch",
-        {"records", "place", "leader_epoch", "first_offset", "base_offset", "base_timestamp_ms", "record_count",
-         "log_append_time_ms", "has_key_views", "has_value_views"},
-        7,
-        10};
-    static const struct integer_range epoch_range = {"leader_epoch", INT32_MIN, INT32_MAX};
-    struct order order = {.state = PyModule_GetState(module)};
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    struct batch_facts facts;
-    int64_t leader_epoch;
-    if (!arguments_bind(&signature, args, count, names, bound) || !place_check(bound[1]) ||
-        !integer_parse(order.state, bound[2], &epoch_range, &leader_epoch) ||
-        !integer_parse(order.state, bound[3], &offset_range, &order.first_offset) ||
-        !batch_facts_parse(order.state, bound + 4, &facts) || !order_begin(&order, bound[0], bound[8], bound[9])) {
+    struct order order = {
+        .state = PyModule_GetState(module),
+        .first_offset = given->first_offset,
+        .source = {.has_key_views = given->has_key_views, .has_value_views = given->has_value_views}};
+    const struct batch_facts facts = {.base_offset = given->base_offset,
+                                      .base_timestamp_ms = given->base_timestamp_ms,
+                                      .record_count = given->record_count,
+                                      .log_append_time_ms = given->log_append_time_ms};
+    if (!place_check(given->place) || !order_begin(&order, given->records)) {
         return NULL;
     }
     const uint8_t *start = order.bytes.buf;
-    bool is_done = place_set(&order, bound[1], (int32_t)leader_epoch) &&
+    bool is_done = place_set(&order, given->place, (int32_t)given->leader_epoch) &&
                    records_append(&order, start, start + order.bytes.len, &facts);
     return order_answer(&order, is_done);
 }
@@ -190,25 +181,21 @@ static bool block_walk(struct order *order, struct plain_block *block, PyObject 
     return true;
 }
 
-PyObject *log_consume_block(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_consume_block(PyObject *module, const struct py_module_consume_block *given)
 {
-    static const struct signature signature = {
-        "consume_block",
-        {"block", "position", "place", "first_offset", "expected_first", "expected_last", "is_crc_checked",
-         "has_key_views", "has_value_views"},
-        6,
-        9};
-    struct order order = {.state = PyModule_GetState(module)};
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    struct plain_block block;
-    if (!arguments_bind(&signature, args, count, names, bound) || !place_check(bound[2]) ||
-        !integer_parse(order.state, bound[3], &offset_range, &order.first_offset) ||
-        !plain_block_parse(order.state, bound[1], bound + 4, &block) ||
-        !order_begin(&order, bound[0], bound[7], bound[8])) {
+    struct order order = {
+        .state = PyModule_GetState(module),
+        .first_offset = given->first_offset,
+        .source = {.has_key_views = given->has_key_views, .has_value_views = given->has_value_views}};
+    struct plain_block block = {.position = given->position,
+                                .expected_first = given->expected_first,
+                                .expected_last = given->expected_last,
+                                .is_crc_checked = given->is_crc_checked};
+    if (!place_check(given->place) || !order_begin(&order, given->block)) {
         return NULL;
     }
     plain_block_begin(&block, &order.bytes);
-    PyObject *records = order_answer(&order, block_walk(&order, &block, bound[2]));
+    PyObject *records = order_answer(&order, block_walk(&order, &block, given->place));
     return records == NULL ? NULL
                            : Py_BuildValue("(NLL)", records, (long long)block.position,
                                            (long long)block.expected_first);

@@ -67,34 +67,21 @@ static PyObject *records_make(const struct module_state *state, PyTypeObject *ty
     return list;
 }
 
-/* Fields are stored straight into the object, so it must be laid out as a tuple. */
-static bool is_record_type(PyObject *object)
+PyObject *py_module_decode_records(PyObject *module, const struct py_module_decode_records *given)
 {
-    return PyType_Check(object) && PyType_IsSubtype((PyTypeObject *)object, &PyTuple_Type) &&
-           ((PyTypeObject *)object)->tp_basicsize == PyTuple_Type.tp_basicsize;
-}
-
-PyObject *log_decode(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    static const struct signature signature = {
-        "decode_records",
-        {"records", "record_type", "base_offset", "base_timestamp_ms", "record_count", "log_append_time_ms"},
-        5,
-        6};
-    const struct module_state *state = PyModule_GetState(module);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    struct batch_facts facts;
+    const struct batch_facts facts = {.base_offset = given->base_offset,
+                                      .base_timestamp_ms = given->base_timestamp_ms,
+                                      .record_count = given->record_count,
+                                      .log_append_time_ms = given->log_append_time_ms};
     Py_buffer bytes;
-    if (!arguments_bind(&signature, args, count, names, bound) || !batch_facts_parse(state, bound + 2, &facts)) {
-        return NULL;
-    }
-    if (!is_record_type(bound[1])) {
+    if (!is_tuple_type(given->record_type)) {
         return PyErr_Format(PyExc_TypeError, "record_type must be a subclass of tuple without fields of its own");
     }
-    if (PyObject_GetBuffer(bound[0], &bytes, PyBUF_SIMPLE) < 0) {
+    if (PyObject_GetBuffer(given->records, &bytes, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    PyObject *records = records_make(state, (PyTypeObject *)bound[1], &bytes, &facts);
+    PyObject *records =
+        records_make(PyModule_GetState(module), (PyTypeObject *)given->record_type, &bytes, &facts);
     PyBuffer_Release(&bytes);
     return records;
 }

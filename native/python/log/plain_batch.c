@@ -4,19 +4,6 @@
 #include "format/crc32c.h"
 #include "python/common/arguments.h"
 
-static const struct integer_range offset_range = {"an offset", 0, INT64_MAX};
-static const struct integer_range position_range = {"position", 0, INT64_MAX};
-
-bool plain_block_parse(const struct module_state *state, PyObject *position, PyObject *const *numbers,
-                       struct plain_block *block)
-{
-    block->is_crc_checked = true;
-    return integer_parse(state, position, &position_range, &block->position) &&
-           integer_parse(state, numbers[0], &offset_range, &block->expected_first) &&
-           integer_parse(state, numbers[1], &offset_range, &block->expected_last) &&
-           flag_parse_optional(numbers[2], &block->is_crc_checked);
-}
-
 static bool has_right_crc(const uint8_t *batch, size_t size, uint32_t crc)
 {
     return crc32c_extend(0, batch + RECORD_BATCH_ATTRIBUTES, size - RECORD_BATCH_ATTRIBUTES) == crc;

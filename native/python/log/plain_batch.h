@@ -21,12 +21,7 @@ struct plain_block {
     bool is_crc_checked;
 };
 
-/* Parses the position, and three arguments: the first and the last expected offset, and whether CRCs are checked (may
- * be left out). False with an exception set. */
-bool plain_block_parse(const struct module_state *state, PyObject *position, PyObject *const *numbers,
-                       struct plain_block *block);
-
-/* The bytes of a parsed block. */
+/* The bytes of the block. */
 static inline void plain_block_begin(struct plain_block *block, const Py_buffer *bytes)
 {
     block->start = bytes->buf;

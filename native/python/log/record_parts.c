@@ -4,12 +4,6 @@
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 
-static const struct integer_range offset_range = {"base_offset", 0, INT64_MAX};
-/* A log of others may have any time: its records are read all the same. */
-static const struct integer_range base_timestamp_range = {"base_timestamp_ms", INT64_MIN, INT64_MAX};
-static const struct integer_range timestamp_range = {"timestamp_ms", NO_TIMESTAMP, INT64_MAX};
-static const struct integer_range count_range = {"record_count", 0, INT32_MAX};
-
 static PyObject *header_to_pair(const uint8_t **cursor, const uint8_t *end)
 {
     struct record_header_view header;
@@ -47,13 +41,4 @@ PyObject *raise_rest(const struct module_state *state, ptrdiff_t rest)
 PyObject *raise_count(const struct module_state *state, int64_t record_count, Py_ssize_t size)
 {
     return raise_format(state, STATUS_CORRUPT, "%" PRId64 " records cannot be in %zd bytes", record_count, size);
-}
-
-bool batch_facts_parse(const struct module_state *state, PyObject *const *numbers, struct batch_facts *facts)
-{
-    facts->log_append_time_ms = NO_TIMESTAMP;
-    return integer_parse(state, numbers[0], &offset_range, &facts->base_offset) &&
-           integer_parse(state, numbers[1], &base_timestamp_range, &facts->base_timestamp_ms) &&
-           integer_parse(state, numbers[2], &count_range, &facts->record_count) &&
-           integer_parse_optional(state, numbers[3], &timestamp_range, &facts->log_append_time_ms);
 }

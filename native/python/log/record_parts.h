@@ -52,7 +52,4 @@ PyObject *raise_record(const struct module_state *state, Py_ssize_t index);
 PyObject *raise_rest(const struct module_state *state, ptrdiff_t rest);
 PyObject *raise_count(const struct module_state *state, int64_t record_count, Py_ssize_t size);
 
-/* Parses four arguments: base offset, base timestamp, record count, log append time (may be left out). */
-bool batch_facts_parse(const struct module_state *state, PyObject *const *numbers, struct batch_facts *facts);
-
 #endif

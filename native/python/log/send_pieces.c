@@ -165,26 +165,13 @@ Py_ssize_t pieces_send(int socket, PyObject *pieces, Py_ssize_t gone)
 
 /* ---- the call ---- */
 
-struct arguments {
-    int64_t socket;
-    PyObject *pieces;
-};
-
-static const struct argument_table table = {
-    {"send_pieces", {"socket", "pieces"}, 2, 2},
-    {INTEGER_ARGUMENT(struct arguments, socket, 0, INT32_MAX), OBJECT_ARGUMENT(struct arguments, pieces)},
-};
-
 /* The pieces are a tuple: no other thread can change it while this one sends. */
-PyObject *log_send_pieces(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_send_pieces(PyObject *module, const struct py_module_send_pieces *given)
 {
-    struct arguments given;
-    if (!arguments_parse(PyModule_GetState(module), &table, args, count, names, &given)) {
-        return NULL;
-    }
-    if (!PyTuple_Check(given.pieces)) {
+    (void)module;
+    if (!PyTuple_Check(given->pieces)) {
         return PyErr_Format(PyExc_TypeError, "pieces must be a tuple");
     }
-    Py_ssize_t sent = pieces_send((int)given.socket, given.pieces, 0);
+    Py_ssize_t sent = pieces_send((int)given->socket, given->pieces, 0);
     return sent < 0 ? NULL : PyLong_FromSsize_t(sent);
 }

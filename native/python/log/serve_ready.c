@@ -41,15 +41,9 @@
 
 enum { EVENTS_MAX = 64, NOTED_MAX = 256 };
 
-struct arguments {
-    int64_t epoll;
-    int64_t timeout_ns;
-    PyObject *clients;
-    struct serving tables;
-};
-
 struct loop {
-    const struct arguments *given;
+    const struct py_module_serve_ready *given;
+    struct serving tables;
     PyObject *noted;
     PyObject *under_way;
     bool is_over;
@@ -167,7 +161,7 @@ static void under_way_break(const struct loop *loop)
 /* False with an exception that no client is to blame for. */
 static bool client_serve(struct loop *loop, PyObject *descriptor, PyObject *client)
 {
-    PyObject *outcome = outcome_of(fetch_serve((int)PyLong_AsLong(descriptor), &loop->given->tables));
+    PyObject *outcome = outcome_of(fetch_serve((int)PyLong_AsLong(descriptor), &loop->tables));
     if (outcome == Py_None) { /* there are no bytes */
         Py_DECREF(outcome);
         return true;
@@ -258,25 +252,19 @@ static bool loop_run(struct loop *loop)
     return is_right;
 }
 
-static const struct argument_table table = {
-    {"serve_ready", {"epoll", "timeout_ns", "clients", "heads", "goes_on", "size_max", "types"}, 7, 7},
-    {INTEGER_ARGUMENT(struct arguments, epoll, 0, INT32_MAX),
-     INTEGER_ARGUMENT(struct arguments, timeout_ns, 0, INT64_MAX / 2), OBJECT_ARGUMENT(struct arguments, clients),
-     OBJECT_ARGUMENT(struct arguments, tables.heads), OBJECT_ARGUMENT(struct arguments, tables.goes_on),
-     INTEGER_ARGUMENT(struct arguments, tables.size_max, 0, INT64_MAX),
-     OBJECT_ARGUMENT(struct arguments, tables.types)},
-};
-
-PyObject *log_serve_ready(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_module_serve_ready(PyObject *module, const struct py_module_serve_ready *given)
 {
-    struct arguments given;
-    if (!arguments_parse(PyModule_GetState(module), &table, args, count, names, &given)) {
-        return NULL;
-    }
-    if (!PyDict_Check(given.clients) || !serving_check(&given.tables)) {
+    struct loop loop = {.given = given,
+                        .tables = {.heads = given->heads,
+                                   .goes_on = given->goes_on,
+                                   .size_max = given->size_max,
+                                   .types = given->types}};
+    (void)module;
+    if (!PyDict_Check(given->clients) || !serving_check(&loop.tables)) {
         return PyErr_Format(PyExc_TypeError, "clients and heads must be dicts, and types the five types of tuples");
     }
-    struct loop loop = {.given = &given, .noted = PyList_New(0), .under_way = PyDict_New()};
+    loop.noted = PyList_New(0);
+    loop.under_way = PyDict_New();
     bool is_right = loop.noted != NULL && loop.under_way != NULL;
     if (is_right && !(loop_run(&loop) && under_way_note(&loop))) {
         under_way_break(&loop);

@@ -116,10 +116,8 @@ static bool appender_is_unused(const struct appender_object *self)
     return true;
 }
 
-static PyObject *appender_close_call(PyObject *object, PyObject *unused)
+PyObject *py_appender_close(struct appender_object *self)
 {
-    struct appender_object *self = appender_of(object);
-    (void)unused;
     if (self->core == NULL) {
         Py_RETURN_NONE;
     }
@@ -189,60 +187,38 @@ bool appender_call_begin_slow(struct appender_object *self)
 
 /* ---- the type ---- */
 
-static PyObject *appender_join(PyObject *object, PyObject *given)
+PyObject *py_appender_join(struct appender_object *self, const struct py_appender_join *given)
 {
-    static const struct integer_range range = {"number", 0, (int64_t)TRANSACTION_NUMBER_MAX};
-    struct appender_object *self = appender_of(object);
-    int64_t number;
-    if (!integer_parse(self->state, given, &range, &number) || !appender_object_is_open(self)) {
-        return NULL;
-    }
-    if (number != 0 && !arena_is_transactional(self->arena->core)) {
+    if (given->number != 0 && !arena_is_transactional(self->arena->core)) {
         return raise_format(self->state, STATUS_INVALID, "the arena has no transactional_id, and so no transaction to "
                             "join");
     }
-    self->core->joined = (uint64_t)number;
+    self->core->joined = (uint64_t)given->number;
     Py_RETURN_NONE;
 }
 
-ALONE(appender_close_call, arena_of_appender)
-ALONE(flush_ticket_begin, arena_of_appender)
-ALONE(appender_join, arena_of_appender)
+#define METHODS_PART METHODS_WRAPPED
+#include "python/producer/appender_method_list.h"
 
 static PyMethodDef appender_methods[] = {
-    {"close", alone_appender_close_call, METH_NOARGS, "Ends appending."},
-    {"flush_begin", alone_flush_ticket_begin, METH_NOARGS,
-     "Seals the batches that this process appended to; returns a FlushTicket."},
-    {"join", alone_appender_join, METH_O,
-     "From now on each record belongs to the transaction with this number, or is refused; 0: to the open one."},
+#define METHODS_PART METHOD_ROWS
+#include "python/producer/appender_method_list.h"
     {NULL, NULL, 0, NULL},
 };
 
-static PyObject *appender_get_closed(PyObject *object, void *unused)
+PyObject *py_appender_closed(struct appender_object *self)
 {
-    (void)unused;
-    return PyBool_FromLong(appender_of(object)->core == NULL);
+    return PyBool_FromLong(self->core == NULL);
 }
 
-/* NULL with an exception set when the appender or its arena is closed. */
-static PyObject *appender_get_incomplete_count(PyObject *object, void *unused)
+PyObject *py_appender_incomplete_count(struct appender_object *self)
 {
-    const struct appender_object *self = appender_of(object);
-    (void)unused;
-    if (!appender_object_is_open(self)) {
-        return NULL;
-    }
     return PyLong_FromUnsignedLongLong(appender_incomplete_count(self->core));
 }
 
-ALONE_GET(appender_get_closed, arena_of_appender)
-ALONE_GET(appender_get_incomplete_count, arena_of_appender)
-
 static PyGetSetDef appender_properties[] = {
-    {"closed", alone_appender_get_closed, NULL, "True after close().", NULL},
-    {"incomplete_count", alone_appender_get_incomplete_count, NULL,
-     "The number of records of this process that have no result yet. A partition with records in the overflow counts "
-     "as one more.", NULL},
+#define METHODS_PART PROPERTY_ROWS
+#include "python/producer/appender_method_list.h"
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -46,12 +46,14 @@ static inline bool appender_call_begin(struct appender_object *self)
     return true;
 }
 
-/* A method, which makes the FlushTicket of flush_ticket_type.c. */
-PyObject *flush_ticket_begin(PyObject *appender, PyObject *unused);
-
 static inline void appender_call_end(struct appender_object *self)
 {
     self->call_count--;
 }
+
+#define appender_open_begin appender_object_is_open
+#define appender_open_end any_end
+#define METHODS_PART METHODS_DECLARED
+#include "python/producer/appender_method_list.h"
 
 #endif

@@ -92,21 +92,16 @@ static enum status place_join(struct buffer_wait_object *self, uint32_t need)
 }
 
 /* NULL with an exception set. */
-static PyObject *arena_join(struct arena_object *arena, PyObject *given, PyObject *given_partition)
+static PyObject *arena_join(struct arena_object *arena, uint32_t need, uint32_t partition_index)
 {
-    static const struct integer_range range = {"need", 1, SLOT_COUNT_MAX};
-    static const struct integer_range partitions = {"partition_index", 0, UINT32_MAX};
-    int64_t need;
-    int64_t partition_index = NO_PARTITION;
-    if (!arena_object_attach(arena) || !integer_parse(arena->state, given, &range, &need) ||
-        (given_partition != NULL && !integer_parse(arena->state, given_partition, &partitions, &partition_index))) {
+    if (!arena_object_attach(arena)) {
         return NULL;
     }
-    struct buffer_wait_object *self = wait_new(arena, (uint32_t)partition_index, (uint32_t)need);
+    struct buffer_wait_object *self = wait_new(arena, partition_index, need);
     if (self == NULL) {
         return NULL;
     }
-    enum status status = place_join(self, (uint32_t)need);
+    enum status status = place_join(self, need);
     if (status == STATUS_SHARE_USED) {
         producer_batch_seal_own(arena->core);
     }
@@ -128,22 +123,36 @@ struct buffer_wait_object *buffer_wait_begin(struct arena_object *arena, uint32_
 
 static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    static const struct signature signature = {
-        .function = "join", .names = {"arena", "need", "partition_index"}, .required_count = 2, .count = 3};
+    static const struct argument arguments[] = {
+        {.name = "arena", .is_required = true},
+        {.name = "need", .kind = ARGUMENT_INTEGER, .is_required = true, .min = 1, .max = SLOT_COUNT_MAX},
+        {.name = "partition_index", .kind = ARGUMENT_INTEGER, .otherwise = NO_PARTITION, .max = UINT32_MAX},
+    };
+    static const struct signature signature = {.function = "join", .arguments = arguments, .count = 3};
     const struct module_state *state = PyType_GetModuleState((PyTypeObject *)type);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct {
+        PyObject *arena;
+        int64_t need;
+        int64_t partition_index;
+    } given;
     PyObject *place;
-    if (!arguments_bind(&signature, args, count, names, bound)) {
+    if (!arguments_parse(state, &signature, args, count, names, &given)) {
         return NULL;
     }
-    if (!Py_IS_TYPE(bound[0], state->arena_type)) {
-        return PyErr_Format(PyExc_TypeError, "an Arena is needed, not %.80s", Py_TYPE(bound[0])->tp_name);
+    if (!Py_IS_TYPE(given.arena, state->arena_type)) {
+        return PyErr_Format(PyExc_TypeError, "an Arena is needed, not %.80s", Py_TYPE(given.arena)->tp_name);
     }
-    ALONE_BEGIN(bound[0]);
-    place = arena_join((struct arena_object *)bound[0], bound[1], bound[2]);
+    ALONE_BEGIN(given.arena);
+    place = arena_join((struct arena_object *)given.arena, (uint32_t)given.need, (uint32_t)given.partition_index);
     ALONE_END();
     return place;
 }
+
+#define wait_queued_begin wait_is_queued
+#define wait_queued_end any_end
+
+#define METHODS_PART METHODS_DECLARED
+#include "python/producer/buffer_wait_method_list.h"
 
 /* ---- leave ---- */
 
@@ -185,10 +194,9 @@ static void wait_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-static PyObject *wait_cancel(PyObject *object, PyObject *unused)
+PyObject *py_wait_cancel(struct buffer_wait_object *self)
 {
-    (void)unused;
-    buffer_wait_finish(wait_of(object));
+    buffer_wait_finish(self);
     Py_RETURN_NONE;
 }
 
@@ -279,60 +287,37 @@ static PyObject *polled(struct buffer_wait_object *self, enum status status)
     }
 }
 
-static PyObject *wait_poll(PyObject *object, PyObject *unused)
+PyObject *py_wait_poll(struct buffer_wait_object *self)
 {
-    (void)unused;
-    struct buffer_wait_object *self = wait_of(object);
-    return wait_is_queued(self) ? polled(self, buffer_pool_poll(self->arena->core, &self->wait)) : NULL;
+    return polled(self, buffer_pool_poll(self->arena->core, &self->wait));
 }
 
-static PyObject *wait_sleep(PyObject *object, PyObject *given)
+PyObject *py_wait_sleep(struct buffer_wait_object *self, const struct py_wait_sleep *given)
 {
-    static const struct integer_range range = {"timeout_ns", 0, SLEEP_NS_MAX};
-    struct buffer_wait_object *self = wait_of(object);
-    int64_t timeout_ns;
-    if (!integer_parse(self->arena->state, given, &range, &timeout_ns) || !wait_is_queued(self)) {
-        return NULL;
-    }
-    return polled(self, place_sleep(self, timeout_ns));
+    return polled(self, place_sleep(self, given->timeout_ns));
 }
 
-static PyObject *wait_open_semaphore(PyObject *object, PyObject *unused)
+PyObject *py_wait_open_semaphore(struct buffer_wait_object *self)
 {
-    (void)unused;
-    struct buffer_wait_object *self = wait_of(object);
-    return wait_is_queued(self) ?
-               PyBool_FromLong(waiter_semaphore_open(self->arena->core, self->wait.waiter_index)) : NULL;
+    return PyBool_FromLong(waiter_semaphore_open(self->arena->core, self->wait.waiter_index));
 }
 
-static PyObject *wait_help(PyObject *object, PyObject *unused)
+PyObject *py_wait_help(struct buffer_wait_object *self)
 {
-    (void)unused;
-    struct buffer_wait_object *self = wait_of(object);
-    if (!wait_is_queued(self)) {
-        return NULL;
-    }
     place_help(self);
     Py_RETURN_NONE;
 }
 
-static PyObject *wait_interrupt(PyObject *object, PyObject *unused)
+PyObject *py_wait_interrupt(struct buffer_wait_object *self)
 {
-    (void)unused;
-    struct buffer_wait_object *self = wait_of(object);
     if (wait_is_ours(self) && self->stage == WAIT_QUEUED) {
         waiter_interrupt(self->arena->core, &self->wait);
     }
     Py_RETURN_NONE;
 }
 
-static PyObject *wait_take(PyObject *object, PyObject *unused)
+PyObject *py_wait_take(struct buffer_wait_object *self)
 {
-    (void)unused;
-    struct buffer_wait_object *self = wait_of(object);
-    if (!wait_is_queued(self)) {
-        return NULL;
-    }
     enum status status = place_take(self);
     if (status != STATUS_OK && status != STATUS_EXHAUSTED) {
         return raise_status(self->arena->state, status);
@@ -340,49 +325,26 @@ static PyObject *wait_take(PyObject *object, PyObject *unused)
     return PyBool_FromLong(status == STATUS_OK);
 }
 
-static PyObject *wait_is_stuck(PyObject *object, PyObject *unused)
+PyObject *py_wait_is_stuck(struct buffer_wait_object *self)
 {
-    (void)unused;
-    struct buffer_wait_object *self = wait_of(object);
-    return wait_is_queued(self) ? PyBool_FromLong(buffer_wait_is_stuck(self)) : NULL;
+    return PyBool_FromLong(buffer_wait_is_stuck(self));
 }
 
-static PyObject *wait_is_parked(PyObject *object, PyObject *unused)
+PyObject *py_wait_is_parked(struct buffer_wait_object *self)
 {
-    (void)unused;
-    struct buffer_wait_object *self = wait_of(object);
-    return wait_is_queued(self) ? PyBool_FromLong(buffer_pool_is_parked(self->arena->core, &self->wait)) : NULL;
+    return PyBool_FromLong(buffer_pool_is_parked(self->arena->core, &self->wait));
 }
 
 /* ---- the type ---- */
 
-ALONE(wait_cancel, arena_of_wait)
-ALONE(wait_help, arena_of_wait)
-ALONE(wait_interrupt, arena_of_wait)
-ALONE(wait_is_parked, arena_of_wait)
-ALONE(wait_is_stuck, arena_of_wait)
-ALONE(wait_open_semaphore, arena_of_wait)
-ALONE(wait_poll, arena_of_wait)
-ALONE(wait_sleep, arena_of_wait)
-ALONE(wait_take, arena_of_wait)
+#define METHODS_PART METHODS_WRAPPED
+#include "python/producer/buffer_wait_method_list.h"
 
 static PyMethodDef wait_methods[] = {
-    {"cancel", alone_wait_cancel, METH_NOARGS, "Leaves the queue, or gives the slots back."},
+#define METHODS_PART METHOD_ROWS
+#include "python/producer/buffer_wait_method_list.h"
     {"join", (PyCFunction)(void (*)(void))wait_join, METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
-     "Joins the queue for that many slots of a partition."},
-    {"help", alone_wait_help, METH_NOARGS,
-     "Repairs the pool and serves waiters, or looks whether a parked one fits now."},
-    {"interrupt", alone_wait_interrupt, METH_NOARGS,
-     "Ends its sleep, from any thread, and each later one. Nothing happens where the wait is over."},
-    {"is_parked", alone_wait_is_parked, METH_NOARGS,
-     "True while its topic or its partition may hold no more buffers."},
-    {"is_stuck", alone_wait_is_stuck, METH_NOARGS, "True while it is parked because its partition is stuck."},
-    {"open_semaphore", alone_wait_open_semaphore, METH_NOARGS,
-     "Opens the semaphore of this place. False: a waiter has to make it first."},
-    {"poll", alone_wait_poll, METH_NOARGS, "True when the slots are granted: take()."},
-    {"sleep", alone_wait_sleep, METH_O,
-     "Sleeps until the grant, a signal, or the end of so many nanoseconds; answers as poll()."},
-    {"take", alone_wait_take, METH_NOARGS, "Makes the granted slots ours. False: they are not granted any more."},
+     "Join the queue for this number of slots of a partition."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -116,11 +116,12 @@ static PyObject *confluent_take_told(PyObject *object, PyObject *target)
 
 enum { TOPIC, VALUE, KEY, PARTITION, CALLBACK, ON_DELIVERY, TIMESTAMP, HEADERS };
 
+static const struct argument produce_arguments[PRODUCE_ARGUMENT_COUNT] = {
+    {.name = "topic", .is_required = true}, {.name = "value"},       {.name = "key"},       {.name = "partition"},
+    {.name = "callback"},                   {.name = "on_delivery"}, {.name = "timestamp"}, {.name = "headers"},
+};
 static const struct signature produce_signature = {
-    .function = "produce",
-    .names = {"topic", "value", "key", "partition", "callback", "on_delivery", "timestamp", "headers"},
-    .required_count = 1,
-    .count = PRODUCE_ARGUMENT_COUNT};
+    .function = "produce", .arguments = produce_arguments, .count = PRODUCE_ARGUMENT_COUNT};
 
 static inline bool is_none(const PyObject *given)
 {

@@ -24,17 +24,15 @@ static PyObject *arena_of_ticket(PyObject *self)
     return arena_of_appender((PyObject *)ticket_of(self)->appender);
 }
 
-PyObject *flush_ticket_begin(PyObject *object, PyObject *unused)
+PyObject *py_appender_flush_begin(struct appender_object *appender)
 {
-    struct appender_object *appender = (struct appender_object *)object;
-    (void)unused;
     if (!appender_call_begin(appender)) {
         return NULL;
     }
     struct flush_ticket_object *self =
         PyObject_GC_New(struct flush_ticket_object, appender->state->flush_ticket_type);
     if (self != NULL) {
-        self->appender = (struct appender_object *)Py_NewRef(object);
+        self->appender = (struct appender_object *)Py_NewRef((PyObject *)appender);
         self->ticket = (struct flush_ticket){0};
         PyObject_GC_Track(self);
         enum status status = appender_flush_begin(appender->core, &self->ticket);
@@ -47,23 +45,23 @@ PyObject *flush_ticket_begin(PyObject *object, PyObject *unused)
     return (PyObject *)self;
 }
 
-static PyObject *ticket_remaining(PyObject *object, PyObject *unused)
+static bool ticket_open_begin(const struct flush_ticket_object *self)
 {
-    struct flush_ticket_object *self = ticket_of(object);
-    (void)unused;
-    if (!appender_object_is_open(self->appender)) {
-        return NULL;
-    }
+    return appender_object_is_open(self->appender);
+}
+
+#define ticket_open_end any_end
+
+#define METHODS_PART METHODS_DECLARED
+#include "python/producer/flush_ticket_method_list.h"
+
+PyObject *py_ticket_remaining(struct flush_ticket_object *self)
+{
     return PyLong_FromUnsignedLong(appender_flush_remaining(self->appender->core, &self->ticket));
 }
 
-static PyObject *ticket_record_count(PyObject *object, PyObject *unused)
+PyObject *py_ticket_record_count(struct flush_ticket_object *self)
 {
-    const struct flush_ticket_object *self = ticket_of(object);
-    (void)unused;
-    if (!appender_object_is_open(self->appender)) {
-        return NULL;
-    }
     return PyLong_FromUnsignedLongLong(appender_flush_record_count(self->appender->core, &self->ticket));
 }
 
@@ -86,12 +84,12 @@ static void ticket_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-ALONE(ticket_record_count, arena_of_ticket)
-ALONE(ticket_remaining, arena_of_ticket)
+#define METHODS_PART METHODS_WRAPPED
+#include "python/producer/flush_ticket_method_list.h"
 
 static PyMethodDef ticket_methods[] = {
-    {"record_count", alone_ticket_record_count, METH_NOARGS, "The number of records in the batches, of all processes."},
-    {"remaining", alone_ticket_remaining, METH_NOARGS, "The number of batches that are not complete yet."},
+#define METHODS_PART METHOD_ROWS
+#include "python/producer/flush_ticket_method_list.h"
     {NULL, NULL, 0, NULL},
 };
 

@@ -389,25 +389,14 @@ static bool source_append(struct arrow_call *call, PyObject *source)
     return false;
 }
 
-PyObject *producer_append_rows(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_producer_append_rows(struct producer_object *self, const struct py_producer_append_rows *given)
 {
-    enum { BATCH, TOPIC };
-    static const struct signature signature = {.function = "append_rows",
-                                               .names = {"batch", "topic"},
-                                               .required_count = 1,
-                                               .count = 2};
-    struct producer_object *self = (struct producer_object *)object;
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    struct arrow_call call = {.topic = NULL};
-    if (!arguments_bind(&signature, args, count, names, bound)) {
-        return NULL;
-    }
-    call.topic_given = bound[TOPIC] == Py_None ? NULL : bound[TOPIC];
+    struct arrow_call call = {.topic_given = given->topic == Py_None ? NULL : given->topic};
     bool has_begun = many_begin(self, &call.many);
     bool is_ready =
         has_begun && (call.topic_given == NULL || many_topic(&call.many, call.topic_given, &call.topic));
     if (is_ready || unsent_begin(&call)) {
-        (void)source_append(&call, bound[BATCH]);
+        (void)source_append(&call, given->batch);
     }
     PyMem_Free(call.headers);
     unsent_end(&call);

@@ -86,30 +86,19 @@ static bool columns_append(struct columns_call *call)
     return is_done;
 }
 
-PyObject *producer_append_columns(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_producer_append_columns(struct producer_object *self, const struct py_producer_append_columns *given)
 {
-    enum { TOPIC, VALUES, KEYS, HEADERS, TIMESTAMPS, PARTITION };
-    static const struct signature signature = {
-        .function = "append_columns",
-        .names = {"topic", "values", "keys", "headers", "timestamps_ms", "partition"},
-        .required_count = 2,
-        .count = 6};
-    struct producer_object *self = (struct producer_object *)object;
-    PyObject *bound[ARGUMENT_COUNT_MAX];
     struct columns_call call = {.topic = NULL};
-    if (!arguments_bind(&signature, args, count, names, bound)) {
-        return NULL;
-    }
-    const struct columns given = {
-        .values = bound[VALUES], .keys = bound[KEYS], .timestamps = bound[TIMESTAMPS], .headers = bound[HEADERS]};
-    if (!columns_parse(&given, &call.columns)) {
+    const struct columns columns = {
+        .values = given->values, .keys = given->keys, .timestamps = given->timestamps_ms, .headers = given->headers};
+    if (!columns_parse(&columns, &call.columns)) {
         return NULL;
     }
     PyObject *receipt = NULL;
     Py_ssize_t value_count = PyTuple_GET_SIZE(call.columns.values);
-    if (partition_argument_parse(self->state, bound[PARTITION], value_count, &call.partition) &&
+    if (partition_argument_parse(self->state, given->partition, value_count, &call.partition) &&
         many_begin(self, &call.many)) {
-        bool is_done = many_topic(&call.many, bound[TOPIC], &call.topic) && columns_append(&call);
+        bool is_done = many_topic(&call.many, given->topic, &call.topic) && columns_append(&call);
         receipt = many_end(&call.many, is_done);
     }
     Py_XDECREF(call.partition.column);

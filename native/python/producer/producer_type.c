@@ -114,10 +114,9 @@ static int producer_init(PyObject *object, PyObject *args, PyObject *keywords)
     return producer_open(producer_of(object), &given);
 }
 
-static PyObject *producer_refuse_sends(PyObject *object, PyObject *unused)
+PyObject *py_producer_refuse_sends(struct producer_object *self)
 {
-    (void)unused;
-    producer_of(object)->is_open = false;
+    self->is_open = false;
     Py_RETURN_NONE;
 }
 
@@ -315,11 +314,12 @@ static inline bool partition_choose(struct send_target *target, PyObject *topic,
 
 enum { TOPIC, VALUE, KEY, HEADERS, PARTITION, TIMESTAMP };
 
+static const struct argument send_arguments[SEND_ARGUMENT_COUNT] = {
+    {.name = "topic", .is_required = true}, {.name = "value"},     {.name = "key"},
+    {.name = "headers"},                    {.name = "partition"}, {.name = "timestamp_ms"},
+};
 static const struct signature send_signature = {
-    .function = "send",
-    .names = {"topic", "value", "key", "headers", "partition", "timestamp_ms"},
-    .required_count = 1,
-    .count = SEND_ARGUMENT_COUNT};
+    .function = "send", .arguments = send_arguments, .count = SEND_ARGUMENT_COUNT};
 
 static COLD int32_t headers_size(const struct record *record)
 {
@@ -498,8 +498,6 @@ PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize_t coun
 
 /* ---- the type ---- */
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
-
 static const char send_text[] =
     "send($self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None)\n"
     "--\n\n"
@@ -524,59 +522,40 @@ static const char send_text[] =
     "    ProducerClosedError: after close.\n"
     "    FlushTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but may not be on disk.";
 
-ALONE_FAST(producer_append_columns, arena_of_producer)
-ALONE_FAST(producer_append_rows, arena_of_producer)
-ALONE(producer_refuse_sends, arena_of_producer)
+#define METHODS_PART METHODS_WRAPPED
+#include "python/producer/producer_method_list.h"
 
 static PyMethodDef producer_methods[] = {
-    {"append_columns", FAST(alone_producer_append_columns), METH_FASTCALL | METH_KEYWORDS,
-     "append_columns($self, topic, values, keys=None, headers=None, timestamps_ms=None, partition=None)\n--\n\n"
-     "Appends records given as sequences of their parts; returns a Receipt. `send_many` is made of it."},
-    {"append_rows", FAST(alone_producer_append_rows), METH_FASTCALL | METH_KEYWORDS,
-     "append_rows($self, batch, topic=None)\n--\n\n"
-     "Appends the rows of an Arrow batch, table or stream; returns a Receipt. `append_arrow` is made of it."},
-    {"refuse_sends", alone_producer_refuse_sends, METH_NOARGS, "Makes every later send() raise ProducerClosedError."},
-    {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS,
-     send_text},
+#define METHODS_PART METHOD_ROWS
+#include "python/producer/producer_method_list.h"
+    {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS, send_text},
     {NULL, NULL, 0, NULL},
 };
 
-static PyObject *producer_get_is_open(PyObject *object, void *unused)
+PyObject *py_producer_is_open(struct producer_object *self)
 {
-    (void)unused;
-    return PyBool_FromLong(producer_of(object)->is_open);
+    return PyBool_FromLong(self->is_open);
 }
 
-static PyObject *producer_get_record_count(PyObject *object, void *unused)
+PyObject *py_producer_record_count(struct producer_object *self)
 {
-    (void)unused;
-    return PyLong_FromUnsignedLongLong(producer_of(object)->record_count);
+    return PyLong_FromUnsignedLongLong(self->record_count);
 }
 
-static PyObject *producer_get_record_bytes(PyObject *object, void *unused)
+PyObject *py_producer_record_bytes(struct producer_object *self)
 {
-    (void)unused;
-    return PyLong_FromUnsignedLongLong(producer_of(object)->record_bytes);
+    return PyLong_FromUnsignedLongLong(self->record_bytes);
 }
 
-static PyObject *producer_get_tracker(PyObject *object, void *unused)
+PyObject *py_producer_tracker(struct producer_object *self)
 {
-    (void)unused;
-    PyObject *tracker = producer_of(object)->tracker;
+    PyObject *tracker = self->tracker;
     return Py_NewRef(tracker == NULL ? Py_None : tracker);
 }
 
-ALONE_GET(producer_get_is_open, arena_of_producer)
-ALONE_GET(producer_get_record_count, arena_of_producer)
-ALONE_GET(producer_get_tracker, arena_of_producer)
-ALONE_GET(producer_get_record_bytes, arena_of_producer)
-
 static PyGetSetDef producer_properties[] = {
-    {"is_open", alone_producer_get_is_open, NULL, "False after refuse_sends().", NULL},
-    {"record_count", alone_producer_get_record_count, NULL, "The number of records sent through it.", NULL},
-    {"tracker", alone_producer_get_tracker, NULL, "The object that looks up the results of its futures.", NULL},
-    {"record_bytes", alone_producer_get_record_bytes, NULL,
-     "The bytes of the sent records in batches, by the upper bound of each.", NULL},
+#define METHODS_PART PROPERTY_ROWS
+#include "python/producer/producer_method_list.h"
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -80,8 +80,7 @@ static inline bool partition_find(struct producer_object *self, struct topic_not
 /* send(). */
 PyObject *producer_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
-/* Many records in one call; producer_columns.c, producer_arrow.c. */
-PyObject *producer_append_rows(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
-PyObject *producer_append_columns(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+#define METHODS_PART METHODS_DECLARED
+#include "python/producer/producer_method_list.h"
 
 #endif

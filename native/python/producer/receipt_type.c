@@ -39,6 +39,17 @@ static void receipt_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+/* The results that a receipt has are there after the arena is closed in this process. */
+static bool receipt_answerable_begin(const struct receipt_object *self)
+{
+    return receipt_is_resolved(&self->receipt) || arena_object_is_open(self->arena);
+}
+
+#define receipt_answerable_end any_end
+
+#define METHODS_PART METHODS_DECLARED
+#include "python/producer/receipt_method_list.h"
+
 /* ---- as a sequence of futures ---- */
 
 static Py_ssize_t receipt_length(PyObject *object)
@@ -106,23 +117,22 @@ static PyObject *receipt_item(PyObject *object, Py_ssize_t index)
     return future;
 }
 
-static PyObject *receipt_row(PyObject *object, PyObject *index)
+PyObject *py_receipt_row(struct receipt_object *self, const struct py_receipt_row *given)
 {
-    Py_ssize_t number = PyNumber_AsSsize_t(index, PyExc_IndexError);
+    Py_ssize_t number = PyNumber_AsSsize_t(given->index, PyExc_IndexError);
     if (number == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    if (number < 0 || number >= receipt_length(object)) {
+    if (number < 0 || number >= (Py_ssize_t)self->receipt.appended_count) {
         PyErr_SetString(PyExc_IndexError, "there is no such record in the receipt");
         return NULL;
     }
-    return PyLong_FromUnsignedLong(row_of(&receipt_of(object)->receipt, (uint32_t)number));
+    return PyLong_FromUnsignedLong(row_of(&self->receipt, (uint32_t)number));
 }
 
-static PyObject *receipt_get_row_count(PyObject *object, void *unused)
+PyObject *py_receipt_row_count(struct receipt_object *self)
 {
-    (void)unused;
-    return PyLong_FromUnsignedLong(receipt_of(object)->receipt.row_count);
+    return PyLong_FromUnsignedLong(self->receipt.row_count);
 }
 
 /* ---- results ---- */
@@ -139,19 +149,8 @@ static PyObject *receipt_answer(struct receipt_object *self, enum status status)
     return raise_status(self->arena->state, status);
 }
 
-/* A receipt tells the results that it has also when the arena is closed in this process. */
-static bool receipt_is_answerable(const struct receipt_object *self)
+PyObject *py_receipt_resolve(struct receipt_object *self)
 {
-    return receipt_is_resolved(&self->receipt) || arena_object_is_open(self->arena);
-}
-
-static PyObject *receipt_resolve_call(PyObject *object, PyObject *unused)
-{
-    struct receipt_object *self = receipt_of(object);
-    (void)unused;
-    if (!receipt_is_answerable(self)) {
-        return NULL;
-    }
     if (receipt_is_resolved(&self->receipt)) {
         Py_RETURN_TRUE;
     }
@@ -179,13 +178,8 @@ static PyObject *totals_to_list(const struct receipt_total *totals, uint32_t cou
     return list;
 }
 
-static PyObject *receipt_totals_call(PyObject *object, PyObject *unused)
+PyObject *py_receipt_totals(struct receipt_object *self)
 {
-    struct receipt_object *self = receipt_of(object);
-    (void)unused;
-    if (!receipt_is_answerable(self)) {
-        return NULL;
-    }
     bool is_known = receipt_is_resolved(&self->receipt);
     enum status status = is_known ? STATUS_OK : receipt_resolve_all(&self->receipt, self->arena->core);
     if (!is_known && !arena_object_is_kept(self->arena)) {
@@ -221,13 +215,12 @@ static const struct receipt_run *first_failed_run(const struct receipt *receipt,
     return first;
 }
 
-static PyObject *receipt_first_failed(PyObject *object, PyObject *unused)
+PyObject *py_receipt_first_failed(struct receipt_object *self)
 {
-    const struct receipt *receipt = &receipt_of(object)->receipt;
+    const struct receipt *receipt = &self->receipt;
     uint32_t first_row = 0;
     uint32_t index = 0;
     uint32_t position;
-    (void)unused;
     if (first_failed_run(receipt, &first_row) == NULL) {
         Py_RETURN_NONE;
     }
@@ -239,26 +232,18 @@ static PyObject *receipt_first_failed(PyObject *object, PyObject *unused)
 
 /* ---- the type ---- */
 
-ALONE(receipt_first_failed, arena_of_receipt)
-ALONE(receipt_resolve_call, arena_of_receipt)
-ALONE(receipt_row, arena_of_receipt)
-ALONE(receipt_totals_call, arena_of_receipt)
+#define METHODS_PART METHODS_WRAPPED
+#include "python/producer/receipt_method_list.h"
 
 static PyMethodDef receipt_methods[] = {
-    {"first_failed", alone_receipt_first_failed, METH_NOARGS,
-     "Index of the first record known to have failed or to be lost; None."},
-    {"resolve", alone_receipt_resolve_call, METH_NOARGS, "Looks for results: True when every record has one."},
-    {"row", alone_receipt_row, METH_O, "The place of record i among those that were given."},
-    {"totals", alone_receipt_totals_call, METH_NOARGS,
-     "List of (partition index, result or None, error code, count, first offset, last offset)."},
+#define METHODS_PART METHOD_ROWS
+#include "python/producer/receipt_method_list.h"
     {NULL, NULL, 0, NULL},
 };
 
-ALONE_GET(receipt_get_row_count, arena_of_receipt)
-
 static PyGetSetDef receipt_properties[] = {
-    {"row_count", alone_receipt_get_row_count, NULL,
-     "The number of records that were looked at, appended or not.", NULL},
+#define METHODS_PART PROPERTY_ROWS
+#include "python/producer/receipt_method_list.h"
     {NULL, NULL, NULL, NULL, NULL},
 };
 

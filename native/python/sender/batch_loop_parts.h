@@ -37,7 +37,4 @@ bool batch_loop_tell_kept(const struct batch_loop_arguments *given, PyObject *ke
 /* A tuple of what `make` returns for each index; NULL with an exception set. */
 PyObject *batch_loop_tuple(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
 
-/* run_batch_loop(links, streams, found, ...): the ordinary rounds of a shipper. */
-PyObject *shipper_run_batch_loop(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
-
 #endif

@@ -118,6 +118,12 @@ static bool batch_is_readable(const struct batch_object *self)
     return true;
 }
 
+#define batch_readable_begin batch_is_readable
+#define batch_readable_end any_end
+
+#define METHODS_PART METHODS_DECLARED
+#include "python/sender/batch_method_list.h"
+
 static struct piece batch_piece(const struct batch_object *self, uint32_t index)
 {
     const struct arena *arena = self->half->arena->core;
@@ -127,20 +133,15 @@ static struct piece batch_piece(const struct batch_object *self, uint32_t index)
                           .size = rest < batch_size ? rest : batch_size};
 }
 
-static PyObject *batch_get_buffers(PyObject *object, void *unused)
+PyObject *py_batch_buffers(struct batch_object *self)
 {
-    struct batch_object *self = batch_of(object);
-    (void)unused;
-    if (!batch_is_readable(self)) {
-        return NULL;
-    }
     const struct view_counts counts = {.arena = &self->half->arena->export_count,
                                        .half = &self->half->export_count,
                                        .batch = &self->export_count};
     PyObject *tuple = PyTuple_New(self->slot_count);
     for (uint32_t i = 0; i < self->slot_count && tuple != NULL; i++) {
         struct piece piece = batch_piece(self, i);
-        PyObject *memory = view_memory(self->half->state, object, &counts, piece.start, piece.size);
+        PyObject *memory = view_memory(self->half->state, (PyObject *)self, &counts, piece.start, piece.size);
         if (memory == NULL) {
             Py_CLEAR(tuple);
         } else {
@@ -150,13 +151,8 @@ static PyObject *batch_get_buffers(PyObject *object, void *unused)
     return tuple;
 }
 
-static PyObject *batch_to_bytes(PyObject *object, PyObject *unused)
+PyObject *py_batch_tobytes(struct batch_object *self)
 {
-    struct batch_object *self = batch_of(object);
-    (void)unused;
-    if (!batch_is_readable(self)) {
-        return NULL;
-    }
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)self->facts.size);
     char *target = bytes == NULL ? NULL : PyBytes_AS_STRING(bytes);
     for (uint32_t i = 0; i < self->slot_count && bytes != NULL; i++) {
@@ -167,21 +163,18 @@ static PyObject *batch_to_bytes(PyObject *object, PyObject *unused)
     return bytes;
 }
 
-static PyObject *batch_decode(PyObject *object, PyObject *unused)
+PyObject *py_batch_decode(struct batch_object *self)
 {
-    PyObject *bytes = batch_to_bytes(object, unused);
+    PyObject *bytes = py_batch_tobytes(self);
     if (bytes == NULL) {
         return NULL;
     }
-    PyObject *records = record_decode_bytes(batch_of(object)->half->state,
+    PyObject *records = record_decode_bytes(self->half->state,
                                             (const uint8_t *)PyBytes_AS_STRING(bytes),
                                             (size_t)PyBytes_GET_SIZE(bytes));
     Py_DECREF(bytes);
     return records;
 }
-
-static const struct integer_range first_range = {"first_record", 0, INT32_MAX};
-static const struct integer_range count_range = {"record_count", 1, INT32_MAX};
 
 static PyObject *batch_part_of(const struct batch_object *self, PyObject *whole, struct record_range range)
 {
@@ -200,24 +193,14 @@ static PyObject *batch_part_of(const struct batch_object *self, PyObject *whole,
     return part;
 }
 
-static PyObject *batch_part(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_batch_part(struct batch_object *self, const struct py_batch_part *given)
 {
-    static const struct signature signature = {
-        .function = "part", .names = {"first_record", "record_count"}, .required_count = 2, .count = 2};
-    const struct batch_object *self = batch_of(object);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    int64_t first;
-    int64_t record_count;
-    if (!arguments_bind(&signature, args, count, names, bound) ||
-        !integer_parse(self->half->state, bound[0], &first_range, &first) ||
-        !integer_parse(self->half->state, bound[1], &count_range, &record_count)) {
-        return NULL;
-    }
-    PyObject *whole = batch_to_bytes(object, NULL);
+    PyObject *whole = py_batch_tobytes(self);
     if (whole == NULL) {
         return NULL;
     }
-    PyObject *part = batch_part_of(self, whole, (struct record_range){(int32_t)first, (int32_t)record_count});
+    const struct record_range range = {(int32_t)given->first_record, (int32_t)given->record_count};
+    PyObject *part = batch_part_of(self, whole, range);
     Py_DECREF(whole);
     return part;
 }
@@ -234,13 +217,11 @@ static const struct partition_entry *batch_partition(const struct batch_object *
     return &arena->partitions[self->facts.partition_index];
 }
 
-static PyObject *batch_get_topic(PyObject *object, void *unused)
+PyObject *py_batch_topic(struct batch_object *self)
 {
-    const struct batch_object *self = batch_of(object);
     const struct partition_entry *partition = batch_partition(self);
     const char *name;
     uint32_t size;
-    (void)unused;
     if (partition == NULL) {
         return NULL;
     }
@@ -251,21 +232,15 @@ static PyObject *batch_get_topic(PyObject *object, void *unused)
     return PyUnicode_DecodeUTF8(name, size, NULL);
 }
 
-static PyObject *batch_get_partition(PyObject *object, void *unused)
+PyObject *py_batch_partition(struct batch_object *self)
 {
-    const struct partition_entry *partition = batch_partition(batch_of(object));
-    (void)unused;
+    const struct partition_entry *partition = batch_partition(self);
     return partition == NULL ? NULL : PyLong_FromLong(partition->partition);
 }
 
 /* A batch in several buffers is one record. */
-static PyObject *batch_get_record_size_max(PyObject *object, void *unused)
+PyObject *py_batch_record_size_max(struct batch_object *self)
 {
-    const struct batch_object *self = batch_of(object);
-    (void)unused;
-    if (!batch_is_readable(self)) {
-        return NULL;
-    }
     if (self->facts.record_count == 1 || self->slot_count != 1) {
         return PyLong_FromUnsignedLong(self->facts.size - RECORD_BATCH_HEADER_SIZE);
     }
@@ -274,10 +249,9 @@ static PyObject *batch_get_record_size_max(PyObject *object, void *unused)
         record_size_largest(piece.start + RECORD_BATCH_HEADER_SIZE, piece.start + piece.size));
 }
 
-static PyObject *batch_get_is_over(PyObject *object, void *unused)
+PyObject *py_batch_is_over(struct batch_object *self)
 {
-    (void)unused;
-    return PyBool_FromLong(batch_of(object)->is_over || !stint_is_current(batch_of(object)));
+    return PyBool_FromLong(self->is_over || !stint_is_current(self));
 }
 
 /* The sender's note of a batch that is in flight; NULL when it is not any more. */
@@ -288,10 +262,9 @@ static const struct slot_note *batch_note(const struct batch_object *self)
                : &self->half->core->notes[self->facts.slot_index];
 }
 
-static PyObject *batch_get_is_ended(PyObject *object, void *unused)
+PyObject *py_batch_is_ended(struct batch_object *self)
 {
-    const struct slot_note *note = batch_note(batch_of(object));
-    (void)unused;
+    const struct slot_note *note = batch_note(self);
     return PyBool_FromLong(note != NULL && note->is_ended);
 }
 
@@ -327,36 +300,18 @@ static PyMemberDef batch_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-ALONE(batch_decode, arena_of_batch)
-ALONE_FAST(batch_part, arena_of_batch)
-ALONE(batch_to_bytes, arena_of_batch)
+#define METHODS_PART METHODS_WRAPPED
+#include "python/sender/batch_method_list.h"
 
 static PyMethodDef batch_methods[] = {
-    {"decode", alone_batch_decode, METH_NOARGS,
-     "List of (offset delta, timestamp_ms, key, value, headers); CorruptArenaError when the bytes are damaged."},
-    {"part", (PyCFunction)(void (*)(void))alone_batch_part, METH_FASTCALL | METH_KEYWORDS,
-     "Wire bytes of a batch of records [first_record, first_record + record_count) alone."},
-    {"tobytes", alone_batch_to_bytes, METH_NOARGS, "A copy of the wire bytes."},
+#define METHODS_PART METHOD_ROWS
+#include "python/sender/batch_method_list.h"
     {NULL, NULL, 0, NULL},
 };
 
-ALONE_GET(batch_get_buffers, arena_of_batch)
-ALONE_GET(batch_get_is_ended, arena_of_batch)
-ALONE_GET(batch_get_is_over, arena_of_batch)
-ALONE_GET(batch_get_partition, arena_of_batch)
-ALONE_GET(batch_get_record_size_max, arena_of_batch)
-ALONE_GET(batch_get_topic, arena_of_batch)
-
 static PyGetSetDef batch_properties[] = {
-    {"buffers", alone_batch_get_buffers, NULL,
-     "Read-only memoryviews of the wire bytes, in order; release them.", NULL},
-    {"is_ended", alone_batch_get_is_ended, NULL,
-     "True when its result is recorded (it expired or was aborted) while it is in flight.", NULL},
-    {"is_over", alone_batch_get_is_over, NULL,
-     "True when it was completed or requeued, or its sender role ended.", NULL},
-    {"partition", alone_batch_get_partition, NULL, "Kafka's partition number.", NULL},
-    {"record_size_max", alone_batch_get_record_size_max, NULL, "Bytes of its largest record, counted now.", NULL},
-    {"topic", alone_batch_get_topic, NULL, "The topic's name.", NULL},
+#define METHODS_PART PROPERTY_ROWS
+#include "python/sender/batch_method_list.h"
     {NULL, NULL, NULL, NULL, NULL},
 };
 

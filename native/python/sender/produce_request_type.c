@@ -20,7 +20,6 @@
 #include "broker/pieces.h"
 #include "format/produce.h"
 
-
 enum { PEEK_SIZE = 16384 /* the bytes that one record of TLS holds */ };
 
 struct produce_request_object {
@@ -51,8 +50,6 @@ static const struct integer_range version_range = {"version", PRODUCE_VERSION_MI
 static const struct integer_range acks_range = {"acks", -1, 1};
 static const struct integer_range timeout_range = {"timeout_ms", 0, INT32_MAX};
 static const struct integer_range partition_range = {"a partition", 0, INT32_MAX};
-static const struct integer_range correlation_range = {"correlation_id", 0, INT32_MAX};
-static const struct integer_range descriptor_range = {"descriptor", 0, INT32_MAX};
 static const struct integer_range position_range = {"position", 0, INT64_MAX};
 static const struct integer_range size_range = {"size", 0, INT32_MAX / 2};
 
@@ -344,13 +341,13 @@ static bool request_is_ours(const struct produce_request_object *self)
     return !self->is_sending;
 }
 
-static PyObject *request_release(PyObject *object, PyObject *unused)
+#define request_own_begin request_is_ours
+#define request_own_end any_end
+#define METHODS_PART METHODS_DECLARED
+#include "python/sender/produce_request_method_list.h"
+
+PyObject *py_request_release(struct produce_request_object *self)
 {
-    struct produce_request_object *self = request_of(object);
-    (void)unused;
-    if (!request_is_ours(self)) {
-        return NULL;
-    }
     buffers_release(self);
     Py_RETURN_NONE;
 }
@@ -380,29 +377,19 @@ static bool request_is_memory(const struct produce_request_object *self)
     return self->pieces.range_count == 0;
 }
 
-static PyObject *request_begin(PyObject *object, PyObject *correlation_id)
+PyObject *py_request_begin(struct produce_request_object *self, const struct py_request_begin *given)
 {
-    struct produce_request_object *self = request_of(object);
-    int64_t number;
-    if (!integer_parse(self->state, correlation_id, &correlation_range, &number)) {
-        return NULL;
-    }
-    store_be32(self->own + PRODUCE_CORRELATION, (uint32_t)number);
+    store_be32(self->own + PRODUCE_CORRELATION, (uint32_t)given->correlation_id);
     Py_RETURN_NONE;
 }
 
-static PyObject *request_send(PyObject *object, PyObject *descriptor)
+PyObject *py_request_send(struct produce_request_object *self, const struct py_request_send *given)
 {
-    struct produce_request_object *self = request_of(object);
-    int64_t number;
     bool is_well;
-    if (!integer_parse(self->state, descriptor, &descriptor_range, &number) || !request_is_ours(self)) {
-        return NULL;
-    }
     uint64_t before = self->pieces.sent_size;
     self->is_sending = true;
     Py_BEGIN_ALLOW_THREADS
-    is_well = pieces_write(&self->pieces, (int)number);
+    is_well = pieces_write(&self->pieces, (int)given->descriptor);
     Py_END_ALLOW_THREADS
     self->is_sending = false;
     request_note_written(self);
@@ -411,12 +398,10 @@ static PyObject *request_send(PyObject *object, PyObject *descriptor)
 }
 
 /* Up to PEEK_SIZE bytes of what is next, copied into one piece. The holder of the copy writes it, now or later. */
-static PyObject *request_peek(PyObject *object, PyObject *unused)
+PyObject *py_request_peek(struct produce_request_object *self)
 {
-    struct produce_request_object *self = request_of(object);
     size_t size = 0;
-    (void)unused;
-    if (!request_is_ours(self) || !request_is_memory(self)) {
+    if (!request_is_memory(self)) {
         return NULL;
     }
     self->is_touched = true;
@@ -436,16 +421,12 @@ static PyObject *request_peek(PyObject *object, PyObject *unused)
     return bytes;
 }
 
-static PyObject *request_skip(PyObject *object, PyObject *count)
+PyObject *py_request_skip(struct produce_request_object *self, const struct py_request_skip *given)
 {
-    static const struct integer_range count_range = {"count", 0, INT32_MAX};
-    struct produce_request_object *self = request_of(object);
-    int64_t number;
-    if (!integer_parse(self->state, count, &count_range, &number) || !request_is_ours(self) ||
-        !request_is_memory(self)) {
+    if (!request_is_memory(self)) {
         return NULL;
     }
-    pieces_advance(&self->pieces, (size_t)number);
+    pieces_advance(&self->pieces, (size_t)given->count);
     request_note_written(self);
     Py_RETURN_NONE;
 }
@@ -476,11 +457,10 @@ static PyObject *answer_to_lists(const struct produce_answer *answer, uint32_t c
     return Py_BuildValue("(iNN)", (int)answer->throttle_ms, offsets, times);
 }
 
-static PyObject *request_read_answer(PyObject *object, PyObject *answer)
+PyObject *py_request_read_answer(struct produce_request_object *self, const struct py_request_read_answer *given)
 {
-    struct produce_request_object *self = request_of(object);
     Py_buffer buffer;
-    if (PyObject_GetBuffer(answer, &buffer, PyBUF_SIMPLE) < 0) {
+    if (PyObject_GetBuffer(given->answer, &buffer, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     bool is_well = produce_answer_read(&self->request, load_be32(self->own + PRODUCE_CORRELATION), buffer.buf,
@@ -489,28 +469,24 @@ static PyObject *request_read_answer(PyObject *object, PyObject *answer)
     return is_well ? answer_to_lists(&self->answer, self->request.batch_count) : Py_NewRef(Py_None);
 }
 
-static PyObject *request_get_size(PyObject *object, void *unused)
+PyObject *py_request_size(struct produce_request_object *self)
 {
-    (void)unused;
-    return PyLong_FromUnsignedLongLong(request_of(object)->size);
+    return PyLong_FromUnsignedLongLong(self->size);
 }
 
-static PyObject *request_get_version(PyObject *object, void *unused)
+PyObject *py_request_version(struct produce_request_object *self)
 {
-    (void)unused;
-    return PyLong_FromLong(request_of(object)->request.version);
+    return PyLong_FromLong(self->request.version);
 }
 
-static PyObject *request_get_is_touched(PyObject *object, void *unused)
+PyObject *py_request_is_touched(struct produce_request_object *self)
 {
-    (void)unused;
-    return PyBool_FromLong(request_of(object)->is_touched);
+    return PyBool_FromLong(self->is_touched);
 }
 
-static PyObject *request_get_is_written(PyObject *object, void *unused)
+PyObject *py_request_is_written(struct produce_request_object *self)
 {
-    (void)unused;
-    return PyBool_FromLong(is_written(request_of(object)));
+    return PyBool_FromLong(is_written(self));
 }
 
 static PyObject *request_repr(PyObject *object)
@@ -520,35 +496,18 @@ static PyObject *request_repr(PyObject *object)
                                 self->request.batch_count, (unsigned long long)self->size);
 }
 
-ALONE(request_begin, itself)
-ALONE(request_peek, itself)
-ALONE(request_read_answer, itself)
-ALONE(request_release, itself)
-ALONE(request_send, itself)
-ALONE(request_skip, itself)
+#define METHODS_PART METHODS_WRAPPED
+#include "python/sender/produce_request_method_list.h"
 
 static PyMethodDef request_methods[] = {
-    {"begin", alone_request_begin, METH_O, "Gives the request its correlation id."},
-    {"peek", alone_request_peek, METH_NOARGS, "A copy of the next bytes, as many as a record of TLS holds."},
-    {"read_answer", alone_request_read_answer, METH_O,
-     "(throttle_time_ms, base offsets, log append times) of an answer in which all is well; None of any other."},
-    {"release", alone_request_release, METH_NOARGS, "Lets go of its buffers; nothing is written any more."},
-    {"send", alone_request_send, METH_O, "Writes to a socket the bytes that it takes at once; returns their number."},
-    {"skip", alone_request_skip, METH_O, "Counts so many bytes as written."},
+#define METHODS_PART METHOD_ROWS
+#include "python/sender/produce_request_method_list.h"
     {NULL, NULL, 0, NULL},
 };
 
-ALONE_GET(request_get_is_touched, itself)
-ALONE_GET(request_get_is_written, itself)
-ALONE_GET(request_get_size, itself)
-ALONE_GET(request_get_version, itself)
-
 static PyGetSetDef request_properties[] = {
-    {"is_touched", alone_request_get_is_touched, NULL,
-     "True when a byte of it was written, or given out by `peek`.", NULL},
-    {"is_written", alone_request_get_is_written, NULL, "True when nothing of it is left, or it was released.", NULL},
-    {"size", alone_request_get_size, NULL, "Bytes of all of it, the frame's size included.", NULL},
-    {"version", alone_request_get_version, NULL, "The version of the protocol.", NULL},
+#define METHODS_PART PROPERTY_ROWS
+#include "python/sender/produce_request_method_list.h"
     {NULL, NULL, NULL, NULL, NULL},
 };
 

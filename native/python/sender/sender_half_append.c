@@ -29,16 +29,6 @@
 
 enum { PASSES_NS = 4000000 }; /* how long those who look for news behind the call wait for it, and one pass more */
 
-struct append_arguments {
-    PyObject *log_ends; /* {partition index: LogEnd} */
-    PyObject *partitions;
-    int64_t size_max;
-    int64_t in_flight_max;
-    int64_t now_ns;
-    int64_t largest_record;
-    PyObject *spills; /* None: the log is the sink */
-};
-
 struct append_call {
     struct sender_half_object *half;
     PyObject *log_ends;
@@ -128,7 +118,7 @@ static PyObject *log_end_find(const struct append_call *call, uint32_t partition
 static uint32_t run_spill_fit(const struct append_call *call, const struct log_run *run,
                               struct log_run_spill_file *spill)
 {
-    if (call->spills == Py_None) {
+    if (call->spills == NULL) {
         return run->count;
     }
     PyObject *given = partition_find(call->spills, run->drained->partition_index);
@@ -212,7 +202,7 @@ static void runs_write(struct append_call *call)
 static void run_end(struct append_call *call, uint32_t index)
 {
     struct log_run *run = &call->runs[index];
-    if (call->spills == Py_None) {
+    if (call->spills == NULL) {
         log_run_complete(call->half->core, run, call->completions, &call->half->wakes);
     } else {
         log_run_spill(call->half->core, run, &call->spill_files[index], &call->half->wakes);
@@ -304,11 +294,11 @@ static uint32_t call_pass(struct append_call *call, const struct drain_options *
 static bool call_may_go_on(const struct append_call *call, uint32_t partition_count, uint32_t ended_count)
 {
     return ended_count > 0 && ended_count == call->drained_count && call->seen_count == partition_count &&
-           call->spills == Py_None;
+           call->spills == NULL;
 }
 
 /* False, with an exception: there was no memory for the rows. */
-static bool call_run(struct append_call *call, const struct append_arguments *given, uint32_t partition_count,
+static bool call_run(struct append_call *call, const struct py_half_append_to_log *given, uint32_t partition_count,
                      struct delivered *delivered, PyObject *rows)
 {
     const struct arena *arena = call->half->arena->core;
@@ -332,7 +322,8 @@ static bool call_run(struct append_call *call, const struct append_arguments *gi
     return true;
 }
 
-static PyObject *call_answer(struct append_call *call, const struct append_arguments *given, uint32_t partition_count)
+static PyObject *call_answer(struct append_call *call, const struct py_half_append_to_log *given,
+                             uint32_t partition_count)
 {
     struct delivered delivered = {.linger_min_ns = -1};
     PyObject *rows = PyList_New(0);
@@ -345,12 +336,13 @@ static PyObject *call_answer(struct append_call *call, const struct append_argum
     return answer;
 }
 
-static PyObject *append_tuple(struct sender_half_object *self, const struct append_arguments *given, PyObject *tuple)
+static PyObject *append_tuple(struct sender_half_object *self, const struct py_half_append_to_log *given,
+                              PyObject *tuple)
 {
     struct append_call call = {
         .half = self,
         .log_ends = given->log_ends,
-        .spills = given->spills,
+        .spills = given->spills == Py_None ? NULL : given->spills,
         .largest_record = (uint32_t)given->largest_record};
     size_t count = (size_t)PyTuple_GET_SIZE(tuple);
     PyObject *result = NULL;
@@ -363,37 +355,16 @@ static PyObject *append_tuple(struct sender_half_object *self, const struct appe
     return result;
 }
 
-PyObject *half_append_to_log(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_half_append_to_log(struct sender_half_object *self, const struct py_half_append_to_log *given)
 {
-    static const struct argument_table table = {
-        .signature = {.function = "append_to_log",
-                      .names = {"log_ends", "partitions", "size_max", "in_flight_max", "now_ns", "largest_record",
-                                "spills"},
-                      .required_count = 6,
-                      .count = 7},
-        .arguments = {OBJECT_ARGUMENT(struct append_arguments, log_ends),
-                      OBJECT_ARGUMENT(struct append_arguments, partitions),
-                      INTEGER_ARGUMENT(struct append_arguments, size_max, 1, UINT32_MAX),
-                      INTEGER_ARGUMENT(struct append_arguments, in_flight_max, 1, UINT32_MAX),
-                      INTEGER_ARGUMENT(struct append_arguments, now_ns, 0, INT64_MAX),
-                      INTEGER_ARGUMENT(struct append_arguments, largest_record, 0, UINT32_MAX),
-                      OBJECT_ARGUMENT(struct append_arguments, spills)}};
-    struct sender_half_object *self = (struct sender_half_object *)object;
-    struct append_arguments given = {.spills = Py_None};
-    if (!arguments_parse(self->state, &table, args, count, names, &given)) {
-        return NULL;
+    if (!PyDict_Check(given->log_ends)) {
+        return PyErr_Format(PyExc_TypeError, "log_ends must be a dict, not %.80s", Py_TYPE(given->log_ends)->tp_name);
     }
-    if (!PyDict_Check(given.log_ends)) {
-        return PyErr_Format(PyExc_TypeError, "log_ends must be a dict, not %.80s", Py_TYPE(given.log_ends)->tp_name);
+    if (given->spills != NULL && given->spills != Py_None && !PyDict_Check(given->spills)) {
+        return PyErr_Format(PyExc_TypeError, "spills must be a dict, not %.80s", Py_TYPE(given->spills)->tp_name);
     }
-    if (given.spills != Py_None && !PyDict_Check(given.spills)) {
-        return PyErr_Format(PyExc_TypeError, "spills must be a dict, not %.80s", Py_TYPE(given.spills)->tp_name);
-    }
-    PyObject *partitions = PySequence_Tuple(given.partitions);
-    PyObject *result = NULL;
-    if (partitions != NULL && half_begin(self)) {
-        result = half_end(self, append_tuple(self, &given, partitions));
-    }
+    PyObject *partitions = PySequence_Tuple(given->partitions);
+    PyObject *result = partitions == NULL ? NULL : append_tuple(self, given, partitions);
     Py_XDECREF(partitions);
     return result;
 }

@@ -16,13 +16,6 @@
 
 enum { SPILL_FIELDS = 5 };
 
-struct call {
-    struct batch_loop_arguments loop;
-    PyObject *spills;
-    PyObject *arena;
-    int64_t is_synced;
-};
-
 /* A recorder that lets go of the GIL while the batch loop is on its way. */
 struct recorder_with_gil {
     struct spill_recorder spills; /* first: the batch loop knows no more */
@@ -91,45 +84,28 @@ static PyObject *spill_report(const void *spills, uint32_t index)
 
 /* ---- the call ---- */
 
-static PyObject *ship(struct sender_half_object *self, const struct call *call)
+PyObject *py_half_run_batch_loop(struct sender_half_object *self, const struct py_half_run_batch_loop *given)
 {
-    if (!PyTuple_CheckExact(call->loop.streams) || !PyTuple_CheckExact(call->spills) ||
-        PyTuple_GET_SIZE(call->loop.streams) != PyTuple_GET_SIZE(call->spills)) {
+    const struct batch_loop_arguments loop = {.links = given->links,
+                                              .streams = given->streams,
+                                              .found = given->found,
+                                              .bell = given->bell,
+                                              .time_ms = given->time_ms,
+                                              .answer_time_ms = given->answer_time_ms};
+    if (!PyTuple_CheckExact(loop.streams) || !PyTuple_CheckExact(given->spills) ||
+        PyTuple_GET_SIZE(loop.streams) != PyTuple_GET_SIZE(given->spills)) {
         return PyErr_Format(PyExc_TypeError, "streams and spills are tuples of one length");
     }
     struct recorder_with_gil recorder = {.spills = {.recorder = {.record = record_with_gil},
                                                 .half = self->core,
-                                                .streams = spills_make(self, call->spills),
-                                                .arena = PyLong_AsUnsignedLongLong(call->arena),
-                                                .is_synced = call->is_synced != 0}};
-    uint32_t count = (uint32_t)PyTuple_GET_SIZE(call->spills);
+                                                .streams = spills_make(self, given->spills),
+                                                .arena = PyLong_AsUnsignedLongLong(given->arena),
+                                                .is_synced = given->is_synced != 0}};
+    uint32_t count = (uint32_t)PyTuple_GET_SIZE(given->spills);
     bool has_run = PyErr_Occurred() == NULL &&
-                   batch_loop_run_unlocked(&call->loop, &recorder.spills.recorder, &recorder.thread) &&
-                   batch_loop_tell_kept(&call->loop, batch_loop_tuple(count, spill_report, recorder.spills.streams),
+                   batch_loop_run_unlocked(&loop, &recorder.spills.recorder, &recorder.thread) &&
+                   batch_loop_tell_kept(&loop, batch_loop_tuple(count, spill_report, recorder.spills.streams),
                                     recorder.spills.recorder.is_over);
     PyMem_Free(recorder.spills.streams);
     return has_run ? Py_NewRef(Py_None) : NULL;
-}
-
-PyObject *half_run_batch_loop(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    static const struct argument_table table = {
-        .signature = {.function = "run_batch_loop",
-                      .names = {"links", "streams", "spills", "found", "bell", "time_ms", "answer_time_ms", "arena",
-                                "is_synced"},
-                      .required_count = 9,
-                      .count = 9},
-        .arguments = {OBJECT_ARGUMENT(struct call, loop.links), OBJECT_ARGUMENT(struct call, loop.streams),
-                      OBJECT_ARGUMENT(struct call, spills), OBJECT_ARGUMENT(struct call, loop.found),
-                      INTEGER_ARGUMENT(struct call, loop.bell, 0, INT32_MAX),
-                      INTEGER_ARGUMENT(struct call, loop.time_ms, 0, INT32_MAX),
-                      INTEGER_ARGUMENT(struct call, loop.answer_time_ms, 1, INT32_MAX),
-                      OBJECT_ARGUMENT(struct call, arena),
-                      INTEGER_ARGUMENT(struct call, is_synced, 0, 1)}};
-    struct sender_half_object *self = (struct sender_half_object *)object;
-    struct call call;
-    if (!half_begin_with(self, &table, args, count, names, &call)) {
-        return NULL;
-    }
-    return half_end(self, ship(self, &call));
 }

@@ -24,16 +24,6 @@
 #include "python/sender/part.h"
 #include "sender/pump.h"
 
-struct pump_arguments {
-    PyObject *plan;
-    PyObject *found;
-    int64_t due_ns;
-    int64_t foreign_ns;
-    int64_t short_wait_ns;
-    int64_t short_wait_us; /* as producers see it */
-    int64_t largest_record;
-};
-
 enum plan_part { PLAN_LINKS, PLAN_TOPICS, PLAN_PLACES, PLAN_LINGER, PLAN_SIZE, PLAN_IN_FLIGHT, PLAN_BELL, PLAN_RESULTS,
                  PLAN_COUNT };
 
@@ -180,7 +170,7 @@ static bool tables_make(struct call *call)
     return true;
 }
 
-static bool call_make(struct call *call, const struct pump_arguments *given)
+static bool call_make(struct call *call, const struct py_half_pump *given)
 {
     struct pump *pump = &call->pump;
     if (!part_is_tuple(given->plan, PLAN_COUNT)) {
@@ -369,7 +359,7 @@ static bool found_fill(struct call *call, PyObject *found)
 
 /* ---- the call ---- */
 
-static PyObject *pump_run(struct sender_half_object *self, const struct pump_arguments *given)
+static PyObject *pump_run(struct sender_half_object *self, const struct py_half_pump *given)
 {
     struct call call = {.half = self};
     PyObject *result = NULL;
@@ -382,35 +372,17 @@ static PyObject *pump_run(struct sender_half_object *self, const struct pump_arg
     return result;
 }
 
-PyObject *half_pump(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_half_pump(struct sender_half_object *self, const struct py_half_pump *given)
 {
-    static const struct argument_table table = {
-        .signature = {.function = "pump",
-                      .names = {"plan", "found", "due_ns", "foreign_ns", "short_wait_ns", "short_wait_us",
-                                "largest_record"},
-                      .required_count = 7,
-                      .count = 7},
-        .arguments = {OBJECT_ARGUMENT(struct pump_arguments, plan), OBJECT_ARGUMENT(struct pump_arguments, found),
-                      INTEGER_ARGUMENT(struct pump_arguments, due_ns, 0, INT64_MAX),
-                      INTEGER_ARGUMENT(struct pump_arguments, foreign_ns, 0, INT64_MAX),
-                      INTEGER_ARGUMENT(struct pump_arguments, short_wait_ns, 0, INT64_MAX),
-                      INTEGER_ARGUMENT(struct pump_arguments, short_wait_us, 0, 1000000),
-                      INTEGER_ARGUMENT(struct pump_arguments, largest_record, 0, UINT32_MAX)}};
-    struct sender_half_object *self = (struct sender_half_object *)object;
-    struct pump_arguments given;
-    if (!arguments_parse(self->state, &table, args, count, names, &given)) {
-        return NULL;
+    if (!PyList_CheckExact(given->found)) {
+        return PyErr_Format(PyExc_TypeError, "found must be a list, not %.80s", Py_TYPE(given->found)->tp_name);
     }
-    if (!PyList_CheckExact(given.found)) {
-        return PyErr_Format(PyExc_TypeError, "found must be a list, not %.80s", Py_TYPE(given.found)->tp_name);
-    }
-    return half_begin(self) ? half_end(self, pump_run(self, &given)) : NULL;
+    return pump_run(self, given);
 }
 
 /* From any thread, and without a role too: a pump that runs ends soon. */
-PyObject *half_interrupt(PyObject *object, PyObject *unused)
+PyObject *py_half_interrupt(struct sender_half_object *self)
 {
-    (void)unused;
-    ((struct sender_half_object *)object)->is_interrupted = true;
+    self->is_interrupted = true;
     Py_RETURN_NONE;
 }

@@ -7,48 +7,28 @@
 #include "python/common/errors.h"
 #include "python/sender/batch_type.h"
 
-static struct sender_half_object *half_of(PyObject *self)
-{
-    return (struct sender_half_object *)self;
-}
-
 /* ---- looking after the arena ---- */
 
-PyObject *half_statistics(PyObject *object, PyObject *unused)
+PyObject *py_half_statistics(struct sender_half_object *self)
 {
-    struct sender_half_object *self = half_of(object);
     struct sender_statistics statistics;
-    (void)unused;
-    if (!half_begin(self)) {
-        return NULL;
-    }
     sender_statistics_read(self->core, &statistics);
     PyObject *result = Py_BuildValue("{s:I,s:I,s:I,s:I}", "queued_count", statistics.queued_count, "in_flight_count",
                                      statistics.in_flight_count, "deferred_count", statistics.deferred_count,
                                      "active_partition_count", statistics.active_partition_count);
-    return half_end(self, result);
+    return result;
 }
 
-PyObject *half_show_life(PyObject *object, PyObject *unused)
+PyObject *py_half_show_life(struct sender_half_object *self)
 {
-    struct sender_half_object *self = half_of(object);
-    (void)unused;
-    if (!half_begin(self)) {
-        return NULL;
-    }
     sender_renew_heartbeat(self->core);
-    return half_end(self, Py_NewRef(Py_None));
+    Py_RETURN_NONE;
 }
 
-PyObject *half_maintain(PyObject *object, PyObject *unused)
+PyObject *py_half_maintain(struct sender_half_object *self)
 {
-    struct sender_half_object *self = half_of(object);
-    (void)unused;
-    if (!half_begin(self)) {
-        return NULL;
-    }
     sender_maintain(self->core, &self->wakes);
-    return half_end(self, Py_NewRef(Py_None));
+    Py_RETURN_NONE;
 }
 
 /* ---- ready ---- */
@@ -92,37 +72,14 @@ static PyObject *ready_list(struct sender_half_object *self, const struct ready_
     return result;
 }
 
-struct ready_arguments {
-    int64_t linger_ns;
-    int64_t now_ns;
-    int64_t in_flight_max;
-    bool is_everything_ready;
-    bool takes_along;
-};
-
-PyObject *half_ready(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_half_ready(struct sender_half_object *self, const struct py_half_ready *given)
 {
-    static const struct argument_table table = {
-        .signature = {.function = "ready",
-                      .names = {"linger_ns", "is_everything_ready", "now_ns", "in_flight_max", "takes_along"},
-                      .required_count = 1,
-                      .count = 5},
-        .arguments = {INTEGER_ARGUMENT(struct ready_arguments, linger_ns, 0, INT64_MAX),
-                      FLAG_ARGUMENT(struct ready_arguments, is_everything_ready),
-                      INTEGER_ARGUMENT(struct ready_arguments, now_ns, 0, INT64_MAX),
-                      INTEGER_ARGUMENT(struct ready_arguments, in_flight_max, 1, UINT32_MAX),
-                      FLAG_ARGUMENT(struct ready_arguments, takes_along)}};
-    struct sender_half_object *self = half_of(object);
-    struct ready_arguments given = {.now_ns = NOW};
-    if (!half_begin_with(self, &table, args, count, names, &given)) {
-        return NULL;
-    }
-    const struct ready_options options = {.now_ns = half_now_or(self, given.now_ns),
-                                          .linger_ns = (uint64_t)given.linger_ns,
-                                          .in_flight_max = (uint32_t)given.in_flight_max,
-                                          .is_everything_ready = given.is_everything_ready,
-                                          .takes_along = given.takes_along};
-    return half_end(self, ready_list(self, &options));
+    const struct ready_options options = {.now_ns = half_now_or(self, given->now_ns),
+                                          .linger_ns = (uint64_t)given->linger_ns,
+                                          .in_flight_max = (uint32_t)given->in_flight_max,
+                                          .is_everything_ready = given->is_everything_ready,
+                                          .takes_along = given->takes_along};
+    return ready_list(self, &options);
 }
 
 /* ---- drain ---- */
@@ -180,37 +137,13 @@ static PyObject *drain_partitions(struct sender_half_object *self, const struct 
     return result;
 }
 
-struct drain_arguments {
-    PyObject *partitions;
-    int64_t size_max;
-    int64_t in_flight_max;
-    int64_t now_ns;
-};
-
-PyObject *half_drain(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_half_drain(struct sender_half_object *self, const struct py_half_drain *given)
 {
-    static const struct argument_table table = {
-        .signature = {.function = "drain",
-                      .names = {"partitions", "size_max", "in_flight_max", "now_ns"},
-                      .required_count = 2,
-                      .count = 4},
-        .arguments = {OBJECT_ARGUMENT(struct drain_arguments, partitions),
-                      INTEGER_ARGUMENT(struct drain_arguments, size_max, 1, UINT32_MAX),
-                      INTEGER_ARGUMENT(struct drain_arguments, in_flight_max, 1, UINT32_MAX),
-                      INTEGER_ARGUMENT(struct drain_arguments, now_ns, 0, INT64_MAX)}};
-    struct sender_half_object *self = half_of(object);
-    struct drain_arguments given = {.in_flight_max = 5, .now_ns = NOW};
-    if (!arguments_parse(self->state, &table, args, count, names, &given)) {
-        return NULL;
-    }
-    PyObject *partitions = PySequence_Tuple(given.partitions);
-    PyObject *result = NULL;
-    if (partitions != NULL && half_begin(self)) {
-        const struct drain_options options = {.now_ns = half_now_or(self, given.now_ns),
-                                              .size_max = (uint32_t)given.size_max,
-                                              .in_flight_max = (uint32_t)given.in_flight_max};
-        result = half_end(self, drain_partitions(self, &options, partitions));
-    }
+    const struct drain_options options = {.now_ns = half_now_or(self, given->now_ns),
+                                          .size_max = (uint32_t)given->size_max,
+                                          .in_flight_max = (uint32_t)given->in_flight_max};
+    PyObject *partitions = PySequence_Tuple(given->partitions);
+    PyObject *result = partitions == NULL ? NULL : drain_partitions(self, &options, partitions);
     Py_XDECREF(partitions);
     return result;
 }
@@ -231,14 +164,9 @@ static PyObject *letters_to_list(struct sender_half_object *self, const struct d
     return list;
 }
 
-PyObject *half_dead_letters(PyObject *object, PyObject *unused)
+PyObject *py_half_dead_letters(struct sender_half_object *self)
 {
-    struct sender_half_object *self = half_of(object);
     PyObject *result = NULL;
-    (void)unused;
-    if (!half_begin(self)) {
-        return NULL;
-    }
     uint32_t batches_max = self->core->arena->geometry.slot_count;
     struct drained_batch *batches = PyMem_Malloc(batches_max * sizeof *batches);
     struct batch_outcome *outcomes = PyMem_Malloc(batches_max * sizeof *outcomes);
@@ -250,7 +178,7 @@ PyObject *half_dead_letters(PyObject *object, PyObject *unused)
     }
     PyMem_Free(batches);
     PyMem_Free(outcomes);
-    return half_end(self, result);
+    return result;
 }
 
 /* ---- the end of a batch ---- */
@@ -288,105 +216,52 @@ static PyObject *batch_answer(struct sender_half_object *self, struct batch_obje
                               bool ends_batch)
 {
     if (status != STATUS_OK) {
-        return half_end(self, raise_status(self->state, status));
+        return raise_status(self->state, status);
     }
     batch->is_over = ends_batch;
-    return half_end(self, Py_NewRef(Py_None));
+    Py_RETURN_NONE;
 }
 
-struct outcome_arguments {
-    PyObject *batch;
-    int64_t record_count;
-    int64_t result;
-    int64_t base_offset;
-    int64_t log_append_time_ms;
-    int64_t error_code;
-};
-
-static const struct outcome_arguments outcome_defaults = {.base_offset = -1, .log_append_time_ms = -1};
-
-#define OUTCOME_FIELD(field, least, most) INTEGER_ARGUMENT(struct outcome_arguments, field, least, most)
-#define OUTCOME_BATCH OBJECT_ARGUMENT(struct outcome_arguments, batch)
-#define OUTCOME_RESULT OUTCOME_FIELD(result, RESULT_SUCCEEDED, RESULT_COUNT - 1)
-#define OUTCOME_OFFSET OUTCOME_FIELD(base_offset, -1, INT64_MAX)
-#define OUTCOME_TIME OUTCOME_FIELD(log_append_time_ms, -1, INT64_MAX)
-#define OUTCOME_CODE OUTCOME_FIELD(error_code, INT32_MIN, INT32_MAX)
-
-/* The batch of a call that ends one, and its outcome; the call has begun. NULL with an exception set. */
-static struct batch_object *outcome_begin(struct sender_half_object *self, const struct argument_table *table,
-                                          PyObject *const *args, Py_ssize_t count, PyObject *names,
-                                          struct outcome_arguments *given)
+PyObject *py_half_complete(struct sender_half_object *self, const struct py_half_complete *given)
 {
-    *given = outcome_defaults;
-    if (!arguments_parse(self->state, table, args, count, names, given)) {
-        return NULL;
-    }
     struct batch_object *batch = batch_parse(self, given->batch);
-    return batch == NULL || !half_begin(self) ? NULL : batch;
-}
-
-static struct batch_outcome outcome_of(const struct outcome_arguments *given)
-{
-    return (struct batch_outcome){.result = (enum batch_result)given->result,
-                                  .error_code = (int32_t)given->error_code,
-                                  .base_offset = given->base_offset,
-                                  .log_append_time_ms = given->log_append_time_ms};
-}
-
-PyObject *half_complete(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    static const struct argument_table table = {
-        .signature = {.function = "complete",
-                      .names = {"batch", "result", "base_offset", "log_append_time_ms", "error_code"},
-                      .required_count = 2,
-                      .count = 5},
-        .arguments = {OUTCOME_BATCH, OUTCOME_RESULT, OUTCOME_OFFSET, OUTCOME_TIME, OUTCOME_CODE}};
-    struct sender_half_object *self = half_of(object);
-    struct outcome_arguments given;
-    struct batch_object *batch = outcome_begin(self, &table, args, count, names, &given);
     if (batch == NULL) {
         return NULL;
     }
-    const struct batch_outcome outcome = outcome_of(&given);
+    const struct batch_outcome outcome = {.result = (enum batch_result)given->result,
+                                          .error_code = (int32_t)given->error_code,
+                                          .base_offset = given->base_offset,
+                                          .log_append_time_ms = given->log_append_time_ms};
     enum status status =
         sender_complete(self->core, batch->facts.slot_index, batch->facts.seq, &outcome, &self->wakes);
     return batch_answer(self, batch, status, true);
 }
 
-PyObject *half_decide(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_half_decide(struct sender_half_object *self, const struct py_half_decide *given)
 {
-    static const struct argument_table table = {
-        .signature = {
-            .function = "decide", .names = {"batch", "result", "error_code"}, .required_count = 2, .count = 3},
-        .arguments = {OUTCOME_BATCH, OUTCOME_RESULT, OUTCOME_CODE}};
-    struct sender_half_object *self = half_of(object);
-    struct outcome_arguments given;
-    struct batch_object *batch = outcome_begin(self, &table, args, count, names, &given);
+    struct batch_object *batch = batch_parse(self, given->batch);
     if (batch == NULL) {
         return NULL;
     }
-    const struct batch_outcome outcome = outcome_of(&given);
+    const struct batch_outcome outcome = {.result = (enum batch_result)given->result,
+                                          .error_code = (int32_t)given->error_code,
+                                          .base_offset = -1,
+                                          .log_append_time_ms = -1};
     enum status status = sender_decide(self->core, batch->facts.slot_index, batch->facts.seq, &outcome);
     return batch_answer(self, batch, status, false);
 }
 
-PyObject *half_complete_part(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_half_complete_part(struct sender_half_object *self, const struct py_half_complete_part *given)
 {
-    static const struct argument_table table = {
-        .signature = {.function = "complete_part",
-                      .names = {"batch", "record_count", "result", "base_offset", "log_append_time_ms", "error_code"},
-                      .required_count = 3,
-                      .count = 6},
-        .arguments = {OUTCOME_BATCH, OUTCOME_FIELD(record_count, 1, BATCH_RECORD_COUNT_MAX), OUTCOME_RESULT,
-                      OUTCOME_OFFSET, OUTCOME_TIME, OUTCOME_CODE}};
-    struct sender_half_object *self = half_of(object);
-    struct outcome_arguments given;
-    struct batch_object *batch = outcome_begin(self, &table, args, count, names, &given);
+    struct batch_object *batch = batch_parse(self, given->batch);
     if (batch == NULL) {
         return NULL;
     }
-    const struct batch_outcome outcome = outcome_of(&given);
-    uint32_t record_count = (uint32_t)given.record_count;
+    const struct batch_outcome outcome = {.result = (enum batch_result)given->result,
+                                          .error_code = (int32_t)given->error_code,
+                                          .base_offset = given->base_offset,
+                                          .log_append_time_ms = given->log_append_time_ms};
+    uint32_t record_count = (uint32_t)given->record_count;
     enum status status = sender_complete_part(self->core, batch->facts.slot_index, batch->facts.seq, record_count,
                                               &outcome, &self->wakes);
     batch->facts.acked_record_count += status == STATUS_OK ? record_count : 0;
@@ -405,10 +280,12 @@ struct many {
     PyObject *left; /* places of those that are no ordinary ones */
 };
 
-static bool many_begin(struct many *many, PyObject *const *bound)
+static bool many_begin(struct many *many, const struct py_half_complete_many *given)
 {
+    PyObject *const sequences[4] = {given->batches, given->record_counts, given->base_offsets,
+                                    given->log_append_times_ms};
     for (int i = 0; i < 4; i++) {
-        many->columns[i] = PySequence_Tuple(bound[i]);
+        many->columns[i] = PySequence_Tuple(sequences[i]);
         if (many->columns[i] == NULL) {
             return false;
         }
@@ -498,79 +375,49 @@ static PyObject *many_complete(struct sender_half_object *self, struct many *man
     return Py_NewRef(many->left);
 }
 
-PyObject *half_complete_many(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_half_complete_many(struct sender_half_object *self, const struct py_half_complete_many *given)
 {
-    static const struct signature signature = {
-        .function = "complete_many",
-        .names = {"batches", "record_counts", "base_offsets", "log_append_times_ms"},
-        .required_count = 4,
-        .count = 4};
-    struct sender_half_object *self = half_of(object);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
     struct many many = {0};
-    PyObject *result = NULL;
-    if (!arguments_bind(&signature, args, count, names, bound)) {
-        return NULL;
-    }
-    if (many_begin(&many, bound) && half_begin(self)) {
-        result = half_end(self, many_complete(self, &many));
-    }
+    PyObject *result = many_begin(&many, given) ? many_complete(self, &many) : NULL;
     many_end(&many);
     return result;
 }
 
-struct requeue_arguments {
-    PyObject *batch;
-    int64_t retry_at_ns;
-};
-
-PyObject *half_requeue(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_half_requeue(struct sender_half_object *self, const struct py_half_requeue *given)
 {
-    static const struct argument_table table = {
-        .signature = {.function = "requeue", .names = {"batch", "retry_at_ns"}, .required_count = 1, .count = 2},
-        .arguments = {OBJECT_ARGUMENT(struct requeue_arguments, batch),
-                      INTEGER_ARGUMENT(struct requeue_arguments, retry_at_ns, 0, INT64_MAX)}};
-    struct sender_half_object *self = half_of(object);
-    struct requeue_arguments given = {0};
-    if (!arguments_parse(self->state, &table, args, count, names, &given)) {
-        return NULL;
-    }
-    struct batch_object *batch = batch_parse(self, given.batch);
-    if (batch == NULL || !half_begin(self)) {
+    struct batch_object *batch = batch_parse(self, given->batch);
+    if (batch == NULL) {
         return NULL;
     }
     enum status status = sender_requeue(self->core, batch->facts.slot_index, batch->facts.seq,
-                                        (uint64_t)given.retry_at_ns, &self->wakes);
+                                        (uint64_t)given->retry_at_ns, &self->wakes);
     return batch_answer(self, batch, status, true);
 }
 
-PyObject *half_spill(PyObject *object, PyObject *given)
+PyObject *py_half_spill(struct sender_half_object *self, const struct py_half_spill *given)
 {
-    struct sender_half_object *self = half_of(object);
-    struct batch_object *batch = batch_parse(self, given);
-    if (batch == NULL || !half_begin(self)) {
+    struct batch_object *batch = batch_parse(self, given->batch);
+    if (batch == NULL) {
         return NULL;
     }
     enum status status = sender_spill(self->core, batch->facts.slot_index, batch->facts.seq, &self->wakes);
     return batch_answer(self, batch, status, true);
 }
 
-PyObject *half_spill_in_flight(PyObject *object, PyObject *given)
+PyObject *py_half_spill_in_flight(struct sender_half_object *self, const struct py_half_spill_in_flight *given)
 {
-    struct sender_half_object *self = half_of(object);
-    struct batch_object *batch = batch_parse_lent(self, given);
-    if (batch == NULL || !half_begin(self)) {
+    struct batch_object *batch = batch_parse_lent(self, given->batch);
+    if (batch == NULL) {
         return NULL;
     }
     enum status status = sender_spill_in_flight(self->core, batch->facts.slot_index, batch->facts.seq);
     return batch_answer(self, batch, status, false);
 }
 
-PyObject *half_quarantine(PyObject *object, PyObject *given)
+PyObject *py_half_quarantine(struct sender_half_object *self, const struct py_half_quarantine *given)
 {
-    struct sender_half_object *self = half_of(object);
-    struct batch_object *batch = batch_parse(self, given);
-    if (batch == NULL || !half_begin(self)) {
+    struct batch_object *batch = batch_parse(self, given->batch);
+    if (batch == NULL) {
         return NULL;
     }
     enum status status = sender_quarantine(self->core, batch->facts.slot_index, batch->facts.seq);
@@ -579,52 +426,23 @@ PyObject *half_quarantine(PyObject *object, PyObject *given)
 
 /* ---- ending many ---- */
 
-struct expire_arguments {
-    int64_t delivery_timeout_ns;
-    int64_t now_ns;
-};
-
-PyObject *half_expire(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_half_expire(struct sender_half_object *self, const struct py_half_expire *given)
 {
-    static const struct argument_table table = {
-        .signature = {
-            .function = "expire", .names = {"delivery_timeout_ns", "now_ns"}, .required_count = 1, .count = 2},
-        .arguments = {INTEGER_ARGUMENT(struct expire_arguments, delivery_timeout_ns, 0, INT64_MAX),
-                      INTEGER_ARGUMENT(struct expire_arguments, now_ns, 0, INT64_MAX)}};
-    struct sender_half_object *self = half_of(object);
-    struct expire_arguments given = {.now_ns = NOW};
     uint64_t next_expiry_ns;
-    if (!half_begin_with(self, &table, args, count, names, &given)) {
-        return NULL;
-    }
-    uint32_t expired = sender_expire(self->core, half_now_or(self, given.now_ns), (uint64_t)given.delivery_timeout_ns,
+    uint32_t expired = sender_expire(self->core, half_now_or(self, given->now_ns), (uint64_t)given->delivery_timeout_ns,
                                      &next_expiry_ns, &self->wakes);
-    return half_end(self, Py_BuildValue("(IN)", expired, ns_or_none(next_expiry_ns)));
+    return Py_BuildValue("(IN)", expired, ns_or_none(next_expiry_ns));
 }
 
-struct abort_arguments {
-    bool is_in_flight_included;
-};
-
-PyObject *half_abort(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *py_half_abort(struct sender_half_object *self, const struct py_half_abort *given)
 {
-    static const struct argument_table table = {
-        .signature = {.function = "abort", .names = {"is_in_flight_included"}, .required_count = 0, .count = 1},
-        .arguments = {FLAG_ARGUMENT(struct abort_arguments, is_in_flight_included)}};
-    struct sender_half_object *self = half_of(object);
-    struct abort_arguments given = {0};
-    if (!half_begin_with(self, &table, args, count, names, &given)) {
-        return NULL;
-    }
-    uint32_t aborted = sender_abort(self->core, given.is_in_flight_included, &self->wakes);
-    return half_end(self, PyLong_FromUnsignedLong(aborted));
+    uint32_t aborted = sender_abort(self->core, given->is_in_flight_included, &self->wakes);
+    return PyLong_FromUnsignedLong(aborted);
 }
 
-PyObject *half_get_oldest_created_ns(PyObject *object, void *unused)
+PyObject *py_half_oldest_created_ns(struct sender_half_object *self)
 {
-    struct sender_half_object *self = half_of(object);
-    (void)unused;
-    return half_begin(self) ? half_end(self, ns_or_none(self->core->oldest_created_ns)) : NULL;
+    return ns_or_none(self->core->oldest_created_ns);
 }
 
 /* {partition index: count} of the partitions that have some. */
@@ -644,9 +462,7 @@ static PyObject *expired_taken(struct sender_half *core)
     return counts;
 }
 
-PyObject *half_take_expired(PyObject *object, PyObject *unused)
+PyObject *py_half_take_expired(struct sender_half_object *self)
 {
-    struct sender_half_object *self = half_of(object);
-    (void)unused;
-    return half_begin(self) ? half_end(self, expired_taken(self->core)) : NULL;
+    return expired_taken(self->core);
 }

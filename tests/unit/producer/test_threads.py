@@ -31,6 +31,7 @@ BATCH_COUNT = 80
 
 TABLE = re.compile(r"^static Py(?:MethodDef|GetSetDef) \w+\[\] = \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
 ENTRY = re.compile(r'^ +\{"\w+", (?:FAST\(|\(PyCFunction\)\(void \(\*\)\(void\)\))?(\w+)', re.MULTILINE)
+LIST_ENTRY = re.compile(r"^(?:PROPERTY|NO_ARGUMENTS|METHOD)\(", re.MULTILINE)
 ALONE_BY_THEMSELVES = {
     "confluent_call",
     "confluent_produce",
@@ -80,10 +81,12 @@ def test_the_extension_leaves_the_gil_off() -> None:
 
 
 def test_every_method_of_an_arena_has_it_alone() -> None:
-    sources = [path for room in ("arena", "producer", "sender") for path in (ROOT / "native/python" / room).glob("*.c")]
-    tables = [table for path in sources for table in TABLE.findall(path.read_text(encoding="utf-8"))]
-    names = [name for table in tables for name in ENTRY.findall(table)]
-    assert len(names) > 150, "the tables are not found"
+    folders = [ROOT / "native/python" / name for name in ("arena", "producer", "sender")]
+    lists = [path.read_text(encoding="utf-8") for folder in folders for path in folder.glob("*_method_list.h")]
+    assert sum(len(LIST_ENTRY.findall(text)) for text in lists) > 150, "the lists are not found"
+    assert all("#define ENTER(object) ALONE_BEGIN(" in text for text in lists)
+    sources = [path.read_text(encoding="utf-8") for folder in folders for path in folder.glob("*.c")]
+    names = [name for text in sources for table in TABLE.findall(text) for name in ENTRY.findall(table)]
     others = {name for name in names if not name.startswith(("alone_", "future_"))}
     assert others == ALONE_BY_THEMSELVES, "a future works on no arena, and every other method does"
 

@@ -189,11 +189,17 @@ def test_a_batch_nobody_refers_to_is_drained_again(sender: Accumulator) -> None:
 
 
 def test_a_batch_of_another_accumulator(arena: Arena, batch: Batch, sender: Accumulator) -> None:
-    with Accumulator(arena) as other, pytest.raises(InvalidArgumentError, match="another sender"):
-        other.complete(batch, BatchResult.SUCCEEDED)
-    with pytest.raises(TypeError, match="a Batch is needed, not int"):
-        sender.complete(5, BatchResult.SUCCEEDED)  # type: ignore[arg-type]
-    sender.complete(batch, BatchResult.SUCCEEDED)
+    with Accumulator(arena) as other:
+        with pytest.raises(NotSenderError):
+            other.complete(batch, BatchResult.SUCCEEDED)
+        with pytest.raises(TypeError, match="a Batch is needed, not int"):
+            sender.complete(5, BatchResult.SUCCEEDED)  # type: ignore[arg-type]
+        sender.resign()
+        other.become_sender()
+        with pytest.raises(InvalidArgumentError, match="another sender"):
+            other.complete(batch, BatchResult.SUCCEEDED)
+        (again,) = drain(other)
+        other.complete(again, BatchResult.SUCCEEDED)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The methods and properties of Arena, by file (python/common/methods.h).
+ */
+#define TYPE arena
+#define SELF struct arena_object
+#define STATE(self) ((self)->state)
+#define ENTER(object) ALONE_BEGIN(object)
+#define LEAVE() ALONE_END()
+#include "python/common/methods.h"
+
+/* ---- arena_type.c ---- */
+
+NO_ARGUMENTS(any, attach, "Attach again in the child of a fork; otherwise do nothing.")
+NO_ARGUMENTS(any, close, "Detach from the arena. Raise ArenaInUseError while an object or a buffer of it is in use.")
+PROPERTY(arena_open, arena_epoch, "The number of recoveries of the arena.")
+PROPERTY(any, closed, "True after close().")
+PROPERTY(arena_open, completion_tail, "The number of results ever recorded.")
+PROPERTY(arena_open, created_ms, "The time of the arena's creation, wall clock.")
+PROPERTY(arena_own, entry_index, "The index of this process's entry. None if it is not attached.")
+PROPERTY(arena_own, has_manual_clock, "True if the clock shows the time that it was set to.")
+PROPERTY(any, is_attached, "False if closed, read-only, or forked and not used since.")
+PROPERTY(arena_open, is_clean, "True if the last process detached cleanly.")
+PROPERTY(any, is_lost, "True if the memory is lost to this process (arena/lost_memory.h). Every other call raises.")
+PROPERTY(arena_own, is_read_only, "True if the arena is mapped without write permission.")
+PROPERTY(arena_own, opened_semaphores, "The waiter entries whose semaphores this handle has opened.")
+PROPERTY(arena_open, options, "The creator's options, msgpack.")
+PROPERTY(arena_open, oversized_bytes, "Bytes of buffers that records larger than a buffer hold now.")
+PROPERTY(arena_own, owner, "The number that names this process in the arena's words. 0 if it is not attached.")
+PROPERTY(arena_open, poisoned, "The name of the status that poisoned the arena, or None.")
+PROPERTY(arena_open, producer_identity, "(producer id, epoch, identity of the sink that gave them). -1 for no id.")
+PROPERTY(arena_open, registered_topic_count, "The number of topics ever named.")
+PROPERTY(arena_locks, sender_died, "True if the last sender did not leave cleanly.")
+PROPERTY(arena_locks, sender_is_alive, "True while a process holds the sender role.")
+PROPERTY(arena_open, sequences_are_in_doubt,
+         "True after a crash of the host, until the arena has another producer id or epoch.")
+PROPERTY(arena_own, size, "Bytes of the whole arena.")
+PROPERTY(arena_own, uuid, "16 random bytes, made at creation.")
+PROPERTY(arena_own, was_recovered, "True if this attach ran a cold recovery.")
+METHOD(arena_open, available_partitions, OBJECT(topic), "The available partitions of a topic, ascending.")
+METHOD(arena_attached, count_wait, INTEGER(waited_ns, 0, INT64_MAX) FLAG(is_exhausted), "Count one wait for buffers.")
+NO_ARGUMENTS(arena_own, now_ns, "The arena's clock.")
+METHOD(arena_attached, record_error, OBJECT(text) INTEGER_OR(note, 0, 0, ERROR_NOTE_MAX),
+       "Add a text to the arena's error log, with a note of 24 bits that classifies it. 0 for a sentence.")
+METHOD(arena_open, region, OBJECT(name), "A read-only memoryview of a region of the arena.")
+METHOD(arena_open, set_manual_clock, INTEGER_OR(now_ns, -1, 0, INT64_MAX),
+       "Set the time of this handle, for tests. If now_ns is None, use the kernel's clock.")
+METHOD(arena_attached, set_sender_asleep, FLAG(is_asleep), "Set whether producers call the sender's wake socket.")
+METHOD(arena_attached, set_sender_short_wait, INTEGER(short_wait_us, 0, 1000000),
+       "Let a producer wake the sender only if it waits for it or has a batch due within short_wait_us microseconds.")
+METHOD(arena_attached, set_topic_partition_count, OBJECT(topic) INTEGER(partition_count, 0, INT32_MAX),
+       "Set the number of partitions that the sink reports for a topic.")
+NO_ARGUMENTS(arena_attached, show_fallback,
+             "Show that the records of this process use the fallback, until it attaches.")
+METHOD(arena_attached, stand_by, FLAG(is_standby), "Show whether this process waits for the sender role.")
+NO_ARGUMENTS(arena_attached, take_sleep_flag, "Return True to the one caller that has to wake the sender.")
+NO_ARGUMENTS(arena_attached, take_listening, "Return True if an event loop waits for results and has to be woken.")
+NO_ARGUMENTS(arena_attached, take_wanted_topics,
+             "The names of the topics of which producers have wanted more partitions since the last call.")
+METHOD(arena_open, topic_partition_count, OBJECT(topic),
+       "The number of partitions of a topic, as the sink reported it. 0 if unknown.")
+METHOD(arena_attached, want_partitions, OBJECT(topic) INTEGER(partition_count, 1, INT32_MAX),
+       "Ask the sender whether a topic has this many partitions by now.")
+
+/* ---- arena_census.c ---- */
+
+NO_ARGUMENTS(arena_open, census,
+             "A dict of what the slots hold, counted in one scan: states, queues, damage, holders, waiting processes.")
+
+/* ---- arena_closing.c ---- */
+
+PROPERTY(arena_open, closing,
+         "Whether the arena was removed: 'not', 'begun' (it takes no more records), 'done' (its sender has left).")
+PROPERTY(arena_own, file_id, "Device and inode of the arena's file.")
+PROPERTY(arena_own, has_lost_its_name, "True if the arena's file has no name any more.")
+PROPERTY(arena_own, permissions, "(user, group, mode) of the arena's file now.")
+PROPERTY(arena_open, presence, "The number in the name of the sender's socket. 0 if there is none.")
+NO_ARGUMENTS(arena_attached, begin_closing, "Close the arena to further records, and seal open batches.")
+NO_ARGUMENTS(arena_attached, end_closing, "Record that the sender has delivered all that it could, and leaves.")
+NO_ARGUMENTS(arena_attached, check_name, "Begin to close the arena if it lost its name. Return `closing`.")
+METHOD(arena_attached, set_presence, OBJECT(number), "Publish the number in the name of the sender's socket.")
+
+/* ---- arena_completion.c ---- */
+
+METHOD(arena_open, completions, INTEGER(first, 0, INT64_MAX) INTEGER(last, 0, INT64_MAX),
+       "A list of (number, partition_index, seq, result, ...) of results [first, last), without overwritten ones.")
+NO_ARGUMENTS(arena_attached, expect_completion,
+             "Have the next result wake the event loops that wait for one. Return completion_tail.")
+METHOD(arena_open, find, OBJECT(token), "The result of a token's record. None while it is pending.")
+METHOD(arena_open, is_under_way, OBJECT(token),
+       "True while a sender has drained a token's record and its result is pending.")
+METHOD(arena_attached, wait_completion, INTEGER(tail, 0, INT64_MAX) INTEGER(timeout_ns, 0, INT64_MAX),
+       "Wait until completion_tail has another value than tail. Return it.")
+METHOD(arena_attached, wait_transaction, OBJECT(word) INTEGER(timeout_ns, 0, INT64_MAX),
+       "Wait until transaction_word has another value than word. Return it.")
+
+/* ---- arena_durability.c ---- */
+
+METHOD(arena_attached, force_if_due, INTEGER(interval_ns, 0, INT64_MAX),
+       "Force the arena to disk if interval_ns have passed since that was last done.")
+METHOD(arena_attached, sync, INTEGER(timeout_ns, 0, INT64_MAX),
+       "Wait until the records of this process are on disk. Return False if timeout_ns passed first.")
+
+/* ---- arena_report.c ---- */
+
+PROPERTY(arena_open, features, "The creator's build, the arena's features, its extension regions.")
+PROPERTY(arena_own, geometry, "The numbers that the creator chose.")
+PROPERTY(arena_own, layout, "The start of each region, in bytes.")
+NO_ARGUMENTS(arena_open, counters, "A dict of the named counters.")
+NO_ARGUMENTS(arena_locks, delivery_clock,
+             "The delivery clock, the delivery timeout, and the start and reason of an outage.")
+NO_ARGUMENTS(arena_open, errors, "The distinct errors that the arena recorded.")
+METHOD(arena_open, partition_limit, INTEGER(partition_index, 0, UINT32_MAX) INTEGER(need, 1, SLOT_COUNT_MAX),
+       "What keeps a partition from opening a batch of `need` slots now.")
+NO_ARGUMENTS(arena_open, partitions, "(topic, partition) of each partition index.")
+NO_ARGUMENTS(arena_locks, processes, "The process entries ever used.")
+NO_ARGUMENTS(arena_open, recovery_plan, "The report that a cold recovery would give now. Nothing is changed.")
+NO_ARGUMENTS(arena_locks, sender, "The last holder of the sender role, alive or not, and the facts that it published.")
+NO_ARGUMENTS(arena_open, spilled, "What the overflow holds, since when, and of which partitions.")
+NO_ARGUMENTS(arena_open, state_counts, "A dict of the number of slots in each state.")
+NO_ARGUMENTS(arena_locks, stuck_partitions,
+             "(partition index, reason, error code, start in ms, free slots it needs) of each stuck partition.")
+NO_ARGUMENTS(arena_open, topics, "The names of the topics, by topic index.")
+METHOD(arena_open, verify, INTEGER(depth, VERIFY_QUICK, VERIFY_DEEP) FLAG(is_idle),
+       "Check the invariants. Return a list of (slot index or None, finding).")
+
+/* ---- arena_transaction.c ---- */
+
+PROPERTY(arena_open, transaction, "(number of the newest transaction, its state, why it was aborted).")
+PROPERTY(arena_open, transaction_begun_ns,
+         "The time of the arena's clock when the newest transaction began. 0 if there was none.")
+PROPERTY(arena_open, transaction_standing,
+         "The progress of the transaction in the sink, as the last sender packed it. 0 if there is none.")
+PROPERTY(arena_open, transaction_why, "Why the newest transaction was aborted, as a number. 0 if it was not.")
+PROPERTY(arena_open, transaction_word, "A number that changes whenever the transaction does.")
+METHOD(arena_attached, abort_transaction, INTEGER(number, 1, TRANSACTION_NUMBER_MAX),
+       "Abort the transaction with this number.")
+NO_ARGUMENTS(arena_attached, begin_transaction,
+             "Begin a transaction and return its number. Return None while the last one still ends: call again.")
+METHOD(arena_attached, commit_transaction, INTEGER(number, 1, TRANSACTION_NUMBER_MAX),
+       "Let the sender deliver and commit the transaction with this number. It takes no more records.")
+METHOD(arena_attached, count_transaction_time, INTEGER(step, 0, TRANSACTION_STEP_COUNT - 1)
+       INTEGER(time_ns, 0, INT64_MAX), "Count the time of one step of a transaction.")
+NO_ARGUMENTS(arena_attached, leave_transaction,
+             "Record that this process has read the outcome of its transaction. Another one may begin.")
+NO_ARGUMENTS(arena_attached, unfence_transactions,
+             "Let the sender take the transactional id of a fenced arena back. Return False during a transaction.")
+
+#include "python/common/methods_end.h"

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The methods and properties of a type, written once: in a list, such as python/arena/arena_method_list.h.
+ *
+ * ::
+ *
+ *     a list               ┌─ METHODS_DECLARED ─> the prototype of py_TYPE_NAME, and the struct of its arguments
+ *     (rows, and macros    ├─ METHODS_WRAPPED ──> a function that CPython calls, which calls py_TYPE_NAME
+ *      of the type)        ├─ METHOD_ROWS ──────> rows of a PyMethodDef array, with the text signature
+ *                          └─ PROPERTY_ROWS ────> rows of a PyGetSetDef array
+ *
+ * A row names a guard G, which is a pair of functions: G_begin(self) returns false with an exception set if the call is
+ * refused; G_end(self, result) takes over the result, NULL included, and returns it. The wrapper parses the arguments
+ * and calls py_TYPE_NAME between the two.
+ *
+ * A list begins with macros: TYPE, the prefix of its functions; SELF, the struct of its objects; STATE(self), the state
+ * of the module; ENTER(object) and LEAVE(), the critical section of a call (python/common/alone.h). Then it includes
+ * this file, and at its end python/common/methods_end.h.
+ *
+ *     PROPERTY(guard, name, doc)                  PyObject *py_TYPE_name(SELF *self)
+ *     NO_ARGUMENTS(guard, name, doc)              PyObject *py_TYPE_name(SELF *self)
+ *     METHOD(guard, name, arguments, doc)         PyObject *py_TYPE_name(SELF *self, const struct py_TYPE_name *given)
+ *     UNPARSED(name, signature, doc)              the function of METH_FASTCALL | METH_KEYWORDS itself, without guard
+ *
+ * The arguments of a METHOD follow one another without commas. Those that may be left out come last:
+ *
+ *     OBJECT(name)                                PyObject *name, borrowed
+ *     OBJECT_OR_NONE(name)                        the same; NULL if it is left out
+ *     INTEGER(name, least, most)                  int64_t name
+ *     INTEGER_OR(name, default, least, most)      the same; the default if it is left out or None
+ *     FLAG(name)                                  bool name; false if it is left out
+ *     FLAG_OR_TRUE(name)                          the same; true if it is left out
+ *
+ * Usage: define METHODS_PART, and include the list.
+ */
+#ifndef PYTHON_COMMON_METHODS_H
+#define PYTHON_COMMON_METHODS_H
+
+#include "python/common/alone.h"
+#include "python/common/arguments.h"
+
+#define METHODS_DECLARED 1
+#define METHODS_WRAPPED 2
+#define METHOD_ROWS 3
+#define PROPERTY_ROWS 4
+
+#define JOIN_NAMES(prefix, type, name) prefix##_##type##_##name
+#define JOIN(prefix, type, name) JOIN_NAMES(prefix, type, name)
+#define ENTRY(name) JOIN(py, TYPE, name)
+#define WRAPPER(name) JOIN(call, TYPE, name)
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
+/* The guard of what may always be called. */
+static inline bool any_begin(const void *self)
+{
+    (void)self;
+    return true;
+}
+
+static inline PyObject *any_end(const void *self, PyObject *result)
+{
+    (void)self;
+    return result;
+}
+
+#endif
+
+#undef PROPERTY
+#undef NO_ARGUMENTS
+#undef METHOD
+#undef UNPARSED
+#undef WITHOUT_ARGUMENTS
+#undef OBJECT
+#undef OBJECT_OR_NONE
+#undef INTEGER
+#undef INTEGER_OR
+#undef FLAG
+#undef FLAG_OR_TRUE
+
+#if METHODS_PART == METHODS_DECLARED
+/* Each field takes 8 bytes, so that its place follows from its number (arguments_parse). */
+#define OBJECT(name) PyObject *name;
+#define OBJECT_OR_NONE(name) PyObject *name;
+#define INTEGER(name, least, most) int64_t name;
+#define INTEGER_OR(name, otherwise, least, most) int64_t name;
+#define FLAG(name) _Alignas(ARGUMENT_SIZE) bool name;
+#define FLAG_OR_TRUE(name) FLAG(name)
+#define PROPERTY(guard, name, doc) PyObject *ENTRY(name)(SELF *self);
+#define NO_ARGUMENTS(guard, name, doc) PyObject *ENTRY(name)(SELF *self);
+#define METHOD(guard, name, arguments, doc) \
+    struct ENTRY(name) {                    \
+        arguments                           \
+    };                                      \
+    PyObject *ENTRY(name)(SELF *self, const struct ENTRY(name) *given);
+#define UNPARSED(name, signature, doc) \
+    PyObject *ENTRY(name)(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+#elif METHODS_PART == METHODS_WRAPPED
+#define OBJECT(name_) {.name = #name_, .kind = ARGUMENT_OBJECT, .is_required = true},
+#define OBJECT_OR_NONE(name_) {.name = #name_, .kind = ARGUMENT_OBJECT},
+#define INTEGER(name_, least, most) \
+    {.name = #name_, .kind = ARGUMENT_INTEGER, .is_required = true, .min = (least), .max = (most)},
+#define INTEGER_OR(name_, otherwise_, least, most) \
+    {.name = #name_, .kind = ARGUMENT_INTEGER, .otherwise = (otherwise_), .min = (least), .max = (most)},
+#define FLAG(name_) {.name = #name_, .kind = ARGUMENT_FLAG},
+#define FLAG_OR_TRUE(name_) {.name = #name_, .kind = ARGUMENT_FLAG, .otherwise = true},
+#define WITHOUT_ARGUMENTS(guard, name, unused_type)                               \
+    static PyObject *WRAPPER(name)(PyObject *object, unused_type *unused)         \
+    {                                                                             \
+        SELF *self = (SELF *)object;                                              \
+        PyObject *result = NULL;                                                  \
+        (void)unused;                                                             \
+        ENTER(object);                                               \
+        if (guard##_begin(self)) {                                                \
+            result = guard##_end(self, ENTRY(name)(self));                        \
+        }                                                                         \
+        LEAVE();                                                              \
+        return result;                                                            \
+    }
+#define PROPERTY(guard, name, doc) WITHOUT_ARGUMENTS(guard, name, void)
+#define NO_ARGUMENTS(guard, name, doc) WITHOUT_ARGUMENTS(guard, name, PyObject)
+#define METHOD(guard, name_, arguments_, doc)                                                                     \
+    static PyObject *WRAPPER(name_)(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)   \
+    {                                                                                                             \
+        static const struct argument arguments[] = {arguments_};                                                  \
+        static const struct signature signature = {                                                               \
+            .function = #name_, .arguments = arguments, .count = sizeof arguments / sizeof arguments[0]};         \
+        SELF *self = (SELF *)object;                                                                              \
+        struct ENTRY(name_) given;                                                                                \
+        PyObject *result = NULL;                                                                                  \
+        _Static_assert(sizeof given == ARGUMENT_SIZE * (sizeof arguments / sizeof arguments[0]), "8 bytes each"); \
+        ENTER(object);                                                                                            \
+        if (arguments_parse(STATE(self), &signature, args, count, names, &given) && guard##_begin(self)) {        \
+            result = guard##_end(self, ENTRY(name_)(self, &given));                                               \
+        }                                                                                                         \
+        LEAVE();                                                                                                  \
+        return result;                                                                                            \
+    }
+#define UNPARSED(name, signature, doc) \
+    static PyObject *WRAPPER(name)(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names) \
+    {                                                                                                          \
+        PyObject *result;                                                                                      \
+        ENTER(object);                                                                                         \
+        result = ENTRY(name)(object, args, count, names);                                                      \
+        LEAVE();                                                                                               \
+        return result;                                                                                         \
+    }
+
+#elif METHODS_PART == METHOD_ROWS
+#define OBJECT(name) ", " #name
+#define OBJECT_OR_NONE(name) ", " #name "=None"
+#define INTEGER(name, least, most) ", " #name
+#define INTEGER_OR(name, otherwise, least, most) ", " #name "=None"
+#define FLAG(name) ", " #name "=False"
+#define FLAG_OR_TRUE(name) ", " #name "=True"
+#define PROPERTY(guard, name, doc)
+#define NO_ARGUMENTS(guard, name, doc) {#name, WRAPPER(name), METH_NOARGS, #name "($self)\n--\n\n" doc},
+#define METHOD(guard, name, arguments, doc) \
+    {#name, FAST(WRAPPER(name)), METH_FASTCALL | METH_KEYWORDS, #name "($self" arguments ")\n--\n\n" doc},
+#define UNPARSED(name, signature, doc) \
+    {#name, FAST(WRAPPER(name)), METH_FASTCALL | METH_KEYWORDS, #name "($self" signature ")\n--\n\n" doc},
+
+#elif METHODS_PART == PROPERTY_ROWS
+#define PROPERTY(guard, name, doc) {#name, WRAPPER(name), NULL, doc, NULL},
+#define NO_ARGUMENTS(guard, name, doc)
+#define METHOD(guard, name, arguments, doc)
+#define UNPARSED(name, signature, doc)
+#endif

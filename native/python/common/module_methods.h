@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The functions of the module: module.c has their rows, and the files of their folder have them.
+ */
+#ifndef PYTHON_COMMON_MODULE_METHODS_H
+#define PYTHON_COMMON_MODULE_METHODS_H
+
+#include "format/record.h"
+#include "python/common/module_state.h"
+
+enum { FETCH_VERSION_MIN = 4, FETCH_VERSION_MAX = 17 };
+
+#define METHODS_PART METHODS_DECLARED
+#include "python/common/module_method_list.h"
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The methods and properties of Appender (python/common/methods.h).
+ */
+#define TYPE appender
+#define SELF struct appender_object
+#define STATE(self) ((self)->state)
+#define ENTER(object) ALONE_BEGIN(arena_of_appender(object))
+#define LEAVE() ALONE_END()
+#include "python/common/methods.h"
+
+PROPERTY(any, closed, "True after close().")
+PROPERTY(appender_open, incomplete_count,
+         "The number of records of this process that have no result yet. A partition with records in the overflow "
+         "counts as one more.")
+NO_ARGUMENTS(any, close, "Stop appending.")
+NO_ARGUMENTS(any, flush_begin, "Seal the batches that this process appended to. Return a FlushTicket.")
+METHOD(appender_open, join, INTEGER(number, 0, TRANSACTION_NUMBER_MAX),
+       "Let each later record belong to the transaction with this number, or be rejected. 0 for the open one.")
+
+#include "python/common/methods_end.h"

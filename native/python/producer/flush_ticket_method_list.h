@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The methods and properties of FlushTicket (python/common/methods.h).
+ */
+#define TYPE ticket
+#define SELF struct flush_ticket_object
+#define STATE(self) ((self)->appender->state)
+#define ENTER(object) ALONE_BEGIN(arena_of_ticket(object))
+#define LEAVE() ALONE_END()
+#include "python/common/methods.h"
+
+NO_ARGUMENTS(ticket_open, record_count, "The number of records in the batches, of all processes.")
+NO_ARGUMENTS(ticket_open, remaining, "The number of batches that are not complete yet.")
+
+#include "python/common/methods_end.h"

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The methods and properties of ProduceRequest (python/common/methods.h).
+ */
+#define TYPE request
+#define SELF struct produce_request_object
+#define STATE(self) ((self)->state)
+#define ENTER(object) ALONE_BEGIN(object)
+#define LEAVE() ALONE_END()
+#include "python/common/methods.h"
+
+PROPERTY(any, is_touched, "True if a byte of it was written, or returned by peek().")
+PROPERTY(any, is_written, "True if nothing of it is left to write, or it was released.")
+PROPERTY(any, size, "Bytes of the whole request, with the size of the frame.")
+PROPERTY(any, version, "The version of the protocol.")
+METHOD(any, begin, INTEGER(correlation_id, 0, INT32_MAX), "Set the correlation id.")
+NO_ARGUMENTS(request_own, peek, "A copy of the next bytes, as many as a record of TLS holds.")
+METHOD(any, read_answer, OBJECT(answer),
+       "(throttle_time_ms, base offsets, log append times) of a response without an error. None for any other.")
+NO_ARGUMENTS(request_own, release, "Release its buffers. Nothing is written any more.")
+METHOD(request_own, send, INTEGER(descriptor, 0, INT32_MAX),
+       "Write what a socket takes at once. Return the bytes written.")
+METHOD(request_own, skip, INTEGER(count, 0, INT32_MAX), "Count this number of bytes as written.")
+
+#include "python/common/methods_end.h"

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The methods and properties of SenderHalf, by file (python/common/methods.h). A now_ns that is left out is the arena's
+ * clock.
+ */
+#define TYPE half
+#define SELF struct sender_half_object
+#define STATE(self) ((self)->state)
+#define ENTER(object) ALONE_BEGIN(arena_of_half(object))
+#define LEAVE() ALONE_END()
+#include "python/common/methods.h"
+
+/* ---- sender_half_type.c: the role ---- */
+
+PROPERTY(any, closed, "True after close().")
+PROPERTY(any, is_sender, "True while this object holds the sender role.")
+NO_ARGUMENTS(any, become_sender, "Take the sender role, or raise ArenaBusyError.")
+NO_ARGUMENTS(any, close, "Give up the sender role as a death does. Use resign() to leave it cleanly.")
+NO_ARGUMENTS(any, resign, "Leave the sender role cleanly. The next sender resends what is in flight.")
+
+/* ---- sender_half_rounds.c: the rounds of a sender ---- */
+
+PROPERTY(half_call, oldest_created_ns,
+         "The time at which the oldest batch without a result was opened, as of the last expire(), or None.")
+METHOD(half_call, abort, FLAG(is_in_flight_included), "Fail every batch and return their number.")
+METHOD(half_call, complete, OBJECT(batch) INTEGER(result, RESULT_SUCCEEDED, RESULT_COUNT - 1)
+       INTEGER_OR(base_offset, -1, -1, INT64_MAX) INTEGER_OR(log_append_time_ms, -1, -1, INT64_MAX)
+       INTEGER_OR(error_code, 0, INT32_MIN, INT32_MAX), "Record the result of a drained batch.")
+METHOD(half_call, complete_many, OBJECT(batches) OBJECT(record_counts) OBJECT(base_offsets)
+       OBJECT(log_append_times_ms),
+       "Complete batches that have all succeeded. Return the places of batches that need complete(), unchanged.")
+METHOD(half_call, complete_part, OBJECT(batch) INTEGER(record_count, 1, BATCH_RECORD_COUNT_MAX)
+       INTEGER(result, RESULT_SUCCEEDED, RESULT_COUNT - 1) INTEGER_OR(base_offset, -1, -1, INT64_MAX)
+       INTEGER_OR(log_append_time_ms, -1, -1, INT64_MAX) INTEGER_OR(error_code, 0, INT32_MIN, INT32_MAX),
+       "Record the result of the next records of a batch that was split.")
+NO_ARGUMENTS(half_call, dead_letters,
+             "A list of (Batch, result, error code) of failed batches that are still to be written as dead letters.")
+METHOD(half_call, decide, OBJECT(batch) INTEGER(result, RESULT_SUCCEEDED, RESULT_COUNT - 1)
+       INTEGER_OR(error_code, 0, INT32_MIN, INT32_MAX),
+       "Record the result of a batch before its end. From then on no sender sends it.")
+METHOD(half_call, drain, OBJECT(partitions) INTEGER(size_max, 1, UINT32_MAX) INTEGER_OR(in_flight_max, 5, 1, UINT32_MAX)
+       INTEGER_OR(now_ns, NOW, 0, INT64_MAX),
+       "Drain a batch for each time that a partition is given. Return (batches, number of partitions visited).")
+METHOD(half_call, expire, INTEGER(delivery_timeout_ns, 0, INT64_MAX) INTEGER_OR(now_ns, NOW, 0, INT64_MAX),
+       "Fail batches that are too old. Return (their number, nanoseconds until the next or None).")
+NO_ARGUMENTS(half_call, maintain, "Repair what dead processes left.")
+METHOD(half_call, quarantine, OBJECT(batch), "End a batch whose bytes are damaged, and keep the bytes.")
+METHOD(half_call, ready, INTEGER(linger_ns, 0, INT64_MAX) FLAG(is_everything_ready)
+       INTEGER_OR(now_ns, NOW, 0, INT64_MAX) INTEGER_OR(in_flight_max, 0, 1, UINT32_MAX) FLAG(takes_along),
+       "Return (partitions that may be drained now, nanoseconds until the next or None).")
+METHOD(half_call, requeue, OBJECT(batch) INTEGER_OR(retry_at_ns, 0, 0, INT64_MAX), "Put a batch back to be sent again.")
+NO_ARGUMENTS(half_call, show_life, "Renew the sender's heartbeat, as each drain does.")
+METHOD(half_call, spill, OBJECT(batch), "Free a drained batch that the overflow has now. Its result follows.")
+METHOD(half_call, spill_in_flight, OBJECT(batch), "The same while the sink has the batch. Its result frees it.")
+NO_ARGUMENTS(half_call, statistics, "The sender's own counts.")
+NO_ARGUMENTS(half_call, take_expired,
+             "A dict of the number of records that expired since the last call, by partition index.")
+
+/* ---- sender_half_append.c, sender_half_batch_loop.c, sender_half_pump.c: ordinary rounds ---- */
+
+METHOD(half_call, append_to_log, OBJECT(log_ends) OBJECT(partitions) INTEGER(size_max, 1, UINT32_MAX)
+       INTEGER(in_flight_max, 1, UINT32_MAX) INTEGER(now_ns, 0, INT64_MAX) INTEGER(largest_record, 0, UINT32_MAX)
+       OBJECT_OR_NONE(spills),
+       "Drain, and append ordinary batches to their logs. Return (batches that were left, number of partitions "
+       "visited, numbers of what was appended or None).")
+NO_ARGUMENTS(any, interrupt, "Make a running pump() return soon. Any thread may call this.")
+METHOD(half_call, pump, OBJECT(plan) OBJECT(found) INTEGER(due_ns, 0, INT64_MAX) INTEGER(foreign_ns, 0, INT64_MAX)
+       INTEGER(short_wait_ns, 0, INT64_MAX) INTEGER(short_wait_us, 0, 1000000) INTEGER(largest_record, 0, UINT32_MAX),
+       "Run ordinary rounds over borrowed sockets, and append the outcome to the list `found`.")
+METHOD(half_call, run_batch_loop, OBJECT(links) OBJECT(streams) OBJECT(spills) OBJECT(found) INTEGER(bell, 0, INT32_MAX)
+       INTEGER(time_ms, 0, INT32_MAX) INTEGER(answer_time_ms, 1, INT32_MAX) OBJECT(arena) INTEGER(is_synced, 0, 1),
+       "Run the ordinary rounds that send an overflow to brokers.")
+
+/* ---- sender_half_settings.c ---- */
+
+METHOD(half_call, end_backoff, INTEGER(partition_index, 0, UINT32_MAX), "End the backoff of a partition's batches.")
+METHOD(half_call, end_transaction, INTEGER(number, 1, INT64_MAX) INTEGER_OR(why, 0, 0, TRANSACTION_WHY_COUNT - 1),
+       "Record that the sink is done with this transaction. If why is given, a decided one was not committed.")
+METHOD(half_call, fail_transaction, INTEGER(why, TRANSACTION_WHY_NOT + 1, TRANSACTION_WHY_COUNT - 1),
+       "Make an open or committing transaction abort-only, for this reason.")
+METHOD(half_call, keep_transaction_standing, OBJECT(standing),
+       "Store the progress of the transaction in the sink, for the next sender.")
+METHOD(half_call, next_transaction_task, INTEGER(timeout_ns, 0, INT64_MAX),
+       "Advance the end of the arena's transaction. Return (is it a commit, number) for the sink, or None.")
+METHOD(half_call, mute, INTEGER(partition_index, 0, UINT32_MAX) FLAG(is_muted),
+       "Exclude a partition from being drained.")
+METHOD(half_call, publish_outage, INTEGER(since_ns, 0, INT64_MAX) OBJECT(text),
+       "Publish since when the sink does not work, and why, as bytes. 0 if it works.")
+NO_ARGUMENTS(half_call, publish_queues, "Publish the number of batches that wait in each partition, for producers.")
+METHOD(half_call, resequence, INTEGER_OR(partition_index, EVERY_PARTITION, 0, UINT32_MAX),
+       "Withdraw the sequences of batches that are not in flight, of one partition or of all.")
+METHOD(half_call, run_delivery_clock, INTEGER(run_ns, 0, INT64_MAX),
+       "Add nanoseconds in which the sink worked to the delivery clock.")
+METHOD(half_call, set_available, INTEGER(partition_index, 0, UINT32_MAX) FLAG(is_available),
+       "Publish whether a partition can be delivered to, for producers of records without a key.")
+METHOD(half_call, set_producer_id, INTEGER(producer_id, -1, INT64_MAX) INTEGER(producer_epoch, -1, INT16_MAX)
+       OBJECT_OR_NONE(sink_identity),
+       "Set Kafka's producer id and epoch, (-1, -1) for none, and the 16 bytes of the sink that gave them.")
+METHOD(half_call, set_refused, INTEGER(partition_index, 0, UINT32_MAX) INTEGER(error_code, INT16_MIN, INT16_MAX),
+       "Set the error with which a partition's broker rejects its batches for now. 0 if it does not.")
+METHOD(half_setting, set_sink_name, OBJECT(name),
+       "Set the name of this sender's sink, as bytes, before become_sender().")
+METHOD(half_call, publish_delivery_timeout, INTEGER(delivery_timeout_ns, 0, INT64_MAX) FLAG(counts_always),
+       "Publish the delivery timeout of this sender, and whether it counts the time in which no sink worked.")
+METHOD(half_setting, want_dead_letters, FLAG(is_wanted),
+       "Set whether the bytes of failed batches are kept for dead_letters(), before become_sender().")
+
+/* ---- sender_half_spilled.c ---- */
+
+METHOD(half_call, complete_spilled, INTEGER(partition_index, 0, UINT32_MAX) INTEGER(slot_index, 0, UINT32_MAX)
+       INTEGER(seq, 0, INT64_MAX) INTEGER(first_record, 0, BATCH_RECORD_COUNT_MAX)
+       INTEGER(record_count, 1, BATCH_RECORD_COUNT_MAX) INTEGER(result, RESULT_SUCCEEDED, RESULT_COUNT - 1)
+       INTEGER_OR(base_offset, -1, -1, INT64_MAX) INTEGER_OR(log_append_time_ms, -1, -1, INT64_MAX)
+       INTEGER_OR(error_code, 0, INT32_MIN, INT32_MAX), "Record the result of records of a batch in the overflow.")
+METHOD(any, partition_index, OBJECT(topic) INTEGER(partition, 0, INT32_MAX),
+       "The index of a partition in the arena's table. It is added if it is missing.")
+METHOD(half_call, pressure, INTEGER(linger_ns, 0, INT64_MAX) INTEGER(now_ns, 0, INT64_MAX),
+       "(used buffers, processes that wait for one, time of the last acknowledgement, since when a batch waits for one "
+       "or None, last heartbeat of the previous sender).")
+METHOD(half_call, publish_spilled, INTEGER(batch_count, 0, INT64_MAX) INTEGER(record_count, 0, INT64_MAX)
+       INTEGER(size, 0, INT64_MAX) INTEGER(since_ns, 0, INT64_MAX),
+       "Publish what the overflow holds, and since when. 0 if it is empty.")
+METHOD(half_call, set_spilled, INTEGER(partition_index, 0, UINT32_MAX) INTEGER(first_seq, 0, INT64_MAX)
+       INTEGER(end_seq, 0, INT64_MAX), "Set which batches of a partition the overflow holds: [first_seq, end_seq).")
+NO_ARGUMENTS(half_call, stuck_partitions,
+             "Indexes of the partitions to which nothing can be delivered while the sink works.")
+
+#include "python/common/methods_end.h"
