@@ -155,13 +155,34 @@ def test_a_wheel_is_built_for_each_python_that_is_promised() -> None:
 
 def test_a_workflow_starts_programs_that_are_there() -> None:
     workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-    assert [path.name for path in workflows] == ["release.yml", "test.yml"]
+    assert [path.name for path in workflows] == ["docs.yml", "release.yml", "test.yml"]
     for path in workflows:
         text = path.read_text(encoding="utf-8")
         jobs = yaml.safe_load(text)["jobs"]
         assert all("runs-on" in job and job["steps"] for job in jobs.values())
         for name in re.findall(r"(?<![\w/])\.ci/[\w.-]+", text):
             assert (ROOT / name).is_file(), name
+
+
+def test_the_site_is_built_as_make_docs_does_and_deployed_from_main_alone() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "docs.yml").read_text(encoding="utf-8"))["jobs"]
+    steps = {step.get("uses") or step["run"]: step.get("with") for step in jobs["build"]["steps"]}
+    assert "make docs" in steps
+    assert steps["actions/upload-pages-artifact@v3"] == {"path": "build/docs"}
+    assert jobs["deploy"]["needs"] == "build"
+    assert jobs["deploy"]["if"].startswith("github.ref == 'refs/heads/main'")
+
+
+def test_the_forms_for_issues_parse_and_a_vulnerability_has_a_private_way() -> None:
+    folder = ROOT / ".github" / "ISSUE_TEMPLATE"
+    for name in ("bug.yml", "feature.yml"):
+        form = yaml.safe_load((folder / name).read_text(encoding="utf-8"))
+        assert {"name", "description", "body"} <= set(form)
+        ids = [field["id"] for field in form["body"] if field["type"] != "markdown"]
+        assert len(set(ids)) == len(ids) > 0
+    (private, _) = yaml.safe_load((folder / "config.yml").read_text(encoding="utf-8"))["contact_links"]
+    assert private["url"] == project_urls()["Repository"] + "/security/advisories/new"
+    assert private["url"] in (ROOT / "SECURITY.rst").read_text(encoding="utf-8")
 
 
 def test_a_release_publishes_a_tag_that_is_the_version_alone() -> None:
