@@ -4,10 +4,10 @@
 ::
 
     service          a process with a sender: its signals, its report to the starter
-    daemon           the program that a keeper starts                        ─ __main__          its arguments
+    daemon           the program that a supervisor starts                    ─ __main__          its arguments
     sender           takes the role, works, leaves
-    rounds           one round: duties, rest, acks                           ─ duties            what it does, in order
-    resting          the rest between two rounds                             ─ naps              its depth
+    rounds           one round: duties, wait, acks                           ─ duties            its steps, in order
+    resting          the wait between two rounds                             ─ naps              its length
     lending          batches that the sink has                               ─ backoff, blame, splitting
     delivery_clock   the clock of the age of batches
     pumping          ordinary rounds to brokers, in one native call
@@ -20,11 +20,11 @@
                      ─ batch_loop  ordinary ones, in one native call
     closing          leaves a removed arena
     log_server       serves the sink's log to Kafka clients (``listen``)
-    metrics          numbers by Kafka's names
-    systemd          tells systemd how the sender is
+    metrics          metrics by Kafka's names
+    systemd          reports the sender's state to systemd
 
     sinks            the places that a sender delivers to
-    shipping         a log directory is sent to a sink, without an arena
+    shipping         sends a log directory to a sink, without an arena
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["Sender"]
 
 
 def __getattr__(name: str) -> Any:
-    """The sender, imported when it is asked for: a program that starts one in another process does without."""
+    """Import the sender on first access. A program that starts one in another process does not need it."""
     if name != "Sender":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from shmaccum.sender.sender import Sender

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m shmaccum.sender ARENA --sink URL``: the program of the process that `shmaccum.ensure_sender` starts.
 
-`shmaccum.sender.daemon` runs it there. For people there is ``shmaccum sender``. The protocol with whoever starts it:
-nothing on standard output; its end is closed when the role is held and the sink is open, or with the process.
-Why it could not begin is on standard error, and the exit code is 1; it is 3 when the arena was removed.
+`shmaccum.sender.daemon` runs it there. People use ``shmaccum sender``. The protocol with the starting process: nothing
+is written to standard output, which is closed after the role is taken and the sink is open, or when the process ends.
+The reason of a failed start is written to standard error. The exit code is then 1, or 3 if the arena was removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--standby", action="store_true", help="wait until the arena has no sender")
     parser.add_argument("--mode", type=lambda text: int(text, 8), default=DEFAULT_MODE, help="permissions of the arena")
     parser.add_argument("--group", help="the group that the arena has to belong to")
-    parser.add_argument("--no-log", action="store_true", help="close standard error, too, when it has begun")
+    parser.add_argument("--no-log", action="store_true", help="also close standard error after the start")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the sender")
     parser.add_argument("--sink-set", action="append", default=[], metavar="NAME=VALUE", help="an option of the sink")
     return parser
@@ -44,7 +44,7 @@ def _pairs(texts: list[str]) -> dict[str, str]:
 
 
 def tell_that_it_is_open(*, has_log: bool) -> None:
-    """Closes standard output for whoever waits on the other end."""
+    """Close standard output, which reports the start to the process that waits on the other end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     if not has_log:
@@ -55,12 +55,12 @@ def tell_that_it_is_open(*, has_log: bool) -> None:
 def main(
     arguments: list[str] | None = None, *, refusals: Iterable[str] = (), secrets: Mapping[str, str] | None = None
 ) -> int:
-    """Returns the exit code.
+    """Run a sender, and return the exit code.
 
     Args:
-        arguments: those of the command line by default.
-        refusals: what a daemon could not reset, for its log.
-        secrets: further options of the sink, which a command line must not have.
+        arguments: the command line by default.
+        refusals: settings that a daemon could not reset, to be logged.
+        secrets: further options of the sink, which must not be on a command line.
     """
     given = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format=FORMAT)

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One partition of the overflow on its way to the sink (docs/decisions/0066).
+"""One partition of the overflow, as it is shipped to the sink (docs/decisions/0066).
 
 ::
 
-    log     │ delivered │ acked │ in flight │ read │ not read yet ... │ perhaps still in the arena, too
+    log     │ delivered │ acked │ in flight │ read │ not read yet ... │ may still be in the arena, too
                         ^ position                                    ^ end
                         └────── window ───────────┘
 
 Rules, besides those of the window (send_window.py)
-    A batch is sent with the producer id and the sequence that it had in the arena: it was perhaps in flight when the
+    A batch is sent with the producer id and the sequence that it had in the arena. It may have been in flight when the
     outage began, and the sink recognises it by them.
-    Batches from the end on are not sent: a copy of them may lie in the arena (overflow.py).
-    If the partition starts over in an epoch of its own, the sequences follow from the offsets.
+    Batches from the end on are not sent: a copy of them may be in the arena (overflow.py).
+    If the partition starts over in an epoch of its own, the sequences are computed from the offsets.
     A batch that is too large is sent in the parts that the arena would make of it (splitting.py), and the position
     moves inside it.
-    The native batch loop records the results of ordinary batches and writes their positions down
+    The native batch loop records the results of ordinary batches and writes their positions
     (native/sender/spill_recorder.h). `done` and `advance` are for the batches that the window has sent.
 """
 
@@ -38,9 +38,9 @@ from shmaccum.sender.spill_file import OverflowBatch, OverflowPosition, SpillFil
 from shmaccum.sender.splitting import node_end
 
 READ_AHEAD_SIZE = 4 << 20
-"""Bytes of a window, but for its first batch."""
+"""Bytes of a window, not counting its first batch."""
 LOCAL_ID_START = 1 << 62
-"""Producer ids from here on were given by the overflow itself, before any sink was reached: no sink knows them."""
+"""From here on, the overflow itself assigned the producer ids, before any sink was reached: no sink knows them."""
 
 
 @final
@@ -48,14 +48,14 @@ class SpilledBatch(Shipment):
     """A batch of the overflow.
 
     Attributes:
-        outcome: the answer that settles it, or its present part.
+        outcome: the final ack of the batch or of its present part.
         is_recorded: the outcome is in the arena.
     """
 
     __slots__ = ("created_ns", "is_recorded", "outcome", "partition_index", "row")
     batch: LogBatch
     is_over = True
-    """Nothing of it is to be given back to the arena."""
+    """No part of it is to be requeued in the arena."""
     linger_ns = -1
     record_size_max = 0
 
@@ -69,7 +69,7 @@ class SpilledBatch(Shipment):
 
     @property
     def is_complete(self) -> bool:
-        """True when it is settled, and no part of it follows."""
+        """True if it is settled, and no part of it follows."""
         return self.is_settled and self.wire.first_record + self.wire.record_count >= self.record_count
 
     @property
@@ -78,16 +78,16 @@ class SpilledBatch(Shipment):
 
     @property
     def seq(self) -> int:
-        """The number of the batch in the arena; of a batch whose row is gone, its offset."""
+        """The number of the batch in the arena; its offset if its row is missing."""
         return self.batch.base_offset if self.row is None else self.row.seq
 
     def decode(self) -> list[Any]:
-        """Its records, as `Batch.decode` gives them."""
+        """Return its records, as `Batch.decode` does."""
         base_offset = self.batch.base_offset
         return [(record[0] - base_offset, *record[1:]) for record in self.batch.records()]
 
     def cut(self, first: int, end: int) -> None:
-        """Makes `wire` a batch of these records alone."""
+        """Reduce `wire` to a batch of these records."""
         wire = self.wire
         records = [NewRecord(*record[1:]) for record in self.batch.records()[first:end]]
         part = make_batch(records, identity=(wire.producer_id, wire.producer_epoch, wire.base_sequence))
@@ -105,8 +105,8 @@ class Backlog:
         file: its position and rows.
         window: the batches that were read.
         end_offset: batches from here on are not shipped.
-        late_seqs: numbers of batches that came in behind younger ones of their partition.
-        end_seq: no batch of this arena at this number, or above it, was ever in the overflow.
+        late_seqs: numbers of batches that were added after younger ones of their partition.
+        end_seq: greater than every number of this arena's batches that were ever in the overflow.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Backlog:
         backoff: Backoff,
         report: Callable[[str], object],
     ) -> None:
-        """Takes the partition up at its position; nothing is read yet."""
+        """Start at the position of the partition; nothing is read yet."""
         self.index = index
         self.place = self.target = place
         self.file = file
@@ -139,12 +139,12 @@ class Backlog:
 
     @property
     def position(self) -> OverflowPosition:
-        """The one that is written down."""
+        """The last written position."""
         return self.file.position
 
     @property
     def is_empty(self) -> bool:
-        """True when everything up to the end is delivered, and written down to be."""
+        """True if everything up to the end is delivered, and the position shows it."""
         return self.position.offset >= self.end_offset
 
     @property
@@ -153,18 +153,18 @@ class Backlog:
         return bool(self.window.shipments)
 
     def is_ordinary(self, now_ns: int) -> bool:
-        """True when the native batch loop may send the next batches, once nothing is read ahead."""
+        """True if the native batch loop may send the next batches, provided that none of them has been read."""
         return not self.late_seqs and self._next_batch is None and self.window.is_ordinary(now_ns)
 
     @property
     def batch_count(self) -> int:
-        """Batches that are not delivered, as far as the rows tell."""
+        """The number of undelivered batches, as far as the rows show."""
         return self.file.row_count - self.file.find(self.position.offset)
 
     # --- arrivals
 
     def take_up(self, end_offset: int) -> None:
-        """Everything below the end is left from the former sender; the rows tell which batches of the arena it is."""
+        """Continue with everything below the end, which a former sender left. The rows name the arena's batches."""
         if end_offset < self.position.offset:  # a crash of the host took the end of the log
             self.file.write_position(OverflowPosition(end_offset, identity=self.position.identity))
         self.end_offset = end_offset
@@ -176,14 +176,14 @@ class Backlog:
         return [row.seq for row in self.file.rows(self.file.find(self.position.offset)) if row.arena == self._arena]
 
     def seqs(self) -> set[int]:
-        """The numbers of the batches of this arena that are left, as far as the rows tell."""
+        """Return the numbers of this arena's undelivered batches, as far as the rows show."""
         return set(self._own_seqs())
 
     def add(self, rows: Sequence[OverflowBatch], end_offset: int) -> None:
-        """Batches lie in the log below the end by now; their rows are written behind the others.
+        """Add batches that are in the log below the end; append their rows.
 
         Raises:
-            OSError: no row is there, and the end is where it was.
+            OSError: no row is written, and the end is unchanged.
         """
         last = self.file.row(self.file.row_count - 1)
         new = [row for row in rows if last is None or row.base_offset > last.base_offset]
@@ -193,11 +193,11 @@ class Backlog:
         self.end_offset = max(self.end_offset, end_offset)
 
     def spill_file(self) -> tuple[int, int, int, int]:
-        """The spill file for a native call that writes rows (native/sender/log_run.h)."""
+        """Return the spill file for a native call that writes rows (native/sender/log_run.h)."""
         return self.file.descriptor, self.file.row_count, self.end_seq, self._arena
 
     def added(self, row_count: int, end_offset: int) -> None:
-        """A native call has written so many rows, of batches that are younger than all before."""
+        """Add batches whose rows a native call has written; they are younger than all before."""
         self.file.row_count += row_count
         row = self.file.row(self.file.row_count - 1)
         assert row is not None
@@ -210,9 +210,9 @@ class Backlog:
         self.end_seq = max(self.end_seq, seq + 1)
 
     def seq_range(self) -> tuple[int, int] | None:
-        """The numbers of the batches of this arena that are left: the first, and the end; None while it is unchanged.
+        """Return the first number and the end of this arena's undelivered batches; None while they are unchanged.
 
-        Batches of another arena lie in front of those of this one.
+        Batches of another arena precede those of this one.
         """
         if self.is_empty:
             return 0, 0
@@ -225,7 +225,7 @@ class Backlog:
     # --- reading
 
     def read(self, now_ns: int) -> None:
-        """Fills the window."""
+        """Fill the window."""
         self.window.must_look = False
         shipments = self.window.shipments
         size = sum(shipment.wire.size for shipment in shipments)
@@ -239,14 +239,14 @@ class Backlog:
 
     @property
     def has_lost_its_end(self) -> bool:
-        """True after `read`, when no whole batch lies in front of the end: all were written, so they are damaged."""
+        """True if, after `read`, no intact batch precedes the end. All batches were written, so they are damaged."""
         return not self.has_read_ahead and not self.is_empty
 
     def pass_lost_end(self) -> None:
-        """Goes on behind records at the end that cannot be read any more.
+        """Continue after records at the end that cannot be read any more.
 
         Raises:
-            OSError: the position is where it was.
+            OSError: the position is unchanged.
         """
         lost = format_count(self.end_offset - self.position.offset, "record")
         self.file.write_position(self.position._replace(offset=self.end_offset))
@@ -254,7 +254,7 @@ class Backlog:
         self._report(f"the overflow of {self.place} is damaged at its end: {lost} cannot be read, and are lost")
 
     def _peek(self) -> LogBatch | None:
-        """The next batch of the log below the end."""
+        """Return the next batch of the log below the end."""
         if self._next_batch is None:
             offset = self.window.next_offset(self.position.offset)
             if not self.window.is_open:
@@ -266,7 +266,7 @@ class Backlog:
         return None if batch is None or batch.base_offset >= self.end_offset else batch
 
     def rest(self) -> None:
-        """Lets go of the log's files until more is read. Requires an empty window."""
+        """Close the log's files until more is read. Requires an empty window."""
         self.window.rest()
         self._next_batch = None
 
@@ -285,13 +285,13 @@ class Backlog:
         return spilled
 
     def _dress(self, spilled: SpilledBatch, first: int, end: int) -> None:
-        """Makes the wire of some records. The former one is no more: the sink has let go of its bytes."""
+        """Make the wire of some records. The sink has released the bytes of the former one."""
         spilled.dress(self.place, self.index, self._identity_of(spilled.batch, first))
         if end - first < spilled.record_count:
             spilled.cut(first, end)
 
     def _identity_of(self, batch: LogBatch, first: int) -> tuple[int, int, int]:
-        """Producer id, epoch and sequence of a record of a batch."""
+        """Return producer id, epoch and sequence of a record of a batch."""
         position = self.position
         if position.has_own_sequences:
             return batch.producer_id, batch.producer_epoch, (batch.base_sequence + first) & SEQUENCE_MASK
@@ -312,7 +312,7 @@ class Backlog:
     # --- the native batch loop
 
     def row(self, topic_id: bytes | None) -> tuple[Any, ...]:
-        """The partition, as the native batch loop takes it (native/python/sender/batch_loop_parts.h)."""
+        """Return the partition as the native batch loop takes it (native/python/sender/batch_loop_parts.h)."""
         assert self.window.unread_place is not None
         assert self.window.confirmed is not None
         file, byte = self.window.unread_place
@@ -323,23 +323,23 @@ class Backlog:
         return topic, topic_id, partition, file, byte, *offsets, *self.window.confirmed, origin, -1, b"", b""
 
     def spill(self) -> tuple[int, int, int, int, bytes]:
-        """Its spill file, as the native batch loop takes it."""
+        """Return its spill file as the native batch loop takes it."""
         descriptor, number, content = self.file.position_for_native_call()
         return self.index, descriptor, self._row_index, number, content
 
     def take(self, end: StreamEnd) -> None:
-        """Takes over how far the native batch loop came. `take_spill` follows."""
+        """Move to the place that the native batch loop reached. `take_spill` follows."""
         self.window.take(end)
 
     def take_spill(self, offset: int, row_index: int, number: int) -> None:
-        """Takes over the last position that the native batch loop has written, and the row that it came to."""
+        """Set the last position that the native batch loop has written, and the row that it reached."""
         self.file.moved(number, offset)
         self._row_index = row_index
 
     # --- answers
 
     def end(self, ack: Ack) -> None:
-        """A batch has its outcome: delivered, or refused for good."""
+        """Record the outcome of a batch: delivered, or rejected permanently."""
         shipment = SpilledBatch.of(ack.wire)
         shipment.outcome = ack
         if ack.verdict is Verdict.DELIVERED:
@@ -348,14 +348,14 @@ class Backlog:
             self.window.settled(shipment)
 
     def again(self, wire: WireBatch, pause_ns: int | None, now_ns: int) -> None:
-        """A batch comes again, alone, after a pause; None: the pause of its failures in a row."""
+        """Retry a batch, alone, after a pause. If it is None, the pause follows from the failures in a row."""
         shipment = SpilledBatch.of(wire)
         self.window.failed(shipment)
         self.window.pause(pause_ns, now_ns)
         self._dress(shipment, wire.first_record, wire.first_record + wire.record_count)
 
     def halve(self, wire: WireBatch) -> None:
-        """A batch was too large, and has more than one record: its first half goes next."""
+        """Halve a batch that was too large, and has more than one record. Its first half is sent next."""
         shipment = SpilledBatch.of(wire)
         self.window.failed(shipment)
         self._dress(shipment, wire.first_record, wire.first_record + wire.record_count // 2)
@@ -363,10 +363,10 @@ class Backlog:
     # --- the position
 
     def advance(self, done: Sequence[SpilledBatch]) -> None:
-        """Writes down that these are delivered, and goes on behind them.
+        """Write the position after these delivered batches, and continue.
 
         Raises:
-            OSError: they are to be written down again.
+            OSError: the position has to be written again.
         """
         self.file.write_position(self.position._replace(offset=done[-1].end_offset))
         if not done[-1].is_complete:
@@ -374,14 +374,14 @@ class Backlog:
         self.window.advance()
 
     def _go_on(self, shipment: SpilledBatch) -> None:
-        """A part has its outcome: the next one follows."""
+        """Continue with the next part of a batch."""
         first = shipment.wire.first_record + shipment.wire.record_count
         shipment.outcome, shipment.is_settled, shipment.is_recorded = None, False, False
         self._dress(shipment, first, node_end(first, shipment.record_count))
 
     @property
     def must_start_over(self) -> bool:
-        """True when the rest has to go in another epoch, and nothing is in flight."""
+        """True if the rest has to be sent in another epoch, and nothing is in flight."""
         window = self.window
         if not window.shipments or any(one.is_in_flight or one.is_settled for one in window.shipments):
             return False
@@ -390,10 +390,10 @@ class Backlog:
         return window.wants_epoch or is_strange
 
     def start_over(self, producer_id: int, epoch: int, identity: bytes) -> None:
-        """The rest goes in an epoch of its own, from the first batch on that can be read. Requires one in the window.
+        """Send the rest in an epoch of its own, from the first readable batch on. Requires a batch in the window.
 
         Raises:
-            OSError: it could not be written down, and nothing has changed.
+            OSError: the position could not be written, and nothing has changed.
         """
         offset = self.window.shipments[0].first_offset
         self.file.write_position(OverflowPosition(offset, producer_id, epoch, offset, identity))
@@ -403,10 +403,10 @@ class Backlog:
             self._dress(shipment, first, first + shipment.wire.record_count)
 
     def finish(self) -> None:
-        """Everything is delivered: the next batches that come go with their own ids again.
+        """Reset the files after everything is delivered: new batches are sent with their own ids again.
 
         Raises:
-            OSError: the file is as it was.
+            OSError: the file is unchanged.
         """
         self.rest()
         self.file.write_position(OverflowPosition(self.end_offset, identity=self.position.identity))

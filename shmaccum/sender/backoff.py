@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long to wait before something is tried again (KIP-580, Kafka's ExponentialBackoff)."""
+"""The pause before something is tried again (KIP-580, Kafka's ExponentialBackoff)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DOUBLINGS_MAX = 62
 
 
 class Backoff:
-    """Doubles with each failure in a row up to a limit, with a jitter of a fifth either way.
+    """A pause that doubles with each failure in a row, up to a limit, with 20 % jitter.
 
-    Kafka draws the jitter each time it looks whether the pause is over; here it is drawn once for each pause.
+    Kafka draws the jitter at each check whether the pause has passed. Here it is drawn once per pause.
 
     Args:
-        initial_ms: the first pause, but for the jitter.
-        max_ms: no pause is longer, jitter included.
+        initial_ms: the first pause, without the jitter.
+        max_ms: the longest pause, including the jitter.
         seed: for tests.
     """
 
@@ -35,18 +35,18 @@ class Backoff:
         self._random = random.Random(seed)
 
     def pause_ns(self, failure_count: int) -> int:
-        """Nanoseconds to wait after so many failures in a row, at least 1."""
+        """Return the pause after so many failures in a row, in nanoseconds; at least 1."""
         growth = MULTIPLIER ** min(failure_count - 1, DOUBLINGS_MAX)
         drawn = min(self._initial_ns * growth, self._max_ns) * self._random.uniform(1 - JITTER, 1 + JITTER)
         return min(int(drawn), self._max_ns)
 
 
 class SinkBackoff:
-    """A sink that raises: for how long it is left alone. One good round ends it.
+    """Computes for how long a sink that has raised is not called. A round without an exception ends the pause.
 
     Args:
         native: the arena, for its clock.
-        report: where sentences for people go.
+        report: takes sentences for people.
     """
 
     def __init__(self, backoff: Backoff, native: _native.Arena, report: Callable[[str], None]) -> None:
@@ -57,29 +57,29 @@ class SinkBackoff:
         self._until_ns = 0
 
     def ask(self, question: Callable[[], Answer], otherwise: Answer) -> Answer:
-        """The sink's answer; when it raises, `otherwise`, and it is left alone for a while."""
+        """Return the result of a call of the sink. If the call raises, start a pause and return `otherwise`."""
         try:
             return question()
-        except Exception as error:  # noqa: BLE001 - whatever a sink raises, no batch may be lost over it
+        except Exception as error:  # noqa: BLE001 - no exception of a sink may lose a batch
             self._report(f"the sink has a problem: {sentence_of(error)}")
             self.begin(self._native.now_ns())
             return otherwise
 
     def begin(self, now_ns: int) -> None:
-        """Notes that the call has raised."""
+        """Start a pause, after the call has raised."""
         self.failure_count += 1
         self._until_ns = now_ns + self._backoff.pause_ns(self.failure_count)
 
     def end(self) -> None:
-        """Notes that the call has not raised."""
+        """End the pause, after a round without an exception."""
         self.failure_count = 0
         self._until_ns = 0
 
     def rest_ns(self, now_ns: int) -> int:
-        """How much longer to leave it alone; 0: not at all."""
+        """Return the rest of the pause; 0 if there is none."""
         return max(self._until_ns - now_ns, 0) if self.failure_count else 0
 
 
 def sentence_of(error: Exception) -> str:
-    """The words of an exception, for people."""
+    """Return the message of an exception, for people."""
     return str(error) or type(error).__name__

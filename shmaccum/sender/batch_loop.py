@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ordinary batches of many partitions on their way to brokers, in one native call (native/sender/batch_loop.h).
+"""Sends the ordinary batches of many partitions to brokers, in one native call (native/sender/batch_loop.h).
 
 ::
 
-    partitions that are ordinary ── lend ──> sockets ── native call ──> reports ── take, give_back ──> sink
+    ordinary partitions ── hand_over ──> sockets ── native call ──> reports ── take, return_socket ──> sink
 
 Rules
     The native call sends a partition when its window is empty, the sink has acked a batch of its producer and epoch,
     and the place of the next header is known. The window (send_window.py) sends everything else: the first batch,
     another producer, damage, the end of a segment, and a batch that the broker does not take.
-    The native call handles no errors. If an answer is not ordinary, the partition is read again from its position and
-    its batches are sent again, and the sink reports what is wrong. The broker drops batches that it has.
+    The native call handles no errors. If a response is not ordinary, the partition is read again from its position and
+    its batches are sent again, and the sink reports the problem. The broker drops duplicates.
     The native call writes the positions: those of a shipper in the format of `PositionsFile`, those of an overflow in
-    the format of `SpillFile`, after it has recorded the results of their batches. It puts what it did into a list, and
-    a `finally` takes that over. So a signal handler that raises loses nothing.
+    the format of `SpillFile`, after it has recorded the results of their batches. It puts its results into a list,
+    which is read in a `finally` block. So a signal handler that raises loses nothing.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class BatchLoop(Generic[AnyStream]):
 
     Args:
         sockets: of the sink.
-        loans: the sockets that it has lent.
+        loans: the sockets that it has handed over.
         streams: by the number of the partition.
-        take_positions: called with `ends`, and with what the native call says about the files of positions. True
-            if all is well with them.
+        take_positions: called with `ends`, and with the native call's report on the files of positions. Returns True
+            if the files are intact.
 
     Attributes:
-        streams: those of a loan are adjacent, and so are those of a topic among them.
-        ends: how the native call left each partition.
+        streams: those of a socket are adjacent, and so are those of a topic among them.
+        ends: the state in which the native call left each partition.
         has_failed: positions could not be written.
-        is_broken: a connection is at its end.
+        is_broken: a connection is closed or unusable.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class BatchLoop(Generic[AnyStream]):
         self.is_broken = False
 
     def run(self, native_call: Callable[..., object], request_size_max: int) -> None:
-        """Sends until the time is over, the bell rings, or something is not ordinary.
+        """Send until time is up, a wake-up, or a batch that is not ordinary.
 
         Args:
             native_call: takes links, streams and found (native/python/sender/batch_loop_parts.h).
@@ -88,7 +88,7 @@ class BatchLoop(Generic[AnyStream]):
     def _take(
         self, reports: Sequence[tuple[Any, ...]], uses: Sequence[tuple[Any, ...]], positions: tuple[Any, bool]
     ) -> None:
-        """Takes over what the native call did."""
+        """Read the results of the native call."""
         self.ends = {
             stream: StreamEnd.of(stream.index, report) for stream, report in zip(self.streams, reports, strict=True)
         }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of a refused batch that are to blame, and those that only lay beside them (KIP-467)."""
+"""Divides a rejected batch into invalid records and unaffected ones (KIP-467)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 
 MESSAGE_TOO_LARGE = 10
 RECORD_ERRORS_MAX = 64
-"""More than so many runs of good and bad records in one batch would push too much out of the ring of results."""
+"""More runs of valid and invalid records in one batch would displace too many other results."""
 
 
 def blame_runs(record_count: int, record_errors: Iterable[int]) -> Iterator[tuple[int, bool]]:
-    """(length, are they to blame) of the runs of records that share their fate."""
+    """Yield (length, are the records invalid) for each run of records with the same outcome."""
     blamed = set(record_errors)
     for is_blamed, run in itertools.groupby(range(record_count), blamed.__contains__):
         yield sum(1 for _ in run), is_blamed

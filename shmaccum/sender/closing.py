@@ -3,22 +3,21 @@
 
 ::
 
-    the name is gone    told at ERROR; the arena is closed: it takes no more records (native/arena/closing.h)
-    rounds go on        until nothing is in it and no producer is about to append, or the time for that is over
-    the sink is closed  then the arena says that its sender has left
-    what is left        is exported to a folder, as ``shmaccum recover --export`` does; the folder gets its name when
-                        it is whole
-    then                the records in it are aborted, so that their futures have a result
-    the sender raises   ArenaRemovedError, and its process ends with an exit code of its own
+    the name is gone     ERROR is logged; the arena is closed: it takes no more records (native/arena/closing.h)
+    rounds continue      until the arena is empty and no producer is about to append, or the time for that has passed
+    the sink is closed   then the arena records that its sender has left
+    records are left     they are exported to a folder, as ``shmaccum recover --export`` does. The folder gets its name
+                         after it is complete. Then the records are aborted, so that their futures have a result
+    the sender raises    ArenaRemovedError, and its process ends with an exit code of its own
 
-DEATHS. A sender that dies anywhere here leaves the arena closed. A standby that takes the role looks for the folder
-first. If it is there, the dead sender exported everything, so the standby aborts the records and delivers none of them.
-Otherwise the standby delivers, and exports the rest; half a folder of the dead sender is deleted.
-So each record is delivered or exported, and none is both. Without a standby no process can open the arena any more, and
-producers that wait for results are told so.
+DEATHS. A sender that dies in any of these steps leaves the arena closed. A standby that takes the role first looks for
+the folder. If it exists, the dead sender exported everything, so the standby aborts the records and delivers none of
+them. Otherwise the standby delivers, and exports the rest; an incomplete folder of the dead sender is deleted.
+So each record is delivered or exported, but never both. Without a standby, no process can open the arena any more, and
+producers that wait for results get an error.
 
-The name of the folder has the arena's uuid and epoch: an arena whose file is found again under a name is recovered, and
-has another epoch then. A folder of another user counts for nothing.
+The name of the folder contains the arena's uuid and epoch. An arena whose file is found again under a name is
+recovered, which gives it another epoch. A folder of another user is ignored.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ LEFT_STATES = ("OPEN", "READY", "BAD")
 
 
 class Closing:
-    """Looks whether a sender's arena closes, and at its name once a second; closes the arena when the name is lost.
+    """Checks the arena's name once a second, and whether the arena is closing; closes it after the name is lost.
 
     Attributes:
         has_begun: the arena was removed, and takes no more records.
-        error: the exception for the sender to raise when it has left; None while the arena has its name.
+        error: the exception that the sender raises after it has left; None while the arena has its name.
     """
 
     def __init__(self, arena: Arena) -> None:
@@ -60,7 +59,7 @@ class Closing:
         self.error: ArenaRemovedError | None = None
 
     def look(self) -> None:
-        """Notices that the arena was removed. While it closes, each tick seals what was left open."""
+        """Check whether the arena was removed. While it is closing, each tick seals the batches that are open."""
         now_ns = self._native.now_ns()
         is_closing = self._native.closing != "not"
         if now_ns < self._look_at_ns and is_closing == self.has_begun:
@@ -72,10 +71,10 @@ class Closing:
             self.error = self.error or tell_removal(self._arena)
 
     def check_something_is_left(self, half: SenderHalf) -> None:
-        """For a sender that has just taken the role, before it opens its sink.
+        """Raise if nothing is left to deliver. Called after the sender has taken the role, before it opens its sink.
 
         Raises:
-            ArenaRemovedError: the arena was removed, and holds nothing to deliver.
+            ArenaRemovedError: the arena was removed, and has nothing to deliver.
         """
         self.look()
         if self.error is None:
@@ -88,10 +87,10 @@ class Closing:
             raise self.error
 
     def is_over(self) -> bool:
-        """True when nothing is in the arena, and nothing can come into it any more.
+        """True if the arena is empty, and nothing can be added to it any more.
 
-        A buffer that a living producer holds may become an oversized record until the arena says that its sender has
-        left. So the states are looked at once more behind that.
+        A buffer of a living producer may become an oversized record until the arena records that its sender has left.
+        Therefore the states are counted once more afterwards.
         """
         if self._count(PENDING_STATES):
             return False
@@ -103,11 +102,11 @@ class Closing:
         return sum(counts[state] for state in states)
 
     def leave(self, half: SenderHalf) -> bool:
-        """Says that the sender has left, exports what is left, and aborts it, so that its futures have a result.
+        """Record that the sender has left; export what is left, and abort it, so that its futures have a result.
 
-        Answers False, and does nothing, while the arena has its name.
+        Return False, and do nothing, while the arena has its name.
 
-        Requires the sender role, and that no sink holds a batch. Records that cannot be exported keep their buffers.
+        Requires the sender role, and that no sink has a batch. Records that cannot be exported keep their buffers.
         """
         is_left = self._count(LEFT_STATES) > 0
         if not self.has_begun and not (is_left and has_lost_its_name(self._arena)):
@@ -144,10 +143,10 @@ class Closing:
 
 
 def export_left(arena: Arena) -> tuple[Path, int]:
-    """Copies every batch that waits to a new folder, and answers it with the number of sound records.
+    """Copy every waiting batch to a new folder. Return the folder, and the number of intact records.
 
     Raises:
-        OSError: no place takes it.
+        OSError: the records cannot be written to either place.
     """
     first, second = _places(arena)
     try:
@@ -158,8 +157,8 @@ def export_left(arena: Arena) -> tuple[Path, int]:
 
 
 def _export_to(folder: Path, arena: Arena) -> int:
-    """The folder has its name as soon as it is whole. Answers the number of sound records."""
-    from shmaccum.observe.inspection import export  # brings numpy, which only a sender that leaves records needs
+    """Export to a temporary name, and rename the complete folder. Return the number of intact records."""
+    from shmaccum.observe.inspection import export  # imports numpy, which only a sender that leaves records needs
 
     unfinished = _unfinished(folder)
     _delete(unfinished)
@@ -169,7 +168,7 @@ def _export_to(folder: Path, arena: Arena) -> int:
 
 
 def _places(arena: Arena) -> Iterator[Path]:
-    """Two folders: beside the arena's file, and among the temporary files.
+    """Yield two folders: beside the arena's file, and among the temporary files.
 
     An arena in shared memory lives no longer than the temporary files, so both of its folders are there.
     """
@@ -187,13 +186,13 @@ def _unfinished(folder: Path) -> Path:
 
 def _delete(folder: Path) -> None:
     if os.path.lexists(folder):
-        from shutil import rmtree  # slow to import, and hardly a sender needs it
+        from shutil import rmtree  # slow to import, and rarely needed
 
         rmtree(folder, ignore_errors=True)
 
 
 def _found_export(arena: Arena) -> Path | None:
-    """The folder to which a dead sender exported this arena."""
+    """Return the folder to which a dead sender exported this arena."""
     return next((folder for folder in _places(arena) if _is_own_folder(folder)), None)
 
 

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first program of a sender's daemon: it resets what the process inherited, then runs `shmaccum.sender`.
 
-The keeper starts it as ``python -I shmaccum/sender/daemon.py``. Standard input has one JSON object:
+The supervisor starts it as ``python -I shmaccum/sender/daemon.py``. Standard input has one JSON object:
 
 ``root``     the folder from which the parent imported ``shmaccum``; the daemon imports the same one
-``path``     the folders of the parent in which the dependencies are (`shmaccum.supervisor.inheritance` chooses them)
+``path``     the parent's folders with the dependencies (`shmaccum.supervisor.inheritance` chooses them)
 ``umask``    of the files that the sender creates: no wider than the arena
-``secrets``  options of the sink that neither a command line nor an environment may have
+``secrets``  options of the sink that must be neither on a command line nor in an environment
 
 Reset
     the signal mask and ignored signals; the working folder (``/``); the umask; niceness, scheduling policy and CPU
     affinity; oom_score_adj, to that of process 1; soft resource limits, to the hard ones; descriptors other than 0, 1
     and 2; the session; ``sys.path``, which has neither the working folder nor a folder that other users may write.
-    Variables of Python in the environment (``PYTHONPATH``, ``PYTHONSTARTUP`` ...) have no effect.
+    Python's environment variables (``PYTHONPATH``, ``PYTHONSTARTUP`` ...) have no effect.
 
-    A reset that the kernel refuses, such as a lower niceness without the right to it, is logged.
+    A reset that the kernel refuses, such as a lower niceness without the privilege, is logged.
 
 Inherited on purpose
     user, groups and capabilities; cgroup, namespaces and root folder; hard resource limits and the limits of core files
     and stacks; the rest of the environment, for secrets (``env:NAME``), proxies, time zone, Kerberos and the dynamic
     linker (``LD_LIBRARY_PATH``, ``LD_PRELOAD``); I/O priority.
 
-The process forks once, so that the daemon is no child of its starter and leads no session. Before `import_root` this
-file imports nothing but the standard library.
+The process forks once, so that the daemon is not a child of its starter and leads no session. Before `import_root`,
+this file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ ADVICE = (
     "and folders that other users may write: install shmaccum and its dependencies elsewhere"
 )
 FORK_FAILED = 75
-"""EX_TEMPFAIL: the system has no room for another process now."""
+"""EX_TEMPFAIL: the system cannot create another process now."""
 
 
 def reset(umask: int) -> list[str]:
-    """Resets what a daemon must not inherit; returns a sentence for each part that the kernel refused."""
+    """Reset what a daemon must not inherit. Return a sentence for each part that the kernel refused."""
     _reset_signals()
     os.chdir("/")
     os.umask(umask)
@@ -80,7 +80,7 @@ def _refusals() -> Iterator[str]:
 
 
 def _reset_oom_score() -> None:
-    """A container sets the score of its first process; on a host it is 0."""
+    """Set the score of process 1, which a container sets; on a host it is 0."""
     try:
         wanted = _read(OOM_SCORE.format(1))
     except OSError:
@@ -103,7 +103,7 @@ def _raise_limit(name: str) -> None:
 
 
 def import_root(root: str, path: list[str]) -> None:
-    """Imports the parent's ``shmaccum``, whatever package of this name the interpreter has; see above."""
+    """Import the parent's ``shmaccum``, whatever package of this name the interpreter has; see above."""
     sys.path[:] = [entry for entry in sys.path if entry and os.path.isabs(entry)]
     own = [entry for entry in sys.path if not _is_of_packages(entry)]
     rest = [entry for entry in sys.path if _is_of_packages(entry)]
@@ -117,12 +117,12 @@ def import_root(root: str, path: list[str]) -> None:
 
 
 def _is_of_packages(entry: str) -> bool:
-    """False for the folders of the standard library, which go before those of the parent."""
+    """False for the folders of the standard library, which precede those of the parent."""
     return os.path.basename(entry) in {"site-packages", "dist-packages"}
 
 
 def begin() -> dict[str, Any]:
-    """Reads what the keeper wrote, and goes on in a child, which nobody has to wait for."""
+    """Read the supervisor's input, and continue in a child that no process has to wait for."""
     given: dict[str, Any] = json.loads(sys.stdin.buffer.read())
     try:
         is_parent = os.fork() > 0
@@ -138,12 +138,12 @@ def begin() -> dict[str, Any]:
 
 
 def run() -> int:
-    """Returns the exit code of the sender."""
+    """Return the exit code of the sender."""
     given = begin()
     refusals = reset(given["umask"])
     try:
         import_root(given["root"], given["path"])
-        from shmaccum.sender import __main__ as program  # the path is set now
+        from shmaccum.sender import __main__ as program  # only now is the path set
         from shmaccum.sender.service import name_process
     except ImportError as error:
         print(f"ImportError: {error}. {ADVICE}", file=sys.stderr)

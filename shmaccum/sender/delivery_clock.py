@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The delivery clock: the sender's side (native: delivery_clock.h has the arena's side and the picture).
+"""The delivery clock: the sender's side (native: delivery_clock.h has the arena's side and the diagram).
 
-A record expires because it cannot be delivered, never because nobody could deliver. So the sender adds to the arena's
-clock only the time in which its sink has proved to work.
+A record expires because it cannot be delivered, and never because no sender or sink could deliver anything. So the
+sender adds to the arena's clock only the time in which its sink has proved to work.
 
 Rules:
 
-* A step is the time between two looks. A step of more than `STEP_MAX_NS` counts as that: the sender was stopped, the
-  host slept, or a write blocked, and nobody delivered meanwhile.
-* A sink with a peer (`Peer.answer_count`) proves its steps by the next answer. Until then they are kept apart.
-* While the overflow gets emptier no step counts: records of the arena wait for it.
-* An outage (`Peer.outage`) throws the steps away that are not proved yet. The outage is told in the arena's error log
-  and published for everybody who reads the arena. The first step after it began in it, and does not count either.
+* A step is the time between two checks. A step of more than `STEP_MAX_NS` counts as `STEP_MAX_NS`: the sender was
+  stopped, the host was suspended, or a write blocked, and nothing was delivered meanwhile.
+* If the sink has a peer (`Peer.answer_count`), the next response proves the pending steps before it.
+* While the overflow gets emptier, no step counts, because records of the arena wait for it.
+* An outage (`Peer.outage`) discards the pending steps. It is recorded in the arena's error log, and published for all
+  readers of the arena. The first step after it began during it, and does not count either.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ logger = logging.getLogger("shmaccum.sender")
 
 STEP_MAX_NS = 5_000 * NS_PER_MS
 OUTAGE_SIZE_MAX = 255
-"""Bytes that the arena has room for (native: OUTAGE_SIZE, with the NUL)."""
+"""The capacity in the arena, in bytes (native: OUTAGE_SIZE, which includes the NUL)."""
 
 
 class DeliveryClock:
-    """Runs the delivery clock of an arena.
+    """Advances the delivery clock of an arena.
 
     Args:
-        overflow: while it gets emptier, records of the arena wait for those in it.
+        overflow: while it gets emptier, records of the arena wait for its records.
     """
 
     def __init__(self, shared: Shared, overflow: NoOverflow) -> None:
@@ -49,16 +49,16 @@ class DeliveryClock:
         self._outage_since_ns = 0
         self._answer_count = shared.sink.peer.answer_count
         self.outage: str | None = None
-        """Why the sink did not work at the last look; None: it worked."""
+        """Why the sink did not work at the last check; None if it worked."""
         shared.half.publish_delivery_timeout(options.delivery_timeout_ms * NS_PER_MS, self._counts_always)
 
     @property
     def stands_still(self) -> bool:
-        """True while no record grows older."""
+        """True while no record ages."""
         return self.outage is not None and not self._counts_always
 
     def look(self, now_ns: int) -> None:
-        """Asks the sink whether it works, and lets the clock run by what is proved.
+        """Check whether the sink works, and advance the clock by the proved time.
 
         Args:
             now_ns: the arena's clock.
@@ -83,7 +83,7 @@ class DeliveryClock:
             self._unproved_ns = 0
 
     def _turn(self, outage: str | None, now_ns: int) -> None:
-        """The sink has stopped working, works again, or does not work for another reason."""
+        """Handle the start, the end or a new reason of an outage."""
         was_outage, self.outage = self.outage, outage
         self._unproved_ns = 0
         if outage is None:
@@ -95,7 +95,7 @@ class DeliveryClock:
             self._outage_since_ns = now_ns
             self._native.record_error(f"the sink does not work: {outage}")
             logger.error("the sink does not work: %s. %s", outage, self._consequence)
-        # The sentence as the arena has room for it, without half a character at its end.
+        # Truncated to the capacity of the arena, without a partial character at the end.
         text = outage.replace("\0", "?").encode("utf-8", "replace")[:OUTAGE_SIZE_MAX]
         published = text.decode("utf-8", "ignore").encode()
         self._half.publish_outage(self._outage_since_ns, published)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Giving up the records of an arena that lie in an overflow which is lost.
+"""Gives up the records of an arena that are in a lost overflow.
 
-Only a user decides that, by ``shmaccum recover ARENA --give-up-overflow``. The arena counts no record on disk any more,
-and the next sender goes on with the records of the arena. The futures of the others raise `DeliveryFailedError`.
+Only a user decides this, by ``shmaccum recover ARENA --give-up-overflow``. Afterwards, the arena counts no record on
+disk, and the next sender delivers the records of the arena. The futures of the others raise `DeliveryFailedError`.
 
-A keeper starts a sender again and again, which refuses the arena and ends. So the role is waited for a while.
+A supervisor restarts a sender that refuses the arena and ends. So this function retries for a while to take the role.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from shmaccum.common.units import format_count
 from shmaccum.exceptions import ArenaBusyError
 
 ROLE_TIMEOUT_S = 5.0
-"""A sender that lives longer than that has not refused the arena."""
+"""A sender that lives longer than this has accepted the arena."""
 LOOK_S = 0.01
 
 
 def give_up_overflow(arena: Arena) -> str:
-    """Gives the records up; answers a sentence, which the arena's errors have, too. Empty: none lies there.
+    """Give the records up. Return the sentence that is added to the arena's errors; empty if there are no records.
 
     Args:
         arena: attached, and without a sender.

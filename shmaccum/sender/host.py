@@ -23,14 +23,14 @@ SENTENCES_MAX = 256
 
 
 class Repeats:
-    """Which sentences are told again: a disk that is full for an hour would fill another one with the same line."""
+    """Limits the repetition of sentences. Otherwise, a disk that stays full would fill another one with log lines."""
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[int, int]] = {}
-        """Sentence -> when it was told last, and how often it came since."""
+        """Sentence -> the time of its last report, and its count since then."""
 
     def count_to_tell(self, sentence: str, now_ns: int) -> int:
-        """How often the sentence came since it was told last, this time included; 0 while it is not due again."""
+        """Return the count of the sentence since its last report, including this one; 0 if it is not due again."""
         told_ns, count = self._told.get(sentence, (None, 0))
         if told_ns is not None and now_ns - told_ns < REPEAT_NS:
             self._told[sentence] = (told_ns, count + 1)
@@ -45,7 +45,7 @@ class ArenaTransactions:
     """The transactions of an arena, as the sink sees them (sender/sinks/sink.py: HostTransactions).
 
     Args:
-        half: holds the role.
+        half: has the role.
         arena: it has a transactional_id.
         report: takes the reason of a failure.
     """
@@ -78,7 +78,7 @@ class ArenaTransactions:
         self._half.keep_transaction_standing(standing)
 
     def fail(self, why: TransactionWhy, sentence: str) -> None:
-        self._report(Report(Kind.FAILED_TRANSACTION, sentence))  # first, for a commit that fails looks for the reason
+        self._report(Report(Kind.FAILED_TRANSACTION, sentence))  # first, because a failed commit reads the reason
         self._half.fail_transaction(why)
 
 
@@ -86,7 +86,7 @@ class Host:
     """The sender, as its sink sees it.
 
     Raises:
-        CorruptArenaError: the arena does not tell its transactional_id.
+        CorruptArenaError: the arena's transactional_id cannot be read.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class Host:
         self._supervisor = supervisor
         self._repeats = Repeats()
         self.on_end_backoff: Callable[[int], object] = half.end_backoff
-        """Called with the index of a partition that has no reason for a pause any more."""
+        """Called with the index of a partition whose pause has no reason any more."""
         self.last_trouble = ("", 0)
         """The last report and its time, in nanoseconds of the arena's clock."""
         self.last_failures: dict[int, str] = {}
-        """Why a batch of the partition with this index was tried again or failed the last time."""
+        """Partition index -> why a batch of it was retried or failed the last time."""
         has_transactions = arena.transactional_id is not None
         self.transactions = ArenaTransactions(half, arena, self.report) if has_transactions else None
 
@@ -148,7 +148,7 @@ class Host:
     def report(self, report: Report | str) -> None:
         report = Report(Kind.SENTENCE, report) if isinstance(report, str) else report
         sentence, now_ns = report.sentence, self.arena.native.now_ns()
-        if report.kind is not Kind.EXPIRED:  # which is no reason
+        if report.kind is not Kind.EXPIRED:  # an expiry is not a reason
             self.last_trouble = (sentence, now_ns)
         report.record(self.arena.native)
         if (count := self._repeats.count_to_tell(sentence, now_ns)) == 1:

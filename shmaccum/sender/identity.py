@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arena's producer id: where it comes from, and the new epochs of partitions that have to start over (KIP-360).
 
-The id belongs to the arena, not to a sender: the next sender goes on with it, so that what a dead one had sent is
-recognised. It is asked for anew when the arena has none, or when the sink is another one than that which gave it; the
-new sink knows none of our sequences, so nothing keeps one.
+The id belongs to the arena, not to a sender. The next sender uses it, so that the sink recognises the batches of a dead
+sender. A new id is acquired if the arena has none, or if another sink gave it. The new sink knows none of the
+sequences, so all batches get new ones.
 
-After a crash of the host the arena may have forgotten sequences that it assigned, and would assign them again. A broker
-would drop the new batches as duplicates, so the arena asks for another id then; batches that have a sequence keep it.
-A sink that compares records refuses such a batch, and the id stays. So does that of a transactional producer: its sink
-begins a new epoch for each sender.
+After a crash of the host, the arena may assign sequences a second time. A broker would drop the new batches as
+duplicates, so the arena acquires another id; batches with a sequence keep it. A sink that compares records refuses such
+a batch, so the id stays. The id of a transactional producer also stays: its sink begins a new epoch for each sender.
 
-A batch that is refused as out of sequence, although it was sent as the oldest of its partition, is certainly not in
-the sink. Something before it is missing there (a batch that expired, or was refused for good), and no sequence of this
-epoch will ever be taken. So the partition waits until nothing of it is out, and starts over at 0 in the next epoch.
+A batch that is rejected as out of sequence, although it was sent as the oldest of its partition, is certainly not in
+the sink. A batch before it is missing there (it expired, or was rejected), so the sink will accept no sequence of this
+epoch. The partition waits until none of its batches is in flight, and starts over at 0 in the next epoch.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ class ProducerIdentity:
 
     @property
     def is_known(self) -> bool:
-        """True once the arena has an id of this sink; until then batches may lose their sequences."""
+        """True once the arena has an id of this sink. Until then, batches may lose their sequences."""
         return self._is_known
 
     def acquire(self) -> bool:
-        """True when batches may be drained; False while the sink is asking for an id."""
+        """Return True if batches may be drained, or False while the sink is acquiring an id."""
         if not self._is_known or not (self._ids is None or self._ids.knows_producer_id):
             self._is_known = self._is_still_good() or self._ask()
         if self._waiting:
@@ -51,24 +50,24 @@ class ProducerIdentity:
         return self._is_known
 
     def start_over(self, partition_index: int) -> None:
-        """The partition's sequences came to an end: it is muted until it can begin again in a new epoch."""
+        """Mute a partition whose sequences are not accepted any more, until it can start in a new epoch."""
         self._half.mute(partition_index, True)
         self._waiting.add(partition_index)
 
     def renew(self, producer_id: int, producer_epoch: int) -> None:
-        """Every partition begins again with these names, if they are others. No batch is there.
+        """Start every partition over with this producer id and epoch, if they are new.
 
-        A transaction is over, and no other batch was in the arena.
+        Requires that a transaction is over, and that the arena has no batch.
         """
         if (producer_id, producer_epoch) != self._native.producer_identity[:2]:
             self._half.set_producer_id(producer_id, producer_epoch)
             self._half.resequence()
 
     def take_epoch(self, partition_index: int) -> tuple[int, int] | None:
-        """Producer id and an epoch for the batches of a partition that lie in the overflow, and for no others.
+        """Return producer id and an epoch for the batches of a partition in the overflow only.
 
-        The arena goes on in the epoch behind it, and its own batches of the partition start over there.
-        None while the sink is asking for another id, because the epochs of this one are used up.
+        The arena continues in the following epoch, and its own batches of the partition start over there. The result
+        is None while the sink is acquiring another id, because the epochs of this one are used up.
         """
         producer_id, epoch, _ = self._native.producer_identity
         if producer_id < 0 or epoch + 2 > PRODUCER_EPOCH_MAX:
@@ -104,7 +103,7 @@ class ProducerIdentity:
         self._waiting -= free
 
     def _next_epoch(self) -> bool:
-        """False while the sink is asking for another id, because the epochs of this one are used up."""
+        """Return False while the sink is acquiring another id, because the epochs of this one are used up."""
         producer_id, epoch, _ = self._native.producer_identity
         if producer_id >= 0 and epoch < PRODUCER_EPOCH_MAX:
             self._half.set_producer_id(producer_id, epoch + 1)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drained batches on their way through the sink: lent with their deliverance, taken back with their Ack.
+"""The drained batches that the sink uses until their acks.
 
-Before a batch is lent, the checksum of its records, which its producers kept while they appended, is held against its
-bytes. The times of its header are in no such checksum: where they are far apart, the records have to give the same
-largest time. A batch that somebody scribbled on is quarantined: it gets its result, its slot stays as BAD to be looked
-at.
+Before the sink gets a batch, the checksum that its producers updated with each append is compared with its bytes. The
+times of its header are in no such checksum. If they are far apart, the records are decoded, and must have the same
+largest time. A damaged batch is quarantined: it gets its result, and its slot stays BAD for inspection.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ORDINARY_SPAN_MS = 60_000
 
 
 def damage_of(batch: Batch, buffers: tuple[memoryview, ...]) -> str | None:
-    """A clause about the damage of a batch; None: its bytes are those that were appended."""
+    """Return a clause about the damage of a batch; None if its bytes are as they were appended."""
     checksum = crc32c(buffers[0][CRC_START:])
     for buffer in buffers[1:]:
         checksum = crc32c(buffer, checksum)
@@ -53,7 +52,7 @@ def _times_are_sound(batch: Batch, buffers: tuple[memoryview, ...]) -> bool:
 
 
 def let_go(buffers: Iterable[memoryview]) -> bool:
-    """Releases views; False when something is still made of one of them (a numpy array, say)."""
+    """Release views. Return False if an object still uses one of them (such as a numpy array)."""
     try:
         for buffer in buffers:
             buffer.release()
@@ -63,10 +62,10 @@ def let_go(buffers: Iterable[memoryview]) -> bool:
 
 
 class Quarantine:
-    """Takes batches out of the traffic whose bytes are not those that were appended, and says so at ERROR.
+    """Removes damaged batches from the queues, and logs them at ERROR.
 
     Attributes:
-        count: batches so far.
+        count: the number of batches so far.
     """
 
     def __init__(self, half: SenderHalf, native: _native.Arena, places: Places) -> None:
@@ -76,16 +75,16 @@ class Quarantine:
         self.count = 0
 
     def take(self, batch: Batch, damage: str = "its bytes are no records") -> None:
-        """Gives a batch the result RESULT_CORRUPT; its slot stays as BAD.
+        """Give a batch the result RESULT_CORRUPT; its slot stays BAD.
 
         Args:
-            batch: drained, no view of it is left.
+            batch: drained, and without views of it.
             damage: a clause about it.
         """
         records = format_count(batch.record_count, "record")
         place = self._place(batch)
         sentence = f"a batch of {place} with {records} is quarantined in slot {batch.slot_index}: {damage}"
-        logger.error("%s. Some process writes where it must not; the batch is kept for shmaccum recover", sentence)
+        logger.error("%s. Some process writes where it must not; shmaccum recover can export the batch", sentence)
         self._native.record_error(sentence)
         self._half.quarantine(batch)
         self.count += 1
@@ -98,10 +97,10 @@ class Quarantine:
 
 
 class Lending:
-    """The batches that are lent at the moment.
+    """The batches that the sink has now.
 
     Attributes:
-        quarantine: where batches go that were damaged.
+        quarantine: receives damaged batches.
     """
 
     def __init__(self, half: SenderHalf, native: _native.Arena, places: Places) -> None:
@@ -116,11 +115,11 @@ class Lending:
         return iter(self._lent)
 
     def lend(self, wires: Iterable[WireBatch], now_ns: int) -> None:
-        """They are delivered from now on."""
+        """Add batches that are being delivered."""
         self._lent.update(dict.fromkeys(wires, now_ns))
 
     def part(self, batch: Batch, first_record: int, record_count: int) -> WireBatch:
-        """Some records of a batch as a batch of their own, in private memory."""
+        """Return some records of a batch as a batch of their own, in private memory."""
         wire_bytes = batch.part(first_record, record_count)
         header = read_header(wire_bytes)
         topic, partition = self._places[batch.partition_index]
@@ -141,7 +140,7 @@ class Lending:
         )
 
     def take_back(self, wires: Iterable[WireBatch]) -> list[int | None]:
-        """Takes batches back with their acks. Answers the time each was lent; None: it was not, or was acked before."""
+        """Remove acked batches. Return the time at which each was added; None if the sink did not have it."""
         lent_ns = []
         for wire in wires:
             lent = self._lent.pop(wire, None)
@@ -151,22 +150,22 @@ class Lending:
         return lent_ns
 
     def is_lent(self, partition_index: int) -> bool:
-        """True while a sink has a batch of the partition."""
+        """True while the sink has a batch of the partition."""
         return any(wire.partition_index == partition_index for wire in self._lent)
 
     def take_all_back(self) -> list[WireBatch]:
-        """When the sink was closed, or never began."""
+        """Remove all batches, after the sink was closed."""
         wires, self._lent = list(self._lent), {}
         for wire in wires:
             let_go(wire.buffers)
         return wires
 
     def whole(self, batch: Batch) -> WireBatch | None:
-        """A batch as a sink gets it; None: it was damaged, and is quarantined now."""
+        """Return a batch as a sink gets it; None if it is damaged, and is quarantined now."""
         try:
             place = self._places[batch.partition_index]
             buffers = batch.buffers
-        except CorruptArenaError:  # there is no such partition, or its chain is shorter than itself
+        except CorruptArenaError:  # there is no such partition, or its chain of buffers is too short
             self.quarantine.take(batch)
             return None
         damage = damage_of(batch, buffers)
@@ -178,7 +177,7 @@ class Lending:
 
 
 def give_back(half: SenderHalf, wires: Iterable[WireBatch], retry_at_ns: int) -> list[WireBatch]:
-    """Requeues batches that came to nothing; answers those whose bytes are still in somebody's hands."""
+    """Requeue undelivered batches. Return the batches with views that are still in use, which cannot be requeued."""
     return [wire for wire in wires if not wire.batch.is_over and not _requeue(half, wire, retry_at_ns)]
 
 

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def serve_log(sink: Sink, listen: str) -> ServerThread:
-    """Serves the log of an open sink until the thread is closed, which has to be before the sink is.
+    """Serve the log of an open sink until the thread is closed, which has to happen before the sink is closed.
 
     Args:
         sink: open.
         listen: HOST:PORT.
 
     Raises:
-        InvalidArgumentError: the sink keeps no log, or the address is none or is taken.
+        InvalidArgumentError: the sink has no log, or the address is invalid or in use.
     """
     logs = logs_of(sink)
     served = None if logs is None else logs.log
@@ -29,7 +29,7 @@ def serve_log(sink: Sink, listen: str) -> ServerThread:
             f"listen={listen} serves a log, and the sink {sink.name or type(sink).__name__} is none: leave listen out, "
             "or deliver to log:DIR"
         )
-    from shmaccum.log.server.server_thread import ServerThread  # with kafka-python, which a mere sender does without
+    from shmaccum.log.server.server_thread import ServerThread  # imports kafka-python, which other senders do not need
 
     directory, options = served
     return ServerThread(directory, listen, options)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sender's numbers under the names of Kafka's producer (SenderMetricsRegistry, docs/reference/metrics.rst).
+"""The sender's metrics under the names of Kafka's producer (SenderMetricsRegistry, docs/reference/metrics.rst).
 
-They are of the whole host, since one sender delivers for all of its processes; those of a topic have its name behind
-theirs: ``record-send-total.topic-NAME``. There are no more topics than the arena's registry has room for (topic_count).
-Totals count from the sender's start, the rest is of late (`shmaccum.sender.sinks.sensors`).
+They cover the whole host, since one sender delivers for all of its processes. The name of a topic's metric ends in the
+topic: ``record-send-total.topic-NAME``. There are at most as many topics as in the arena's registry (topic_count).
+Totals count from the sender's start, the other values are recent (`shmaccum.sender.sinks.sensors`).
 
-`Sink.metrics` has the numbers that only the sink knows (requests, connections, compression). Where both have a number,
-the sink's is right. Here a batch counts as it lies in the arena, which is how it goes unless the sink compresses it.
+`Sink.metrics` has the values that only the sink knows (requests, connections, compression). If both have a value, the
+sink's is used. Here a batch counts with its size in the arena, which differs from the sent size only with compression.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ TRANSACTION_TIMES = {
         "abort": "aborting",
     }.items()
 }
-"""Kafka's name of a time of producers -> the counter of the arena, which has that of all processes."""
+"""Kafka's name of a producer's time -> the counter of the arena, which covers all processes."""
 RECORD_SIZE_MIN = 7
 
 
 def _record_size_bound(wire: WireBatch) -> int:
-    """No record of the batch has more bytes."""
+    """Return an upper bound for the size of the batch's records."""
     return wire.size - HEADER_SIZE - (wire.record_count - 1) * RECORD_SIZE_MIN
 
 
 def _by_topic(wires: Sequence[WireBatch]) -> Iterable[tuple[str, int, int]]:
-    """(topic, records, bytes)"""
+    """Return (topic, records, bytes) for each topic."""
     sums: dict[str, tuple[int, int]] = {}
     for wire in wires:
         records, size = sums.get(wire.topic, (0, 0))
@@ -48,17 +48,17 @@ def _by_topic(wires: Sequence[WireBatch]) -> Iterable[tuple[str, int, int]]:
 
 
 def _compression_rate(batches_sent: Sensor, now_ns: int) -> float:
-    """Of batches that go as they are; 0 when none went lately."""
+    """Return the rate of uncompressed batches, which is 1; 0 if none was sent recently."""
     return float(batches_sent.maximum(now_ns) > 0)
 
 
 def transaction_times(counters: Mapping[str, int]) -> dict[str, float]:
-    """The times that all processes have spent in the calls of transactions, since the arena was made."""
+    """Return the times that all processes have spent in transaction calls since the arena was created."""
     return {name: counters[label] for name, label in TRANSACTION_TIMES.items()}
 
 
 class TopicMetrics:
-    """Of one topic (group producer-topic-metrics)."""
+    """The metrics of one topic (group producer-topic-metrics)."""
 
     def __init__(self, now_ns: int) -> None:
         self.records_sent = Sensor(now_ns)
@@ -67,12 +67,12 @@ class TopicMetrics:
         self.records_failed = Sensor(now_ns)
 
     def sent(self, record_count: int, size: int, now_ns: int) -> None:
-        """Batches of it are being delivered."""
+        """Count batches that are being delivered."""
         self.records_sent.add(record_count, now_ns)
         self.bytes_sent.add(size, now_ns)
 
     def read(self, now_ns: int) -> dict[str, float]:
-        """Kafka's names -> numbers."""
+        """Return the metrics by Kafka's names."""
         return {
             **self.records_sent.meter("record-send", now_ns),
             **self.bytes_sent.meter("byte", now_ns),
@@ -83,7 +83,7 @@ class TopicMetrics:
 
 
 class SenderMetrics:
-    """The counts of the sender, and their reading."""
+    """Collects and returns the sender's metrics."""
 
     def __init__(self, now_ns: int, places: Places) -> None:
         self._places = places
@@ -105,7 +105,7 @@ class SenderMetrics:
         return known
 
     def sent(self, wires: Sequence[WireBatch], now_ns: int) -> None:
-        """A delivery of at least one batch begins. As in Kafka, a batch that is sent again counts again."""
+        """Count a delivery of at least one batch. As in Kafka, a retried batch counts again."""
         sizes = [wire.size for wire in wires]
         ages_ms = [(now_ns - wire.batch.created_ns) / NS_PER_MS for wire in wires]
         records = sum([wire.record_count for wire in wires])
@@ -115,16 +115,16 @@ class SenderMetrics:
         self._records_sent.add(records, now_ns)
         self._bytes_sent.add(size, now_ns)
         self._record_size.record(0, 0, self._largest_record(wires, now_ns), now_ns)
-        is_one_topic = len({wire.topic for wire in wires}) == 1  # as nearly always
+        is_one_topic = len({wire.topic for wire in wires}) == 1  # the usual case
         for topic, its_records, its_size in [(wires[0].topic, records, size)] if is_one_topic else _by_topic(wires):
             self._topic(topic, now_ns).sent(its_records, its_size, now_ns)
 
     def largest_record(self, now_ns: int) -> int:
-        """Bytes of the largest record of late, as far as it is known."""
+        """Return the size of the largest recent record, as far as it is known."""
         return int(self._record_size.maximum(now_ns))
 
     def delivered(self, delivered: Delivered, now_ns: int) -> None:
-        """A native call delivered batches, at least one, and they have their results."""
+        """Count the batches, at least one, that a native call delivered and completed."""
         count = delivered.batch_count
         self._batch_size.record(delivered.size, count, delivered.largest_size, now_ns)
         if delivered.age_sum_ns is not None:
@@ -140,27 +140,27 @@ class SenderMetrics:
             self._topic(self._places[partition_index].topic, now_ns).sent(record_count, size, now_ns)
 
     def _largest_record(self, wires: Sequence[WireBatch], now_ns: int) -> int:
-        """Or less, of batches in which no record can be larger than what is known: they are not looked into."""
+        """Return the largest record. Batches whose records cannot exceed the known maximum are not scanned."""
         known = self._record_size.maximum(now_ns)
         return max((wire.batch.record_size_max for wire in wires if _record_size_bound(wire) > known), default=0)
 
     def acked(self, latencies_ns: Sequence[int], now_ns: int) -> None:
-        """The sink has answered batches that were delivered to it so long ago; at least one."""
+        """Count the latencies of acked batches, at least one."""
         total_ms, largest_ms = sum(latencies_ns) / NS_PER_MS, max(latencies_ns) / NS_PER_MS
         self._latency_ms.record(total_ms, len(latencies_ns), largest_ms, now_ns)
 
     def retried(self, topic: str, record_count: int, now_ns: int) -> None:
-        """A batch will be delivered again."""
+        """Count a batch that will be delivered again."""
         self._records_retried.add(record_count, now_ns)
         self._topic(topic, now_ns).records_retried.add(record_count, now_ns)
 
     def failed(self, topic: str, record_count: int, now_ns: int) -> None:
-        """Records were refused, given up, or expired."""
+        """Count records that were rejected, given up, or expired."""
         self._records_failed.add(record_count, now_ns)
         self._topic(topic, now_ns).records_failed.add(record_count, now_ns)
 
     def read(self, now_ns: int) -> dict[str, float]:
-        """Kafka's names -> numbers; times in milliseconds, sizes in bytes, rates per second."""
+        """Return the metrics by Kafka's names; times in milliseconds, sizes in bytes, rates per second."""
         records = max(self._records_sent.total, 1)
         return {
             "batch-size-avg": self._batch_size.average(now_ns),

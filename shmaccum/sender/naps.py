@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Naps: how deep a sender rests, and which processes ring it meanwhile (docs/decisions/0020).
+"""Short timed waits: how a sender waits between rounds, and which processes wake it meanwhile (docs/decisions/0020).
 
 ::
 
-    asleep      nothing was sent lately     each append that opens a batch rings
-    the same    and the sink is full        nobody rings but processes that wait for the sender
-    short nap   batches fill up             for a millisecond nobody rings but processes that wait for the sender
-    open nap    batches have few records    the same, but a batch that is due before the end of the nap rings
-    long nap    batches linger              the same until the next one may be due
+    asleep       nothing was sent lately    each append that opens a batch wakes the sender
+                 and the sink is full       only processes that wait for the sender wake it
+    short wait   batches fill up            for a millisecond, only processes that wait for the sender wake it
+    open wait    batches have few records   the same, but a batch that is due before the end of the wait wakes it, too
+    long wait    batches linger             the same as an open wait, until the next batch may be due
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from shmaccum.sender.sinks.sink import Sink, WireBatch
 
 NAP_NS = NS_PER_MS
 LONG_NAP_NS = 5 * NS_PER_MS
-"""The nap where batches linger. A batch that is due earlier ends it."""
+"""The wait while batches linger. A batch that is due earlier ends it."""
 BUSY_NS = 10 * NS_PER_MS
 FEW_SHARE = 16
-"""A batch has few records when it takes less than this part of a buffer. A producer without a pause has more of them
-before the sender comes round, so it rings no more often than without this rule."""
+"""A batch has few records if it takes less than this part of a buffer. A producer that appends without a pause exceeds
+it before the next round, so it wakes the sender no more often than without this rule."""
 NS_PER_US = 1_000
 
 
 class Naps:
-    """The depth of the next rest, by what was sent last.
+    """Chooses the next wait from the batches that were sent last.
 
     Args:
         linger_ns: of batches whose producer set none.
@@ -44,36 +44,36 @@ class Naps:
         self._last_sent_ns = 0
         self._nap_ns = NAP_NS
         self._is_open = False
-        """A producer with a batch that is due before the end of the nap rings."""
+        """A producer whose batch is due before the end of the wait wakes the sender."""
 
     def sent(self, wires: Sequence[WireBatch], now_ns: int) -> None:
-        """These batches go now."""
+        """Record that these batches are being sent."""
         said_ns = [wire.batch.linger_ns for wire in wires if wire.batch.linger_ns >= 0]
         self.went(max([wire.size for wire in wires]), min(said_ns, default=-1), now_ns)
 
     def went(self, size: float, linger_ns: int, now_ns: int) -> None:
-        """Batches go now, or went.
+        """Record that batches are being sent, or were sent.
 
         Args:
             size: bytes of the largest.
-            linger_ns: the shortest that a producer set; -1: none did.
+            linger_ns: the shortest that a producer set; -1 if none did.
         """
         self._last_sent_ns = now_ns
         self._nap_ns = NAP_NS if size > self._full_size else self._nap_after(linger_ns)
         self._is_open = size < self._few_size or self._nap_ns > NAP_NS
 
     def spilled(self, now_ns: int) -> None:
-        """Batches go to the overflow, and are full."""
+        """Record that full batches are moved to the overflow."""
         self._last_sent_ns = now_ns
         self._nap_ns = NAP_NS
 
     @property
     def depth(self) -> tuple[int, int]:
-        """The next nap in nanoseconds, and the microseconds that producers see of it; 0: nobody rings for a batch."""
+        """The next wait in nanoseconds, and in microseconds for producers; 0 if no batch wakes the sender."""
         return self._nap_ns, self._nap_ns // NS_PER_US if self._is_open else 0
 
     def begin(self, now_ns: int, sink: Sink) -> int:
-        """Tells producers how deep the sender rests. Answers when its nap ends; NEVER_NS: it is asleep."""
+        """Publish how the sender waits. Return the end of the short wait; NEVER_NS if it is asleep."""
         if now_ns - self._last_sent_ns >= BUSY_NS:
             if sink.peer.is_full:
                 self._native.set_sender_short_wait(0)
@@ -85,15 +85,15 @@ class Naps:
         return now_ns + short_wait_ns
 
     def end(self) -> None:
-        """The sender is awake: nobody rings."""
+        """Publish that the sender is awake, so no process wakes it."""
         self._native.set_sender_asleep(False)
 
     def _nap_after(self, linger_ns: int) -> int:
-        """The time for which no producer has to ring, after batches that are far from full.
+        """Return the time during which no producer has to wake the sender, after batches that are far from full.
 
-        Where batches go because they have lingered, the next ones will linger, too, for the
-        shortest of these times; a producer with a batch due before that rings. A batch whose producer set no linger has
-        the sender's.
+        If batches are sent because they have lingered, the next ones will linger, too, for the shortest of these
+        times. A producer with a batch that is due earlier wakes the sender. If a producer set no linger, its batches
+        have the sender's.
         """
         shortest_ns = min(self._linger_ns, LONG_NAP_NS)
         return max(NAP_NS, shortest_ns if linger_ns < 0 else min(shortest_ns, linger_ns))

@@ -1,46 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """The overflow: a log on disk that takes batches while the sink, or a broker, does not work (decision 0066).
 
-`spill_need.py` says when, and of which partitions.
+`spill_need.py` decides when, and for which partitions.
 
 ::
 
-    arena  ── spill: the oldest of each partition ──> overflow ── ship: before anything of the arena ──> sink
-           ────────────────── partitions of which nothing lies there ──────────────────────────────────>
+    arena  ── spill: the oldest of each partition ──> overflow ── ship: before any batch of the arena ──> sink
+           ────────────────── partitions without batches in the overflow ───────────────────────────────>
 
     spill   1 drain ─> 2 append to the log ─> 3 row in the spill file ─> 4 range in the arena ─> 5 free the slot
     ship    6 read ─> 7 send ─> 8 ack ─> 9 result in the arena ─> 10 position ─> 11 range ─> 6
 
 Rules
-    A partition of which something lies in the overflow is *held*: nothing of it goes from the arena to the sink. So the
-    order of each partition is that of the overflow, and then that of the arena.
-    A batch keeps its producer id, epoch and sequence: perhaps it was in flight when the outage began.
+    A partition with batches in the overflow is *held*: none of its batches are sent from the arena to the sink. So the
+    batches of the overflow come first in each partition, and those of the arena follow.
+    A batch keeps its producer id, epoch and sequence, because it may have been in flight when the outage began.
     A spilled record has no result before the sink has it, and it does not expire.
-    While the overflow gets emptier no record of the arena grows older: it waits for the overflow.
-    Batches that the sink has when their partition begins to spill are spilled first, and stay in their slots until the
-    sink has answered, whatever that is. Nothing of the partition is shipped before. So the log has them all in order,
-    and the sink gets those again that it has, with the same sequences.
+    While the overflow gets emptier, records of the arena do not age, because they wait for the overflow.
+    Batches that the sink has when their partition begins to spill are spilled first, and stay in their slots until
+    their ack, whatever its verdict. No batch of the partition is shipped before. So the log has all of them in order,
+    and the sink gets some of them again, with the same sequences.
 
-DEATHS. Each step, the state that a death in it leaves, and the next sender's repair:
+DEATHS. Each step, the state after a death in it, and the next sender's repair:
 
-    1        batches with a sequence in their slots: they are spilled, or sent, again
-    2, 3, 4  batches in their slots and in the log: before anything is sent, `_settle_front` drains the front of each
-             partition that lies in the overflow again, rows and log tell what lies there, and steps 3 to 5 follow
-    5        a slot that is DONE: it is freed
-    6 to 9   batches that the sink has or has not: they are sent again, and the sink drops those it has
-    10       a position that is whole, or the former one
-    11       a range that is too large: all ranges are set anew
+    1        batches with a sequence are in their slots: they are spilled, or sent, again
+    2, 3, 4  batches are in their slots and in the log: before anything is sent, `_settle_front` drains the front of
+             each held partition again, finds the batches in the rows or the log, and repeats steps 3 to 5
+    5        a slot is DONE: it is freed
+    6 to 9   the sink may have the batches: they are sent again, and the sink drops duplicates
+    10       the new or the former position is intact: shipping continues from it
+    11       a range is too large: all ranges are set again
 
-IDENTITY. The arena counts records that lie on disk alone. So a sender begins only when the folder holds them: there is
-the arena's file in it (`MARK`), and for each partition the rows of the arena, whose batches are in the log. A folder
-that was removed, moved or replaced is refused at the start, with the remedies. Under a living sender it is told, its
-partitions are held, and it is taken up again when it is back and passes the same look.
+IDENTITY. The arena counts records that are only on disk. So a sender starts only if the folder has them: it contains
+the arena's file (`MARK`), and for each partition the rows of the arena, whose batches are in the log. At the start, a
+folder that was removed, moved or replaced is refused, with the remedies. In a running sender, it is reported, its
+partitions are held, and it is reopened after it is back and passes the same check.
 
-A disk that is full: the batches stay in the arena, and are tried again every second.
+If the disk is full, the batches stay in the arena, and writing is tried again every second.
 
-C takes ordinary batches through all of these steps, in one call for many: `append_to_log` through 1 to 5
+C takes ordinary batches through all of these steps, many per call: `append_to_log` through 1 to 5
 (native/sender/log_run.h), and `run_batch_loop` through 6 to 10 (native/sender/batch_loop.h). Python takes the others:
-the first batch of a partition, batches that a dead sender left, and those that `send_window` sends.
+the first batch of a partition, batches that a dead sender left, and batches that `send_window` sends.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ SPILL_SIZE_MAX = 16 << 20
 """Bytes that are drained at once."""
 SEGMENT_SIZE_MIN = 128 << 20
 ANY_RECORD = 2**32 - 1
-"""No record is larger, so none is looked at."""
+"""No record is larger, so no record is decoded to find the largest."""
 PAUSE_NS = 1_000_000_000
 MARK = "{}.arena"
-"""The file in the folder of an overflow that says which arena spills there, by its uuid."""
+"""The file in the overflow's folder that names, by its uuid, the arena that spills there."""
 LOOP_MS = 25
-"""The native batch loop begins no request after this time, because the sender does nothing else meanwhile."""
+"""The native batch loop starts no request after this time, because the sender does nothing else meanwhile."""
 ANSWER_MS_MAX = 2_000
-"""An answer that takes longer ends its connection, and the native batch loop rests for `LOOP_PAUSE_NS`."""
+"""A response that takes longer ends its connection, and the native batch loop pauses for `LOOP_PAUSE_NS`."""
 LOOP_PAUSE_NS = 10_000 * NS_PER_MS
 SEQUENCE_ERRORS = frozenset({BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER, BrokerError.INVALID_PRODUCER_EPOCH})
 
@@ -110,11 +110,11 @@ class Overflow:
     Args:
         half: with the sender role.
         host: of the sender.
-        sink: where everything goes in the end.
-        options: of the sender; `overflow` names the directory, which is made when it is missing.
+        sink: receives all batches of the overflow.
+        options: of the sender; `overflow` names the directory, which is created if it is missing.
 
     Raises:
-        InvalidArgumentError: the sink does not recognise a batch that comes twice.
+        InvalidArgumentError: the sink does not recognise redelivered batches.
         LogBusyError, NotALogError, LogForbiddenError, LogError, OSError: the directory cannot be opened.
     """
 
@@ -122,8 +122,8 @@ class Overflow:
         assert options.overflow is not None
         if sink.producer_ids is None:
             raise InvalidArgumentError(
-                f"{sink.name or type(sink).__name__} does not recognise batches that come twice, as an overflow needs "
-                "it: leave overflow out, or deliver to kafka:HOST:PORT or log:DIR"
+                f"{sink.name or type(sink).__name__} does not recognise redelivered batches, which an overflow "
+                "requires: leave overflow out, or deliver to kafka:HOST:PORT or log:DIR"
             )
         self._half = half
         self._arena: Arena = host.arena
@@ -136,12 +136,12 @@ class Overflow:
         self._backlogs: dict[int, Backlog] = {}
         self._unsettled: set[int] = set()
         self._clock = SpillClock(half, sink, options, self._native.geometry["slot_count"])
-        self._lent: set[int] = set()  # of them the sink has batches of the arena
+        self._lent: set[int] = set()  # partitions of which the sink has batches of the arena
         self._is_lost = False
         self._opened_count = 1
         self._sockets = sockets_of(sink)
         self._no_loop_before_ns = 0
-        self._looping: set[int] = set()  # in the last call of `ship`, and the next one goes on with them
+        self._looping: set[int] = set()  # partitions of the last call of `ship`, which the next one continues
         self._not_before_ns = 0
         self._since_ns = 0
         self._progress_ns = self._native.now_ns()
@@ -154,7 +154,7 @@ class Overflow:
         self._is_synced = is_synced
         path = options.overflow.removeprefix(OVERFLOW_KIND)
         if (places := self._counted_places()) and not is_shmaccum_log(path):
-            raise self._refusal(path, places)  # nothing is made where the folder may be brought back
+            raise self._refusal(path, places)  # create nothing where the folder may be restored
         make_folder_of_arena(path, host.permissions)
         self._directory = LogDirectory(
             path,
@@ -202,16 +202,16 @@ class Overflow:
         return os.path.join(self._folder, MARK.format(self._arena.uuid.hex()))
 
     def _confirm(self) -> None:
-        """Looks whether the folder holds what the arena counts; nothing is changed.
+        """Check that the folder has what the arena counts; change nothing.
 
         Raises:
-            LogError: it does not.
+            LogError: it has not.
         """
         if missing := [place for place in self._counted_places() if not self._holds_all_of(place)]:
             raise self._refusal(self._directory.path, missing)
 
     def _counted_places(self) -> list[TopicPartition]:
-        """The partitions of which the arena counts records on disk."""
+        """Return the partitions of which the arena counts records on disk."""
         return [TopicPartition(*self._host.topic_partition(index)) for index in self._native.spilled()["partitions"]]
 
     def _refusal(self, path: str, places: Sequence[TopicPartition]) -> LogError:
@@ -232,7 +232,7 @@ class Overflow:
         file = SpillFile(path, is_synced=self._is_synced)
         try:
             own = [row for row in file.rows(0) if row.arena == self._tag]
-            if not own:  # all was delivered, and the death came before the arena was told
+            if not own:  # all was delivered, and the sender died before it updated the arena
                 return file.row_count == 0 and os.path.exists(self._mark)
             return own[-1].base_offset + own[-1].record_count <= max(end_offset, file.position.offset)
         finally:
@@ -240,11 +240,11 @@ class Overflow:
 
     @property
     def is_lost(self) -> bool:
-        """True while the folder is away, or was not taken up again."""
+        """True while the folder is missing, or was not reopened."""
         return self._is_lost
 
     def _look(self) -> None:
-        """Notices that the folder is away. When it is back, and nothing is in flight, all of it is taken up anew."""
+        """Check whether the folder is missing. When it is back, and no batch is in flight, reopen it."""
         self._directory.check_paths()
         self._is_lost |= self._directory.lost is not None or self._opened_count != self._directory.opened_count
         if not self._is_lost:
@@ -262,7 +262,7 @@ class Overflow:
             self._is_lost, self._opened_count = False, self._directory.opened_count
 
     def _keep_names(self) -> None:
-        """Writes the mark and the spill files anew where they were removed, moved or replaced."""
+        """Recreate the mark and the spill files if they were removed, moved or replaced."""
         try:
             if not os.path.exists(self._mark):
                 self._make_mark()
@@ -272,10 +272,10 @@ class Overflow:
             return
         if kept:
             places = ", ".join(map(str, kept[:3]))
-            self._host.report(f"files in {self._folder} were removed or replaced ({places}). They are written anew")
+            self._host.report(f"files in {self._folder} were removed or replaced ({places}). They are recreated")
 
     def _take_up(self, place: TopicPartition) -> None:
-        self._directory.partition(*place)  # made here where a sender died before it
+        self._directory.partition(*place)  # created here if a former sender died before it did so
         backlog = self._new_backlog(self._half.partition_index(*place), place)
         log = self._log(backlog)
         backlog.take_up(log.log_end_offset)
@@ -304,7 +304,7 @@ class Overflow:
 
     @staticmethod
     def _forget_producers(log: PartitionLog) -> None:
-        """The next batches that come have other sequences: those in between went to the sink from the arena."""
+        """Forget the sequences: batches in between went to the sink from the arena, so a gap is expected."""
         for producer_id in log.producers.producer_ids():
             log.producers.forget(producer_id)
 
@@ -321,39 +321,39 @@ class Overflow:
         return isinstance(batch, SpilledBatch)
 
     def __bool__(self) -> bool:
-        """True while something lies in the overflow."""
+        """True while the overflow has batches."""
         is_filled = any(not backlog.is_empty for backlog in self._backlogs.values())
         return self._is_lost or bool(self._unsettled) or is_filled
 
     def holds(self, partition_index: int) -> bool:
-        """True while nothing of a partition may go from the arena to the sink."""
+        """True while no batch of a partition may be sent from the arena to the sink."""
         backlog = self._backlogs.get(partition_index)
-        if backlog is None:  # the arena tells what lies in a folder that is away
+        if backlog is None:  # the arena records what a missing folder contains
             return self._is_lost and partition_index in self._native.spilled()["partitions"]
         return not backlog.is_empty or partition_index in self._unsettled
 
     @property
     def is_settled(self) -> bool:
-        """True when no batch of the arena is perhaps in the log, too: its sequence is what tells."""
+        """True if no batch of the arena may also be in the log, which only its sequence shows."""
         return not self._unsettled
 
     @property
     def is_getting_emptier(self) -> bool:
-        """True while the sink takes what lies here: it took something within the last delivery timeout."""
+        """True while the sink takes batches of the overflow: it took one within the last delivery timeout."""
         if not self:
             return False
         return self._native.now_ns() - self._progress_ns < self._options.delivery_timeout_ms * NS_PER_MS
 
     @property
     def due_ns(self) -> int:
-        """The time at which something is to be tried again; NEVER_NS: nothing is."""
+        """The time of the next retry; NEVER_NS if there is none."""
         now_ns = self._native.now_ns()
         times = [backlog.window.resume_ns for backlog in self._backlogs.values() if not backlog.is_empty]
         times.append(self._not_before_ns)
         return min([time_ns for time_ns in times if time_ns > now_ns], default=NEVER_NS)
 
     def metrics(self) -> dict[str, float]:
-        """The content of the overflow, and counts of spilled batches and records since the sender's start."""
+        """Return the size of the overflow, and the numbers of spilled batches and records since the sender's start."""
         batch_count, record_count, size, _ = self._totals()
         return {
             "overflow-batches": batch_count,
@@ -370,9 +370,9 @@ class Overflow:
         return batches, records, self._size if filled else 0, self._since_ns if filled else 0
 
     def _publish(self) -> None:
-        """Tells everybody who looks at the arena."""
+        """Publish the totals in the arena."""
         if self._is_lost:
-            return  # the arena goes on saying what lay there
+            return  # the arena keeps the last totals of a missing folder
         totals = self._totals()
         if totals != self._published:
             self._half.publish_spilled(*totals)
@@ -384,7 +384,7 @@ class Overflow:
     # --- spill
 
     def spill(self, lending: Lending, linger_ns: int, now_ns: int) -> int:
-        """Moves batches of the arena to the log, if it is time to. Answers how many."""
+        """Move batches of the arena to the log, if necessary. Return their number."""
         self._lent = {wire.partition_index for wire in lending if not self.lends(wire)}
         if now_ns < self._not_before_ns or self._is_lost:
             return 0
@@ -412,10 +412,10 @@ class Overflow:
         return count + self._spill_from(chosen, need.surplus, lending, now_ns)
 
     def _spill_in_flight(self, lending: Lending, may_spill: Callable[[int], bool], now_ns: int) -> set[int]:
-        """Spills the batches that the sink has, for younger ones follow them. Answers partitions where that failed.
+        """Spill the batches that the sink has, because younger ones follow them. Return the partitions that failed.
 
-        Their buffers stay in use until the sink gives them back. It may still deliver them: the overflow ships them
-        after that, with the same sequences.
+        Their buffers stay in use until their ack. The sink may still deliver them. The overflow ships them afterwards,
+        with the same sequences.
         """
         lent: defaultdict[int, list[WireBatch]] = defaultdict(list)
         for wire in lending:
@@ -424,7 +424,7 @@ class Overflow:
         return {index for index, wires in lent.items() if not self._take_lent(wires, now_ns)}
 
     def _take_lent(self, wires: list[WireBatch], now_ns: int) -> bool:
-        """Spills all batches of a partition that the sink has; False: they stay in the arena alone."""
+        """Spill all batches of a partition that the sink has. Return False if they stay in the arena only."""
         wires.sort(key=lambda wire: wire.batch.seq)
         has_room = self._has_room(wires, now_ns)
         if not has_room or any(is_part(wire) or wire.batch.acked_record_count for wire in wires):
@@ -436,11 +436,11 @@ class Overflow:
 
     @property
     def _in_flight_max(self) -> int:
-        """Of a partition that spills: the batches that the sink has are among them."""
+        """The limit for a partition that spills, which counts the batches that the sink has."""
         return KEPT_COUNT + self._sink.limits.in_flight_max
 
     def _spill_from(self, partition_indices: Sequence[int], surplus: int, lending: Lending, now_ns: int) -> int:
-        """Spills the oldest batches of each of the partitions, about as many as are too many."""
+        """Spill the oldest batches of each partition, until about the surplus is spilled."""
         room = self._options.overflow_max_bytes - self._size
         if not partition_indices or room < self._native.geometry["batch_size"]:
             return 0
@@ -456,11 +456,11 @@ class Overflow:
         return count + self._take(batches, lending, now_ns)
 
     def _log_end(self, backlog: Backlog) -> LogEnd | None:
-        """The open end of a log to which ordinary batches are spilled in C; the first one comes by `_take`."""
+        """Return the open end of a log for spilling in C. The first batch of a partition is spilled by `_take`."""
         return None if backlog.is_empty or backlog.index in self._unsettled else self._log(backlog).log_end()
 
     def _take_spilled(self, spilled: Delivered) -> int:
-        """Steps 2 to 5 of these batches were taken in C: answers how many they are."""
+        """Count the batches for which C took steps 2 to 5. Return their number."""
         for index, batch_count, _, _, index_errno in spilled.rows:
             backlog = self._backlogs[index]
             log = self._log(backlog)
@@ -472,7 +472,7 @@ class Overflow:
         return spilled.batch_count
 
     def _settle_fronts(self, lending: Lending, now_ns: int) -> int:
-        """Batches that a dead sender, or a failed write, left in the arena and perhaps in the log, too."""
+        """Spill batches that a dead sender, or a failed write, left in the arena and perhaps in the log, too."""
         count = 0
         ready = set(self._half.ready(0, True, now_ns, KEPT_COUNT)[0])
         for index in sorted(self._unsettled):
@@ -485,7 +485,7 @@ class Overflow:
         return count
 
     def _settle_front(self, index: int, lending: Lending, now_ns: int) -> int:
-        """Spills the batches at the front of a partition that were drained before: they may be in the log."""
+        """Spill the batches at the front of a partition that were drained before: they may be in the log."""
         count = 0
         known = self._backlogs[index].seqs()
         while batches := self._half.drain([index], 1, 1, now_ns)[0]:
@@ -502,12 +502,12 @@ class Overflow:
         return count
 
     def _take(self, batches: Iterable[Batch], lending: Lending, now_ns: int) -> int:
-        """Spills drained batches; those that cannot be go back to the arena."""
+        """Spill drained batches; requeue the rest."""
         runs = itertools.groupby(batches, lambda batch: batch.partition_index)
         return sum([self._take_some(list(of_partition), lending, now_ns) for _, of_partition in runs])
 
     def _take_some(self, batches: list[Batch], lending: Lending, now_ns: int) -> int:
-        """Drained batches of one partition, in their order."""
+        """Spill drained batches of one partition, in their order."""
         wires: list[WireBatch] = []
         for batch in itertools.takewhile(lambda batch: not batch.acked_record_count, batches):
             wire = lending.whole(batch)
@@ -523,7 +523,7 @@ class Overflow:
         return spilled_count
 
     def _has_room(self, wires: Iterable[WireBatch], now_ns: int) -> bool:
-        """False for a record that is much larger than a buffer, too."""
+        """Return False, and report it, if the batches exceed `overflow_max_bytes`, as a very large record may."""
         room = self._options.overflow_max_bytes - self._size
         has_room = sum(wire.size for wire in wires) <= room
         if not has_room:
@@ -531,7 +531,7 @@ class Overflow:
         return has_room
 
     def _try_to_write(self, wires: Sequence[WireBatch], now_ns: int) -> int:
-        """Steps 2 and 3. Answers how many batches from the first on are in the log, and have their rows."""
+        """Take steps 2 and 3. Return how many of the first batches are in the log, and have their rows."""
         try:
             return self._write(wires, now_ns)
         except (OSError, ShmaccumError) as error:
@@ -541,7 +541,7 @@ class Overflow:
     def _write(self, wires: Sequence[WireBatch], now_ns: int) -> int:
         backlog = self._backlog_of(wires[0])
         log = self._log(backlog)
-        # The ids of the first batches of a partition are those that this sink knows.
+        # This sink knows the producer ids of the first batches of a partition.
         identity = self._native.producer_identity[2]
         if backlog.is_empty and backlog.position.identity != identity:
             backlog.file.write_position(backlog.position._replace(identity=identity))
@@ -574,7 +574,7 @@ class Overflow:
         self._tell(f"the overflow cannot be written, and records stay in the arena: {sentence}")
 
     def _tell(self, sentence: str) -> None:
-        """Reports what does not work; each second or so while that lasts."""
+        """Report a failure. It recurs about every second while it lasts."""
         self._host.report(Report(Kind.IMPAIRED, sentence))
 
     def _count(self, moved: Sequence[tuple[WireBatch, int]]) -> None:
@@ -587,10 +587,10 @@ class Overflow:
     # --- ship
 
     def ship(self, bell: int, now_ns: int) -> Delivered:
-        """Ships ordinary batches, if the sink lends its sockets.
+        """Ship ordinary batches, if the sink hands over its sockets.
 
         Args:
-            bell: a descriptor that is readable when the sender has to come back.
+            bell: a descriptor that is readable when the sender is woken.
             now_ns: the arena's clock.
         """
         if self._is_lost:
@@ -609,12 +609,12 @@ class Overflow:
         return is_ready and self._is_ordinary(backlog, now_ns)
 
     def _is_ordinary(self, backlog: Backlog, now_ns: int) -> bool:
-        """True when the native batch loop may send its next batches, once nothing of it is read ahead."""
+        """True if the native batch loop may send its next batches, provided that none of them has been read."""
         may_run = self._sockets is not None and now_ns >= self._no_loop_before_ns
         return may_run and backlog.position.identity == self._sink.identity and backlog.is_ordinary(now_ns)
 
     def _run_batch_loop(self, streams: Mapping[int, Backlog], bell: int, now_ns: int) -> dict[Backlog, StreamEnd]:
-        """Ships until the time is over, the bell rings, or something is not ordinary: how far each backlog came."""
+        """Ship until time is up, a wake-up, or a batch that is not ordinary. Return how far each backlog came."""
         assert self._sockets is not None
         if not (loans := self._sockets.lend(list(streams))):
             return {}
@@ -642,7 +642,7 @@ class Overflow:
         return True
 
     def ready(self, identity: ProducerIdentity, now_ns: int) -> list[int]:
-        """Partitions of which a batch may be sent."""
+        """Return the partitions of which a batch may be sent."""
         ready: list[int] = []
         if self._is_lost:
             return ready
@@ -666,27 +666,27 @@ class Overflow:
             backlog.start_over(*fresh, self._sink.identity)
 
     def _guard(self, backlog: Backlog, action: Callable[[], object]) -> None:
-        """Calls something that reads or writes the files of a partition; a failure is told and tried again."""
+        """Call a function that reads or writes the files of a partition. A failure is reported and retried."""
         try:
             action()
         except (OSError, LogError) as error:
             backlog.window.pause(PAUSE_NS, self._native.now_ns())
-            self._tell(f"the overflow of {backlog.place} cannot be read or kept now: {error}")
+            self._tell(f"the overflow of {backlog.place} cannot be read or written now: {error}")
 
     def take(self, partition_indices: Iterable[int], now_ns: int) -> list[WireBatch]:
-        """The batches of one delivery, which are in flight then."""
+        """Return the batches of one delivery, which are in flight from now on."""
         backlogs = [self._backlogs[index] for index in partition_indices]
         return take_delivery(backlogs, self._sink.limits.request_size_max, now_ns)
 
     def end_backoff(self, partition_index: int) -> None:
-        """The reason of a pause is gone: another broker leads the partition."""
+        """End the pause of a partition that has a new leader."""
         if (backlog := self._backlogs.get(partition_index)) is not None:
             backlog.window.resume_ns = 0
 
     # --- settle
 
     def settle(self, ack: Ack, metrics: SenderMetrics, letters: DeadLetters | None, now_ns: int) -> None:
-        """Takes the sink's answer for a batch."""
+        """Apply the sink's ack for a batch."""
         wire = ack.wire
         backlog = self._backlogs[wire.partition_index]
         if ack.verdict is Verdict.DELIVERED:
@@ -708,7 +708,7 @@ class Overflow:
         backlog.again(ack.wire, None if ack.retry_after_ms is None else ack.retry_after_ms * NS_PER_MS, now_ns)
 
     def _out_of_sequence(self, backlog: Backlog, ack: Ack, now_ns: int) -> None:
-        """A first attempt may have overtaken an older batch; a later one of the oldest was not taken for a gap."""
+        """Start over, if the oldest batch is retried. A first attempt may only have overtaken an older batch."""
         spilled = SpilledBatch.of(ack.wire)
         if backlog.window.is_first(spilled) and spilled.attempt_count > 1:
             self._host.report(f"the overflow of {backlog.place} starts over in a new epoch: {ack.message}")
@@ -733,7 +733,7 @@ class Overflow:
         backlog.end(ack)
 
     def _bury(self, wire: WireBatch, letters: DeadLetters, reason: Reason) -> bool:
-        """Writes the dead letter of a batch; False when that failed."""
+        """Write the dead letter of a batch. Return False if that failed."""
         try:
             return letters.write(wire.batch, wire.first_record, reason, self._native.now_ns(), wire.record_count)
         except CorruptArenaError as error:
@@ -741,7 +741,7 @@ class Overflow:
             return True
 
     def keep(self) -> None:
-        """Steps 9 to 11, for all partitions that have news."""
+        """Take steps 9 to 11, for all partitions with new results."""
         for backlog in self._backlogs.values():
             if done := backlog.window.due():
                 self._guard(backlog, functools.partial(self._keep, backlog, done))
@@ -755,7 +755,7 @@ class Overflow:
         self._go_on_behind(backlog)
 
     def _go_on_behind(self, backlog: Backlog) -> None:
-        """Files and range follow the position, which is another one by now."""
+        """Update the files and the range after the position has changed."""
         if backlog.is_empty and backlog.index not in self._unsettled:
             self._finish(backlog)
         else:
@@ -786,9 +786,9 @@ class Overflow:
             first += count
 
     def _finish(self, backlog: Backlog) -> None:
-        """Nothing of the partition is left: its files are as good as new.
+        """Reset the files of a partition whose batches are all delivered.
 
-        Where it went in an epoch of its own, the arena starts over in a later one, from which the sink has nothing.
+        If they were sent in an epoch of their own, the arena starts over in a later one, which is new to the sink.
         """
         if not backlog.position.has_own_sequences:
             self._half.resequence(backlog.index)
@@ -805,7 +805,7 @@ class Overflow:
             self._size = self._size_on_disk()
 
     def tick(self) -> None:
-        """Now and then: tells observers, looks whether the names lead to the open files, and reports what it found."""
+        """Publish totals, check that the names lead to the open files, and report problems. Called periodically."""
         self._look()
         self._publish()
         if (lost := self._directory.lost) is not None:
@@ -818,7 +818,7 @@ class Overflow:
     # --- the end
 
     def close(self) -> None:
-        """Lets go of the files. The batches stay there for the next sender.
+        """Close the files. The batches stay there for the next sender.
 
         Raises:
             OSError: the last sync failed.
@@ -836,7 +836,7 @@ class Overflow:
 
 
 def _results(ack: Ack) -> Iterator[tuple[int, BatchResult, int]]:
-    """(records, result, error code) of the runs of records of a batch that share their fate."""
+    """Yield (records, result, error code) for each run of records of a batch with the same outcome."""
     count = ack.wire.record_count
     if ack.verdict is Verdict.DELIVERED:
         yield count, BatchResult.SUCCEEDED, 0
@@ -849,10 +849,10 @@ def _results(ack: Ack) -> Iterator[tuple[int, BatchResult, int]]:
 
 
 def _appended(log: PartitionLog, wires: Sequence[WireBatch]) -> tuple[list[tuple[WireBatch, int]], Rejection | None]:
-    """Appends batches in their order: those that are in the log, with their offsets, and the failure of the next one.
+    """Append batches in their order. Return the appended ones with their offsets, and the first failure.
 
-    A gap in the sequences is no damage here: the batch in between expired, or went to the sink before the outage. So
-    the log forgets what it knew of the producer.
+    A gap in the sequences is no damage here: the batch in between expired, or was sent before the outage. So the log
+    then forgets the sequences of the producer.
     """
     moved: list[tuple[WireBatch, int]] = []
     for run in _runs(wires):
@@ -868,7 +868,7 @@ def _appended(log: PartitionLog, wires: Sequence[WireBatch]) -> tuple[list[tuple
 
 
 def _runs(wires: Sequence[WireBatch]) -> Iterator[list[WireBatch]]:
-    """Batches whose sequences follow each other."""
+    """Yield lists of batches whose sequences are consecutive."""
     run: list[WireBatch] = []
     for wire in wires:
         if run and not _follows(run[-1], wire):

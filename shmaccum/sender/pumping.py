@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ordinary rounds of a sender whose sink lends its sockets, in one native call (native/sender/pump.h).
+"""The ordinary rounds of a sender whose sink hands over its sockets, in one native call (native/sender/pump.h).
 
 ::
 
-    ready ── lend ──> sockets ── SenderHalf.pump ──> what was delivered ──> metrics
-                                       │
-                                       ├──> requests without an answer ──> give_back ──> the sink goes on with them
-                                       └──> batches that are not ordinary ──> delivered as any others
+    ready ── hand_over ──> sockets ── SenderHalf.pump ──> deliveries ──> metrics
+                                          │
+                                          ├──> requests without a response ──> return_socket ──> the sink reads them
+                                          └──> batches that are not ordinary ──> `Sink.deliver`
 
-A partition is carried when the sink has lent the socket of its leader. The native call knows no errors: it ends where
-something is not ordinary, and the sink reads the answer that was not. So errors, retries and pauses have one place.
+A partition is carried if the sink has handed over the socket to its leader. The native call handles no errors. It
+returns when a response is not ordinary, and the sink reads that response. So errors, retries and pauses have one place.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from shmaccum.sender.duties.duty import Shared
 from shmaccum.sender.sinks.sink import Delivered, DeliveredRow, Loan, SocketEnd, Sockets, Unanswered, WireBatch
 
 RUN_NS = 1000 * NS_PER_MS
-"""The longest call: a stop and a question for metrics end it, and nothing else that is due comes more often."""
+"""The longest call. A stop or a request for metrics ends it earlier, and every other duty is less frequent."""
 FOREIGN_NS = NS_PER_MS
-"""A call ends after this time when a partition is ready that it does not carry."""
+"""A call ends after this time if a partition that it does not carry is ready."""
 TURN_NS = 30_000 * NS_PER_MS
-"""A partition that had nothing for one to two of these turns is in no plan."""
+"""A partition without batches for one to two of these turns is in no plan."""
 STUCK_NS = 100 * NS_PER_MS
-"""The same when the sink could not take such a partition in the round before."""
+"""Replaces `FOREIGN_NS` if the sink could not take such a partition in the round before."""
 
 
 class Carried(NamedTuple):
-    """The outcome of a run."""
+    """The result of a run."""
 
     batch_count: int
-    """Batches of requests that began, those without an answer included."""
+    """Batches of requests that were started, including those without a response."""
     left: Sequence[Batch]
     """Batches that were drained and are not ordinary."""
 
@@ -46,7 +46,7 @@ class Pumping:
     """Runs the pump on sockets of the sink.
 
     Args:
-        holds: True for a partition of which nothing goes from the arena to the sink now.
+        holds: returns True for a partition whose batches in the arena must not be sent now.
     """
 
     def __init__(self, shared: Shared, sockets: Sockets, holds: Callable[[int], bool]) -> None:
@@ -64,25 +64,25 @@ class Pumping:
         self._linger_ns = shared.linger_ns
         self._request_timeout_ms = shared.options.request_timeout_ms
         self._recent: dict[int, None] = {}
-        """Partitions of this turn and of the one before."""
+        """Partitions of this turn and of the previous one."""
         self._of_turn: dict[int, None] = {}
         self._turn_at_ns = 0
         self._carried: frozenset[int] = frozenset()
 
     @property
     def may_run(self) -> bool:
-        """True when the sink lets the sender send the batches of its arena."""
+        """True if the sink lets the sender send the batches of its arena."""
         return self._sockets.is_carried
 
     def carries(self, partition_index: int) -> bool:
-        """True when the last run carried the partition."""
+        """True if the last run carried the partition."""
         return partition_index in self._carried
 
     def run(self, ready: Iterable[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
-        """Carries what it can until something is due or not ordinary; None when the sink lends nothing now.
+        """Run the pump until something is due or not ordinary. Return None if the sink hands over no socket now.
 
         Args:
-            due_ns: the time on the arena's clock at which the sender has something else to do.
+            due_ns: the time on the arena's clock at which another duty is due.
             is_stuck: there are ready partitions that the sink cannot take.
         """
         now_ns = self._native.now_ns()
@@ -108,7 +108,7 @@ class Pumping:
         return carried
 
     def _note_recent(self, partitions: dict[int, None], now_ns: int) -> None:
-        """Keeps the partitions that a plan should have, so that none of them ends the call in which it gets ready."""
+        """Record the partitions for the next plans, so that a partition that gets ready does not end the call."""
         if now_ns >= self._turn_at_ns:
             self._turn_at_ns = now_ns + TURN_NS
             self._recent, self._of_turn = self._of_turn, {}
@@ -142,10 +142,10 @@ class Pumping:
     # --- what was found
 
     def _take(self, loans: Sequence[Loan], found: Sequence[Any]) -> Carried:
-        """Gives every loan back. A call that could not tell what it did leaves broken sockets.
+        """Return every socket to the sink. Without results of the call, the sockets are returned as broken.
 
-        Where the sink raises over one of them, the others are given back all the same: a socket that is not would go on
-        in the middle of a request.
+        If the sink raises for one socket, the others are still returned. Otherwise they would be reused in the middle
+        of a request.
         """
         now_ns = self._native.now_ns()
         uses, left, numbers = [*found, *[None] * 3][:3]
@@ -183,7 +183,7 @@ class Pumping:
         return delivered, SocketEnd(is_broken, throttle_ms, received, unanswered)
 
     def _unanswered(self, request: tuple[int, int, int, Sequence[Batch]], now_ns: int) -> Unanswered:
-        """The batches of such a request are lent from now on, as those of any delivery."""
+        """Record that the sink has the batches of such a request, as after any delivery."""
         correlation_id, begun_ns, sent_size, batches = request
         wires = [WireBatch.of(batch, self._places[batch.partition_index], batch.buffers) for batch in batches]
         self._lending.lend(wires, begun_ns)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rest of a sender between two rounds: on the sink's I/O and the doorbell, until something is due.
+"""The wait of a sender between two rounds: for the sink's I/O or a wake-up, until something is due.
 
-A rest has one of two depths. Asleep (in ticks of 100 ms, and of a second when nothing came for one), every append
-wakes the sender, at the price of a system call for the producer. So in the middle of traffic the sender naps instead,
-and only processes that wait for it ring (for a buffer, for a flush). Where batches fill up, a nap is a millisecond, and
-then many are full. Where they linger, a nap lasts until the next one may be due; a producer that fills a batch, or lets
-one linger for less, rings as well. A batch that is due takes those along that have lingered for half of their time:
-they share its request and save a round of their own. A sender that slept through a second and finds nothing sleeps on
-without a round.
+The wait has one of two forms. While the sender is asleep (in ticks of 100 ms, or of a second after an idle second),
+every append wakes it, which costs the producer a system call. In the middle of traffic, the sender waits for a short
+time instead, and only processes that wait for it (for a buffer, for a flush) wake it. If batches fill up, this time is
+a millisecond, after which many batches are full. If batches linger, it lasts until the next one may be due. A producer
+that fills a batch, or uses a shorter linger, also wakes the sender. When one batch is due, all batches that have
+lingered for half of their time are sent with it, which saves requests and rounds. A sender that was asleep for a second
+and finds nothing continues to sleep without a round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shmaccum.sender.duties.settling import Settling
 from shmaccum.sender.sinks.sink import Ack, Acks
 
 IDLE_TICK_NS = 1000 * NS_PER_MS
-"""Once a second has passed without anything."""
+"""The tick after an idle second."""
 IDLE_REST_NS = 1000 * NS_PER_MS
 
 
@@ -31,7 +31,7 @@ class Rest:
     """Polls the sink.
 
     Args:
-        duties: those that a rest must not outlast.
+        duties: the wait ends when one of them is due.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Rest:
         self._duties = duties
         self._maintenance = maintenance
         self.has_slept_long = False
-        """A second has passed without anything."""
+        """True after a second without any work."""
         self._is_dormant = False
 
     def goes_on(self, now_ns: int) -> bool:
-        """True when the last round slept through and there is no news: a whole round would find nothing.
+        """True if the last round slept through and nothing has changed, so that a whole round would find nothing.
 
-        It costs more than coming awake (docs/decisions/0020).
+        A round costs more than the wake-up itself (docs/decisions/0020).
         """
         was_dormant, self._is_dormant = self._is_dormant, False
         if not was_dormant or self._ready.is_closing or self._trouble.failure_count or now_ns >= self.next_ns():
@@ -63,12 +63,12 @@ class Rest:
         return not self._has_batches(now_ns) and not self._is_news
 
     def next_ns(self) -> int:
-        """When a duty is due."""
+        """Return the time at which a duty is due."""
         return min([duty.due_ns for duty in self._duties])
 
     @property
     def is_idle(self) -> bool:
-        """True when no batch is known, not even one that is filling, and no duty has anything left."""
+        """True if no batch is known, not even an open one, and no duty has work left."""
         is_settled = not self._lending and not self._settling.kept_count and self._half.oldest_created_ns is None
         return is_settled and all(duty.is_idle for duty in self._duties)
 
@@ -77,11 +77,11 @@ class Rest:
         return any(duty.is_news for duty in self._duties)
 
     def poll(self, rest_ns: int) -> Sequence[Ack | Acks]:
-        """The acks that the sink has, or those that come within this time."""
+        """Return the acks that the sink has, or that arrive within this time."""
         return self._trouble.ask(lambda: self._sink.poll(rest_ns / NS_PER_S, self._doorbell.fileno()), ())
 
     def until_due(self) -> Sequence[Ack | Acks]:
-        """Waits until something is due. A process with news in the meantime rings."""
+        """Wait until something is due, or a process wakes the sender."""
         if self._ready.is_closing and self.is_idle:
             return self.poll(0)
         now_ns = self._native.now_ns()
@@ -95,18 +95,18 @@ class Rest:
 
     def _until(self, wake_at_ns: int, now_ns: int) -> Sequence[Ack | Acks]:
         if self._ready.partitions != self._ready.look(now_ns) or self._is_news:
-            return self.poll(0)  # D2: it came before anybody knew that we rest
+            return self.poll(0)  # D2: a batch got ready before producers could see that the sender waits
         due_ns = min(wake_at_ns, self._ready.check_at_ns, self.next_ns())
         tick_at_ns = self._maintenance.due_ns
-        is_asleep = wake_at_ns == NEVER_NS  # nobody rings a nap for all there is
+        is_asleep = wake_at_ns == NEVER_NS  # not every append ends a short wait
         if is_asleep and due_ns > tick_at_ns and self.is_idle:
             return self._sleep()
         return self.poll(max(min(due_ns, tick_at_ns) - now_ns, 0))
 
     def _sleep(self) -> Sequence[Ack | Acks]:
-        """Nothing is queued: for a second a tick is a sign of life and a look for what nobody rang for, no more.
+        """Sleep while nothing is queued. A tick shows life, and checks for work without a wake-up.
 
-        Coming awake is what an idle sender costs (docs/decisions/0020), so after such a second ticks are rarer.
+        Wake-ups are the cost of an idle sender (docs/decisions/0020), so ticks are rarer after an idle second.
         """
         tick_ns = IDLE_TICK_NS if self.has_slept_long else TICK_NS
         for _ in range(IDLE_REST_NS // tick_ns):

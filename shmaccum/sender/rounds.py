@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rounds of a sender while it holds the role (Kafka's Sender.runOnce).
+"""The rounds of a sender while it has the role (Kafka's Sender.runOnce).
 
-`Rounds.run` is one round: duties in their order, then a rest, then the acks. `shmaccum.sender.duties` has the duties.
+`Rounds.run` is one round: the duties in order, then a wait, then the acks. `shmaccum.sender.duties` has the duties.
 
-Rules, and where Kafka's sender differs:
+Rules, and differences from Kafka's sender:
 
-* Expiry comes before drain, and the sink leaves out what expired while it was lent: no request is begun with a batch
-  whose producer was told that it had failed.
-* A partition that backs off, is muted or has enough in flight is skipped; it holds up nothing else.
-* No user code runs here: callbacks are the business of the producing processes.
+* Expiry comes before drain, and the sink omits batches that expire while it has them. So no request is started with a
+  batch whose producer has read that it failed.
+* A partition that backs off, is muted or has enough in flight is skipped, and delays no other partition.
+* No user code runs here: the producing processes run callbacks.
 * A partition without batches costs nothing: a round looks only at partitions that have some.
-* A sink that raises is left alone for a while; its batches stay lent, or are delivered again.
+* After a sink raises, it is not called for a while. It keeps its batches, or they are delivered again.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 
 class Rounds:
-    """Everything a sender does between taking the role and leaving it.
+    """The work of a sender between taking the role and leaving it.
 
     Args:
-        letters: opened already; None: failed records are gone.
-        overflow: opened already; None: batches wait in the arena for as long as the sink does not work.
+        letters: already open; None to discard failed records.
+        overflow: already open; None to keep batches in the arena while the sink does not work.
     """
 
     def __init__(self, shared: Shared, letters: DeadLetters | None, overflow: Overflow | None) -> None:
@@ -78,14 +78,14 @@ class Rounds:
             self._sending = Sending(shared, ready, settling, self._overflow)
 
     def run(self, *, is_closing: bool = False) -> int:
-        """One round. Answers how many batches it delivered to the sink.
+        """Run one round. Return the number of batches delivered to the sink.
 
-        The order is written out here, and no loop over `_duties` makes it: the overflow has two steps, a sink that is
-        left alone ends the round between them, and only some of the counts decide how the round rests. `Rest` asks
-        `_duties` when they are due, and runs none of them.
+        The order is written out, without a loop over `_duties`. The overflow has two steps, a pause of the sink ends
+        the round between them, and only some of the counts affect the wait. `Rest` only asks `_duties` when they are
+        due.
 
         Args:
-            is_closing: nothing lingers any more.
+            is_closing: batches no longer linger.
         """
         self._ready.is_closing = is_closing
         failure_count = self._trouble.failure_count
@@ -113,7 +113,7 @@ class Rounds:
         return shipped + sent
 
     def _wait_for_stop(self, rest_ns: int) -> None:
-        """Leaves the sink alone. Producers ring while the sender's sleep flag is set, and it is clear here."""
+        """Do not call the sink. Producers wake a sender only while its sleep flag is set, which is clear here."""
         wait_readable([self._shared.doorbell], min(rest_ns, TICK_NS) / NS_PER_S)
         self._shared.doorbell.clear()
 
@@ -122,38 +122,38 @@ class Rounds:
         self._overflow.keep()
         self._shared.results_bell.ring_if_awaited()
 
-    # --- facts for others
+    # --- facts
 
     @property
     def is_closing(self) -> bool:
-        """True when nothing lingered in the last round."""
+        """True if no batch lingered in the last round."""
         return self._ready.is_closing
 
     @property
     def oldest_created_ns(self) -> int | None:
-        """The time at which the oldest batch without a result was opened, as of the last round; None: there is none.
+        """The time at which the oldest batch without a result was opened, as of the last round; None if there is none.
 
-        A batch in the overflow counts as older than everything.
+        A batch in the overflow counts as older than all others.
         """
         return self._half.oldest_created_ns if self._overflow.is_idle else 0
 
     @property
     def transaction_state(self) -> str:
-        """How far the arena's transaction has come, as the core names it; "none" in an arena without transactions."""
+        """The state of the arena's transaction, by the core's name; "none" in an arena without transactions."""
         return self._native.transaction[1]
 
     @property
     def has_overflow(self) -> bool:
-        """True while something lies in the overflow."""
+        """True while the overflow has batches."""
         return not self._overflow.is_idle
 
     @property
     def is_idle(self) -> bool:
-        """True when no batch is known, not even one that is filling, and no duty has anything left."""
+        """True if no batch is known, not even an open one, and no duty has work left."""
         return self._rest.is_idle
 
     def metrics(self) -> dict[str, float]:
-        """Kafka's names -> numbers; the sink's own are among them."""
+        """Return the metrics by Kafka's names, including the sink's own."""
         numbers = {
             **self._shared.metrics.read(self._native.now_ns()),
             "batches-in-flight": len(self._lending),
@@ -166,11 +166,11 @@ class Rounds:
     # --- the end
 
     def abort(self) -> None:
-        """Fails every batch with ABORTED; the memory of those in flight is freed when the sink is closed."""
+        """Fail every batch with ABORTED. The memory of batches in flight is freed when the sink is closed."""
         self._half.abort(True)
 
     def finish(self, timeout_s: float) -> None:
-        """Waits for what is lent, sends nothing more."""
+        """Wait for batches in flight, and send nothing more."""
         deadline_ns = clock.monotonic_ns() + int(timeout_s * NS_PER_S)
         while self._lending and (left_ns := deadline_ns - clock.monotonic_ns()) > 0:
             failure_count = self._trouble.failure_count
@@ -179,13 +179,11 @@ class Rounds:
                 return
 
     def give_back(self) -> None:
-        """The sink was closed: its batches are kept for the next sender."""
+        """Requeue the batches of the closed sink for the next sender."""
         now_ns = self._native.now_ns()
         self._settling.settle_kept(now_ns)
         self._shared.splitting.clear()
         if give_back(self._half, self._lending.take_all_back(), 0):
-            self._shared.host.report(
-                "the sink keeps bytes after it was closed: their batches are delivered by the next sender"
-            )
+            self._shared.host.report("the sink keeps bytes after it was closed: the next sender delivers their batches")
         self._letters.finish(now_ns)
-        self._half.maintain()  # frees the batches that somebody was writing into when they were done
+        self._half.maintain()  # frees batches that a producer was still writing to when they ended

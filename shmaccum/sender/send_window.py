@@ -8,8 +8,8 @@
                           └──────── window ──────────┘ at most as many batches as the sink remembers
 
 Rules
-    The window begins at the position that is written down, not at the last ack. A sink recognises the last few batches
-    of a producer (a broker: five). So whatever a death leaves unknown lies among the batches that the sink recognises.
+    The window begins at the written position, not at the last ack. A sink recognises the last few batches of a
+    producer (a broker: five). So every batch whose state is unknown after a death is among those batches.
 
     A batch that failed is sent again when nothing of its partition is in flight, and alone.
 
@@ -17,12 +17,12 @@ Rules
     takes any sequence as its first, so a batch that overtakes a failed one would stay in front of it.
 
     A sink may report that a sequence cannot follow. The rest of the partition then starts over in another epoch. The
-    position with that epoch is written down before any batch is sent with it.
+    position with that epoch is written before any batch is sent with it.
 
 The native batch loop (batch_loop.py) sends ordinary batches. The window sends the others: the first batch of a producer
 id or epoch, the first one after damage or at the start of a segment, and a batch that the sink did not take.
 
-The owner of the window reads batches into it, gives them their headers, records results and writes the position down:
+The owner of the window reads batches into it, gives them their headers, records results and writes the position:
 `shipping/log_stream.py` for a log that is shipped, `backlog.py` for an overflow.
 """
 
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 
 
 class Shipment:
-    """A batch of a log on its way. A `WireBatch` refers to it where it refers to a batch of the arena otherwise.
+    """A batch of a log that is being sent. A `WireBatch` refers to it in place of a batch of the arena.
 
     Attributes:
         batch: of the log.
         wire: the same batch, or a part of it, with the header that the sink gets.
-        attempt_count: deliveries begun.
-        is_in_flight: the sink has not answered yet.
-        is_settled: the sink has the records of `wire`, or has refused them permanently.
+        attempt_count: deliveries started.
+        is_in_flight: the sink has not acked it yet.
+        is_settled: the sink has the records of `wire`, or has rejected them permanently.
         is_ended: always False, because a batch of a log does not expire.
     """
 
@@ -72,14 +72,14 @@ class Shipment:
 
     @classmethod
     def of(cls, wire: WireBatch) -> Self:
-        """The shipment that a `WireBatch` refers to."""
+        """Return the shipment that a `WireBatch` refers to."""
         shipment: object = wire.batch
         assert isinstance(shipment, cls)
         return shipment
 
     @property
     def is_complete(self) -> bool:
-        """True when it is settled, and no part of its batch follows."""
+        """True if it is settled, and no part of its batch follows."""
         return self.is_settled
 
     @property
@@ -93,7 +93,7 @@ class Shipment:
         return self.first_offset + self.wire.record_count
 
     def dress(self, target: TopicPartition, index: int, producer: tuple[int, int, int]) -> None:
-        """Makes `wire`: the records as they lie in the log, after a header as a producer writes it.
+        """Make `wire`: the records as they are in the log, after a header as a producer writes it.
 
         Args:
             target: topic and partition at the sink.
@@ -133,8 +133,8 @@ class SendWindow(Generic[AnyShipment]):
         failure_count: failed deliveries in a row.
         resume_ns: nothing is sent before this time of the owner's clock.
         wants_epoch: the rest has to start over in another epoch.
-        confirmed: the producer id and epoch of which the sink has acked a batch; None after a new start.
-        must_look: the next batch may be none that the native batch loop sends, so it is read here.
+        confirmed: the producer id and epoch of an acked batch; None after a new start.
+        must_look: the native batch loop may be unable to send the next batch, so it is read here.
     """
 
     def __init__(self, reader: PartitionReader, backoff: Backoff) -> None:
@@ -164,46 +164,46 @@ class SendWindow(Generic[AnyShipment]):
 
     @property
     def unread_place(self) -> tuple[LogFile, int] | None:
-        """The file and the byte of the next header; None if only a read tells where it is."""
+        """The file and the byte of the next header; None if only a read can find it."""
         return None if self._cursor is None else self._cursor.unread_place()
 
     def is_ordinary(self, now_ns: int) -> bool:
-        """True when the native batch loop may send the next batches, once the window is empty."""
+        """True if the native batch loop may send the next batches, once the window is empty."""
         is_sound = not (self.failure_count or self.wants_epoch or self.must_look)
         return is_sound and self.confirmed is not None and now_ns >= self.resume_ns and self.unread_place is not None
 
     def is_first(self, shipment: AnyShipment) -> bool:
-        """True when all batches before it are complete."""
+        """True if all batches before it are complete."""
         return shipment is next((one for one in self.shipments if one is shipment or not one.is_complete), None)
 
     # --- read
 
     def next_offset(self, position: int) -> int:
-        """The offset of the next batch to read, where the window begins at this position."""
+        """Return the offset of the next batch to read, if the window begins at this position."""
         return self.shipments[-1].batch.next_offset if self.shipments else position
 
     def cursor(self, offset: int) -> Cursor:
-        """The place in the log; at this offset, if the files are not open."""
+        """Return the place in the log, at this offset if the files are not open yet."""
         if self._cursor is None:
             self._cursor = self._reader.cursor(offset)
         return self._cursor
 
     def read_verified(self, offset: int) -> LogBatch | None:
-        """The next batch, its bytes verified; None while the log has no more. The offset is that of `cursor`."""
+        """Return the next batch, with verified bytes; None if the log has no more. The offset is that of `cursor`."""
         batches, self._batches = self._batches or self.cursor(offset).poll(), None
         batch = next(batches, None)
         if batch is not None:
-            self._batches = batches  # it has more; one that has ended, or has failed, never has
+            self._batches = batches  # an iterator that has ended or failed is not used again
         return batch
 
     def take_damages(self) -> list[CorruptLogError]:
-        """The places of the log that were passed over since the last call."""
+        """Return the damaged places of the log that were skipped since the last call."""
         found = list(self._reader.skipped)
         self._reader.skipped.clear()
         return found
 
     def take(self, end: StreamEnd) -> None:
-        """Goes to the place that the native batch loop came to. Requires an empty window."""
+        """Move to the place that the native batch loop reached. Requires an empty window."""
         self.must_look = end.state != StreamState.GOES
         if end.state == StreamState.BROKEN:
             self.rest()
@@ -212,7 +212,7 @@ class SendWindow(Generic[AnyShipment]):
             self._batches = None
 
     def rest(self) -> None:
-        """Closes the files of the log until more is read."""
+        """Close the files of the log until more is read."""
         if self._cursor is not None:
             self._cursor.close()
         self._cursor = None
@@ -221,7 +221,7 @@ class SendWindow(Generic[AnyShipment]):
     # --- send
 
     def next_to_send(self, now_ns: int) -> AnyShipment | None:
-        """The batch that may be sent now; None if none may."""
+        """Return the batch that may be sent now; None if none may."""
         if now_ns < self.resume_ns or self.wants_epoch or not self.shipments:
             return None
         if self.failure_count or self.confirmed is None:
@@ -233,36 +233,36 @@ class SendWindow(Generic[AnyShipment]):
         return None
 
     def sent(self, shipment: AnyShipment) -> None:
-        """A batch is in flight."""
+        """Note that a batch is in flight."""
         shipment.is_in_flight = True
         shipment.attempt_count += 1
         shipment.wire.attempt_count = shipment.attempt_count
 
     def acked(self, shipment: AnyShipment) -> None:
-        """The sink has a batch that was in flight."""
+        """Note that the sink has a batch that was in flight."""
         self.confirmed = shipment.wire.producer_id, shipment.wire.producer_epoch
         self.settled(shipment)
 
     def settled(self, shipment: AnyShipment) -> None:
-        """A batch that was in flight is acked, or refused permanently."""
+        """Note that a batch that was in flight is acked, or rejected permanently."""
         shipment.is_in_flight = False
         shipment.is_settled = True
         self.failure_count = 0
         self.resume_ns = 0
 
     def failed(self, shipment: AnyShipment) -> None:
-        """A batch that was in flight has to be sent again."""
+        """Note that a batch that was in flight has to be sent again."""
         shipment.is_in_flight = False
         self.failure_count += 1
 
     def pause(self, pause_ns: int | None, now_ns: int) -> None:
-        """Sends nothing for a time. If `pause_ns` is None, the time follows from the failures in a row."""
+        """Send nothing for a time. If `pause_ns` is None, it follows from the number of failures in a row."""
         self.resume_ns = now_ns + (self._backoff.pause_ns(self.failure_count) if pause_ns is None else pause_ns)
 
     # --- the position
 
     def due(self) -> list[AnyShipment]:
-        """The batches at the front whose results the position does not count yet."""
+        """Return the batches at the front whose results are not in the position yet."""
         found: list[AnyShipment] = []
         for shipment in self.shipments:
             if shipment.is_settled:
@@ -272,9 +272,9 @@ class SendWindow(Generic[AnyShipment]):
         return found
 
     def advance(self) -> list[AnyShipment]:
-        """The position counts all that was due: takes the complete batches out of the window, and returns them.
+        """Remove the complete batches from the window, after the position was written. Return them.
 
-        They have no `wire` any more. It refers to its batch, and such a circle would stay in memory for long.
+        They have no `wire` any more. It refers to its batch, and this reference cycle would delay freeing the memory.
         """
         found: list[AnyShipment] = []
         while self.shipments and self.shipments[0].is_complete:
@@ -283,7 +283,7 @@ class SendWindow(Generic[AnyShipment]):
         return found
 
     def start_over(self) -> None:
-        """The position with another epoch is written down. The owner gives the batches new headers."""
+        """Reset the state, after the position with another epoch was written. The owner makes new headers."""
         self.wants_epoch = False
         self.confirmed = None
 
@@ -304,17 +304,17 @@ class PartitionStream(Protocol):
         """Its batches."""
 
     def next_to_send(self, now_ns: int) -> Shipment | None:
-        """The batch that may be sent now; None if none may."""
+        """Return the batch that may be sent now; None if none may."""
 
     def row(self, topic_id: bytes | None) -> tuple[Any, ...]:
-        """The partition as the native batch loop takes it (native/python/sender/batch_loop_parts.h)."""
+        """Return the partition as the native batch loop takes it (native/python/sender/batch_loop_parts.h)."""
 
     def take(self, end: StreamEnd) -> object:
-        """Takes over how far the native batch loop came."""
+        """Move to the place that the native batch loop reached."""
 
 
 def take_delivery(streams: Iterable[PartitionStream], request_size_max: int, now_ns: int) -> list[WireBatch]:
-    """The batches of one delivery, which are in flight then: at most one of each partition."""
+    """Return the batches of one delivery, at most one of each partition. They are in flight from now on."""
     wires: list[WireBatch] = []
     size = 0
     for stream in streams:
@@ -330,7 +330,7 @@ def take_delivery(streams: Iterable[PartitionStream], request_size_max: int, now
 
 
 def damage_sentence(subject: str, damage: CorruptLogError, done: str) -> str:
-    """The report of a place of a log that cannot be read.
+    """Return the report of a place of a log that cannot be read.
 
     Args:
         subject: the partition.
@@ -338,5 +338,5 @@ def damage_sentence(subject: str, damage: CorruptLogError, done: str) -> str:
     """
     return (
         f"{subject} is damaged: bytes {damage.position} to {damage.resume_position} of {damage.segment} "
-        f"({damage.problem}). The records before and behind them are {done}"
+        f"({damage.problem}). The records before and after them are {done}"
     )

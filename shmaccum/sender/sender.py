@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sender of an arena: takes the role, delivers what all processes append, and leaves in order.
+"""The sender of an arena: takes the role, delivers the batches of all processes, and leaves cleanly.
 
-One process at a time has the role: a byte lock that the kernel frees when its holder dies (docs/decisions/0001). A
-standby waits for that. A sender that is stopped or hangs keeps the role, and its batches in flight: a socket may
-still be reading their bytes.
+One process at a time has the role: a byte lock that the kernel releases when its owner dies (docs/decisions/0001). A
+standby waits for this lock. A sender that is stopped or stalled keeps the role, and its batches stay in flight: a
+socket may still be reading their bytes.
 
-Death: all knowledge of a sender is a cache of the arena. The next one finds the READY batches and delivers them again
-with the same bytes, and the sink recognises those it has. A result that a producer was told is in the arena and stays.
+Deaths: everything a sender knows is a cache of the arena. The next sender finds the READY batches and delivers them
+again with the same bytes, and the sink drops duplicates. A result that a producer has read is final.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ class Sender:
         with Sender("events", "log:/var/lib/events") as sender:
             sender.run()
 
-    One thread runs it; `stop` and `abort` may be called from others and from signal handlers.
+    One thread runs it. `stop` and `abort` may be called from other threads and from signal handlers.
 
     Args:
-        arena: a name or path to attach to, or an attached Arena that stays open.
+        arena: a name or path to attach to, or an attached Arena, which stays open.
         sink: a sink that is not open, or a text as `open_sink` takes it.
-        standby: wait for the role instead of raising ArenaBusyError; it is taken as soon as the sender is
-            gone. Only from one with the same sink.
+        standby: wait for the role instead of raising ArenaBusyError, and take it as soon as the present sender has
+            ended. Both senders must have the same sink.
         mode, group: as `Arena.attach` takes them, for an arena that is given by name.
-        supervisor: is told when the sender works, and that it lives; None: nobody is.
+        supervisor: receives notifications of the sender's state, such as systemd's; None to send none.
         options: those of `SenderOptions`, in either spelling.
 
     Raises:
@@ -136,20 +136,21 @@ class Sender:
         self._round_thread = 0
         self._is_close_asked = False
         self.has_left_idle = False
-        """True when it left because of `idle_exit_ms`."""
 
-    # --- begin
+    """True if it left because of `idle_exit_ms`."""
+
+    # --- start
 
     def open(self) -> bool:
-        """Takes the role, waiting for it as a standby, and opens the sink. False when a standby was stopped meanwhile.
+        """Take the role, waiting for it as a standby, and open the sink. Return False if a standby was stopped.
 
-        A lone sender that was stopped before opens all the same: it has to deliver what is there before it leaves.
+        A sender that is no standby opens even if it was stopped before: it delivers what is there before it leaves.
 
         Raises:
             ArenaBusyError: another process is the sender, and this is no standby.
-            OtherSinkError: this is a standby, and the sender it stands by delivers to another sink.
+            OtherSinkError: this is a standby, and the present sender delivers to another sink.
             ArenaRemovedError: the arena was removed, and nothing is left in it.
-            OSError, ShmaccumError: the sink or the dead-letter log cannot be opened; the role is left again.
+            OSError, ShmaccumError: the sink or the dead-letter log cannot be opened; the role is released.
         """
         if self._rounds is not None:
             return True
@@ -167,7 +168,7 @@ class Sender:
             self._outwait_former_sender(host, lambda: self._open_overflow(host))
             shared = Shared(self._half, host, self.sink, doorbell, self._results_bell)
             self._rounds = Rounds(shared, self._letters, self._overflow)
-            self._results_bell.ring()  # for results that the former sender died with
+            self._results_bell.ring()  # for results that the former sender recorded before it died
             if self.options.listen is not None:
                 self._log_server = serve_log(self.sink, self.options.listen)
             self._checks = Checks(host, doorbell, presence, self._log_server)
@@ -181,7 +182,7 @@ class Sender:
         return True
 
     def _outwait_former_sender(self, host: Host, open_log: Callable[[], None]) -> None:
-        """Opens a log again and again while the sender of a removed arena of this name is about to let go of it."""
+        """Open a log, with retries while the sender of a removed arena of this name still has it open."""
         deadline_s = clock.monotonic() + self.options.delivery_timeout_ms / 1000 + 2 * CLOSE_TIMEOUT_S
         is_told = False
         while True:
@@ -193,7 +194,7 @@ class Sender:
                 if is_over or not is_former:
                     raise
                 if not is_told:
-                    logger.warning("%s: waiting for the sender of an arena of this name that was removed", error)
+                    logger.warning("%s: waiting for the sender of a removed arena of this name", error)
                 is_told = True
             else:
                 return
@@ -203,7 +204,7 @@ class Sender:
     def _open_letters(self, places: Places, host: Host) -> None:
         if self.options.dead_letter is None:
             return
-        from shmaccum.sender.duties.dead_letters import DeadLetters  # which brings the segment log, and numpy
+        from shmaccum.sender.duties.dead_letters import DeadLetters  # imports the segment log, and numpy
 
         directory = self.options.dead_letter.removeprefix(DEAD_LETTER_KIND)
         self._letters = DeadLetters(self._half, host, places, directory)
@@ -212,12 +213,12 @@ class Sender:
         if self.options.overflow is None:
             self._check_no_overflow()
             return
-        from shmaccum.sender.overflow import Overflow  # which brings the segment log
+        from shmaccum.sender.overflow import Overflow  # imports the segment log
 
         try:
             self._overflow = overflow = Overflow(self._half, host, self.sink, self.options)
         except LogError as error:
-            if not isinstance(error, LogBusyError):  # which the former sender of this arena may end
+            if not isinstance(error, LogBusyError):  # the former sender may still close it
                 host.report(str(error))
             raise
 
@@ -228,20 +229,20 @@ class Sender:
         host.on_end_backoff = end_backoff
 
     def _check_no_overflow(self) -> None:
-        """Records that lie in an overflow have to go before those of the arena."""
+        """Refuse to start without an overflow that has records, because they come before those of the arena."""
         spilled = self.arena.native.spilled()
         if spilled["partitions"]:
             records = format_count(spilled["record_count"], "record")
             raise InvalidArgumentError(
-                f"{records} of {self.arena.name} lie in the overflow of a former sender: name it "
-                "(overflow=log:DIR, --overflow log:DIR), so that they go first. If it is lost, give these records up "
+                f"{records} of {self.arena.name} are in the overflow of a former sender: name it (overflow=log:DIR, "
+                "--overflow log:DIR), so that they are delivered first. If it is lost, give these records up "
                 f"(shmaccum recover {self.arena.name} --give-up-overflow)"
             )
 
     def _serve_metrics(self) -> None:
         address = self.options.metrics_listen
         if address is not None:
-            from shmaccum.observe.server import MetricsServer  # which brings Python's HTTP server
+            from shmaccum.observe.server import MetricsServer  # imports Python's HTTP server
 
             self._metrics_server = MetricsServer(
                 address,
@@ -276,7 +277,7 @@ class Sender:
         )
 
     def _stand_by(self) -> None:
-        """Until the role is free. To take it over from who delivers elsewhere would be to deliver elsewhere."""
+        """Wait until the role is free. A sender with another sink is an error: a takeover would change the target."""
         logger.info("standby of %s: %s", self.arena.name, living_sender(self.arena))
         self._supervisor.ready(f"stands by: {living_sender(self.arena)}")
         self.arena.native.stand_by(True)
@@ -301,24 +302,24 @@ class Sender:
                 stalls.look()
 
     def _stall_watch(self, watch: SenderWatch, limit_ms: int) -> StallWatch:
-        from shmaccum.arena.stalled import StallWatch  # a sender that is no such standby starts without it
+        from shmaccum.arena.stalled import StallWatch  # imported only by a standby that replaces a stalled sender
 
         return StallWatch(self.arena, watch, limit_ms)
 
     @property
     def is_open(self) -> bool:
-        """True while it holds the role and its sink is open."""
+        """True while it has the role and its sink is open."""
         return self._rounds is not None
 
     @property
     def metrics_port(self) -> int | None:
-        """Where Prometheus finds it; None while it does not listen."""
+        """The port for Prometheus; None while it does not listen."""
         return None if self._metrics_server is None else self._metrics_server.port
 
     # --- work
 
     def run(self) -> None:
-        """Takes the role and works until it is stopped, or idle for `idle_exit_ms`; then leaves.
+        """Take the role and work until it is stopped, or idle for `idle_exit_ms`; then leave.
 
         Raises:
             ArenaBusyError, OSError, ShmaccumError: as `open`.
@@ -339,7 +340,7 @@ class Sender:
             raise self._closing.error
 
     def run_once(self) -> int:
-        """One round of `run`, which rests at most a second. Answers how many batches it delivered to the sink.
+        """Run one round of `run`, which waits for at most a second. Return the number of batches delivered.
 
         Raises:
             NotSenderError: it is not open.
@@ -372,7 +373,7 @@ class Sender:
         return self._is_emptied() if self._closing.has_begun else self._is_drained()
 
     def _tell_stop(self) -> None:
-        """Logs once that it was asked to stop, and what it does first. `stop` itself runs in signal handlers."""
+        """Log once that it was asked to stop. `stop` itself does not log, because it runs in signal handlers."""
         if self._has_told_stop or self._closing.has_begun or self._stop_deadline_ns is None:
             return
         self._has_told_stop = True
@@ -389,7 +390,7 @@ class Sender:
         )
 
     def _is_drained(self) -> bool:
-        """All batches that were there when it was stopped have their results, and no transaction is being ended."""
+        """True if all batches that were there at the stop have results, and no transaction is being ended."""
         assert self._rounds is not None
         assert self._stop_at_ns is not None
         oldest_ns = self._rounds.oldest_created_ns
@@ -397,7 +398,7 @@ class Sender:
         return is_delivered and self._rounds.transaction_state not in ENDING_STATES
 
     def _is_emptied(self) -> bool:
-        """The same of an arena that was removed. It rests while only a producer keeps it from leaving."""
+        """True if a removed arena is empty. Waits a little while only a producer keeps the sender from leaving."""
         assert self._rounds is not None
         is_kept = self._rounds.has_overflow or self._rounds.transaction_state != "none"
         is_over = not is_kept and self._closing.is_over()
@@ -406,7 +407,7 @@ class Sender:
         return is_over
 
     def _is_idle_for_long(self) -> bool:
-        """No batch and no other process was there for `idle_exit_ms`."""
+        """True if there was no batch and no other process for `idle_exit_ms`."""
         idle_exit_ms = self.options.idle_exit_ms
         now_ns = self.arena.native.now_ns()
         if idle_exit_ms is None or now_ns < self._idle_look_at_ns:
@@ -425,12 +426,12 @@ class Sender:
     # --- end
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Asks it to deliver what is there, and to leave. Safe in signal handlers; a second call shortens the time.
+        """Ask it to deliver what is there, and to leave. Safe in signal handlers. A second call shortens the time.
 
-        A batch that is not delivered then stays in the arena for the next sender; a warning tells of it.
+        A batch that is not delivered by then stays in the arena for the next sender; a warning reports it.
 
         Args:
-            timeout_s: seconds after which the sender leaves in any case; None: `delivery_timeout_ms`.
+            timeout_s: seconds after which the sender leaves in any case. If None, `delivery_timeout_ms`.
         """
         now_ns = self.arena.native.now_ns()
         if timeout_s is not None:
@@ -442,12 +443,12 @@ class Sender:
         self._wake()
 
     def abort(self) -> None:
-        """Asks it to fail every batch (RESULT_ABORTED), and to leave."""
+        """Ask it to fail every batch (RESULT_ABORTED), and to leave."""
         self._is_aborted = True
         self.stop(0)
 
     def _rest(self, timeout_s: float) -> None:
-        """Until the doorbell rings, or the time, in seconds, is over."""
+        """Wait for a wake-up, or until the time, in seconds, has passed."""
         assert self._doorbell is not None
         wait_readable([self._doorbell], timeout_s)
         self._doorbell.clear()
@@ -460,11 +461,11 @@ class Sender:
             self._watch.wake()
 
     def close(self) -> None:
-        """Waits a little for what is in flight, closes the sink, leaves the role. Doing it twice does nothing.
+        """Wait briefly for batches in flight, close the sink, and leave the role. A second call has no effect.
 
-        Batches without a result stay in the arena, which is told that the sender left in order: no keeper starts
-        another one. In a signal handler that interrupts a round of this thread, it asks for a stop, and the end of the
-        round closes the sender.
+        Batches without a result stay in the arena, which records a clean exit, so no supervisor starts another sender.
+        In a signal handler that interrupts a round of this thread, it requests a stop, and the end of the round closes
+        the sender.
         """
         if self._round_thread == threading.get_ident():
             self._is_close_asked = True
@@ -473,13 +474,13 @@ class Sender:
         self._close(is_in_order=True)
 
     def _close(self, *, is_in_order: bool) -> None:
-        """The same; for a sender that fails the arena goes on saying that the sender died."""
+        """Close. For a sender that fails, the arena keeps the record of a dead sender."""
         rounds, self._rounds = self._rounds, None
         if self._half.closed:
             return
         self._close_metrics()
         try:
-            is_lost = self.arena.native.is_lost  # then nothing of it may reach the sink any more
+            is_lost = self.arena.native.is_lost  # then none of its batches may reach the sink any more
             if rounds is not None and not self._is_aborted and not is_lost:
                 rounds.finish(CLOSE_TIMEOUT_S)
             self._close_sink()
@@ -491,7 +492,7 @@ class Sender:
             self._give_back(is_in_order=is_in_order)
 
     def _give_back(self, *, is_in_order: bool) -> None:
-        """Closes what the role needs, from the last line to the first, and each whatever another one raises."""
+        """Close the resources of the role, from the last line to the first. Each is closed even if another raises."""
         with contextlib.ExitStack() as given_back:
             if self._owns_arena:
                 given_back.callback(self.arena.close)
@@ -506,14 +507,14 @@ class Sender:
             given_back.callback(self._close_letters)
 
     def _tell_what_is_left(self) -> None:
-        """Only a sender that was asked to leave had to deliver what was there."""
+        """Warn of undelivered batches. Only a sender that was asked to leave had to deliver them."""
         left = self._half.statistics()["queued_count"] if self._stop_at_ns is not None else 0
         if left:
             batches = format_count(left, "batch", "batches")
-            logger.warning("the next sender of %s delivers what is left there: %s", self.arena.name, batches)
+            logger.warning("the next sender of %s delivers the batches that are left: %s", self.arena.name, batches)
 
     def _close_metrics(self) -> None:
-        """A scrape that asked meanwhile is told that there is no role any more."""
+        """Stop the server. A scrape in progress gets the error that there is no role any more."""
         server, self._metrics_server = self._metrics_server, None
         if server is not None:
             server.close()
@@ -525,7 +526,7 @@ class Sender:
             if server is not None:
                 server.close(CLOSE_TIMEOUT_S)
             self.sink.close(CLOSE_TIMEOUT_S)
-        except Exception as error:  # noqa: BLE001 - the role is left whatever a sink raises
+        except Exception as error:  # noqa: BLE001 - the role is left, whatever exception a sink raises
             logger.warning("the sink could not be closed: %s", error)
             with contextlib.suppress(Exception):
                 self.arena.native.record_error(f"the sink could not be closed: {error}")
@@ -544,14 +545,14 @@ class Sender:
             return
         if overflow:
             left = format_count(int(overflow.metrics()["overflow-records"]), "record")
-            logger.warning("%s of %s lie in %s: the next sender delivers them", left, self.arena.name, overflow.path)
+            logger.warning("%s of %s are in %s: the next sender delivers them", left, self.arena.name, overflow.path)
         try:
             overflow.close()
         except OSError as error:
             logger.warning("the overflow could not be closed: %s", error)
 
     def _close_bells(self) -> None:
-        self._results_bell.ring()  # the last results, and an arena without a sender
+        self._results_bell.ring()  # for the last results, and for waiters that must see that the sender is gone
         self._results_bell.close()
         doorbell, self._doorbell = self._doorbell, None
         if doorbell is not None:
@@ -568,10 +569,10 @@ class Sender:
     # --- facts
 
     def metrics(self) -> dict[str, float]:
-        """The names of Kafka's producer metrics -> numbers of this sender; times in milliseconds, sizes in bytes.
+        """Return the metrics of this sender by the names of Kafka's producer; times in milliseconds, sizes in bytes.
 
         Those of a broker end in ``.node-ID``, those of a topic in ``.topic-NAME`` (docs/reference/metrics.rst).
-        The numbers of the pool, for all processes, are in `Arena.statistics`.
+        `Arena.statistics` has the numbers of the buffer pool, for all processes.
 
         Raises:
             NotSenderError: it is not open.
@@ -581,11 +582,11 @@ class Sender:
         return self._rounds.metrics()
 
     def _ask_metrics(self) -> dict[str, float]:
-        """The same for the thread of a scrape: the sender answers between two rounds.
+        """Return the metrics to the thread of a scrape. The sender provides them between two rounds.
 
         Raises:
             NotSenderError: it has no role any more.
-            TimeoutError: it did not answer in time.
+            TimeoutError: the sender did not reply in time.
         """
         return self._questions.ask(SENDER_ANSWER_S)
 

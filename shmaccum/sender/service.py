@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that is a sender: its signals, its word to the process that started it, and its leaving.
+"""A process that runs a sender: its signals, its report to the process that started it, and its exit.
 
 SIGTERM and SIGINT stop it: it delivers the waiting records, then leaves. A second signal makes it leave at once, and
-the rest stays in the arena. A signal that comes when it has left changes nothing.
+the rest stays in the arena. A signal that arrives after it has left has no effect.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def name_process() -> None:
-    """Sets the name that ps, top and ``shmaccum stat`` show for this process; the kernel keeps 15 bytes."""
+    """Set the name that ps, top and ``shmaccum stat`` show for this process; the kernel truncates it to 15 bytes."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(PROCESS_NAME, encoding="utf-8")
 
 
 class SenderService:
-    """Runs senders of one arena until one is stopped, or leaves idle and nobody has come meanwhile.
+    """Runs senders of one arena until one is stopped, or leaves idle while no other process is attached.
 
-    A supervisor such as systemd is told of it all (`supervisor`).
+    A supervisor such as systemd is notified of each step (`supervisor`).
 
     Args:
         arena: name or path.
-        url: as `open_sink` takes it; a sink is made of it for each sender.
+        url: as `open_sink` takes it; each sender gets a new sink.
         sink_options: those of the sink.
         standby: wait for the role.
         mode, group: as `Arena.attach` takes them.
-        on_open: called when the role is held and the sink is open, the first time.
+        on_open: called once, after the role is taken and the sink is open.
         options: those of `SenderOptions`.
     """
 
@@ -70,7 +70,7 @@ class SenderService:
         self._stop_count = 0
 
     def run(self) -> None:
-        """Comes back when it was stopped, or is not needed any more.
+        """Run senders. Return after a stop, or when no sender is needed any more.
 
         Raises:
             ArenaBusyError, OSError, ShmaccumError: as `Sender.run`.
@@ -103,7 +103,7 @@ class SenderService:
             sender.run()
 
     def _is_needed(self) -> bool:
-        """Somebody attached while an idle sender left, saw that it was there, and started no other."""
+        """True if a process attached while the idle sender left, and therefore started no other sender."""
         try:
             with Arena.attach(self._arena, mode=self._mode, group=self._group) as arena:
                 return others_are_attached(arena) and not arena.native.sender_is_alive
@@ -111,17 +111,17 @@ class SenderService:
             return False
 
     def stop(self) -> None:
-        """The first time: deliver what is there, then leave. Then: leave. Safe in signal handlers."""
+        """On the first call, deliver what is there, then leave. On the second, leave at once. Safe in handlers."""
         self._stop_count += 1
         self._supervisor.stopping("delivers what is left, then leaves")
         if self._sender is not None:
             self._sender.stop(None if self._stop_count == 1 else 0)
 
     def run_until_signalled(self) -> None:
-        """As `run`, and SIGTERM and SIGINT call `stop`; only in the main thread of a process that ends after it.
+        """Call `run`, with `stop` as handler of SIGTERM and SIGINT. For the main thread of a process that then ends.
 
-        A sender that has left in order ends with 0, also when more signals come: the interpreter takes its handlers
-        back before the process is gone, so the kernel ignores signals from then on.
+        After a clean exit of the sender, the exit code is 0, even if more signals arrive. The interpreter restores
+        its handlers before the process ends, so the signals are set to be ignored.
         """
 
         def stop(_number: int, _frame: FrameType | None) -> None:

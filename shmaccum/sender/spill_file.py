@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file beside each partition of an overflow: how far it was shipped, and which batches of the arena lie in it.
+"""The file of each partition of an overflow: how far it was shipped, and which batches of the arena it has.
 
 ::
 
@@ -10,23 +10,23 @@
     row        base offset i64, seq u64, slot index u32, record count u32, arena u64
 
 Rules, per field
-    number          The position with the larger number holds, if its CRC is right. The next one replaces the other.
-    offset          The sink has every record of the log below it. It may lie inside a batch that is delivered in parts.
-    producer epoch  -1: the batches go with the ids and sequences of their headers. Otherwise they go with this producer
-                    id and epoch, and the sequence of a record is its offset less the origin.
-    identity        Of the sink that knows the ids; zeros while none was shipped to yet.
+    number          The position with the larger number and a correct CRC is valid. The next one replaces the other.
+    offset          The sink has every record of the log below it. It may be inside a batch that is delivered in parts.
+    producer epoch  If -1, the batches are sent with the ids and sequences of their headers. Otherwise they are sent
+                    with this producer id and epoch, and the sequence of a record is its offset minus the origin.
+    identity        Of the sink that knows the ids; zeros if nothing was shipped yet.
     base offset     Of the batch in the log. Rows ascend by it.
-    seq, slot index The name of the batch in the arena, by which its result is found.
-    arena           The first 8 bytes of the arena's uuid: a batch of another arena has nobody who waits for its result.
+    seq, slot index The batch in the arena, for which the result is recorded.
+    arena           The first 8 bytes of the arena's uuid. No process waits for the result of another arena's batch.
 
 Why it is safe
-    The sender alone writes, while it holds the lock of the log. A row is written behind its batch, and before the batch
-    leaves the arena. A death in a write leaves a part of a row at the end, which the next sender cuts.
-    The head is allocated with the file, so a position needs no space on a disk that is full. It is written at once with
-    its first position: a file that a death left shorter than a head has no rows, and is begun anew.
-    Once a second the sender looks whether the path leads to its file. A file that was removed, moved or replaced is
-    written anew, so the next sender knows what was delivered.
-    Hostile bytes: a row that fits no batch is passed over, and the arena checks every number of it.
+    The sender alone writes, while it has the lock of the log. A row is appended after its batch, and before the batch
+    leaves the arena. A death during a write leaves a partial row at the end, which the next sender truncates.
+    The head is allocated with the file, so a position needs no space on a full disk. The head is written together with
+    its first position. A file that is shorter than a head, because its creator died, has no rows and is initialized.
+    Once a second, the sender checks that the path leads to its file. A file that was removed, moved or replaced is
+    recreated, so the next sender knows what was delivered.
+    Hostile bytes: a row that fits no batch is ignored, and the arena checks every number in it.
 
 C writes the rows and positions of ordinary batches (native/sender/log_run.c, native/sender/spill_recorder.c), in the
 same format. This module opens the file, reads it, and writes those of the other batches.
@@ -54,7 +54,7 @@ CRC = struct.Struct("<I")
 ROW = struct.Struct("<qQIIQ")
 NO_IDENTITY = bytes(16)
 ROWS_READ = 4096
-"""Rows of one read."""
+"""Rows per read."""
 
 
 class OverflowPosition(NamedTuple):
@@ -68,16 +68,16 @@ class OverflowPosition(NamedTuple):
 
     @property
     def has_own_sequences(self) -> bool:
-        """True when the batches go with the ids and sequences of their headers."""
+        """True if the batches are sent with the ids and sequences of their headers."""
         return self.producer_epoch < 0
 
     def sequence_at(self, offset: int) -> int:
-        """The sequence of the record with this offset, where the headers do not tell."""
+        """Return the sequence of the record with this offset, if it does not follow from the headers."""
         return (offset - self.origin) & SEQUENCE_MASK
 
 
 class OverflowBatch(NamedTuple):
-    """A batch of the log, and its name in the arena."""
+    """A batch of the log, and its identification in the arena."""
 
     base_offset: int
     seq: int
@@ -87,35 +87,35 @@ class OverflowBatch(NamedTuple):
 
 
 def _packed(number: int, position: OverflowPosition) -> bytes:
-    """A position as it is in the file."""
+    """Return the bytes of a position in the file."""
     content = POSITION.pack(number, *position)
     return content + CRC.pack(crc32c(content))
 
 
 def _place_of(number: int) -> int:
-    """The place in the file of the position with this number."""
+    """Return the place in the file of the position with this number."""
     return number % 2 * POSITION_SIZE
 
 
 @final
 class SpillFile:
-    """The file as its one writer has it open.
+    """The file, opened by its only writer.
 
     Attributes:
-        position: the one that holds.
+        position: the valid one.
         row_count: rows in the file.
     """
 
     def __init__(self, path: str, *, is_synced: bool) -> None:
-        """Opens the file, or makes it.
+        """Open the file, or create it.
 
         Args:
-            path: of the file; its folder is there.
-            is_synced: force what is written to disk.
+            path: of the file, in an existing folder.
+            is_synced: force writes to disk.
 
         Raises:
             LogError: both positions are damaged.
-            OSError: it cannot be opened or made.
+            OSError: it cannot be opened or created.
         """
         self._path = path
         self._is_synced = is_synced
@@ -130,7 +130,7 @@ class SpillFile:
         if self._is_synced:
             sync_folder(os.path.dirname(self._path))
         size = os.fstat(self._descriptor).st_size
-        if size < HEAD_SIZE:  # new, or its maker died
+        if size < HEAD_SIZE:  # new, or its creator died
             self._make_head()
             return
         self.row_count = (size - HEAD_SIZE) // ROW.size
@@ -138,7 +138,7 @@ class SpillFile:
         self._number, self.position = self._read_position()
 
     def _make_head(self) -> None:
-        """Writes the head with its first position at once, so a death leaves no head without a position."""
+        """Write the head together with its first position, so that no death leaves a head without a position."""
         self._number, self.position, self.row_count = 1, OverflowPosition(), 0
         before = bytes(_place_of(self._number))
         write_all(self._descriptor, (before + _packed(self._number, self.position)).ljust(HEAD_SIZE, b"\0"))
@@ -160,10 +160,10 @@ class SpillFile:
         return max(found)
 
     def write_position(self, position: OverflowPosition) -> None:
-        """Writes a position down.
+        """Write a position.
 
         Raises:
-            OSError: the former position holds, or this one.
+            OSError: either the former position is valid, or this one.
         """
         number = self._number + 1
         os.pwrite(self._descriptor, _packed(number, position), _place_of(number))
@@ -171,7 +171,7 @@ class SpillFile:
         self._number, self.position = number, position
 
     def keep_name(self) -> bool:
-        """Writes the file anew where it was removed, moved or replaced; True when that was so.
+        """Recreate the file if it was removed, moved or replaced. Return True if it was.
 
         Raises:
             OSError: it has no name yet.
@@ -186,15 +186,15 @@ class SpillFile:
 
     @property
     def descriptor(self) -> int:
-        """The open file."""
+        """The descriptor of the file."""
         return self._descriptor
 
     def position_for_native_call(self) -> tuple[int, int, bytes]:
-        """The descriptor, the number of the position that holds, and its bytes without the checksum."""
+        """Return the descriptor, the number of the valid position, and its bytes without the checksum."""
         return self._descriptor, self._number, POSITION.pack(self._number, *self.position)
 
     def moved(self, number: int, offset: int) -> None:
-        """The native batch loop has written the position down, so often that it has this number."""
+        """Set the position that the native batch loop has written last, and its number."""
         self._number, self.position = number, self.position._replace(offset=offset)
 
     def _force(self) -> None:
@@ -204,10 +204,10 @@ class SpillFile:
     # --- rows
 
     def append(self, rows: Sequence[OverflowBatch]) -> None:
-        """Writes rows behind the others, all or none.
+        """Append rows, all or none.
 
         Raises:
-            OSError: none of them is there.
+            OSError: no row was appended.
         """
         end = HEAD_SIZE + self.row_count * ROW.size
         os.lseek(self._descriptor, end, os.SEEK_SET)
@@ -221,20 +221,20 @@ class SpillFile:
         self.row_count += len(rows)
 
     def row(self, index: int) -> OverflowBatch | None:
-        """The row at a place; None behind the last one."""
+        """Return the row at an index; None after the last one."""
         if not 0 <= index < self.row_count:
             return None
         content = os.pread(self._descriptor, ROW.size, HEAD_SIZE + index * ROW.size)
         return OverflowBatch._make(ROW.unpack(content)) if len(content) == ROW.size else None
 
     def rows(self, first: int) -> Iterator[OverflowBatch]:
-        """The rows from a place on."""
+        """Yield the rows from an index on."""
         for place in range(first, self.row_count, ROWS_READ):
             content = os.pread(self._descriptor, ROWS_READ * ROW.size, HEAD_SIZE + place * ROW.size)
             yield from map(OverflowBatch._make, ROW.iter_unpack(content[: len(content) // ROW.size * ROW.size]))
 
     def find(self, offset: int) -> int:
-        """The place of the first row whose batch begins at an offset or behind it."""
+        """Return the index of the first row whose batch begins at or after an offset."""
         low, high = 0, self.row_count
         while low < high:
             middle = (low + high) // 2
@@ -246,16 +246,16 @@ class SpillFile:
         return low
 
     def cut(self, row_count: int) -> None:
-        """Keeps so many rows.
+        """Truncate the file to so many rows.
 
         Raises:
-            OSError: they are all there.
+            OSError: all rows are still there.
         """
         os.ftruncate(self._descriptor, HEAD_SIZE + row_count * ROW.size)
         self.row_count = row_count
 
     def close(self) -> None:
-        """Lets go of the file. Doing it twice does nothing."""
+        """Close the file. A second call has no effect."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

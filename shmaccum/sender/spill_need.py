@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When batches of the arena go to the overflow, and which.
+"""Decides when batches of the arena are moved to the overflow, and which.
 
 ::
 
     nothing is acknowledged for overflow_after_ms    the batches of every partition      above overflow_at
     a partition is stuck (stuck_partitions.h)        those of the stuck partitions       above overflow_at, or STUCK_AT
-    something of a partition lies in the overflow    those of this partition             as above
+    a partition has batches in the overflow          those of this partition             as above
 
 Rules
-    An outage counts from the last acknowledgement, or from the time at which the oldest batch might have been
-    delivered, whichever is later. So an idle hour is no outage, and a slow sink that acknowledges has none.
-    The time of the last acknowledgement is in the arena, so a sender that takes over goes on with it. Where nobody
-    delivered for `overflow_after_ms` (no sender ran, or it was stopped), the outage counts from the end of that time.
-    Stuck partitions may hold half of the buffers (topic_share.h, R1). Their batches spill before they hold as much,
+    An outage starts at the last acknowledgement, or at the time at which the oldest batch might have been delivered,
+    whichever is later. So an idle hour is no outage, and neither is a slow sink that acknowledges.
+    The time of the last acknowledgement is in the arena, so the next sender uses it. If no sender ran for
+    `overflow_after_ms`, or it was stopped, the outage starts at the end of that time.
+    Stuck partitions may use half of the buffers (topic_share.h, R1). Their batches spill before they use as much,
     because producers would wait otherwise.
-    While a process waits for a buffer, a part of the buffers is freed whatever is in use: the share of a topic may end
+    While a process waits for a buffer, some buffers are freed, however many are in use: the share of a topic may end
     below `overflow_at`.
-    Batches of stuck and held partitions spill before they expire, whatever is in use. In an outage that the sink
-    reports no batch gets older, so it stays.
+    Batches of stuck and held partitions spill before they expire, however many buffers are in use. In an outage that
+    the sink reports, no batch ages, so batches stay.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from shmaccum.sender.sinks.sink import Sink
 
 PERCENT = 100
 STUCK_AT = 40
-"""Percent of the buffers: less than half of them."""
+"""Percent of the buffers; less than half of them."""
 WAITED_SHARE = 8
-"""This part of the buffers is freed while a process waits for one."""
+"""This fraction of the buffers is freed while a process waits for one."""
 
 
 class SpillNeed(NamedTuple):
-    """What has to go to the overflow."""
+    """The batches to move to the overflow."""
 
     surplus: int = 0
-    """Buffers that are to be freed."""
+    """The number of buffers to free."""
     is_outage: bool = False
-    """True when the batches of every partition may go."""
+    """True if the batches of every partition may be moved."""
     stuck: Collection[int] = ()
-    """Partitions whose batches may go otherwise, beside those that the overflow holds."""
+    """If not, the partitions whose batches may be moved, besides the held partitions."""
 
 
 @final
 class SpillClock:
-    """Decides.
+    """Decides what to move to the overflow.
 
     Args:
         half: with the sender role.
-        sink: whose acknowledgements count.
+        sink: its acknowledgements count.
         options: of the sender.
         slot_count: buffers of the arena.
     """
@@ -68,15 +68,15 @@ class SpillClock:
         self._late_ns = options.delivery_timeout_ms * NS_PER_MS // 2
         self._looked_ns: int | None = None
         self._begun_ns = 0
-        """Nobody delivered right before this time."""
+        """No sender delivered immediately before this time."""
 
     def need(self, linger_ns: int, now_ns: int, *, holds_any: bool) -> SpillNeed:
-        """The need now.
+        """Return what has to be moved now.
 
         Args:
             linger_ns: of batches whose producer set none.
             now_ns: the arena's clock.
-            holds_any: something lies in the overflow.
+            holds_any: the overflow has batches.
         """
         used, waiter_count, acked_ns, waits_since_ns, former_heartbeat_ns = self._half.pressure(linger_ns, now_ns)
         self._note_look(former_heartbeat_ns if self._looked_ns is None else self._looked_ns, now_ns)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches that a sink finds too large, delivered in parts (docs/decisions/0005).
+"""Delivers batches that a sink finds too large in parts (docs/decisions/0005).
 
-The batch stays where it is, in flight, and its partition is muted, so that nothing younger overtakes it. One part at a
-time is made in private memory and delivered; its result is recorded for its records, and the next part follows.
+The batch stays in flight in its slot, and its partition is muted, so that no younger batch overtakes it. One part at a
+time is made in private memory and delivered. Its result is recorded for its records, and the next part follows.
 
-The parts are the nodes of a binary tree: a part that is refused as too large is halved, by records::
+The parts are the nodes of a binary tree. A part that is rejected as too large is halved, by records::
 
-    [0, 12)                       refused
-    [0, 6)    [6, 12)             accepted; refused
+    [0, 12)                       rejected
+    [0, 6)    [6, 12)             accepted; rejected
               [6, 9)  [9, 12)     accepted, accepted
 
-The next part is the largest node that begins behind the last record with a result. So every sender makes
-the same parts. A sender may die between delivering a part and recording its result. The next one delivers that very
+The next part is the largest node that begins after the last record with a result. So every sender makes the same
+parts. If a sender dies after the delivery of a part and before it records the result, the next sender delivers the same
 part again, with the same sequences, and the sink recognises it.
 """
 
@@ -24,7 +24,7 @@ from shmaccum.sender.sinks.sink import WireBatch
 
 
 def node_end(first_record: int, record_count: int) -> int:
-    """End of the largest node of the tree over [0, record_count) that begins with `first_record`."""
+    """Return the end of the largest node of the tree over [0, record_count) that begins with `first_record`."""
     begin, end = 0, record_count
     while begin != first_record:
         middle = (begin + end) // 2
@@ -38,7 +38,7 @@ def is_part(wire: WireBatch) -> bool:
 
 
 class Splitting:
-    """Batches that are being delivered in parts; parts that are to be delivered next."""
+    """The batches that are being delivered in parts, and their next parts."""
 
     def __init__(self, half: SenderHalf, lending: Lending) -> None:
         self._half = half
@@ -46,20 +46,20 @@ class Splitting:
         self._due: dict[int, WireBatch] = {}
 
     def partitions_due(self) -> list[int]:
-        """Where a part can be delivered, besides what `ready` says."""
+        """Return the partitions with a part to deliver, in addition to the result of `ready`."""
         return list(self._due)
 
     def take_due(self, partition_index: int) -> WireBatch | None:
-        """The part to deliver when a sink's plan names its partition."""
+        """Return the part to deliver when a sink's plan names its partition."""
         return self._due.pop(partition_index, None)
 
     def halve(self, wire: WireBatch) -> None:
-        """It was too large, and has more than one record: its first half comes next."""
+        """Halve a batch that was too large, and has more than one record. Its first half is next."""
         end = wire.first_record + wire.record_count
         self._put(wire.batch, wire.first_record, (wire.first_record + end) // 2)
 
     def go_on(self, batch: Batch) -> None:
-        """A part has its result: the next one comes, or the batch is over and its partition goes on."""
+        """Continue after a part has its result: make the next part, or unmute the partition if the batch is over."""
         if batch.is_over:
             self._half.mute(batch.partition_index, False)
         else:
@@ -67,17 +67,17 @@ class Splitting:
             self._put(batch, first_record, node_end(first_record, batch.record_count))
 
     def leave(self, batch: Batch) -> None:
-        """The batch goes back to its queue; the rest of its parts is made when it is drained again."""
+        """Unmute the partition of a batch that is requeued. Its other parts are made when it is drained again."""
         self._half.mute(batch.partition_index, False)
 
     def clear(self) -> None:
-        """Parts that were not delivered come to nothing: their batches are still in flight."""
+        """Discard parts that were not delivered: their batches are still in flight."""
         self._due.clear()
 
     def _put(self, batch: Batch, first_record: int, end: int) -> None:
         try:
             part = self._lending.part(batch, first_record, end - first_record)
-        except CorruptArenaError:  # a producer appended what is no record
+        except CorruptArenaError:  # a producer appended an invalid record
             self._lending.quarantine.take(batch)
             self._half.mute(batch.partition_index, False)
             return

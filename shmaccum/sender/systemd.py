@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender tells systemd how it is, or another supervisor that speaks sd_notify (``Type=notify``, ``WatchdogSec=``).
+"""Reports the sender's state to systemd, or to another supervisor with sd_notify (``Type=notify``, ``WatchdogSec=``).
 
 ::
 
-    READY=1      the role is held and the sink is open; a standby is ready when it stands by
+    READY=1      the role is taken and the sink is open; a standby is ready when it waits for the role
     STATUS=      one sentence, which ``systemctl status`` shows
-    WATCHDOG=1   a sign of life, twice in the time that the supervisor gives (WATCHDOG_USEC)
+    WATCHDOG=1   a sign of life, twice in the interval that the supervisor sets (WATCHDOG_USEC)
     STOPPING=1   it delivers what is left, then leaves
 
-A sign of life is sent from where the sender shows life in the arena, too: after each round, and between the parts of
-what a sink does at length. So a sender that is stopped, or wedged in one call of its sink, is killed and started again.
-Without NOTIFY_SOCKET nothing is sent. A supervisor that does not listen changes nothing for the sender.
+The sender sends a sign of life whenever it also shows life in the arena: after each round, and during long work of a
+sink. So a sender that is stopped, or blocked in one call of its sink, is killed and restarted.
+Without NOTIFY_SOCKET, nothing is sent. A supervisor that does not listen does not affect the sender.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ STATUS_SIZE_MAX = 512
 
 @final
 class Supervisor:
-    """One end of the notification socket; it keeps no descriptor.
+    """One end of the notification socket; it holds no descriptor.
 
     Args:
-        environment: where NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are.
-        clock: seconds.
+        environment: contains NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
+        clock: returns seconds.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ, *, clock: Callable[[], float] = monotonic) -> None:
@@ -43,19 +43,19 @@ class Supervisor:
         self._beat_at_s = 0.0
 
     def ready(self, status: str) -> None:
-        """The sender works, or stands by."""
+        """Report that the sender works, or stands by."""
         self._send("READY=1", _status(status))
 
     def status(self, status: str) -> None:
-        """Another sentence."""
+        """Report another sentence."""
         self._send(_status(status))
 
     def stopping(self, status: str) -> None:
-        """The sender was told to leave."""
+        """Report that the sender was asked to leave."""
         self._send("STOPPING=1", _status(status))
 
     def show_life(self) -> None:
-        """Call it often: it sends what the watchdog waits for, at half of its time."""
+        """Send a sign of life for the watchdog, at most once in half of its interval. Call it often."""
         if self._interval_s is None or (now_s := self._clock()) < self._beat_at_s:
             return
         self._beat_at_s = now_s + self._interval_s
@@ -72,14 +72,14 @@ class Supervisor:
 
 
 def _address(text: str) -> str | None:
-    """A path, or the name of an abstract socket, which begins with @; None for anything else (AF_VSOCK)."""
+    """Return a path, or the name of an abstract socket, which begins with @; None for anything else (AF_VSOCK)."""
     if text.startswith("@"):
         return "\0" + text[1:]
     return text if text.startswith("/") else None
 
 
 def _interval_s(environment: Mapping[str, str]) -> float | None:
-    """Half of the watchdog's time; None where there is no watchdog, or it watches another process."""
+    """Return half of the watchdog's interval; None if there is no watchdog, or if it watches another process."""
     given, pid = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
     if not given.isdecimal() or int(given) == 0 or pid not in {"", str(os.getpid())}:
         return None

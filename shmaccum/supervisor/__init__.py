@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A keeper starts a sender in a process of its own. It knows neither the producer's folder nor the sender's.
+"""A supervisor starts a sender in a process of its own. It imports neither the producer's code nor the sender's.
 
 ::
 
-    keeper         the thread that starts a sender again when it died
-    start          a sender for each process that needs one; `ensure_sender`
+    keeper         the thread that restarts a sender after it died
+    start          starts a sender for a process that needs one; `ensure_sender`
     inheritance    the folders and the umask that a sender's process gets
-    kept_producer  the public `Producer`; if a sink is given, it has a keeper, too
+    kept_producer  the public `Producer`; if a sink is given, it has a supervisor, too
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HOMES = {"SenderKeeper": "keeper", "IDLE_EXIT_DEFAULT": "start", "Recipe": "sta
 
 
 def __getattr__(name: str) -> Any:
-    """A name of a module, which is imported when it is first asked for: a producer without a sink needs none."""
+    """Import a module on the first access to its name: a producer without a sink needs none."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

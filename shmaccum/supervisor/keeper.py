@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a sender at an arena for as long as this process needs one: a thread, one for each arena.
+"""Supervises the sender of an arena for as long as this process needs one: a thread, one for each arena.
 
 ::
 
-    a sender lives                sleep until it hangs up (arena/presence.py); look every few seconds
-      ... and delivers elsewhere  say so, and end: an arena has one sink
-      ... and shows no life       kill it, if told to (arena/stalled.py)
-    it left in order              say so once, and start none: somebody wanted that
-    the arena was removed         say so, and end: its name may be another arena's
-    it died                       a standby is attached? leave the role to it for a moment
-                                  get elected (supervisor/start.py), start another one; it dies soon, again and again:
+    a sender lives                wait until it closes its connection (arena/presence.py); check every few seconds
+      ... with another sink       log an error, and end: an arena has one sink
+      ... without a sign of life  kill it, if configured (arena/stalled.py)
+    it left cleanly               log one warning, and start none: the stop was intended
+    the arena was removed         log an error, and end: another arena may get its name
+    it died                       if a standby is attached, leave the role to it for a moment;
+                                  get elected (supervisor/start.py), start another one; if senders die early repeatedly,
                                   wait before each start, twice as long each time
 
-The arena tells an orderly leave from a death (`sender_left_epoch` in its layout). Of all keepers of a host one is
-elected, and it stays elected while it waits; when it dies, the kernel frees the election for the next one. Nobody
-decides by time that a sender is dead. Time decides only when to start another process, which finds the role taken and
-ends where a sender lives.
+The arena distinguishes a clean exit from a death (`sender_left_epoch` in its layout). One supervisor of a host is
+elected, and stays elected while it waits. If it dies, the kernel releases the lock for the next one. No timeout ever
+decides that a sender is dead. Time only decides when to start another process. If a sender lives, the new process finds
+the role taken and ends.
 
-After a fork the child has a thread of its own, which does nothing before the child has used the arena. The thread
-writes its messages to the log, and to the arena's error log, from where the exceptions of a blocked `send` take them.
+After a fork, the child has a thread of its own, which does nothing before the child has used the arena. The thread
+writes its messages to the log, and to the arena's error log, from which the exceptions of a blocked `send` take them.
 
-Rules: a finalizer calls `leave`, at any moment of any thread. So no lock is taken: the arenas are one list, which
-`leave` and `keep` change by one call of C each. A thread that finds the list empty says that it is over, then looks
-again. A caller of `keep` adds its arena, then looks whether the thread is over. One of them sees the other. Two callers
-at a time may make two keepers of an arena, which share the work as those of two processes do.
+Rules: a finalizer may call `leave` at any moment in any thread. So no lock is used: the arenas are one list, which
+`leave` and `keep` change by one C call each. A thread that finds the list empty sets a flag that it is over, then
+checks the list again. A caller of `keep` adds its arena, then checks the flag. At least one of them sees the other. Two
+concurrent callers may create two supervisors of an arena, which share the work as those of two processes do.
 """
 
 from __future__ import annotations
@@ -56,35 +56,35 @@ NAME_LOOK_S = 0.005
 STANDBY_PATIENCE_S = 1.0
 EARLY_DEATH_S = 5.0
 FREE_STARTS = 2
-"""So many senders in a row may fail or die early before there is a pause."""
+"""Number of senders in a row that may fail or die early before there is a pause."""
 PAUSE_S = 0.1
 PAUSE_MAX_S = 10.0
 
 
 class Restarts:
-    """How long to wait before the next start: not at all, until senders fail or die early again and again."""
+    """Computes the pause before the next start, which is 0 until senders fail or die early repeatedly."""
 
     def __init__(self) -> None:
         self.failure_count = 0
 
     def count(self, lived_s: float) -> None:
-        """A sender died after so many seconds; one that did not begin lived for none."""
+        """Count a sender that died after so many seconds; 0 if it did not start."""
         self.failure_count = self.failure_count + 1 if lived_s < EARLY_DEATH_S else 0
 
     @property
     def pause_s(self) -> float:
-        """Doubles with each failure, up to `PAUSE_MAX_S`."""
+        """The pause. It doubles with each failure, up to `PAUSE_MAX_S`."""
         over = self.failure_count - FREE_STARTS
         return 0.0 if over <= 0 else min(PAUSE_S * 2.0 ** min(over - 1, 10), PAUSE_MAX_S)
 
 
 @final
 class SenderKeeper:
-    """The keeper of this process for an arena; made by `keep`, ended by as many calls of `leave`.
+    """The supervisor of an arena's sender in this process; created by `keep`, ended by as many calls of `leave`.
 
     Attributes:
         uuid: of the arena.
-        failure: why there is no sender that delivers where it should; None while there is one, or none is needed.
+        failure: why no sender delivers to the sink; None while one does, or none is needed.
     """
 
     def __init__(self, arena: Arena, recipe: Recipe) -> None:
@@ -96,13 +96,13 @@ class SenderKeeper:
 
     @classmethod
     def keep(cls, arena: Arena, recipe: Recipe, *, timeout_s: float = START_TIMEOUT_S) -> SenderKeeper:
-        """Sees to it that the arena has a sender now, and keeps one from now on.
+        """Start a sender if the arena has none, and supervise it from now on.
 
-        An arena whose creator said that somebody else keeps its sender (`Arena.has_external_sender`) gets none.
+        An arena with an external sender (`Arena.has_external_sender`) gets none.
 
         Args:
             arena: attached; used until `leave`.
-            recipe: the options that a sender is started with.
+            recipe: the sink and the options for starting a sender.
             timeout_s: how long the first start may take.
 
         Raises:
@@ -117,7 +117,7 @@ class SenderKeeper:
         return cls(arena, recipe)
 
     def join(self, arena: Arena) -> bool:
-        """Another caller of `keep`; False when the thread ends, and a new keeper is needed."""
+        """Add a caller of `keep`. Return False if the thread is ending, so that a new supervisor is needed."""
         self._arenas.append(arena)
         if self._is_over:
             self._forget(arena)
@@ -126,20 +126,20 @@ class SenderKeeper:
         return True
 
     def leave(self, arena: Arena) -> None:
-        """The caller of `keep` needs no sender any more; the last one ends the thread. A finalizer calls it."""
+        """Remove a caller of `keep`, which needs no sender any more. The last one ends the thread."""
         self._forget(arena)
         watch = self._watch
         if not self._arenas and watch is not None:
             watch.wake()
 
     def _forget(self, arena: Arena) -> None:
-        with contextlib.suppress(ValueError):  # it was forgotten
+        with contextlib.suppress(ValueError):  # removed already
             self._arenas.remove(arena)
 
     # --- the thread
 
     def _begin(self) -> None:
-        """Starts the thread; in the child of a fork anew."""
+        """Start the thread; also called in the child of a fork."""
         self._is_over = self._has_failed = False
         self._restarts = Restarts()
         self._epoch = 0
@@ -156,19 +156,19 @@ class SenderKeeper:
 
     @property
     def is_running(self) -> bool:
-        """True while the thread works."""
+        """True while the thread runs."""
         thread = self._thread
         return thread is not None and thread.is_alive()
 
     def ensure_thread(self) -> None:
-        """Starts the thread where it could not start, or was ended from outside: once in `RETRY_S` at most."""
+        """Start the thread if it could not start, or was ended from outside; at most once in `RETRY_S`."""
         now_s = clock.monotonic()
         if not self._is_over and not self.is_running and now_s >= self._start_at_s:
             self._start_at_s = now_s + RETRY_S
             self._thread = started_thread(self._run, "shmaccum-keeper", logger)
 
     def start_anew(self) -> None:
-        """The child of a fork begins with a thread of its own."""
+        """Start a thread in the child of a fork."""
         if self._watch is not None:
             self._watch.close()
         self._arenas = [arena for arena in self._arenas if not arena.native.closed]
@@ -187,47 +187,47 @@ class SenderKeeper:
             watch.close()
 
     def _wanted_arena(self) -> Arena | None:
-        """A handle that its owner has not closed; None when no caller of `keep` is left."""
+        """Return an arena that its owner has not closed; None if no caller of `keep` is left."""
         arena = self._arena()
         if arena is None:
             self._is_over = True
-            arena = self._arena()  # a caller may have come before that
+            arena = self._arena()  # a caller may have been added before the flag was set
             if arena is not None:
                 self._is_over = False
                 if self._watch is not None:
-                    self._watch.calm()  # the wake-up was meant for the end
+                    self._watch.calm()  # clear the wake-up that was meant to end the thread
         return arena
 
     def _look_safely(self, arena: Arena) -> None:
-        """Looks once; every other exception than those of an arena that needs no keeper is tried again."""
+        """Check once. Exceptions are retried, except for those of an arena that needs no supervisor."""
         try:
             if self._watch is None:
                 self._watch = SenderWatch(arena, look_s=LOOK_S, blind_look_s=BLIND_LOOK_S)
-                return  # somebody may have left before there was a watch to wake
+                return  # a caller may have left before there was a watch to wake
             self._look(arena)
         except OtherSinkError as error:
             self._fail(arena, error)
             self._has_failed = self._is_over = True
-        except ArenaRemovedError:  # which was logged
+        except ArenaRemovedError:  # logged already
             self._has_failed = self._is_over = True
         except (ShmaccumError, OSError) as error:
             if arena.native.is_lost:  # no sender could be started for it
                 self._has_failed = self._is_over = True
             if not arena.native.closed:
-                with contextlib.suppress(BaseException):  # of a handler of the program
-                    logger.warning("the keeper of %s has a problem: %s", arena.name, error)
+                with contextlib.suppress(BaseException):  # raised by a log handler of the program
+                    logger.warning("the supervisor of %s has a problem: %s", arena.name, error)
                 time.sleep(ABSENT_LOOK_S)
-        except BaseException:  # noqa: BLE001 - the thread goes on whatever it was
-            log_exception(logger, "the keeper of %s goes on after an exception", arena.name)
+        except BaseException:  # noqa: BLE001 - the thread continues after any exception
+            log_exception(logger, "the supervisor of %s continues after an exception", arena.name)
             time.sleep(ABSENT_LOOK_S)
 
     def _arena(self) -> Arena | None:
-        """A handle that its owner has not closed."""
+        """Return an arena that its owner has not closed."""
         return next((arena for arena in list(self._arenas) if not arena.native.closed), None)
 
     @property
     def watch(self) -> SenderWatch:
-        """The watch of the thread, which has made one."""
+        """The watch that the thread has created."""
         assert self._watch is not None
         return self._watch
 
@@ -253,7 +253,7 @@ class SenderKeeper:
     def _meet(self, arena: Arena) -> None:
         epoch = arena.native.sender()["epoch"]
         if not expect_sink(arena, self.recipe.sink_name):
-            self.watch.pause(self._in_vain.take())  # it has not said yet where it delivers
+            self.watch.pause(self._in_vain.take())  # it has not published its sink yet
             return
         if self._is_absent:
             logger.info("%s again", living_sender(arena))
@@ -286,7 +286,7 @@ class SenderKeeper:
         if died and self._met_s is not None:
             self._restarts.count(now_s - self._met_s)
         if arena.has_external_sender or not died:
-            how = "died" if died else "left in order"
+            how = "died" if died else "left cleanly"
             logger.warning(
                 "the sender of %s %s: nothing is delivered until there is one again (shmaccum sender %s --sink ...)",
                 arena.name,
@@ -297,7 +297,7 @@ class SenderKeeper:
             logger.warning("the sender of %s died: another one is started", arena.name)
 
     def _is_left_to_a_standby(self, arena: Arena) -> bool:
-        """True for the moment that a standby needs; one that is stopped takes no longer than that."""
+        """True for the time that a standby needs. A stopped standby gets no more time than that."""
         if clock.monotonic() - self._absent_s >= STANDBY_PATIENCE_S:
             return False
         return any(row["alive"] and row["role"] == "standby" for row in arena.native.processes())
@@ -310,7 +310,7 @@ class SenderKeeper:
                 self._start(arena)
 
     def _wait_before_start(self, arena: Arena) -> bool:
-        """False when there is nothing to start any more. The election is held meanwhile."""
+        """Return False if no sender has to be started any more. This process stays elected meanwhile."""
         pause_s = self._restarts.pause_s
         if pause_s > 0:
             self._tell(
@@ -333,23 +333,23 @@ class SenderKeeper:
             self._restarts.count(0)
             self._fail(arena, error)
 
-    # --- telling
+    # --- messages
 
     def _fail(self, arena: Arena, error: SenderNotStartedError | OtherSinkError) -> None:
         self.failure = error
         self._tell(arena, str(error), str(error))
 
     def _tell(self, arena: Arena, for_log: str, for_arena: str) -> None:
-        """Numbers go to the log alone: the arena counts equal sentences, and has room for few."""
+        """Report a failure. Only the log gets numbers: the arena counts equal sentences, and stores few."""
         logger.error("no sender of %s: %s", arena.name, for_log)
         with contextlib.suppress(ShmaccumError):
             Report(Kind.NOT_KEPT, for_arena).record(arena.native)
 
 
-# --- keepers of this process
+# --- supervisors of this process
 
 _keepers: set[SenderKeeper] = set()
-"""Those whose threads are not over."""
+"""Supervisors whose threads are not over."""
 
 
 def _start_anew_in_child() -> None:

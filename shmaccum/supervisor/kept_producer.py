@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer of users: the one of `shmaccum.producer`, and on wish the sender that delivers for it.
+"""The public `Producer`. If a `sink` is given, it also starts and supervises the arena's sender.
 
-Producer and keeper know nothing of each other; this module is where they meet. It loads the keeper when a producer has
-a sink, so a process that only produces starts without it.
+Producer and supervisor are independent; this module combines them. It imports the supervisor when a producer has a
+sink, so a process without one starts faster.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ class Producer(producer.Producer):
             future = producer.send("flights", key=b"AA11", value=b"...")
             print(future.get(timeout=10).offset)
 
-    `send` puts the record into the arena and comes back. From that moment on it outlives this process; a sender
-    delivers it. Usable by all threads; a child of a fork goes on using the same object; pickled, it attaches again by
-    the arena's name.
+    `send` puts the record into the arena and returns. From then on, the record outlives this process, and a sender
+    delivers it. All threads may use the object, and a child may use it after a fork. A pickled producer attaches again
+    by the arena's name.
 
-    With a `sink` the producer keeps the sender of the arena until it is closed: it starts one where there is none, in a
-    process of its own, and again when the sender dies. Any number of processes may do so, and one of them starts it.
-    A sender that was stopped in order stays stopped, a standby goes first, and an arena that was created with
-    ``external_sender`` gets no sender from here. Without a `sink` the producer logs one warning while no sender runs.
+    With a `sink`, the producer supervises the arena's sender until it is closed. If there is none, it starts one in
+    a process of its own, and restarts it when it dies. Several processes may do so; one of them starts the sender.
+    A sender that was stopped cleanly is not restarted, a standby has precedence, and an arena with ``external_sender``
+    gets no sender from here. Without a `sink`, the producer logs one warning while no sender runs.
 
     Args:
-        arena: the name or path of an arena, which this producer then attaches to, or an Arena, which stays its owner's.
-        mode: for a name, the widest permissions of the arena to put up with, as `Arena.attach` takes it. Default 0600.
-        sink: where the sender delivers that is kept: ``kafka:HOST:PORT``, ``log:DIR``; None: none is kept. A recipe is
-            what a pickled producer brings along.
+        arena: the name or path of an arena, to which this producer attaches, or an Arena, which its owner closes.
+        mode: for a name, the widest permissions of the arena to accept, as `Arena.attach` takes it. Default 0600.
+        sink: where the supervised sender delivers: ``kafka:HOST:PORT``, ``log:DIR``. If None, no sender is supervised.
+            A pickled producer has a recipe instead.
         on_unusable: called without arguments, once in each process, when the arena is poisoned or removed, or its
-            memory is lost. `send` and `send_many` pass their arguments on to the ``send`` of the object that it
-            returns, as they were given, from the record on that failed, and `append_arrow` passes on its rows. None:
-            they raise as without the option. Not for an arena with transactions; a pickled producer leaves it behind.
+            memory is lost. From the failed record on, `send` and `send_many` pass their arguments unchanged to the
+            ``send`` of the object that it returns, and `append_arrow` passes its rows. If None, they raise. Not for an
+            arena with transactions; a pickled producer loses it.
         options: those of `shmaccum.config.ProducerOptions`; with a sink also those of `shmaccum.config.SenderOptions`
-            and of the sink, in either spelling. An option that several have goes to all of them. The sender leaves
+            and of the sink, in either spelling. A common option applies to all of them. The sender leaves
             ``idle_exit_ms`` (60 s) after its last work, when no process is attached any more.
 
     Raises:
@@ -92,7 +92,7 @@ class Producer(producer.Producer):
             raise
         self._keeper = keeper
         self._leave = weakref.finalize(self, keeper.leave, self.arena)
-        self._leave.atexit = False  # the keeper works until the end of the process
+        self._leave.atexit = False  # the supervisor works until the end of the process
 
     def _look(self) -> None:
         super()._look()
@@ -109,12 +109,12 @@ class Producer(producer.Producer):
 
 
 def _producer_from(arena: Arena, given: Mapping[str, Any], recipe: Recipe | None) -> Producer:
-    """A pickled producer becomes this one."""
+    """Recreate a pickled producer."""
     return Producer(arena, sink=recipe, **given)
 
 
 def split_options(sink: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], Recipe]:
-    """The producer's options, and the recipe of its sender.
+    """Return the producer's options, and the recipe of its sender.
 
     Raises:
         InvalidArgumentError: the sink or an option is unknown, or an option is out of bounds.

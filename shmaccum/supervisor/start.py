@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender for each process that needs one: starts it in a process of its own when the arena has none.
+"""Starts a sender in a process of its own, for a process that needs one, if the arena has none.
 
-Any number of processes may ask at once; exactly one of them starts a sender. They elect it by a lock on the arena's
-file (flock, which nothing else uses there). The elected process holds the lock until the sender has the role or has
-died, and lets go of it by dying. A child that it forks meanwhile lets go at once: the lock belongs to both.
+Several processes may try at once; exactly one of them starts a sender. They elect it by a lock on the arena's file
+(flock, which is not used otherwise there). The elected process holds the lock until the sender has the role or has
+died. The kernel releases the lock of a dead process. A forked child releases it at once, because both share it.
 
-The sender's process is a daemon (`shmaccum.sender.daemon`): a session of its own, no child of ours, its standard
-streams null or a log file. Paths of the caller are made absolute, because a daemon works in ``/``. A pipe tells when it
-has begun: its other end is the sender's standard output, which is closed then, or with its death.
+The sender's process is a daemon (`shmaccum.sender.daemon`): a session of its own, no child of the starter, with null
+or a log file as standard streams. The caller's paths are made absolute, because a daemon works in ``/``. A pipe reports
+the start: its other end is the sender's standard output, which is closed after the start, or by the sender's death.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ IDLE_EXIT_DEFAULT = "60s"
 REASON_SIZE_MAX = 4096
 DAEMON = os.path.join("shmaccum", "sender", "daemon.py")
 PLACES = ("log:", "file:")
-"""The beginnings of option values that go on with a path."""
+"""The beginnings of option values that continue with a path."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The sink and the options that a sender is started with.
+    """The sink and the options for starting a sender.
 
     Attributes:
-        sink: as `open_sink` takes it, whatever folder the starting process is in.
+        sink: as `open_sink` takes it, independent of the folder of the starting process.
         options: those of `SenderOptions`, as they were given.
         sink_options: those of the sink.
-        log_path: the sender's log is appended here; None: only the arena's error log has what it reports.
-        secrets: options of the sink that no command line and no environment may have. The sender reads them from its
-            standard input.
+        log_path: the file to which the sender appends its log. If None, only the arena's error log has its reports.
+        secrets: options of the sink that must not be on a command line or in an environment. The sender reads them from
+            its standard input.
 
     Raises:
         InvalidArgumentError: an option is wrong, or a password is neither ``env:NAME`` nor ``file:PATH``: the sender's
@@ -85,16 +85,16 @@ class Recipe:
 
     @property
     def sink_name(self) -> bytes:
-        """The name that the arena has for this sink."""
+        """The name of this sink in the arena."""
         return name_in_arena(one_spelling(self.sink))
 
     @property
     def replace_stalled_ms(self) -> int | None:
-        """For the keeper: after how long a sender without a sign of life is killed; None: never."""
+        """The time without a sign of life after which the supervisor kills a sender; None for never."""
         return SenderOptions.parse(self.options).replace_stalled_ms
 
     def command(self, arena: Arena) -> list[str]:
-        """The command line of the sender's process."""
+        """Return the command line of the sender's process."""
         return [
             _interpreter(),
             "-I",
@@ -110,7 +110,7 @@ class Recipe:
 
 
 def _absolute(name: str, value: Any) -> Any:
-    """The value of an option of the daemon, with an absolute path where it has a relative one.
+    """Return the value of an option for the daemon, with an absolute path in place of a relative one.
 
     Raises:
         InvalidArgumentError: the option is a secret, and the value is the secret itself.
@@ -134,27 +134,27 @@ def ensure_sender(
     sink_options: Mapping[str, Any] | None = None,
     **options: Unpack[SenderOptionsDict],
 ) -> bool:
-    """Comes back when the arena has a sender. True when this call has started it.
+    """Return after the arena has a sender. The result is True if this call has started it.
 
-    An arena has one sender and one sink: one that lives and delivers elsewhere is an error. Nothing here starts the
-    sender again when it dies: ``Producer(arena, sink=...)`` does.
+    An arena has one sender and one sink. A living sender with another sink is an error. The sender is not restarted
+    after it dies; ``Producer(arena, sink=...)`` does that.
 
     Args:
-        arena: attached, or a name or path to attach to for the time of this call.
+        arena: attached, or a name or path to attach to during this call.
         sink: as `open_sink` takes it; a relative path is relative to this process's folder.
         mode: as `Arena.attach` takes it, for an arena that is given by name.
-        idle_exit: the sender leaves when for so long there was nothing to send and nobody attached; None: never.
-        log_path: the sender's log is appended here; None: only the arena's error log has what it reports.
+        idle_exit: the sender leaves after this time without batches and attached processes; None for never.
+        log_path: the file to which the sender appends its log. If None, only the arena's error log has its reports.
         timeout_s: how long to wait.
         sink_options: those of the sink.
-        options: those of `SenderOptions`; its ``idle_exit_ms`` goes before `idle_exit`.
+        options: those of `SenderOptions`; its ``idle_exit_ms`` takes precedence over `idle_exit`.
 
     Raises:
-        SenderNotStartedError: it could not begin, with its reason; or it took too long; or the arena's creator said
-            that somebody else keeps its sender, and there is none.
+        SenderNotStartedError: it could not start, with its reason; or it took too long; or the arena has an external
+            sender according to its creator, and that sender does not run.
         InvalidArgumentError: an option is wrong, or a password is neither ``env:NAME`` nor ``file:PATH``: the sender's
             command line would show it.
-        OtherSinkError: the sender that lives delivers to another sink.
+        OtherSinkError: the living sender delivers to another sink.
         ArenaRemovedError: the arena was removed since the caller attached to it.
         ArenaError: the arena cannot be attached to.
     """
@@ -167,7 +167,7 @@ def ensure_sender(
 
 
 def ensure(arena: Arena, recipe: Recipe, deadline_s: float) -> bool:
-    """As `ensure_sender`, which has the errors; the deadline is on the clock of time.monotonic()."""
+    """As `ensure_sender`, with the same exceptions. The deadline is on the clock of time.monotonic()."""
     if has_lost_its_name(arena):
         raise tell_removal(arena)  # a sender that is started by that name would serve another arena
     with _election(arena) as descriptor:
@@ -182,14 +182,14 @@ def ensure(arena: Arena, recipe: Recipe, deadline_s: float) -> bool:
 def _refuse_external(arena: Arena) -> None:
     if arena.has_external_sender:
         raise SenderNotStartedError(
-            f"the arena {arena.name} has no sender, and its creator said that somebody else keeps it "
-            "(external_sender): start that one, for example by its systemd unit"
+            f"the arena {arena.name} has no sender, and its creator has reserved it for an external one "
+            "(external_sender): start that sender, for example by its systemd unit"
         )
 
 
 @contextlib.contextmanager
 def _attached(arena: Arena | str | os.PathLike[str], mode: int) -> Iterator[Arena]:
-    """Somebody's arena stays open; one that is given by name is let go of at the end."""
+    """Yield the arena. One that is given by name is closed at the end."""
     if isinstance(arena, Arena):
         yield arena
         return
@@ -200,12 +200,12 @@ def _attached(arena: Arena | str | os.PathLike[str], mode: int) -> Iterator[Aren
 # --- election
 
 _elections: set[int] = set()
-"""Descriptors with which this process takes part."""
+"""Descriptors of the elections in which this process takes part."""
 
 
 @contextlib.contextmanager
 def elected_at_once(arena: Arena) -> Iterator[bool]:
-    """True for the one process that is to start a sender; False when another one is about it, or there is one."""
+    """Yield True if this process has to start a sender; False if there is one, or another process starts one."""
     with _election(arena) as descriptor:
         yield _try_lock(descriptor) and not arena.native.sender_is_alive
 
@@ -217,14 +217,14 @@ def _election(arena: Arena) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        if descriptor in _elections:  # not so in the child of a fork
+        if descriptor in _elections:  # false in the child of a fork
             _elections.remove(descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also where a child has not let go yet
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # releases the lock even if a child still has the descriptor
             os.close(descriptor)
 
 
 def _open_to_lock(arena: Arena) -> int:
-    """A descriptor of the arena's file that has nothing to do with the arena's own."""
+    """Return a descriptor of the arena's file that is independent of the arena's own."""
     with ArenaFile.parse(arena.name).open(read_only=True, mode_max=arena.mode) as descriptors:
         try:
             return os.dup(descriptors.lock)
@@ -253,7 +253,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _let_go_in_child() -> None:
-    """The lock of a parent that is killed would otherwise live on in its children."""
+    """Close the descriptors in a child. Otherwise, the lock of a killed parent would live on in its children."""
     while _elections:
         os.close(_elections.pop())
 
@@ -265,7 +265,7 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def _wait_for_sink(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
-    """The sender that has the role now has to name its sink: the one that was started may have come second."""
+    """Wait until the present sender has named its sink. The started sender may not have got the role."""
     while not expect_sink(arena, recipe.sink_name) and arena.native.sender_is_alive:
         if clock.monotonic() >= deadline_s:
             raise SenderNotStartedError(f"the sender of {arena.name} did not say in time where it delivers")
@@ -276,10 +276,10 @@ def _wait_for_sink(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
 
 
 def start(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
-    """Starts a sender and waits until it has the role and its sink is open; for the elected process.
+    """Start a sender, and wait until it has the role and its sink is open. The elected process calls it.
 
     Raises:
-        SenderNotStartedError: it could not begin, with its reason; or it took too long.
+        SenderNotStartedError: it could not start, with its reason; or it took too long.
     """
     with _log_file(recipe.log_path) as log:
         begins_at = log.seek(0, os.SEEK_END)
@@ -296,7 +296,7 @@ def start(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
 
 
 def _interpreter() -> str:
-    """The program that runs Python. In a server that embeds it, such as uWSGI, ``sys.executable`` is the server."""
+    """Return the Python program. In a server that embeds Python, such as uWSGI, ``sys.executable`` is the server."""
     program = sys.executable or ""  # a program that embeds Python may have none
     if Path(program).name.startswith("py"):
         return program
@@ -307,7 +307,7 @@ def _interpreter() -> str:
 
 @contextlib.contextmanager
 def _log_file(log_path: str | os.PathLike[str] | None) -> Iterator[IO[bytes]]:
-    """The file that the daemon writes its log to. Without a path it has no name and goes with the daemon."""
+    """Open the daemon's log. Without a path, it is a temporary file without a name, which ends with the daemon."""
     if log_path is None:
         with tempfile.TemporaryFile() as log:
             yield log
@@ -317,9 +317,9 @@ def _log_file(log_path: str | os.PathLike[str] | None) -> Iterator[IO[bytes]]:
 
 
 def _spawn(arena: Arena, recipe: Recipe, log: IO[bytes], deadline_s: float) -> int:
-    """Starts the daemon; returns the pipe to wait on.
+    """Start the daemon, and return the pipe to wait on.
 
-    The process that is started here ends at once: it forks the daemon, which nobody has to wait for.
+    The process that is started here ends at once: it forks the daemon, which no process has to wait for.
 
     Raises:
         SenderNotStartedError: no process could be started.
@@ -346,7 +346,7 @@ def _spawn(arena: Arena, recipe: Recipe, log: IO[bytes], deadline_s: float) -> i
         os.close(reader)
         reason = getattr(error, "strerror", None) or str(error)
         raise SenderNotStartedError(
-            f"no process could be started for the sender of {arena.name}: {reason}. Look for limits of processes and "
+            f"no process could be started for the sender of {arena.name}: {reason}. Check the limits of processes and "
             "memory (ulimit -u, pids.max, free)"
         ) from error
     except BaseException:
@@ -358,8 +358,8 @@ def _spawn(arena: Arena, recipe: Recipe, log: IO[bytes], deadline_s: float) -> i
 
 
 def _reason(log: IO[bytes], begins_at: int) -> str:
-    """The last line it wrote."""
+    """Return the last line that the sender wrote."""
     end = log.seek(0, os.SEEK_END)
     log.seek(max(begins_at, end - REASON_SIZE_MAX))
     lines = log.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it ended without a word"
+    return lines[-1] if lines else "it ended without a message"

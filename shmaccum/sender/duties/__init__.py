@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The duties of a sender, in the order in which a round looks at them.
+"""The duties of a sender, in the order in which a round runs them.
 
 ::
 
-    maintenance     every 100 ms: clears up after dead processes, tells observers how the sender is
-    expiry          the delivery clock runs, and batches older than delivery_timeout_ms on it get that result
-    dead_letters    a few of the batches that failed are written to the dead-letter log, if there is one
-    ending          the transaction of the arena, if it has transactions, is committed or aborted
-    overflow        while the sink does not work, batches of a full arena go to the overflow, if there is one;
-                    when it works, they go to the sink
-    topics          producers are told how many partitions a topic has
-    sending         ready batches of the arena go to the sink
-    settling        after the rest: each Ack completes a batch, sends it again, or splits it
+    maintenance     every 100 ms: cleans up after dead processes, publishes the sender's state for observers
+    expiry          advances the delivery clock, and gives batches older than delivery_timeout_ms on it that result
+    dead_letters    writes a few of the failed batches to the dead-letter log, if there is one
+    ending          commits or aborts the arena's transaction, if the arena has transactions
+    overflow        while the sink does not work, moves batches of a full arena to the overflow, if there is one;
+                    when it works, delivers them to the sink
+    topics          publishes the partition count of each topic for producers
+    sending         delivers ready batches of the arena to the sink
+    settling        after the wait: each Ack completes a batch, retries it, or splits it
 
-    checks          once a second: the doorbell, the socket and the server are where others look for them
-    duty            a duty, and the objects that all of them share
+    checks          once a second: whether the doorbell, the socket and the server are still at their paths
+    duty            the base class, and the objects that all duties share
 
-A duty says when it is due, whether there is news for it, and whether it has anything left to do; so the sender knows
-how long it may rest (`shmaccum.sender.resting`). A sender without a dead-letter log, an overflow or transactions has
-`Duty` itself in their places, which never has anything to do.
+A duty reports when it is due, whether it was requested, and whether it has work left. From this, the sender computes
+how long it may wait (`shmaccum.sender.resting`). In a sender without a dead-letter log, an overflow or transactions,
+`Duty` itself, which never has work, takes their places.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Once a second: the doorbell, the socket and the server of a sender are where others look for them."""
+"""Checks once a second that other processes can find the doorbell, the socket and the server of a sender."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Checks(Duty):
-    """Looks at them, and makes names anew that were removed.
+    """Checks them, and recreates names that were removed.
 
     Args:
-        server: of the sink's log; None: there is none.
+        server: of the sink's log; None if there is none.
     """
 
     due_ns = 0
@@ -41,15 +41,15 @@ class Checks(Duty):
         return 0
 
     def _look_at_doorbell(self) -> None:
-        """Without its doorbell a sender comes awake by its ticks alone, which is many times slower."""
+        """Without its doorbell, a sender wakes up only at its ticks, which is many times slower."""
         path = self._doorbell.path
         try:
             if self._doorbell.look():
-                self._host.report(f"{path} was removed or replaced, and is made anew: producers wake the sender by it")
+                self._host.report(f"{path} was removed or replaced, and is recreated: producers wake the sender by it")
         except (OSError, ShmaccumError) as error:
             sentence = (
-                f"{path} was removed or replaced, and cannot be made anew ({error}): the sender is slow until it is "
-                "there, so let its user write into that folder, or restart it"
+                f"{path} was removed or replaced, and cannot be recreated ({error}): the sender is slow until it "
+                "exists, so let its user write into that folder, or restart it"
             )
             self._host.report(Report(Kind.IMPAIRED, sentence))
 
@@ -62,14 +62,14 @@ class Checks(Duty):
             self._host.report(Report(Kind.IMPAIRED, sentence))
 
     def _look_at_presence(self) -> None:
-        """Without its socket nobody finds the process of a sender: to replace it when it is stopped, or to stop it."""
+        """Without its socket, no process can find the sender, to stop it or to replace it when it is stopped."""
         try:
             if not self._presence.look():
                 return
-            sentence = "the sender's socket was removed or replaced, and is made anew: keepers find the sender by it"
+            sentence = "the sender's socket was removed or replaced, and is recreated: supervisors need it"
         except (OSError, ShmaccumError) as error:
             sentence = (
-                f"the sender's socket was removed or replaced, and cannot be made anew ({error}): a stopped sender is "
+                f"the sender's socket was removed or replaced, and cannot be recreated ({error}): a stopped sender is "
                 "not replaced, so let its user write into that folder, and restart it"
             )
         logger.warning("%s", sentence)

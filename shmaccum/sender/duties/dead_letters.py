@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches that failed are written to a log of their own before their memory is free again (docs/decisions/0025).
+"""Writes batches that failed to a log of their own before their memory is freed (docs/decisions/0025).
 
-A letter is the records of a failed batch as they were, timestamps and all, with headers behind their own that tell what
-happened (as Kafka Connect's dead letter queue does). It lies in the log under the topic and partition it was for::
+A dead letter has the records of a failed batch, unchanged, with their timestamps. Headers appended to their own state
+what happened (as in Kafka Connect's dead letter queue). It is in the log under its own topic and partition::
 
     __shmaccum.errors.topic, .partition     the topic-partition that it was for
-    __shmaccum.errors.result                expired: not delivered in time; failed: the sink refused it
-    __shmaccum.errors.code, .message        Kafka's number of the error, and the sentence
-    __shmaccum.errors.attempts              how often it was sent; 0: never
-    __shmaccum.errors.time                  when it was written here, milliseconds since 1970
-    __shmaccum.errors.batch                 names the batch, for ever
+    __shmaccum.errors.result                expired: not delivered in time; failed: the sink rejected it
+    __shmaccum.errors.code, .message        Kafka's error code, and the sentence
+    __shmaccum.errors.attempts              how often it was sent; 0 if never
+    __shmaccum.errors.time                  when it was written here, in milliseconds since 1970
+    __shmaccum.errors.batch                 the unique name of the batch
 
-Procedure for a refused batch: decide (in the arena: no sender sends it again), write, tell the producer, free. A batch
-that expires is told at its time and is a dead letter of the arena until it is written.
+Procedure for a rejected batch: decide (in the arena, so that no sender sends it again), write, complete, free. A batch
+that expires gets its result in time, and is a dead letter of the arena until it is written.
 
-A death in between: the next sender finds the decision and writes the letter. It may be written already: then it is
-the last batch of its partition's log, since a letter is freed before the next one is written, and is recognised by its
-name. A letter that cannot be written (disk full) keeps its memory, and is tried again every second: nothing is lost,
-and producers wait for buffers when all of them are letters.
+Deaths: the next sender finds the decision and writes the dead letter. If it was written already, it is the last batch
+in the log of its partition, since its memory is freed before the next one is written. The sender recognises it by its
+name. A dead letter that cannot be written (disk full) keeps its memory, and is tried again every second. Nothing is
+lost, and producers wait for buffers when all of them are dead letters.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ BATCH_HEADER = PREFIX + "batch"
 MESSAGE_SIZE_MAX = 250
 PAUSE_NS = 1_000_000_000
 END_NS = 5_000_000_000
-"""The time for what waits when the sender leaves."""
+"""The time for writing dead letters when the sender leaves."""
 LETTERS_PER_ROUND = 8
-"""A letter takes about a millisecond: delivering what is well must not wait for many of them."""
+"""A dead letter takes about a millisecond. Many of them must not delay the delivery of other batches."""
 
 
 class _Waiting(NamedTuple):
@@ -61,13 +61,13 @@ class _Waiting(NamedTuple):
 
 
 class DeadLetters(Duty):
-    """The dead letters of an arena, and the log they are written to.
+    """The dead letters of an arena, and the log to which they are written.
 
     Args:
-        half: with the sender role, which it took after `want_dead_letters`.
+        half: with the sender role, taken after `want_dead_letters`.
         host: of the sender.
         places: topics and partitions.
-        directory: of the log; made when it is missing.
+        directory: of the log; created if it is missing.
 
     Raises:
         LogBusyError, NotALogError, LogForbiddenError, OSError: as `LogDirectory`.
@@ -87,7 +87,7 @@ class DeadLetters(Duty):
         self._report = host.report
         self._quarantine = Quarantine(half, arena.native, places)
         self._uuid = arena.native.uuid.hex()
-        # As durable as the arena that the letter leaves.
+        # The log is as durable as the arena.
         sync = "none" if arena.durability == "process" else "batch"
         make_folder_of_arena(directory, arena.permissions)
         self._directory = LogDirectory(directory, LogSinkOptions(sync=sync), arena_name=arena.name)
@@ -119,7 +119,7 @@ class DeadLetters(Duty):
         self._has_news = True
 
     def _collect(self) -> None:
-        """Takes over what the arena has since `expect`, oldest first."""
+        """Collect the dead letters of the arena since `expect`, oldest first."""
         if not self._has_news:
             return
         self._has_news = False
@@ -133,7 +133,7 @@ class DeadLetters(Duty):
         return trouble or f"not delivered within {self._host.options.delivery_timeout_ms} ms"
 
     def _work(self, now_ns: int, count_max: int = LETTERS_PER_ROUND) -> bool:
-        """Writes and frees some of what waits. False when that failed, or failed lately."""
+        """Write and free some of the waiting dead letters. Return False if that failed, or failed recently."""
         self._look()
         for _ in range(min(count_max, len(self._waiting))):
             batch, reason = self._waiting[0]
@@ -151,7 +151,7 @@ class DeadLetters(Duty):
         return True
 
     def _look(self) -> None:
-        """A log that was removed or replaced is told of, also while no letter is to be written."""
+        """Report a log that was removed or replaced, even if no dead letter has to be written."""
         self._directory.check_paths()
         if self._opened_count != self._directory.opened_count:
             self._opened_count = self._directory.opened_count
@@ -165,7 +165,7 @@ class DeadLetters(Duty):
 
     @staticmethod
     def _damage(batch: object) -> str | None:
-        """The reason why a batch in shared memory is not what was appended. One of the overflow is not there."""
+        """Return a clause about the damage of a batch in the arena; None if it is sound, or is in the overflow."""
         if not isinstance(batch, Batch):
             return None
         buffers = batch.buffers
@@ -179,13 +179,13 @@ class DeadLetters(Duty):
     def write(
         self, batch: Batch, first_record: int, reason: Reason, now_ns: int, record_count: int | None = None
     ) -> bool:
-        """Writes records of a batch; True when they are in the log, however they came there.
+        """Write records of a batch. Return True if they are in the log, by this call or a former one.
 
         Args:
-            record_count: of them from `first_record` on; default: the rest.
+            record_count: the number of records from `first_record` on; by default, all that follow.
 
         Raises:
-            CorruptArenaError: a producer appended what is no record, or the batch was changed meanwhile.
+            CorruptArenaError: a producer appended invalid records, or the batch has changed meanwhile.
         """
         if now_ns < self._not_before_ns:
             return False
@@ -194,7 +194,7 @@ class DeadLetters(Duty):
             self._append(batch, range(first_record, end), reason)
         except (OSError, LogError) as error:
             self._not_before_ns = now_ns + PAUSE_NS
-            self._last_names.clear()  # a failed write may be there all the same
+            self._last_names.clear()  # a failed write may still be in the log
             sentence = f"dead letters cannot be written, and keep their memory in the arena until they are: {error}"
             self._report(Report(Kind.IMPAIRED, sentence))
             return False
@@ -208,7 +208,7 @@ class DeadLetters(Duty):
             return
         headers = _headers(topic, partition, batch.attempt_count, reason, name)
         letter = _letter(batch, rows, headers)
-        damage = self._damage(batch)  # a letter has a checksum of its own, which would hide it
+        damage = self._damage(batch)  # the dead letter's own checksum would hide the damage
         if damage is not None:
             raise CorruptArenaError(damage)
         (outcome,) = self._directory.partition(topic, partition).append([letter])
@@ -221,11 +221,11 @@ class DeadLetters(Duty):
     def _make_topic(self, topic: str, partition: int) -> None:
         try:
             self._directory.create_topic(topic, partition + 1)
-        except InvalidArgumentError as error:  # no producer can have said so
+        except InvalidArgumentError as error:  # no producer can have named this topic
             raise CorruptArenaError(str(error)) from None
 
     def _last_name(self, topic: str, partition: int) -> str | None:
-        """Of the youngest letter in a partition of the log."""
+        """Return the name of the youngest dead letter in a partition of the log."""
         place = topic, partition
         if place not in self._last_names:
             end_offset = self._directory.partition(topic, partition).log_end_offset
@@ -240,7 +240,7 @@ class DeadLetters(Duty):
     # --- the end
 
     def finish(self, now_ns: int) -> None:
-        """Writes what waits, until that fails or the time is over; the next sender goes on with the rest."""
+        """Write the waiting dead letters, until that fails or the time has passed; the next sender writes the rest."""
         deadline_ns = clock.monotonic_ns() + END_NS
         self.expect()
         self._collect()
@@ -248,7 +248,7 @@ class DeadLetters(Duty):
             pass
 
     def close(self) -> None:
-        """Lets go of the log. Letters that were not written stay in the arena.
+        """Close the log. Dead letters that were not written stay in the arena.
 
         Raises:
             OSError: the last sync failed.

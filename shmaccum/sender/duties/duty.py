@@ -18,49 +18,49 @@ from shmaccum.sender.sinks.sink import Sink
 from shmaccum.sender.splitting import Splitting
 
 TICK_NS = 100 * NS_PER_MS
-"""The pace of what is done now and then."""
+"""The interval of periodic work."""
 
 
 class Duty:
-    """A task that each round of a sender looks at. This class itself is the task of a sender that has none."""
+    """A task that each round of a sender runs. The base class is a task without work."""
 
     @property
     def due_ns(self) -> int:
-        """The time at which a round has to look at it, even without news."""
+        """The time at which a round has to run it, even without a request."""
         return NEVER_NS
 
     @property
     def is_news(self) -> bool:
-        """True when a process has asked for something since it ran: the sender does not rest."""
+        """True if a process has requested something since it ran, so the sender must not wait."""
         return False
 
     @property
     def is_idle(self) -> bool:
-        """True when it has nothing left to do, now or later."""
+        """True if it has no work left, now or later."""
         return True
 
     def run(self, now_ns: int) -> int:
-        """Does what is due. Answers how many batches it gave to the sink or to the overflow."""
+        """Do what is due. Return the number of batches given to the sink or to the overflow."""
         del now_ns
         return 0
 
     def expect(self) -> None:
-        """Batches have got their results by another duty: the next run looks at them."""
+        """Note that another duty gave batches their results: the next run looks at them."""
 
     def metrics(self) -> dict[str, float]:
-        """Its numbers, by Kafka's names where Kafka has one."""
+        """Return its metrics, by Kafka's names where they exist."""
         return {}
 
     def finish(self, now_ns: int) -> None:
-        """The sink was closed, and no round follows."""
+        """Do the last work, after the sink was closed."""
 
 
 class Shared:
     """The objects that the duties of one sender share.
 
     Args:
-        half: holds the role.
-        sink: opened already, with `host`.
+        half: has the role.
+        sink: opened with `host`.
     """
 
     def __init__(self, half: SenderHalf, host: Host, sink: Sink, doorbell: Doorbell, results_bell: ResultsBell) -> None:

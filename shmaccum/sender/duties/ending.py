@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of an arena's transaction, as the sender's rounds see it (native/sender/ending.c has the procedure).
+"""Ends the arena's transaction in the sender's rounds (native/sender/ending.c has the procedure).
 
 ::
 
-    half.next_transaction_task ──> None: nothing to do, or batches are still on their way
-                             ──> commit, abort ──> sink.end_transaction ──> the names of the next transaction
-                                                                        ──> half.end_transaction: the outcome is known
+    half.next_transaction_task ──> None: nothing to do, or batches are still in flight
+                             ──> commit, abort ──> sink.end_transaction ──> producer id and epoch of the next one
+                                                                        ──> half.end_transaction: the outcome is set
 
-A durable arena is forced to disk before the sink hears of a decision to commit, and again before the sink gets a batch
-of the next transaction. A crash of the host takes an arena back to what is on disk. Without the first, the next boot
-could abort what the sink has committed in part. Without the second, it would commit a former transaction once more, and
-with it the batches of the next one that are in the sink; or its epoch would be one that the sink has left behind.
+A durable arena is forced to disk before the sink gets a decision to commit, and again before the sink gets a batch of
+the next transaction. A crash of the host resets an arena to what is on disk. Without the first sync, the next boot
+could abort a transaction that the sink has committed in part. Without the second, it would commit a former transaction
+again, together with the batches of the next one that the sink has; or its epoch would be older than the sink's.
 
-After an abort the sink lacks sequences of batches that were thrown away. So every partition starts over in the next
-epoch, as Kafka's producer does.
+After an abort, the sink lacks the sequences of the discarded batches. So every partition starts over in the next epoch,
+as in Kafka's producer.
 
-Deaths: a sender that dies anywhere here leaves the transaction as it is. The next one ends it again: the sink ends what
-is still open there, and an epoch that is raised twice does no harm.
+Deaths: a sender that dies anywhere here leaves the transaction as it is. The next sender ends it again. The sink then
+ends what is still open, and an epoch that is raised twice does no harm.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from shmaccum.sender.metrics import transaction_times
 from shmaccum.sender.sinks.sink import Sink, check_is_same_sink
 
 OPEN_LOOK_NS = 500 * NS_PER_MS
-"""The time between two looks at an open transaction: its coordinator may have died."""
+"""The interval of checks of an open transaction, whose coordinator may have died."""
 ENDING_LOOK_NS = 100 * NS_PER_MS
-"""The time after which a sink is asked again that could not end a transaction."""
+"""The interval of calls to a sink that could not end a transaction."""
 LOOKS_NS = {
     "none": NEVER_NS,
     "open": OPEN_LOOK_NS,
@@ -45,10 +45,10 @@ ENDING_STATES = ("committing", "decided", "aborting")
 
 
 class Ending(Duty):
-    """Looks at the transaction of an arena that has some in each round, and ends it together with the sink."""
+    """Checks the arena's transaction in each round, and ends it together with the sink."""
 
     due_ns = 0
-    """When the transaction is to be looked at again."""
+    """The time of the next check."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -59,19 +59,19 @@ class Ending(Duty):
         self._arena = shared.host.arena
         self._is_durable = self._arena.durability != "process"
         self._forced_number = 0
-        self._has_ended = True  # a former sender may have ended a transaction, and died
+        self._has_ended = True  # a former sender may have ended a transaction before it died
         self._timeout_ns = self._arena.transaction_timeout_ms * NS_PER_MS
         self._is_under_way = False
         self._seen: tuple[int, str, str] | None = None
 
     @property
     def is_news(self) -> bool:
-        """True when a process has changed the transaction since the last look, or `expect` was called."""
+        """True if a process has changed the transaction since the last check, or `expect` was called."""
         return self._native.transaction != self._seen
 
     @property
     def is_idle(self) -> bool:
-        """False while the sink commits or aborts: it hears of its end by its own I/O."""
+        """False while the sink commits or aborts. Its own I/O reports the end."""
         return not self._is_under_way
 
     def expect(self) -> None:
@@ -85,9 +85,9 @@ class Ending(Duty):
         return 0
 
     def _look(self, now_ns: int) -> None:
-        """Goes on with the end of a transaction, as far as the sink lets it.
+        """Continue the end of a transaction, as far as the sink allows.
 
-        An open transaction of an arena that was removed is aborted, because no process could end it later.
+        An open transaction of a removed arena is aborted, because no process could end it later.
         """
         is_removed = self._native.closing != "not"
         self._seen = self._native.transaction
@@ -100,7 +100,7 @@ class Ending(Duty):
         self._has_ended = False
 
     def _end(self, is_commit: bool, number: int) -> bool:
-        """False: the sink is not done."""
+        """Return False while the sink has not ended it."""
         if is_commit and number != self._forced_number and self._is_durable:
             self._arena.sync()
             self._forced_number = number
@@ -117,7 +117,7 @@ class Ending(Duty):
 
 
 def check_transactions(host: Host, sink: Sink) -> None:
-    """Refuses what an arena with transactions cannot be delivered to or by.
+    """Check that the sink and the options fit an arena with transactions.
 
     Args:
         host: of the arena.
@@ -125,7 +125,7 @@ def check_transactions(host: Host, sink: Sink) -> None:
 
     Raises:
         InvalidArgumentError: the sink takes no transactions, or an option contradicts them.
-        OtherSinkError: another sink has the transaction that is open.
+        OtherSinkError: another sink has the open transaction.
     """
     if host.transactions is None:
         return
@@ -143,5 +143,5 @@ def check_transactions(host: Host, sink: Sink) -> None:
     ):
         if is_wrong:
             raise InvalidArgumentError(f"{name} does not fit {arena.name}, which has a transactional_id: {advice}")
-    if any(sink.identity):  # else the sink finds out later what is behind it, and looks itself
+    if any(sink.identity):  # otherwise the sink learns its identity later, and checks it itself
         check_is_same_sink(host.transactions, sink.identity, arena.name)

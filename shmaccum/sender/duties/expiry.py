@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expiry: batches that are older than delivery_timeout_ms on the delivery clock get that result.
 
-The reason is told before the result, because a reader of the result looks for the reason in the error log. While no
-batch can be old enough, a round asks the arena for the next expiry alone.
+The reason is reported before the result is set, because a reader of the result looks for the reason in the error log.
+While no batch can be old enough, a round only reads the time of the next expiry from the arena.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ FAR_NS = 2**62
 
 
 class Expiry(Duty):
-    """Runs the delivery clock, and ends what is too old on it.
+    """Advances the delivery clock, and ends the batches that are too old.
 
     Args:
         letters: takes batches that have expired.
     """
 
     due_ns = NEVER_NS
-    """When the next batch expires if the clock runs on."""
+    """The time at which the next batch expires if the clock does not stop."""
 
     def __init__(self, shared: Shared, clock: DeliveryClock, letters: Duty) -> None:
         self._half = shared.half
@@ -38,7 +38,7 @@ class Expiry(Duty):
         self._timeout_ms = shared.options.delivery_timeout_ms
         self._is_told = False
         self._stood_still = True
-        """The delivery clock stood still in the last round, or there was none: batches of any age may be there."""
+        """True if the delivery clock stood still in the last round, or in the first round: batches may have any age."""
 
     def run(self, now_ns: int) -> int:
         self._clock.look(now_ns)
@@ -50,7 +50,7 @@ class Expiry(Duty):
 
     def _expire(self, now_ns: int) -> int:
         timeout_ns = self._timeout_ms * NS_PER_MS
-        # As far as the last round knew, no batch is old enough before `due_ns`.
+        # As of the last round, no batch is old enough before `due_ns`.
         self._is_told = (self._stood_still or now_ns >= self.due_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
         if self._is_told:
             self._tell(now_ns)
@@ -60,18 +60,18 @@ class Expiry(Duty):
         return expired_count
 
     def _count(self, now_ns: int) -> None:
-        """Notes the records that expired in the metrics, and tells the reason if `_expire` did not foresee it."""
+        """Count the expired records in the metrics, and report the reason if `_expire` did not expect them."""
         for partition_index, record_count in self._half.take_expired().items():
             try:
                 topic, _ = self._host.topic_partition(partition_index)
-            except CorruptArenaError:  # somebody scribbled on the batch, or on the table
+            except CorruptArenaError:  # the batch or the table is damaged
                 topic = ""
             self._metrics.failed(topic, record_count, now_ns)
         if not self._is_told:
             self._tell(now_ns)
 
     def _oldest_age_ns(self, now_ns: int) -> int:
-        """The age that counts for expiry, of the oldest batch that has no result; 0 when there is none."""
+        """Return the age, on the delivery clock, of the oldest batch without a result; 0 if there is none."""
         _, left_ns = self._half.expire(FAR_NS, now_ns)
         return 0 if left_ns is None else FAR_NS - left_ns
 

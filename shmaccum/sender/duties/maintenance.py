@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maintenance, every 100 ms: clears up after dead processes, and shows observers and producers how the sender is."""
+"""Maintenance, every 100 ms: cleans up after dead processes, and publishes the sender's state and its queues."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from shmaccum.sender.duties.settling import Settling
 
 
 class Maintenance(Duty):
-    """Does it, as often as rounds let it.
+    """Runs the maintenance, as often as rounds allow.
 
     Args:
-        has_logs: there is an overflow or a dead-letter log, which wants rounds of its own.
+        has_logs: there is an overflow or a dead-letter log, which needs rounds of its own.
     """
 
     due_ns = 0
@@ -33,5 +33,5 @@ class Maintenance(Duty):
 
     @property
     def ends_pump_ns(self) -> int:
-        """When it has more to do than the pump does itself."""
+        """The time at which it has more to do than the pump does itself."""
         return self.due_ns if self._has_logs or self._settling.kept_count else NEVER_NS

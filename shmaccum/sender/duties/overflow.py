@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The overflow in the rounds of a sender: when it takes batches, and when they go from there to the sink.
+"""The overflow in the rounds of a sender: when it takes batches, and when it delivers them to the sink.
 
-`shmaccum.sender.overflow` has the log, the results and the reasons. A round calls these methods, whose verbs are
-its own::
+`shmaccum.sender.overflow` has the log, the results and the reasons. A round calls these methods::
 
-    spill         batches of a full arena go to the overflow while the sink does not work
-    ship          ordinary batches of the overflow go to a sink that lends its sockets, in one native call
-    ship_others   the others go by `Sink.deliver`, before any batch of the arena
-    keep          after the acks: positions and results are written down
+    spill         moves batches of a full arena to the overflow while the sink does not work
+    ship          sends ordinary batches of the overflow through the sink's sockets, in one native call
+    ship_others   delivers the others with `Sink.deliver`, before any batch of the arena
+    keep          writes positions and results after the acks
 """
 
 from __future__ import annotations
@@ -25,55 +24,55 @@ if TYPE_CHECKING:
 
 
 class NoOverflow(Duty):
-    """The batches of the arena wait there for as long as the sink does not work."""
+    """A sender without an overflow: batches wait in the arena while the sink does not work."""
 
     @property
     def is_settled(self) -> bool:
-        """False while the sequence of a batch of the arena tells whether the overflow has it, too."""
+        """False while a batch of the arena may also be in the overflow, which only its sequence shows."""
         return True
 
     @property
     def is_getting_emptier(self) -> bool:
-        """True while the sink takes what lies here."""
+        """True while the sink takes batches of the overflow."""
         return False
 
     def holds(self, partition_index: int) -> bool:
-        """True while nothing of a partition may go from the arena to the sink."""
+        """True while no batch of a partition may be sent from the arena to the sink."""
         del partition_index
         return False
 
     def spill(self, now_ns: int) -> int:
-        """Moves batches of a full arena here; answers how many."""
+        """Move batches of a full arena to the overflow. Return their number."""
         del now_ns
         return 0
 
     def ship(self, now_ns: int) -> int:
-        """Sends ordinary batches natively; answers how many the sink has taken."""
+        """Send ordinary batches in a native call. Return the number that the sink has taken."""
         del now_ns
         return 0
 
     def ship_others(self, deliver: Callable[[list[WireBatch], int], object], now_ns: int) -> int:
-        """Delivers the others that are ready; answers how many."""
+        """Deliver the other ready batches. Return their number."""
         del deliver, now_ns
         return 0
 
     def lends(self, wire: WireBatch) -> bool:
-        """True for a batch of the overflow. A delivery has batches of the overflow alone, or none of it."""
+        """True for a batch of the overflow. A delivery never mixes such batches with those of the arena."""
         del wire
         return False
 
     def settle(self, ack: Ack, now_ns: int) -> None:
-        """Takes the sink's answer for a batch of the overflow."""
+        """Apply the sink's ack for a batch of the overflow."""
 
     def keep(self) -> None:
-        """Writes down what acks have settled."""
+        """Write the positions and results that acks have changed."""
 
 
 class Overflowing(NoOverflow):
-    """Moves batches of the arena to the overflow, and delivers those of it that are not ordinary.
+    """Moves batches of the arena to the overflow, and delivers those of its batches that are not ordinary.
 
     Args:
-        letters: where the records of refused batches are kept; None: nowhere.
+        letters: takes the records of rejected batches; None to discard them.
     """
 
     def __init__(self, shared: Shared, overflow: Overflow, letters: DeadLetters | None) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the batches of the arena (Kafka's sendProducerData): ready → plan → drain → check → deliver.
 
-Where the core sends ordinary batches, Python does not send them once more. `SocketSending` gives the sockets of the
-sink to the pump, and `LogSending` the ends of its logs to the append. `Sending` is the way of what they leave: batches
-for another sink, a batch that is larger than a buffer, one that has to be split or is damaged, the first batch of a
-partition, and everything after an error. Batches of the overflow go before any of the arena.
+The core sends ordinary batches. `SocketSending` passes the sockets of the sink to the pump, and `LogSending` passes the
+ends of its logs to the append. `Sending` delivers the other batches: those for another sink, a batch that is larger
+than a buffer, one that has to be split or is damaged, the first batch of a partition, and everything after an error.
+Batches of the overflow are sent before any of the arena.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from shmaccum.sender.sinks.sink import Ack, Delivered, LogEnds, Verdict, WireBat
 
 
 class Ready:
-    """The partitions that have something to send."""
+    """The partitions that have batches to send."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self.partitions: list[int] = []
-        """As of the last look; empty after a delivery, because every ready partition is news then."""
+        """The result of the last scan; empty after a delivery, because every ready partition counts as new then."""
         self.check_at_ns = shared.native.now_ns()
-        """When another one gets ready; NEVER_NS: no batch is filling."""
+        """The time at which another partition gets ready; NEVER_NS if no batch is open."""
         self.is_closing = False
-        """True when nothing lingers any more."""
+        """True if batches no longer linger."""
 
     def look(self, now_ns: int) -> list[int]:
-        """Asks the arena."""
+        """Scan the arena."""
         self.partitions, next_check_ns = self._shared.half.ready(
             self._shared.linger_ns, self.is_closing, now_ns, self._shared.sink.limits.in_flight_max, True
         )
@@ -58,7 +58,7 @@ class Sending(Duty):
     def run(self, now_ns: int) -> int:
         is_settled = self.shared.identity.is_known or self.overflow.is_settled
         if not is_settled or not self.shared.trouble.ask(self.shared.identity.acquire, False):
-            self.ready.look(now_ns)  # the rest ends where news is left: the batches that are ready now are none
+            self.ready.look(now_ns)  # mark the ready partitions as seen; otherwise the next wait would end at once
             return 0
         sent = self.overflow.ship_others(self._deliver, now_ns)
         if ready := self._ready(now_ns):
@@ -68,7 +68,7 @@ class Sending(Duty):
         return sent
 
     def _ready(self, now_ns: int) -> list[int]:
-        """Partitions that have something, those first that the last deliveries had no room for."""
+        """Return the partitions with batches, starting with those that the last deliveries had no space for."""
         ready = self.ready.look(now_ns) + self.shared.splitting.partitions_due()
         if not self.overflow.is_idle:
             ready = [index for index in ready if not self.overflow.holds(index)]
@@ -92,12 +92,12 @@ class Sending(Duty):
         return sent + self._deliver(wires, now_ns)
 
     def _drain_or_append(self, request: Sequence[int], now_ns: int) -> tuple[list[Batch], int, int]:
-        """Batches to be delivered, how many partitions were looked at, and how many batches have results already."""
+        """Return the batches to deliver, the number of partitions scanned, and the number of batches with results."""
         limits = self.shared.sink.limits
         return *self.shared.half.drain(request, limits.request_size_max, limits.in_flight_max, now_ns), 0
 
     def _leave_over(self, request: Sequence[int], seen_count: int) -> None:
-        """Those behind the ones that were seen had no room, and come first until they have."""
+        """Remember the partitions that were not scanned, because nothing more fits. They come first the next time."""
         left_over = self._left_over
         for partition_index in request[:seen_count]:
             left_over.pop(partition_index, None)
@@ -105,7 +105,7 @@ class Sending(Duty):
         self._left_over = {partition_index: place for place, partition_index in enumerate(left)}
 
     def _wires(self, batches: Iterable[Batch]) -> list[WireBatch]:
-        """The batches as the sink gets them; of one whose first parts have their results, the next part is due."""
+        """Return the batches as the sink gets them. If some parts of a batch have results, its next part is due."""
         wires = []
         for batch in batches:
             wire = self.shared.lending.whole(batch)
@@ -119,7 +119,7 @@ class Sending(Duty):
         return wires
 
     def _deliver(self, wires: list[WireBatch], now_ns: int) -> int:
-        """Lends batches to the sink; answers how many."""
+        """Deliver batches to the sink. Return their number."""
         if not wires:
             return 0
         self.shared.naps.sent(wires, now_ns)
@@ -127,7 +127,7 @@ class Sending(Duty):
         self.shared.metrics.sent(wires, now_ns)
         try:
             self.shared.sink.deliver(wires)
-        except Exception as error:  # noqa: BLE001 - whatever a sink raises, no batch may be lost over it
+        except Exception as error:  # noqa: BLE001 - no exception of a sink may lose a batch
             sentence = f"the sink could not begin a delivery: {sentence_of(error)}"
             self.settling.settle([Ack(wire, Verdict.RETRY, message=sentence) for wire in wires], now_ns)
         return len(wires)
@@ -135,7 +135,7 @@ class Sending(Duty):
 
 @dataclasses.dataclass(eq=False)
 class LogSending(Sending):
-    """The core drains, appends ordinary batches to the logs of the sink, and gives them their results."""
+    """The core drains, appends ordinary batches to the logs of the sink, and completes them."""
 
     logs: LogEnds
 
@@ -163,19 +163,19 @@ class LogSending(Sending):
 
 @dataclasses.dataclass(eq=False)
 class SocketSending(Sending):
-    """The core sends ready partitions by sockets of the sink. The others follow, as to any sink."""
+    """The core sends ready partitions through sockets of the sink. The others are sent as to any sink."""
 
     pumping: Pumping
     ending: Duty
     maintenance: Maintenance
     next_ns: Callable[[], int]
-    """When another duty is due."""
+    """Returns the time at which another duty is due."""
     _is_stuck: bool = dataclasses.field(default=False, init=False)
 
     def _send(self, ready: Sequence[int], now_ns: int) -> int:
         if not self._may_pump():
             return super()._send(ready, now_ns)
-        newest_expiry_ns = now_ns + self.shared.options.delivery_timeout_ms * NS_PER_MS  # of a batch that begins now
+        newest_expiry_ns = now_ns + self.shared.options.delivery_timeout_ms * NS_PER_MS  # a batch that is opened now
         due_ns = min(self.next_ns(), newest_expiry_ns, self.maintenance.ends_pump_ns)
         is_stuck = self._is_stuck or not self.overflow.is_idle
         carried = self.shared.trouble.ask(lambda: self.pumping.run(ready, due_ns, is_stuck=is_stuck), None)
@@ -191,9 +191,9 @@ class SocketSending(Sending):
         return sent + foreign_sent
 
     def _may_pump(self) -> bool:
-        """False while there is something that the pump does not know, and that goes first.
+        """False if work that the pump cannot do comes first.
 
-        By a clock that stands still no time of the pump is ever over.
+        With a manual clock, no time limit of the pump would ever pass.
         """
         is_whole = not self.shared.splitting.partitions_due()
         is_timed = not self.shared.native.has_manual_clock

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meaning of an Ack for its batch: complete, requeue, split, start over (Kafka's Sender.completeBatch).
+"""The effect of an Ack on its batch: complete, requeue, split, start over (Kafka's Sender.completeBatch).
 
 ::
 
     verdict           batch of one or more records                  its partition
-    DELIVERED         succeeded                                     goes on
-    RETRY             back to its place, with a pause; after        goes on when it is back; younger ones wait
-                      `retries` it fails
-    REFUSED           failed, all records or those to blame         goes on
-    TOO_LARGE         in parts; a single record fails               muted while there are parts
-    OUT_OF_SEQUENCE   back to its place; if it had been sent as     starts over in the next epoch
-                      the oldest, with another sequence
+    DELIVERED         succeeded                                     continues
+    RETRY             requeued, with a pause; after `retries`       continues after the requeue; younger batches wait
+                      attempts, failed
+    REFUSED           failed, all records or the invalid ones       continues
+    TOO_LARGE         delivered in parts; a single record fails     muted while there are parts
+    OUT_OF_SEQUENCE   requeued; if it had been sent as the          starts over in the next epoch
+                      oldest, with another sequence
 
-A batch that expired or was aborted while it was lent has its result already: its Ack only gives its memory back, and it
-is neither sent again nor split. With dead letters its records become one, but for those that were delivered after all.
+A batch that expired or was aborted while the sink had it has its result already. Its Ack only frees its memory, and it
+is neither retried nor split. With a dead-letter log, the records that were not delivered become a dead letter.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ FAILED = int(BatchResult.FAILED)
 
 
 class Settling:
-    """Handles acks; the thread is the sender's.
+    """Handles acks, in the sender's thread.
 
     Args:
-        letters: where the records of failed batches are kept; None: nowhere.
+        letters: takes the records of failed batches; None to discard them.
         overflow: takes the acks of its batches.
     """
 
@@ -71,11 +71,11 @@ class Settling:
 
     @property
     def kept_count(self) -> int:
-        """Acks of batches whose bytes are still in somebody's hands, or whose dead letter could not be written."""
+        """Acks of batches whose bytes are still in use, or whose dead letter could not be written."""
         return len(self._kept)
 
     def settle(self, acks: Iterable[Ack | Acks], now_ns: int) -> None:
-        """Ends what the acks end, in their order."""
+        """Apply the acks, in their order."""
         latencies_ns: list[int] = []
         for ack in acks:
             wires = ack.wires if isinstance(ack, Acks) else (ack.wire,)
@@ -93,7 +93,7 @@ class Settling:
             self._metrics.acked(latencies_ns, now_ns)
 
     def _deliver_all(self, acks: Acks, now_ns: int) -> None:
-        """Completes batches in one call, and unusual ones by single acks."""
+        """Complete batches in one call, and unusual ones one by one."""
         batches = [wire.batch for wire in acks.wires]
         counts = [wire.record_count for wire in acks.wires]
         left = self._half.complete_many(batches, counts, acks.base_offsets, acks.log_append_times_ms)
@@ -103,7 +103,7 @@ class Settling:
                 self._handle(singles[place], now_ns)
 
     def settle_kept(self, now_ns: int) -> None:
-        """Tries again what could not be ended because views of its bytes were left."""
+        """Retry the acks that could not be applied, because views of their bytes were left."""
         kept, self._kept = self._kept, []
         for ack in kept:
             let_go(ack.wire.buffers)
@@ -156,7 +156,7 @@ class Settling:
         self._splitting.halve(ack.wire)
 
     def _out_of_sequence(self, ack: Ack, now_ns: int) -> None:
-        """A first attempt may just have overtaken an older batch that is retried; a later one was the oldest."""
+        """Start over, unless an older batch may just be retried, which is possible in the first attempt only."""
         was_oldest = ack.wire.batch.attempt_count > 1
         partition_index = ack.wire.partition_index
         self._send_again(ack, now_ns, now_ns)
@@ -164,7 +164,7 @@ class Settling:
             self._report(f"{self._name(ack)} starts over in a new epoch: {ack.message}")
             self._identity.start_over(partition_index)
 
-    # --- their parts
+    # --- parts of the verdicts
 
     def _name(self, ack: Ack) -> str:
         return f"{ack.wire.topic}-{ack.wire.partition}"
@@ -184,7 +184,7 @@ class Settling:
             self._splitting.leave(ack.wire.batch)
 
     def _give_back(self, ack: Ack) -> None:
-        """Requeueing what has its result gives its memory back, or makes a dead letter of what was not delivered."""
+        """Requeue a batch that has its result, which frees its memory or makes a dead letter of undelivered records."""
         if self._letters is not None:
             self._letters.expect()
             if ack.verdict is Verdict.DELIVERED:
@@ -195,12 +195,12 @@ class Settling:
             self._requeue(ack, 0)
 
     def _bury(self, ack: Ack, sentence: str, now_ns: int) -> bool:
-        """Writes the dead letter. False when the batch cannot be completed now."""
+        """Write the dead letter. Return False if the batch cannot be completed now."""
         assert self._letters is not None
         wire = ack.wire
         self._host.last_failures[wire.partition_index] = sentence
         try:
-            if not is_part(wire):  # of a batch in parts others may still be delivered
+            if not is_part(wire):  # other parts of the batch may still be delivered
                 self._half.decide(wire.batch, FAILED, ack.error_code)
             reason = Reason(BatchResult.FAILED, ack.error_code, sentence)
             is_written = self._letters.write(wire.batch, wire.first_record, reason, now_ns, wire.record_count)
@@ -216,7 +216,7 @@ class Settling:
         wire = ack.wire
         if self._letters is not None and not self._bury(ack, sentence, now_ns):
             return
-        # Before the result, for futures look for the reason.
+        # Reported before the result is set, because futures read the reason with the result.
         self._report(Report(Kind.REFUSED, sentence, self._name(ack), ack.error_code))
         self._complete_failed(ack)
         self._metrics.failed(wire.topic, wire.record_count, now_ns)

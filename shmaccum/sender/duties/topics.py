@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells producers how many partitions each topic has: they name a topic in the arena, the sink knows the number."""
+"""Publishes the partition count of each topic: a producer names a topic in the arena, and the sink knows its count."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from shmaccum.sender.duties.duty import Duty, Shared
 REFRESH_NS = 5_000_000_000
 ASK_AGAIN_NS = 5_000_000
 FULL_SHARE = 0.75
-"""The share of the table of topics from which on unknown topics are told of."""
+"""From this share of the table of topics on, unknown topics are reported."""
 WANTED_NS = 50_000_000
-"""Time between two looks for producers that wait for more partitions: each is a look at every topic."""
+"""The interval of checks for producers that wait for more partitions. Each check scans every topic."""
 WANTED_FOR_NS = 1_000_000_000
-"""How long more partitions are expected after a producer has asked."""
+"""The time for which more partitions are expected after a producer has requested them."""
 
 
 class TopicPublisher(Duty):
-    """Asks the sink for the partitions of topics, and publishes them in the arena.
+    """Gets the partition counts of topics from the sink, and publishes them in the arena.
 
-    A new topic is looked at in the round after it was named; one that the sink is still finding out about, every few
-    milliseconds; all of them every few seconds, for a topic may get more partitions. Where a producer waits for a
-    partition that a topic did not have, the sink is asked again, and looked at every few milliseconds for a while.
+    A new topic is checked in the round after it was named. While the sink does not know a topic yet, it is checked
+    every few milliseconds. All topics are checked every few seconds, because they may get more partitions, and every
+    few milliseconds for a while after a producer has waited for a partition beyond the known count.
     """
 
     due_ns = 0
@@ -50,7 +50,7 @@ class TopicPublisher(Duty):
 
     @property
     def is_news(self) -> bool:
-        """True when a topic was named since the last look."""
+        """True if a topic was named since the last check."""
         return self._native.registered_topic_count != self._seen_count
 
     def _ask_again(self, now_ns: int) -> None:
@@ -68,19 +68,19 @@ class TopicPublisher(Duty):
         self.due_ns = now_ns + (ASK_AGAIN_NS if is_changing else REFRESH_NS)
 
     def _warn_of_unknown(self, topics: list[str]) -> None:
-        """A topic keeps its place in the arena, also a misspelt one: a program that sends to many fills the table."""
+        """Report unknown topics if the table is nearly full. A misspelt topic also keeps its entry in the arena."""
         room = self._native.geometry["topic_count"]
         if len(topics) < room * FULL_SHARE:
             return
         unknown = [topic for topic in topics if not self._native.topic_partition_count(topic)]
         if unknown:
             self._report(
-                f"the arena has room for {room} topics, and little is left: topics that the sink does not know take "
+                f"the arena can have {room} topics, and most names are taken: topics that the sink does not know take "
                 f"places, as {unknown[0]!r}. Correct the programs that send to them, and create the arena anew"
             )
 
     def _publish_one(self, topic: str) -> bool:
-        """False while the sink is finding out."""
+        """Return False while the sink does not know the topic yet."""
         try:
             partition_count = self._sink.partition_count(topic)
         except UnknownTopicError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shipping a log: its batches go to Kafka as they are, while the log is still written.
+"""Ships a log: sends its batches to Kafka unchanged, while the log is still written.
 
 ::
 
@@ -8,9 +8,9 @@
          └── .shipping/positions <── forced to disk ───┘
 
     shipper      the loop, and the positions
-    log_stream   one partition on its way
-    starts       where a log begins that was never shipped
-    host         the shipper as its sink sees it, and the limit of its rate
+    log_stream   one partition that is shipped
+    starts       the offsets at which a log begins that was never shipped
+    host         the shipper as its sink sees it, and the rate limit
 
 Retention reads the positions (`log/files/shipped.py`).
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shipper as its sink sees it, and the limit of its rate."""
+"""The shipper as its sink sees it, and the rate limit."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ShipperHost:
     """The shipper, as its sink sees it (`sinks.sink.SinkHost`)."""
 
     transactions = None
-    """A log is no arena with transactions."""
+    """A log has no arena's transactions."""
     durability = "sync"
-    """A position is on disk when it is written, so the records before it have to be on disk at the sink."""
+    """A written position is on disk, so the records before it have to be on disk at the sink."""
     sync_interval_ms = None
 
     def __init__(
@@ -39,7 +39,7 @@ class ShipperHost:
 
     @property
     def permissions(self) -> tuple[int, int, int]:
-        """Those of the log that is shipped: its copy lets in no other users."""
+        """Those of the shipped log, so that its copy does not admit other users."""
         found = os.stat(self._directory)
         return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
 
@@ -55,30 +55,30 @@ class ShipperHost:
             logger.warning("%s%s", sentence, "" if count == 1 else f" ({count} times)")
 
     def show_life(self) -> None:
-        """Nobody replaces a shipper that shows no life."""
+        """Do nothing: a shipper without signs of life is not replaced."""
 
     def end_backoff(self, partition_index: int) -> None:
         self._streams[partition_index].end_pause()
 
     def set_available(self, partition_index: int, is_available: bool) -> None:
-        """A record of a log has its partition already, so nobody chooses another one."""
+        """Do nothing: a record of a log has its partition already."""
 
     def wake(self) -> None:
         self._wake()
 
 
 class RateLimit:
-    """Bytes per second, with a debt: a batch may go while nothing is owed."""
+    """A limit in bytes per second. A batch of any size may be sent while no debt of former batches is left."""
 
     def __init__(self, bytes_per_s: int | None) -> None:
         self._bytes_per_s = bytes_per_s
         self._free_at_ns = 0
 
     def spend(self, size: int, now_ns: int) -> None:
-        """So many bytes go now."""
+        """Count bytes that are sent now."""
         if self._bytes_per_s is not None:
             self._free_at_ns = max(self._free_at_ns, now_ns) + size * NS_PER_S // self._bytes_per_s
 
     def wait_ns(self, now_ns: int) -> int:
-        """How long nothing may go; 0: something may go now."""
+        """Return the time for which nothing may be sent; 0 if a batch may be sent now."""
         return max(self._free_at_ns - now_ns, 0)

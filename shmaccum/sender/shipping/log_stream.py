@@ -3,22 +3,22 @@
 
 Rules, besides those of the window (send_window.py)
     A batch keeps every byte but its first 61. Its new header has the shipper's producer id, the epoch of the position,
-    and the sequence that follows from its offset. Base offset and leader epoch are those of a batch from a producer.
+    and a sequence that is computed from its offset. Base offset and leader epoch are those of a batch from a producer.
 
-    A sink that takes files gets the records unread, and the stream reads headers alone. The checksum of such a batch
-    fits its records if the former one did, so the sink refuses a damaged batch, and its ack proves a header. A stream
-    looks at the bytes of an unread batch that failed. If they are damaged, it takes back all that is not acked and
-    reads on at its position with every byte verified, which finds the damage and tells it. Where headers do not go
-    on (the end of a segment, damage) the stream reads on in the same way, but when all unread batches are acked.
+    If a sink takes files, it gets the records unread, and the stream reads only headers. The checksum of such a batch
+    fits its records if the former one did. So the sink rejects a damaged batch, and its ack proves a header. After an
+    unread batch failed, the stream verifies its bytes. If they are damaged, the stream removes all unacked batches from
+    the window, and verifies every byte when it reads from its position again, which finds and reports the damage. At
+    the end of the headers (the end of a segment, damage), it reads in the same way after all unread batches are acked.
 
-    All batches of a window follow each other without a gap. Where the log has one (damage, deleted records), the
-    partition starts over behind it: all batches before it are acked, the next epoch is on disk, then the first batch
-    behind the gap goes with sequence 0. The same happens when the sink says that a sequence cannot follow.
+    The batches of a window are consecutive, without a gap. If the log has a gap (damage, deleted records), the
+    partition starts over after it: all batches before it are acked, the next epoch is written to disk, then the first
+    batch after the gap is sent with sequence 0. The same happens if the sink reports that a sequence cannot follow.
 
-    Records are on disk before they are sent, where the log is durable (`WriterLevel`). Else a crash of the host takes
-    them from the log, a durable arena delivers them again, and they are shipped again. One fdatasync is for a window.
+    If the log is durable (`WriterLevel`), records are on disk before they are sent. Otherwise, a crash of the host may
+    remove them, a durable arena delivers them again, and they are shipped twice. One fdatasync covers a window.
 
-    The native batch loop writes the positions of ordinary batches down (native/sender/positions.h). `due_position` and
+    The native batch loop writes the positions of ordinary batches (native/sender/positions.h). `due_position` and
     `advance` are for the batches that the window has sent, and for another epoch.
 """
 
@@ -51,7 +51,7 @@ from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.sender.sinks.stream_end import NOT_SYNCED, StreamEnd, StreamState
 
 REFUSED_PAUSE_NS = 10_000 * NS_PER_MS
-"""A partition that the sink refuses is tried again after this time: somebody may have granted a right meanwhile."""
+"""A partition that the sink refuses is retried after this time, because a right may have been granted meanwhile."""
 
 
 class ShippedBatch(Shipment):
@@ -66,11 +66,11 @@ class ShippedBatch(Shipment):
 
     @property
     def is_proved(self) -> bool:
-        """True when the bytes were verified, by the stream or by the sink."""
+        """True if the stream or the sink has verified the bytes."""
         return self.is_settled or self.wire.records is None
 
     def is_damaged(self) -> bool:
-        """True when an unread batch is not what was appended, or cannot be read."""
+        """True if an unread batch has other bytes than were appended, or cannot be read."""
         try:
             return isinstance(self.batch, UnreadBatch) and self.batch.crc_problem() is not None
         except OSError:
@@ -79,10 +79,10 @@ class ShippedBatch(Shipment):
 
 @dataclass(frozen=True)
 class Route:
-    """Where the batches of a partition go."""
+    """The target of a partition's batches."""
 
     index: int
-    """The shipper's number of the partition, which the sink knows it by."""
+    """The shipper's number of the partition, which identifies it for the sink."""
     topic: str
     """The topic at the sink."""
     producer_id: int
@@ -95,14 +95,14 @@ class LogStream:
 
     Attributes:
         place: topic and partition in the log.
-        route: where its batches go.
+        route: the target of its batches.
         index: the shipper's number of the partition.
         target: topic and partition at the sink.
         position: on disk.
         window: the batches that were read.
-        is_hungry: there may be batches that were not read yet.
-        refusal: why the sink does not take the next batch; None: it does, as far as is known.
-        end_offset: batches from here on are not shipped; None: all are.
+        is_hungry: there may be unread batches.
+        refusal: why the sink does not take the next batch; None if it does, as far as is known.
+        end_offset: batches from here on are not shipped; None if all are.
         record_count, byte_count: of the batches that this stream has shipped.
         lent_size: bytes in memory of the batches in the window.
     """
@@ -117,7 +117,7 @@ class LogStream:
         report: Callable[[str], object],
         level: WriterLevel,
     ) -> None:
-        """Takes up the partition at its position; nothing is read yet."""
+        """Start at the position of the partition; nothing is read yet."""
         self.place = place
         self.route = route
         self.index = route.index
@@ -144,12 +144,12 @@ class LogStream:
 
     @property
     def is_empty(self) -> bool:
-        """True when nothing was read that is not shipped."""
+        """True if all batches that were read are shipped."""
         return not self.window.shipments and self._behind_gap is None
 
     @property
     def damage_count(self) -> int:
-        """How many places of the log could not be read."""
+        """The number of places of the log that could not be read."""
         return len(self._damages)
 
     @property
@@ -159,43 +159,43 @@ class LogStream:
 
     @property
     def wants_reading(self) -> bool:
-        """True when the window is empty, and there may be batches to fill it; not while it waits to start over."""
+        """True if the window is empty, and there may be batches to fill it; not while it waits to start over."""
         waits = self._behind_gap is not None and self._behind_gap.base_offset != self._expected
         return self.is_hungry and not self.window.shipments and not waits and self.refusal is None
 
     def is_ordinary(self, now_ns: int) -> bool:
-        """True when the native batch loop may send the next batches, once the window is empty."""
+        """True if the native batch loop may send the next batches, once the window is empty."""
         is_hindered = self._is_damaged or self._behind_gap is not None or self.refusal is not None
         return not is_hindered and self.window.is_ordinary(now_ns)
 
     def log_end_offset(self) -> int:
-        """The offset after the last whole batch of the log; of a deleted partition the position."""
+        """Return the offset after the last whole batch of the log; the position if the partition was deleted."""
         try:
             return self._looker.log_end_offset
         except FileNotFoundError:
             return self.position.offset
 
     def left_size(self) -> int:
-        """Bytes of the segments behind the position."""
+        """Return the bytes of the segments after the position."""
         try:
             segments = self._reader.segments()
             present = [base for base in segments if base <= self.position.offset][-1:]
             size = sum(self._segment_size(base) for base in segments if base > self.position.offset)
             return size + sum(self._segment_size(base) - self._position_in(base) for base in present)
-        except FileNotFoundError:  # retained away, or deleted
+        except FileNotFoundError:  # deleted, perhaps by retention
             return 0
 
     def _segment_size(self, base_offset: int) -> int:
         return os.path.getsize(offset_file(self.folder, base_offset, LOG))
 
     def _position_in(self, base_offset: int) -> int:
-        """The byte of a segment at which the position lies, as far as the index knows."""
+        """Return the position's byte in a segment, as far as the index has it."""
         with closing(self._reader.open_segment(base_offset, is_finished=False)) as view:
             return view.position_before(self.position.offset)
 
     @property
     def is_gone(self) -> bool:
-        """True when the folder was deleted, or is another one by now."""
+        """True if the folder was deleted or replaced."""
         try:
             return os.stat(self.folder).st_ino != self._inode
         except FileNotFoundError:
@@ -204,10 +204,10 @@ class LogStream:
     # --- reading
 
     def read(self, has_room: Callable[[int], bool]) -> None:
-        """Reads batches into the window until it is full, the log has no more, or there is no room for them.
+        """Read batches into the window until it is full, the log has no more, or the memory limit is reached.
 
         Args:
-            has_room: asked with the bytes of the window; an empty window may always have one batch.
+            has_room: called with the bytes of the window; an empty window may always have one batch.
         """
         window = self.window
         if self._is_damaged:
@@ -235,7 +235,7 @@ class LogStream:
             self.lent_size += shipment.lent_size
 
     def _stop_at_transaction(self, batch: LogBatch | UnreadBatch) -> None:
-        """Ships nothing of a transaction: its marker and its producer are known to this log alone."""
+        """Stop before a batch of a transaction: only this log knows its marker and its producer."""
         if not self.window.shipments and self.refusal is None:
             self.refuse(
                 f"offset {batch.base_offset} begins a record batch of a transaction, and transactions are not shipped: "
@@ -243,7 +243,7 @@ class LogStream:
             )
 
     def _take_back(self) -> None:
-        """Takes what is not acked out of the window, so that it is read again with every byte verified."""
+        """Remove the unacked batches from the window, so that they are read again with every byte verified."""
         window = self.window
         while window.shipments and not all(one.is_settled for one in window.shipments):
             self.lent_size -= window.shipments.pop().lent_size
@@ -257,7 +257,7 @@ class LogStream:
         return self.window.next_offset(self.position.offset)
 
     def _next(self, offset: int) -> LogBatch | UnreadBatch | None:
-        """The next batch of the log, None when there is none now."""
+        """Return the next batch of the log, or None if there is none now."""
         cursor = self.window.cursor(offset)
         batch: LogBatch | UnreadBatch | None = cursor.next_unread() if self.route.takes_files else None
         if batch is None and all(one.is_proved for one in self.window.shipments):
@@ -270,7 +270,7 @@ class LogStream:
         return batch
 
     def _next_verified(self, offset: int) -> LogBatch | None:
-        """The next batch with its bytes, None when there is none now; tells damage that was passed over."""
+        """Return the next batch with its bytes, or None if there is none now. Report damage that was skipped."""
         try:
             batch = self.window.read_verified(offset)
         except OffsetOutOfRangeError as error:
@@ -279,31 +279,31 @@ class LogStream:
         return batch
 
     def _first_left(self, error: OffsetOutOfRangeError) -> LogBatch | None:
-        """The first batch after somebody deleted those before it; None when the log ends before it."""
+        """Return the first batch after deleted ones; None if the log ends before it."""
         start = self._reader.log_start_offset
         if start <= self._expected:
             self._report(f"{error}. Shipping of {self.place} waits for it")
             return None
-        self._report(f"{error}. Shipping of {self.place} goes on there")
+        self._report(f"{error}. Shipping of {self.place} continues there")
         self.window.rest()
         return self.window.read_verified(start)
 
     def _tell_damage(self) -> None:
-        """Tells each damage once, however often the log is opened in front of it."""
+        """Report each damage once, however often it is read again."""
         for damage in self.window.take_damages():
             if (damage.segment, damage.position) not in self._damages:
                 self._damages[damage.segment, damage.position] = damage
                 self._report(damage_sentence(str(self.place), damage, "shipped"))
 
     def _dress(self, shipment: ShippedBatch) -> None:
-        """Gives a batch its header for the sink."""
+        """Make the header of a batch for the sink."""
         sequence = self.position.sequence_at(shipment.batch.base_offset)
         shipment.dress(self.target, self.index, (self.route.producer_id, self.position.producer_epoch, sequence))
 
     # --- the native batch loop
 
     def row(self, topic_id: bytes | None) -> tuple[Any, ...]:
-        """The partition, as the native batch loop takes it (native/python/sender/batch_loop_parts.h)."""
+        """Return the partition as the native batch loop takes it (native/python/sender/batch_loop_parts.h)."""
         assert self.window.unread_place is not None
         file, byte = self.window.unread_place
         position = self.position
@@ -325,7 +325,7 @@ class LogStream:
         )
 
     def take(self, end: StreamEnd) -> None:
-        """Takes over how far the native batch loop came."""
+        """Move to the place that the native batch loop reached."""
         self.position = self.position._replace(offset=end.offset, leader_epoch=end.leader_epoch)
         self.record_count += end.delivered.record_count
         self.byte_count += end.delivered.size
@@ -337,12 +337,12 @@ class LogStream:
     # --- sending
 
     def next_to_send(self, now_ns: int) -> ShippedBatch | None:
-        """The batch that may be sent now; None if none may."""
+        """Return the batch that may be sent now; None if none may."""
         shipment = None if self._is_damaged else self.window.next_to_send(now_ns)
         return shipment if shipment is not None and self._sync() else None
 
     def _sync(self) -> bool:
-        """Forces what was read to disk; False when that failed, and the partition waits."""
+        """Force the read batches to disk. If that fails, pause the partition and return False."""
         try:
             for file, size in self._unsynced.items():
                 file.sync(size)
@@ -355,7 +355,7 @@ class LogStream:
         return True
 
     def settle(self, ack: Ack) -> None:
-        """Takes the sink's answer for a batch that is in flight."""
+        """Apply the sink's ack for a batch that is in flight."""
         if ack.verdict is Verdict.DELIVERED:
             self.settle_delivered(ack.wire)
             return
@@ -376,17 +376,17 @@ class LogStream:
                 self._report(ack.message)
 
     def settle_delivered(self, wire: WireBatch) -> None:
-        """The sink has a batch that was in flight."""
+        """Note that the sink has a batch that was in flight."""
         self.window.acked(ShippedBatch.of(wire))
         self.refusal = None
 
     def end_pause(self) -> None:
-        """The reason of a pause is gone: another broker leads the partition."""
+        """End the pause after the partition got a new leader."""
         if self.refusal is None:
             self.window.resume_ns = 0
 
     def refuse(self, sentence: str) -> None:
-        """The sink does not take the next batch; it is asked again after a while."""
+        """Note that the sink does not take the next batch, which is retried after a while."""
         self.refusal = sentence
         self.window.pause(REFUSED_PAUSE_NS, clock.monotonic_ns())
         self._report(f"{self.place} cannot be shipped now: {sentence}")
@@ -394,14 +394,14 @@ class LogStream:
     # --- the position
 
     def due_position(self) -> ShippedPosition | None:
-        """The position that belongs on disk now; None: it is there."""
+        """Return the position that has to be written to disk now; None if it is there already."""
         if not (due := self.window.due()):
             return self._start_over()
         last = due[-1].batch
         return self.position._replace(offset=last.next_offset, leader_epoch=last.header.leader_epoch)
 
     def _start_over(self) -> ShippedPosition | None:
-        """The position in the next epoch, when it is time to start over."""
+        """Return the position in the next epoch, if the partition has to start over now."""
         shipments = self.window.shipments
         if shipments and self.window.wants_epoch and not self.window.is_in_flight:
             offset = shipments[0].first_offset
@@ -417,7 +417,7 @@ class LogStream:
         return None
 
     def advance(self, position: ShippedPosition) -> None:
-        """The position is on disk."""
+        """Continue after the position was written to disk."""
         is_new_epoch = position.producer_epoch != self.position.producer_epoch
         self.position = position
         for shipped in self.window.advance():
@@ -431,13 +431,13 @@ class LogStream:
 
 
 def topic_id_of(folder: str) -> str:
-    """The id of a partition's topic; empty where it has none."""
+    """Return the id of a partition's topic; empty if it has none."""
     topic_id = read_topic_id(folder)
     return "" if topic_id is None else uuid_text(topic_id)
 
 
 def resumed(position: ShippedPosition, folder: str, log_end_offset: int) -> tuple[ShippedPosition, str]:
-    """The position at which shipping goes on, and a sentence about what happened to the log meanwhile, if anything did.
+    """Return the position at which shipping continues, and a sentence if the log has changed meanwhile.
 
     Args:
         position: the one on disk.
@@ -445,15 +445,15 @@ def resumed(position: ShippedPosition, folder: str, log_end_offset: int) -> tupl
         log_end_offset: of the partition.
     """
     topic_id = topic_id_of(folder)
-    if not position.topic_id:  # of a former version, which took up a folder before it had the id
+    if not position.topic_id:  # written by a former version, before the folder had the id
         position = position._replace(topic_id=topic_id)
     elif topic_id not in ("", position.topic_id):
         anew = position.started_over(0)._replace(leader_epoch=-1, topic_id=topic_id)
-        return anew, "the topic was deleted and made anew. It is shipped from its start"
+        return anew, "the topic was deleted and recreated. It is shipped from its start"
     _, end = LeaderEpochs(folder).end_of(position.leader_epoch, log_end_offset)
     if position.leader_epoch >= 0 and 0 <= end < position.offset:
         return position.started_over(end), (
             f"a crash of the host took records from the end of the log that were shipped, from offset {end} to "
-            f"{position.offset}. Shipping goes on at {end}, with the records that have these offsets now"
+            f"{position.offset}. Shipping continues at {end}, with the records that have these offsets now"
         )
     return position, ""

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shipper: sends a log's batches to Kafka as they are, and keeps positions in the log directory.
+"""The shipper: sends a log's batches to Kafka unchanged, and stores positions in the log directory.
 
 ::
 
     round     1 read ─> 2 write positions ─> 3 send ─> 4 wait for acks ─> 5 settle ─> 2
 
     a death in      leaves                                          the next shipper
-    1, 3            batches that the sink has or has not           sends them again: same bytes, same sequences
-    2               a position line that is whole or torn           cuts a torn line; the former position holds
-    4, 5            acks that nobody wrote down                     sends those batches again; the sink drops them
+    1, 3            batches that the sink may or may not have       sends them again: same bytes, same sequences
+    2               a position line that is whole or torn           truncates a torn line; the former position is valid
+    4, 5            acks that were not recorded                     sends those batches again; the sink drops them
 
-The sink drops a batch that comes again while it remembers the producer, and a broker forgets one after
-producer.id.expiration.ms (a day). So a shipper that was killed and comes back later than that may send the last few
+The sink drops a redelivered batch while it remembers the producer. A broker forgets a producer after
+producer.id.expiration.ms (a day). So a shipper that was killed and restarts later than that may send the last few
 batches of a partition twice.
 """
 
@@ -72,18 +72,18 @@ if TYPE_CHECKING:
     from shmaccum.config.dicts import ShipperOptionsDict
 
 LOOK_S = 1.0
-"""The shipper looks for new partitions, and for appends that the kernel did not tell of, once in this time."""
+"""The interval of scans for new partitions, and for appends that the kernel did not report."""
 OPEN_STREAMS_MAX = 64
-"""Beyond so many partitions, one that is read to its end lets go of its files."""
+"""With more partitions than this, the files of one that is read to its end are closed."""
 CLOSE_TIMEOUT_S = 5.0
 LOOP_MS = 800
-"""The native batch loop runs for so long; an eighth of it once a stream has ended. Then others have their turn."""
+"""The native batch loop runs for this time, and an eighth of it after a stream has ended. Then other work follows."""
 LOOP_MS_MIN = 100
-"""While other streams have batches in flight."""
+"""The time while other streams have batches in flight."""
 
 
 class ShippingProgress(NamedTuple):
-    """How far a shipper is."""
+    """The progress of a shipper."""
 
     record_count: int
     """Records that this shipper has shipped."""
@@ -98,7 +98,7 @@ class ShippingProgress(NamedTuple):
     refusals: Mapping[TopicPartition, str]
     """Partitions that the sink does not take now, with its reason."""
     outage: str | None
-    """Why nothing can be shipped at the moment; None: the sink works."""
+    """Why nothing can be shipped at the moment; None if the sink works."""
 
 
 @final
@@ -110,20 +110,20 @@ class Shipper(ClosedOnExit):
         with shmaccum.Shipper("/var/lib/events", "kafka:kafka:9092") as shipper:
             shipper.run()
 
-    Batches go as they are: nothing is decoded. Partition p of a topic goes to partition p of the topic of the same
-    name. A log has one shipper at a time, and one sink that it is shipped to. Retention keeps what is not shipped.
+    Batches are sent unchanged: nothing is decoded. Partition p of a topic is sent to partition p of the topic of the
+    same name. A log has one shipper at a time, and one sink. Retention keeps records that are not shipped.
 
     One thread uses it. `progress` and `stop` may be called from others, `stop` from signal handlers, too.
 
     Args:
         directory: the log directory of a sender (``log:DIR``).
         to: ``kafka:HOST:PORT,...``, or ``log:DIR`` for another log; or a sink that is not open.
-        topics: names of the topics to ship; None: all, those of later, too.
+        topics: names of the topics to ship. If None, ship all topics, including later ones.
         rename: topic of the log -> topic at the sink, for topics that have another name there.
-        start: where the partitions begin that the log has when it is shipped for the first time. It is "earliest",
-            "latest", an offset, "-N" for the last N records, or "s@MS" for a timestamp. A mapping has one of these for
-            "TOPIC:PARTITION", for "TOPIC" and for "" (all others). The batch with that record goes whole. A later
-            shipper goes on at the positions of the former one.
+        start: where the present partitions begin if the log is shipped for the first time. It is "earliest", "latest",
+            an offset, "-N" for the last N records, or "s@MS" for a timestamp. A mapping has one of these for
+            "TOPIC:PARTITION", for "TOPIC" and for "" (all others). The batch with that record is sent whole. A later
+            shipper continues at the positions of the former one.
         sink_options: options of the sink, if `to` is a text.
         options: those of `ShipperOptions`, in either spelling.
 
@@ -155,13 +155,13 @@ class Shipper(ClosedOnExit):
         self._reader = LogReader(self.directory, on_corrupt="skip")
         if not self._reader.is_gapless:
             raise NotALogError(
-                f"{self.directory} is not the log of a sender of shmaccum: name the directory behind --sink log:"
+                f"{self.directory} is not the log of a sender of shmaccum: name the directory after --sink log:"
             )
         self.streams: list[LogStream] = []
         self._by_place: dict[TopicPartition, LogStream] = {}
         self._unidentified: dict[TopicPartition, str] = {}
         self._sources: dict[str, str] = {}
-        self._answered: set[LogStream] = set()  # the sink has these partitions, as of the last look
+        self._answered: set[LogStream] = set()  # the sink has these partitions, as of the last check
         self._host = ShipperHost(self.streams, self.wake, self.directory, self._sender_options())
         self._backoff = Backoff(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms)
         self._rate = RateLimit(self.options.rate_limit)
@@ -187,7 +187,7 @@ class Shipper(ClosedOnExit):
     def _check_arguments(self) -> None:
         if self.sink.producer_ids is None:
             raise InvalidArgumentError(
-                f"{self.sink.name or type(self.sink).__name__} does not recognise batches that come twice: ship to "
+                f"{self.sink.name or type(self.sink).__name__} does not recognise redelivered batches: ship to "
                 "kafka:HOST:PORT or log:DIR"
             )
         if self.sink.name == f"log:{self.directory}":
@@ -199,7 +199,7 @@ class Shipper(ClosedOnExit):
             raise InvalidArgumentError(f"rename names {', '.join(sorted(strange))}, which topics leaves out")
 
     def _sender_options(self) -> SenderOptions:
-        """The options that a sink takes from a sender."""
+        """Return the options that a sink reads from a sender."""
         options = self.options
         return SenderOptions(
             request_timeout_ms=options.request_timeout_ms,
@@ -212,9 +212,9 @@ class Shipper(ClosedOnExit):
     # --- open
 
     def open(self) -> bool:
-        """Takes the lock, finds the sink, and takes the positions up. False when it was stopped meanwhile.
+        """Take the lock, connect to the sink, and read the positions. Return False if it was stopped meanwhile.
 
-        It waits for a sink that does not answer, as long as that takes.
+        It waits for a sink that does not respond, however long that takes.
 
         Raises:
             LogBusyError: another process ships this log.
@@ -233,7 +233,7 @@ class Shipper(ClosedOnExit):
 
     def _open(self) -> bool:
         self._lock = shipping_lock(self.directory)
-        self._refuse_overflow()  # a sender may have made it meanwhile
+        self._refuse_overflow()  # a sender may have created it meanwhile
         shipped = read_shipped(self.directory)
         self._bell, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._watch = LogWatch()
@@ -266,7 +266,7 @@ class Shipper(ClosedOnExit):
         return True
 
     def _find_identity(self) -> str | None:
-        """The identity of the sink in hexadecimal digits; None when the shipper was stopped while it waited."""
+        """Return the identity of the sink in hexadecimal; None if the shipper was stopped while it waited."""
         while self.sink.identity == bytes(IDENTITY_SIZE):
             if self._is_stopped:
                 return None
@@ -288,7 +288,7 @@ class Shipper(ClosedOnExit):
         return [place for place in found if self._topics is None or place.topic in self._topics]
 
     def _identified(self) -> list[TopicPartition]:
-        """The partitions whose folder has the id of its topic. A position without it would be that of another topic."""
+        """Return the partitions whose folder has the id of its topic, without which a position is ambiguous."""
         found: list[TopicPartition] = []
         self._unidentified.clear()
         for place in self._places():
@@ -297,18 +297,18 @@ class Shipper(ClosedOnExit):
                 found.append(place)
             elif os.path.isdir(folder) and offsets_with(folder, LOG):
                 self._unidentified[place] = (
-                    f"{folder} has no {PARTITION_METADATA_FILE}: the next writer of the log makes one"
+                    f"{folder} has no {PARTITION_METADATA_FILE}: the next writer of the log creates one"
                 )
         return found
 
     def _first_position(self, place: TopicPartition) -> ShippedPosition:
-        """Where a partition begins when the log is shipped for the first time."""
+        """Return the position at which a partition begins when the log is shipped for the first time."""
         partition = self._reader.partition(*place)
         offset = self._starts.offset_in(partition)
         return ShippedPosition(offset, origin=offset, topic_id=topic_id_of(partition.folder))
 
     def _take_up(self) -> None:
-        """Makes a stream for each partition that has none, or whose folder is another one by now."""
+        """Create a stream for each partition that has none, or whose folder was replaced."""
         assert self._file is not None
         self._look_ns = clock.monotonic_ns()
         known = self._file.shipped.positions
@@ -361,14 +361,14 @@ class Shipper(ClosedOnExit):
     # --- work
 
     def run(self, *, follow: bool = True) -> ShippingProgress:
-        """Ships until it is stopped, then closes.
+        """Ship until it is stopped, then close.
 
         Args:
-            follow: False ends when everything is shipped that the log had at the beginning, but for partitions that
-                the sink refuses.
+            follow: if False, return after everything is shipped that the log had at the start, except for partitions
+                that the sink refuses.
 
         Returns:
-            How far it came.
+            The progress.
 
         Raises:
             LogBusyError, OtherSinkError, LogError, OSError, ShmaccumError: as `open`.
@@ -387,7 +387,7 @@ class Shipper(ClosedOnExit):
             self.close()
 
     def end_here(self) -> None:
-        """Ships the records that the log has by now, and no later ones."""
+        """Ship the present records of the log, and no later ones."""
         self._is_ending = True
         for stream in self.streams:
             stream.end_offset = stream.log_end_offset()
@@ -399,7 +399,7 @@ class Shipper(ClosedOnExit):
 
     @property
     def is_done(self) -> bool:
-        """True when every partition is shipped as far as it was read to its end, or is refused by the sink."""
+        """True if every partition is shipped as far as it was read to its end, or is refused by the sink."""
         return all(
             (stream.is_empty and not stream.is_hungry)
             or (stream.refusal is not None and not stream.window.is_in_flight)
@@ -407,7 +407,7 @@ class Shipper(ClosedOnExit):
         )
 
     def run_once(self, timeout_s: float = LOOK_S) -> None:
-        """One round of `run`, which rests as long as given at most.
+        """Run one round of `run`, which waits for at most the given time.
 
         Raises:
             NotALogError: it is not open.
@@ -423,7 +423,7 @@ class Shipper(ClosedOnExit):
         self._write_positions()
 
     def _look(self) -> None:
-        """Finds partitions that were made, and those that may have more."""
+        """Find new partitions, and partitions that may have new batches."""
         assert self._watch is not None
         changed = self._watch.changed()
         is_due = clock.monotonic_ns() - self._look_ns >= LOOK_S * NS_PER_S
@@ -437,9 +437,9 @@ class Shipper(ClosedOnExit):
             stream.is_hungry |= is_due or stream.folder in changed
 
     def _keep_names(self) -> None:
-        """Takes the lock again, and writes the positions again, when somebody has removed or replaced their files.
+        """Retake the lock and rewrite the positions if their files were removed or replaced.
 
-        A directory that is away is looked for again.
+        A missing directory is checked again later.
 
         Raises:
             LogBusyError: another process ships this log meanwhile.
@@ -449,7 +449,7 @@ class Shipper(ClosedOnExit):
         is_locked = self._lock.has_its_name
         if (is_locked and self._file.has_its_name) or not os.path.exists(os.path.join(self.directory, META_FILE)):
             return
-        self._host.report(f"the positions of {self.directory} were removed or replaced: they are written anew")
+        self._host.report(f"the positions of {self.directory} were removed or replaced: they are recreated")
         try:
             if not is_locked:
                 self._lock.release()
@@ -460,7 +460,7 @@ class Shipper(ClosedOnExit):
             self._file.appended(self._file.shipped.size, {})
 
     def _ship_ordinary(self) -> None:
-        """Ships the batches of streams that are ordinary, without a look at each."""
+        """Ship the batches of ordinary streams in a native call."""
         assert self._file is not None
         now_ns = clock.monotonic_ns()
         sockets = self._sockets
@@ -482,14 +482,14 @@ class Shipper(ClosedOnExit):
         )
         loop.run(native_call, self.sink.limits.request_size_max)
         if loop.has_failed:
-            self._host.report(f"the positions of {self.directory} cannot be written: look for room on its disk")
+            self._host.report(f"the positions of {self.directory} cannot be written: check the free space of its disk")
             self._no_loop_before_ns = clock.monotonic_ns() + int(LOOK_S * NS_PER_S)
 
     def _may_loop(self, stream: LogStream, now_ns: int) -> bool:
         return stream.is_hungry and stream.is_empty and stream.is_ordinary(now_ns)
 
     def _take_positions(self, ends: Mapping[LogStream, StreamEnd], size: int) -> bool:
-        """The native batch loop has written positions. Their file has this size; False if it is not in its place."""
+        """Apply the positions that the native batch loop has written. Return False if the file is not in its place."""
         assert self._file is not None
         moved = {stream.place: stream.position for stream, end in ends.items() if end.delivered.record_count}
         return self._file.appended(size, moved)
@@ -501,7 +501,7 @@ class Shipper(ClosedOnExit):
             if not stream.is_hungry or (stream.refusal is not None and not stream.is_empty):
                 continue
             if self._sockets is not None and not stream.is_empty and stream.is_ordinary(now_ns):
-                continue  # when its window is empty the native batch loop sends it
+                continue  # the native batch loop sends it when its window is empty
             former = stream.lent_size
 
             def has_room(size: int, most: int = left + former) -> bool:
@@ -511,14 +511,14 @@ class Shipper(ClosedOnExit):
                 stream.read(has_room)
             except (OSError, ShmaccumError) as error:
                 self._host.report(f"{stream.place} cannot be read now: {_words(error)}")
-                stream.is_hungry = False  # the next look tries again
+                stream.is_hungry = False  # the next scan tries again
                 stream.window.rest()
             if not stream.is_hungry and len(self.streams) > OPEN_STREAMS_MAX:
                 stream.window.rest()
             left -= stream.lent_size - former
 
     def _write_positions(self) -> None:
-        """Writes down what is due, and lets the streams go on behind it."""
+        """Write the positions that have changed, and advance the streams."""
         assert self._file is not None
         due = [(stream, position) for stream in self.streams if (position := stream.due_position()) is not None]
         try:
@@ -531,7 +531,7 @@ class Shipper(ClosedOnExit):
             stream.is_hungry = True
 
     def _guard(self, action: Any) -> Any:
-        """Calls something whose failure is told and tried again in a later round."""
+        """Call a function. A failure is reported, and retried in a later round."""
         try:
             return action()
         except (OSError, ShmaccumError) as error:
@@ -556,7 +556,7 @@ class Shipper(ClosedOnExit):
         return [stream.index for stream in waiting if stream in self._answered or self._can_go(stream)]
 
     def _can_go(self, stream: LogStream) -> bool:
-        """True when the sink has this partition; asked until it answers, and again now and then."""
+        """True if the sink has this partition. It is asked until it responds, and again periodically."""
         try:
             count = self.sink.partition_count(stream.route.topic)
         except UnknownTopicError as error:
@@ -573,9 +573,7 @@ class Shipper(ClosedOnExit):
             return False
         source = self._sources.setdefault(stream.route.topic, stream.place.topic)
         if source != stream.place.topic:
-            stream.refuse(
-                f"the topic {source} of the log goes to {stream.route.topic}, too: give one another name there"
-            )
+            stream.refuse(f"the topic {source} of the log is shipped to {stream.route.topic}, too: rename one of them")
             return False
         if count is None:
             return False
@@ -583,7 +581,7 @@ class Shipper(ClosedOnExit):
         return True
 
     def _wires(self, planned: Sequence[int]) -> list[WireBatch]:
-        """The batches of one delivery, which are in flight then."""
+        """Return the batches of one delivery, which are in flight from now on."""
         now_ns = clock.monotonic_ns()
         wires = take_delivery([self.streams[index] for index in planned], self.sink.limits.request_size_max, now_ns)
         self._rate.spend(sum(wire.size for wire in wires), now_ns)
@@ -603,7 +601,7 @@ class Shipper(ClosedOnExit):
     # --- wait
 
     def _rest_s(self) -> float:
-        """How long the round may rest."""
+        """Return the longest wait of this round."""
         if self._is_over or any(stream.wants_reading for stream in self.streams):
             return 0.0
         now_ns = clock.monotonic_ns()
@@ -613,7 +611,7 @@ class Shipper(ClosedOnExit):
         return min([LOOK_S, *(pause / NS_PER_S for pause in pauses)])
 
     def _poll(self, timeout_s: float) -> None:
-        """Waits for acks, for appends or for `wake`, and settles the acks."""
+        """Wait for acks, for appends or for `wake`, and settle the acks."""
         assert self._selector is not None
         doorbell: int = self._selector.fileno()  # type: ignore[attr-defined] # that of epoll
         acks = self._guard(lambda: self.sink.poll(timeout_s, doorbell)) or ()
@@ -628,18 +626,18 @@ class Shipper(ClosedOnExit):
                 os.read(self._bell, 4096)
 
     def wake(self) -> None:
-        """Ends the rest of a round; from any thread, and from a signal handler."""
+        """End the wait of a round. May be called from any thread, and from signal handlers."""
         if self._rope >= 0:
             with contextlib.suppress(BlockingIOError):
                 os.write(self._rope, b"\0")
 
     def stop(self) -> None:
-        """Makes `run` come back when the batches in flight are acked; from any thread, and from signal handlers."""
+        """Make `run` return after the batches in flight are acked. Safe in any thread, and in signal handlers."""
         self._is_stopped = True
         self.wake()
 
     def _finish(self) -> None:
-        """Waits for what is in flight, but not for long: the next shipper sends it again, and the sink drops it."""
+        """Wait briefly for batches in flight: the next shipper sends them again, and the sink drops duplicates."""
         deadline_s = clock.monotonic() + CLOSE_TIMEOUT_S
         if self._is_stopped:
             in_flight = format_count(
@@ -647,7 +645,7 @@ class Shipper(ClosedOnExit):
             )
             logger.info(
                 "the shipper was asked to stop, and %s batches in flight: it waits for them for at most %g s, and the "
-                "next shipper goes on from there",
+                "next shipper continues from there",
                 in_flight,
                 CLOSE_TIMEOUT_S,
             )
@@ -656,10 +654,10 @@ class Shipper(ClosedOnExit):
             self._write_positions()
         self._write_positions()
 
-    # --- looking, closing
+    # --- progress and close
 
     def progress(self) -> ShippingProgress:
-        """How far it is. It looks into the log, so ask once in a second rather than in each round."""
+        """Return the progress. It reads the log, so call it once in a second rather than in each round."""
         left = {stream.place: max(stream.log_end_offset() - stream.position.offset, 0) for stream in self.streams}
         return ShippingProgress(
             sum(stream.record_count for stream in self.streams),
@@ -675,7 +673,7 @@ class Shipper(ClosedOnExit):
         )
 
     def close(self) -> None:
-        """Breaks off what is in flight, and lets go of everything. Doing it twice does nothing."""
+        """Cancel batches in flight, and release all resources. A second call has no effect."""
         with contextlib.ExitStack() as all_of_them:
             if self._lock is not None:
                 all_of_them.callback(self._lock.release)
@@ -715,7 +713,7 @@ def _sink_of(to: str | Sink, options: Mapping[str, Any]) -> Sink:
 
 
 def shipping_lock(directory: str) -> LockFile:
-    """The right to ship a log directory, which one process has at a time.
+    """Return the lock of a log directory, which one shipper has at a time.
 
     Raises:
         LogBusyError: another living process has it.
@@ -737,10 +735,10 @@ def shipping_lock(directory: str) -> LockFile:
 
 
 def forget(directory: str) -> bool:
-    """Takes a log's shipping positions away, so that retention holds nothing back; False when there were none.
+    """Delete a log's shipping positions, so that retention may delete all segments. Return False if there were none.
 
     Raises:
-        LogBusyError: a shipper works on it.
+        LogBusyError: a shipper is running.
         OSError: the positions are still there.
     """
     lock = shipping_lock(directory)
@@ -751,5 +749,5 @@ def forget(directory: str) -> bool:
 
 
 def _words(error: Exception) -> str:
-    """The words of an exception, for people."""
+    """Return the message of an exception, for people."""
     return str(error) or type(error).__name__

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the partitions of a log begin that is shipped for the first time."""
+"""The offsets at which the partitions of a log begin when it is shipped for the first time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Starts:
     """The start of each partition.
 
     Args:
-        given: a start for all partitions; or starts by "TOPIC:PARTITION", by "TOPIC", and by "" for all others, which
-            begin with their first record otherwise. `Start.parse` has the forms.
+        given: a start for all partitions; or starts by "TOPIC:PARTITION", by "TOPIC", and by "" for all others. The
+            default for the others is their first record. `Start.parse` has the forms.
 
     Raises:
-        InvalidArgumentError: a start is none of the forms.
+        InvalidArgumentError: a start has none of the forms.
     """
 
     def __init__(self, given: str | int | Mapping[str, str | int]) -> None:
@@ -32,7 +32,7 @@ class Starts:
         self._starts = {name: Start.parse(str(text)) for name, text in texts.items()}
 
     def check(self, places: Iterable[TopicPartition]) -> None:
-        """Refuses names that no partition of the log has.
+        """Refuse names that no partition of the log has.
 
         Raises:
             InvalidArgumentError: there is such a name.
@@ -44,10 +44,10 @@ class Starts:
             )
 
     def offset_in(self, partition: PartitionReader) -> int:
-        """The offset at which a partition begins. A batch goes whole, so it is the first one of a batch.
+        """Return the offset at which a partition begins: the first of a batch, because batches are sent whole.
 
         Raises:
-            OffsetOutOfRangeError: the offset was retained away, or not given out yet.
+            OffsetOutOfRangeError: the offset was deleted by retention, or is not assigned yet.
         """
         start = next((self._starts[name] for name in _names(partition.place) if name in self._starts), Start())
         offset = start.of(partition)
@@ -59,5 +59,5 @@ class Starts:
 
 
 def _names(place: TopicPartition) -> tuple[str, str, str]:
-    """The names of a partition, the narrowest first."""
+    """Return the names of a partition, the most specific one first."""
     return f"{place.topic}:{place.partition}", place.topic, ALL_OTHERS

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinks: the places that the sender delivers to. `sink` has the contract, `open_sink` makes one from a text.
+"""Sinks: the places that the sender delivers to. `sink` has the contract. `open_sink` creates a sink from a text.
 
 ::
 
     sink                the contract
-    names               the name of a sink in the arena
+    names               the URL of a sink in one spelling, as in the arena
     kafka               ``kafka:HOST:PORT``
     log                 ``log:DIR``   ─ log_transactions   the transactions of an arena in it
-    memory, null        ``memory:`` and ``null:``   ─ placeless   the part that they share
+    memory, null        ``memory:`` and ``null:``   ─ placeless   their common base class
     compression         the codecs, in threads
-    stream_end          how the native batch loop left partitions
-    sensors             averages and rates as Kafka has them, of sinks and the sender
+    stream_end          the state in which the native batch loop left partitions
+    sensors             Kafka's averages and rates, for sinks and the sender
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _sinks: dict[str, type[Sink] | str] = {
     "log": "shmaccum.sender.sinks.log:LogSink",
     "null": "shmaccum.sender.sinks.null:NullSink",
 }
-"""Kind -> class, or where to import it from when it is first needed: a sink's libraries may be slow or missing."""
+"""Kind -> class, or the name from which it is imported when first used: a sink's libraries may be slow or missing."""
 
 
 _options: dict[str, str | type[Options] | None] = {
@@ -56,18 +56,18 @@ _options: dict[str, str | type[Options] | None] = {
     "log": "ServerOptions",
     "null": "PlacelessSinkOptions",
 }
-"""Kind -> its table, or the name of that in `shmaccum.config`: a sender makes the table of its own sink alone."""
+"""Kind -> its option table, or the table's name in `shmaccum.config`, so that a sender creates only its own."""
 
 
 def register_sink(kind: str, sink_type: type[Sink], options_type: type[Options] | None = None) -> None:
-    """Makes `open_sink("kind:place", name=value)` call ``sink_type(place, name=value)``.
+    """Make `open_sink("kind:place", name=value)` call ``sink_type(place, name=value)``.
 
     Args:
-        options_type: the table of its options, so that what no table has is refused with advice; None: its constructor
-            knows them.
+        options_type: the table of its options, so that an unknown option is refused with advice. If None, only the
+            constructor knows them.
 
     Raises:
-        InvalidArgumentError: the kind is taken, or no word of letters, digits and dashes.
+        InvalidArgumentError: the kind exists already, or is not a word of letters, digits and dashes.
     """
     if not kind.replace("-", "").isalnum():
         raise InvalidArgumentError(f"{kind!r} cannot be a kind of sink: use letters, digits and dashes")
@@ -78,12 +78,12 @@ def register_sink(kind: str, sink_type: type[Sink], options_type: type[Options] 
 
 
 def sink_kinds() -> list[str]:
-    """The words that may stand before the colon."""
+    """Return the words that may precede the colon."""
     return sorted(_sinks)
 
 
 def _check_kind(kind: str) -> None:
-    """Raises InvalidArgumentError with advice when there is no such kind."""
+    """Raise InvalidArgumentError, with advice, if there is no such kind."""
     if kind not in _sinks:
         near = difflib.get_close_matches(kind, _sinks, n=1)
         advice = (
@@ -93,7 +93,7 @@ def _check_kind(kind: str) -> None:
 
 
 def sink_type(kind: str) -> type[Sink]:
-    """The class behind a kind.
+    """Return the class of a kind.
 
     Raises:
         InvalidArgumentError: there is no such kind.
@@ -108,7 +108,7 @@ def sink_type(kind: str) -> type[Sink]:
 
 
 def sink_options_type(kind: str) -> type[Options] | None:
-    """The table of a kind's options; None where only its constructor knows them. Loads no library of a kind of ours.
+    """Return the option table of a kind, or None if only its constructor knows the options. Imports no sink.
 
     Raises:
         InvalidArgumentError: there is no such kind.
@@ -120,20 +120,20 @@ def sink_options_type(kind: str) -> type[Options] | None:
 
 
 def open_sink(url: str, **options: Any) -> Sink:
-    """A sink from ``kind:place``: ``log:DIR``, ``kafka:HOST:PORT``, ``memory:``, ``null:``.
+    """Create a sink from ``kind:place``: ``log:DIR``, ``kafka:HOST:PORT``, ``memory:``, ``null:``.
 
     Nothing outside is touched before `Sink.open`.
 
     Args:
-        url: kind and place; the place may be empty where the kind needs none.
+        url: kind and place. The place may be empty if the kind needs none.
         options: those of the sink.
 
     Raises:
-        InvalidArgumentError: an unknown kind or option, or a place the kind cannot have.
+        InvalidArgumentError: an unknown kind or option, or a place that the kind cannot have.
     """
     kind, place = split_url(url)
     sink = _construct(sink_type(kind), kind, place, options)
-    sink.name = one_spelling(url)  # ours have named themselves; a kind of one's own may be made of one of ours
+    sink.name = one_spelling(url)  # a registered kind may derive from a built-in one, which sets its own name
     return sink
 
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed record batches, in private memory: the arena keeps the uncompressed truth until the ack.
+"""Compresses record batches in private memory. The arena stores the uncompressed batches until their acks.
 
-Only the records (from byte 61) are compressed, as one stream; the header gets the codec into its attributes, a new
-length and a new checksum. A batch that does not become smaller goes as it is. The streams are those of Kafka
+Only the records (from byte 61) are compressed, as one stream. The header gets the codec in its attributes, a new
+length and a new checksum. A batch that does not become smaller is sent uncompressed. The streams are those of Kafka
 (org.apache.kafka.common.compress): gzip (RFC 1952), snappy in the framing of snappy-java ("xerial"), lz4 frames of
 independent 64 KiB blocks without checksums, zstd frames.
 
-A compressed batch gets a checksum of its own, which would hide damage that the arena's bytes took after their drain. So
-a batch is copied first, and the copy has to have the checksum that its header tells. A batch that was damaged goes as
-it is, and its checksum shows the damage to each reader. A broker refuses it, and its next drain quarantines it.
+The new checksum would hide damage to the arena's bytes after their drain. So a batch is copied first, and the copy must
+match the checksum in its header. A damaged batch is sent unchanged, so its checksum shows the damage to each reader. A
+broker rejects it, and its next drain quarantines it.
 
-The libraries are optional (the extra ``kafka`` brings them all); each of them lets go of the GIL while it
-works, which is why a pool of threads helps. `Compression` is the one of a sink: its threads, and its metrics.
+The libraries are optional (the extra ``kafka`` installs them all). They release the GIL while they work, so a pool of
+threads helps. `Compression` has the threads and the metrics of a sink.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ LZ4_LEVEL_HIGH_MAX = 12
 Compress = Callable[[bytes | memoryview], bytes]
 
 Form: TypeAlias = "tuple[bytes, bytes]"
-"""A compressed batch: its header, and the stream behind it."""
+"""A compressed batch: its header, and the stream that follows."""
 
 
 class CompressionType(NamedTuple):
-    """One way to compress."""
+    """A codec."""
 
     name: str
     number: int
     """Its bits in a batch's attributes."""
     module: str
-    """The module that must be importable."""
+    """The module to import."""
     package: str
-    """The package to install; empty: the module comes with Python."""
+    """The package to install; empty if the module is part of Python."""
     levels: range
     level_default: int
     make: Callable[[Any, int], Compress]
-    """From the imported module and a level to the function that compresses; one function per thread."""
+    """Makes the compressing function from the imported module and a level; one function per thread."""
 
 
 def _gzip(_module: Any, level: int) -> Compress:
@@ -88,7 +88,7 @@ def _snappy(module: Any, _level: int) -> Compress:
 
 
 def _lz4(module: Any, level: int) -> Compress:
-    # Kafka's level 9 is the fast compressor, any other one of the high ones (Lz4Compression).
+    # Kafka's level 9 is the fast compressor, any other level a high one (Lz4Compression).
     own = 0 if level == LZ4_LEVEL_FAST else min(max(level, LZ4_LEVEL_HIGH_MIN), LZ4_LEVEL_HIGH_MAX)
 
     def compress(records: bytes | memoryview) -> bytes:
@@ -121,10 +121,10 @@ class Compressor:
 
     Args:
         codec: of `CODECS`.
-        level: None is Kafka's default for the codec.
+        level: if None, Kafka's default for the codec.
 
     Raises:
-        InvalidArgumentError: the level is not the codec's, or its library is missing.
+        InvalidArgumentError: the codec has no such level, or its library is missing.
     """
 
     def __init__(self, codec: CompressionType, level: int | None = None) -> None:
@@ -137,10 +137,10 @@ class Compressor:
         self._compress = codec.make(_import(codec), level)
 
     def compress(self, buffers: Sequence[bytes | memoryview]) -> Form | None:
-        """The record batch of the buffers, compressed; None when it would not become smaller.
+        """Return the compressed record batch of the buffers, or None if it would not become smaller.
 
         Raises:
-            CorruptArenaError: the bytes do not have the checksum that their header tells.
+            CorruptArenaError: the bytes do not match the checksum in their header.
         """
         batch = memoryview(b"".join(buffers))
         header = read_header(batch)
@@ -180,7 +180,7 @@ class Compression:
 
         self._options = options
         self._own = threading.local()
-        self._new_compressor()  # where its library is missing, the program hears of it now
+        self._new_compressor()  # raises now if the library is missing
         self._pool = ThreadPoolExecutor(options.compression_threads, thread_name_prefix="shmaccum-compress")
         self.metrics = CompressionMetrics()
 
@@ -190,16 +190,16 @@ class Compression:
         return Compressor(CODECS[name], level)
 
     def begin(self, wire: WireBatch) -> Future[Form | None]:
-        """Begins to compress a batch; the answer is that of `Compressor.compress`."""
+        """Start to compress a batch. The result is that of `Compressor.compress`."""
         try:
             return self._pool.submit(self._compress_in_thread, wire)
-        except RuntimeError as error:  # the system has no thread now: the batch goes as it is
+        except RuntimeError as error:  # no thread can be started now: the batch is sent uncompressed
             return _failed(error)
 
     def _compress_in_thread(self, wire: WireBatch) -> Form | None:
-        """In a thread of the pool: it reads lent bytes, and writes nothing that anybody shares.
+        """Compress in a thread of the pool. It reads the bytes of the batch, and writes no shared state.
 
-        It is given the batch and not its buffers: the pool keeps the arguments for a moment after the job is done.
+        It takes the batch instead of its buffers, because the pool references the arguments briefly after the job.
         """
         compressor: Compressor | None = getattr(self._own, "compressor", None)
         if compressor is None:
@@ -207,7 +207,7 @@ class Compression:
         return compressor.compress(wire.buffers)
 
     def close(self) -> None:
-        """Ends the threads. Batches that nobody has begun to compress stay uncompressed."""
+        """End the threads. Batches that are still queued stay uncompressed."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -220,7 +220,7 @@ def _failed(error: RuntimeError) -> Future[Form | None]:
 
 
 def compression_of(options: CompressionOptions) -> Compression | None:
-    """The compression of a sink with these options; None: its batches go as they are.
+    """Return the compression of a sink with these options, or None if its batches are sent uncompressed.
 
     Raises:
         InvalidArgumentError: the library of the codec is missing.
@@ -229,11 +229,11 @@ def compression_of(options: CompressionOptions) -> Compression | None:
 
 
 def compressed(job: Future[Form | None], report: Callable[[str], object]) -> Form | None:
-    """The answer of `Compression.begin`; None also where the codec failed, which is reported."""
+    """Return the result of `Compression.begin`. If the codec failed, report it and return None."""
     error = job.exception()
     if error is None:
         return job.result()
-    report(f"a batch could not be compressed and went as it is: {type(error).__name__}: {error}")
+    report(f"a batch could not be compressed and was sent uncompressed: {type(error).__name__}: {error}")
     return None
 
 
@@ -246,7 +246,7 @@ class _TopicCompression:
 
 
 class CompressionMetrics:
-    """Metrics of batches that are smaller behind the sink than in the arena, under the names of Kafka's producer."""
+    """Metrics of batches that are sent smaller than they are in the arena, under the names of Kafka's producer."""
 
     def __init__(self) -> None:
         self._topics: dict[str, _TopicCompression] = {}
@@ -258,14 +258,14 @@ class CompressionMetrics:
         return known
 
     def sent(self, wires_and_sizes: Iterable[tuple[WireBatch, int]], now_ns: int) -> None:
-        """Counts batches, each with its bytes behind the sink. Kafka's rate is that of the bytes behind the header."""
+        """Count batches, each with its sent size. Kafka's rate does not count the header."""
         for wire, size in wires_and_sizes:
             topic = self._topic(wire.topic, now_ns)
             topic.size.add(size, now_ns)
             topic.rate.add((size - HEADER_SIZE) / (wire.size - HEADER_SIZE), now_ns)
 
     def read(self, now_ns: int) -> dict[str, float]:
-        """The metrics by name. The name of a topic's metric ends in the topic."""
+        """Return the metrics by name. The name of a topic's metric ends in the topic."""
         sizes = [topic.size for topic in self._topics.values()]
         named = {
             "batch-size-avg": average_of(sizes, now_ns),

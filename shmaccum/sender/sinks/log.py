@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``log:DIR`` appends to a log directory in Kafka's format: no server is needed to keep what was produced.
+"""``log:DIR`` appends to a log directory in Kafka's format: no server is needed to store records.
 
-A delivery is cut by partitions, and each partition's batches go into its file by one system call, straight from the
-arena. Behind the first delivery of a partition, the sender appends its ordinary batches in C (docs/decisions/0071). The
-log is idempotent as a broker is, so batches that a dead sender had written are recognised and not written twice.
+The batches of a partition in a delivery are written to its file by one system call, directly from the arena. After the
+first delivery of a partition, the sender appends its ordinary batches in C (docs/decisions/0071). The log is idempotent
+like a broker, so batches that a dead sender had written are recognised and not written twice.
 
 An unset ``sync`` follows the durability of the arena, and a lower level is refused. If the arena is durable, each ack
-waits for a sync of the log. With sync=interval, one sync serves the batches of `HOLD_MS_MAX` at most.
+waits for a sync of the log. With sync=interval, one sync covers the batches of at most `HOLD_MS_MAX`.
 
-With ``compression_type`` each batch is compressed before its append, in threads, and none is appended in C.
+With ``compression_type``, threads compress each batch before its append, and no batch is appended in C.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SomeOptions = TypeVar("SomeOptions", bound=LogSinkOptions)
 
 REQUEST_SIZE_MAX = 16 << 20
 HOLD_MS_MAX = 100
-"""The longest time that an ack waits for the sync of an interval, so that results come and buffers are freed."""
+"""The longest time that an ack waits for the sync of an interval, which also delays results and freed buffers."""
 MEDIUM_ERRORS = frozenset(
     {
         errno.ENOSPC,
@@ -74,7 +74,7 @@ MEDIUM_ERRORS = frozenset(
         errno.EMFILE,
     }
 )
-"""Errors that would meet a write to any partition: the file system, the device, the host's memory or open files."""
+"""Errors that concern every partition: the file system, the device, the host's memory or open files."""
 NO_OFFSETS = (
     "a sender that writes a log commits no offsets of groups: serve the log (shmaccum serve), and deliver to that "
     "server (kafka:HOST:PORT)"
@@ -88,11 +88,11 @@ VERDICTS: Mapping[int, Verdict] = {
 
 
 class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
-    """Appends to the log directory, and is its one writer while it is open.
+    """Appends to the log directory. It is the only writer while it is open.
 
     Args:
-        place: the directory; made when it is missing.
-        options: those of `ServerOptions`; the options of the server count when the sender listens.
+        place: the directory; created if it is missing.
+        options: those of `ServerOptions`; the server's options apply if the sender listens.
     """
 
     compares_records = True
@@ -102,13 +102,13 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
         super().__init__()
         self.producer_ids = self.transactions = self.fast_path = self.peer = self
         if not place:
-            raise InvalidArgumentError("log: needs a directory: write it behind the colon, as in log:/var/lib/events")
+            raise InvalidArgumentError("log: needs a directory: write it after the colon, as in log:/var/lib/events")
         self._place = place
         self.name = one_spelling(f"log:{place}")
         self._options = ServerOptions.parse(options)
         self._has_level = "sync" in options
         self._unsynced: list[tuple[Ack, PartitionLog]] = []
-        """Acks of batches that are in the log and perhaps not on disk."""
+        """Acks of batches that are in the log and may not be on disk yet."""
         self._unsynced_counts: Counter[int] = Counter()
         self._sync_at_s = math.inf
         self._is_sync_awaited = False
@@ -123,9 +123,9 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
 
     @property
     def outage(self) -> str | None:
-        """The medium's error, when the last write failed for that; or what the log has lost, until it is there again.
+        """The medium's error, if the last write failed for that; or what the log has lost, until it is there again.
 
-        Any other error of one partition is no outage.
+        Any other error of one partition is not an outage.
         """
         lost = None if self._directory is None else self._directory.lost
         return lost or self._outage or next(iter(self._lost.values()), None)
@@ -178,9 +178,9 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
             raise UnknownTopicError(str(error)) from None
 
     def wanted_count(self, topic: str) -> int | None:
-        """The partitions that a topic is to have; None: those it has, or the option `partitions`.
+        """Return the partition count that a topic should have; None for its present count, or the option `partitions`.
 
-        The creator or a former sink told the arena this number, and batches may wait for all of them.
+        The creator or a former sink stored this number in the arena, and batches may wait for all partitions.
         """
         told = 0 if self._host is None else self._host.partition_count(topic)
         is_new = self.directory.partition_count(topic) == 0
@@ -199,7 +199,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
         return acks
 
     def _compressed(self, batches: Sequence[WireBatch], compression: Compression) -> list[WireBatch]:
-        """The batches in the form in which they are appended."""
+        """Return the batches in the form in which they are appended."""
         jobs = [compression.begin(batch) for batch in batches]
         forms = [self._form(batch, compressed(job, self._tell)) for batch, job in zip(batches, jobs, strict=True)]
         sizes = [(batch, form.size) for batch, form in zip(batches, forms, strict=True)]
@@ -214,7 +214,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
         )
 
     def _append(self, batches: Sequence[WireBatch], given: Sequence[WireBatch]) -> list[Ack]:
-        """Appends batches of one partition, in the forms that are given."""
+        """Append batches of one partition, in the given forms."""
         log = self._open(batches[0].topic, batches[0].partition)
         if self._host is not None:
             self._host.show_life()
@@ -236,8 +236,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
             self._lost[place] = outcome.message
 
     def _open_end(self, partition_index: int, log: PartitionLog) -> None:
-        """The next ordinary batches of the partition need not come by `deliver`; those of a transaction do, those that
-        are compressed, and those whose acks wait for a sync."""
+        """Open the log's end for appends in C, except for transactions, compression, and acks that wait for a sync."""
         if self._transactions is not None:
             self._transactions.add(log.place)
             return
@@ -250,12 +249,12 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
     def appended(self, rows: Sequence[DeliveredRow]) -> None:
         self._outage = None
         for partition_index, batch_count, _, _, index_errno in rows:
-            with contextlib.suppress(LogLostError):  # the next append finds it, too
+            with contextlib.suppress(LogLostError):  # the next append also reports it
                 self.directory.partition(*self._places[partition_index]).appended(batch_count, index_errno)
         self._report()
 
     def _open(self, topic: str, partition: int) -> PartitionLog | Rejection:
-        """The partition's log. Batches of a dead sender come before anybody asked for the topic's partitions."""
+        """Open the partition's log. Batches of a dead sender may come before its topic's partition count was asked."""
         if topic == OFFSETS_TOPIC and self._transactions is not None:
             return Rejection(BrokerError.INVALID_TOPIC_EXCEPTION, NO_OFFSETS)
         try:
@@ -270,7 +269,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
             return Rejection(BrokerError.KAFKA_STORAGE_ERROR, sentence, error.errno or 0)
 
     def _hold(self, acks: Sequence[Ack], log: PartitionLog) -> list[Ack]:
-        """Keeps the acks of batches that are in the log and perhaps not on disk; the others may go."""
+        """Store the acks of batches that may not be on disk yet. Return the others."""
         if self._sync_at_s == math.inf:
             self._sync_at_s = clock.monotonic() + min(self._options.sync_interval_ms or 0, HOLD_MS_MAX) / 1000
         delivered = [ack for ack in acks if ack.verdict is Verdict.DELIVERED]
@@ -279,9 +278,9 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
         return [ack for ack in acks if ack.verdict is not Verdict.DELIVERED]
 
     def _sync_unsynced(self) -> None:
-        """Forces the log to disk, and lets the acks go that waited for it.
+        """Force the log to disk, and release the acks that waited for it.
 
-        The recovery point of each log decides: a log that was closed or lost meanwhile has the one of its last sync.
+        The recovery point of each log decides. If a log was closed or lost meanwhile, it is that of its last sync.
         """
         unsynced, self._unsynced = self._unsynced, []
         self._unsynced_counts.clear()
@@ -293,7 +292,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
             self._acks.append(ack)
 
     def _synced(self, log: PartitionLog) -> str | None:
-        """Forces one partition to disk; the sentence of a failure."""
+        """Force one partition to disk. Return the sentence of a failure."""
         if log.closed:
             return None
         try:
@@ -307,7 +306,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
 
     @property
     def _is_sync_due(self) -> bool:
-        """True when an ack has waited long enough, or a partition may give no more before it gets some."""
+        """True if an ack has waited long enough, or a partition has so many unacked batches that it cannot continue."""
         if not self._unsynced:
             return False
         is_full = max(self._unsynced_counts.values()) >= self.limits.in_flight_max
@@ -330,7 +329,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
             self._host.report(sentence)
 
     def _report(self) -> None:
-        """Tells people what the log found since the last time."""
+        """Report what the log found since the last call."""
         if self._host is not None and self.directory.findings:
             for sentence in self.directory.findings:
                 self._host.report(sentence)
@@ -348,16 +347,16 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
 
 
 def followed(options: SomeOptions, giver: Giver, name: str, *, has_level: bool) -> SomeOptions:
-    """The options of a log, with the level of the giver where they name none.
+    """Return the options of a log, with the level of the source if they have none.
 
     Args:
         options: of the log.
-        giver: the store that frees a record when the log has it.
-        name: of the log, for people.
+        giver: the store that frees a record after the log has it.
+        name: of the log, for messages.
         has_level: ``sync`` was given explicitly.
 
     Raises:
-        InvalidArgumentError: it is lower than that of the giver.
+        InvalidArgumentError: the level is lower than that of the source.
     """
     wanted = log_level_of(giver.durability)
     if not has_level:
@@ -372,7 +371,7 @@ def followed(options: SomeOptions, giver: Giver, name: str, *, has_level: bool) 
 
 
 def _medium_failure(outcome: Outcome) -> str | None:
-    """The sentence of a write that failed for the medium; None of any other outcome."""
+    """Return the sentence of a write that failed because of the medium; None for any other outcome."""
     return outcome.message if isinstance(outcome, Rejection) and outcome.errno in MEDIUM_ERRORS else None
 
 

@@ -8,14 +8,14 @@
 
     DIR/transactional-arenas    {transactional id: producer id of the arena that has it}
 
-Rules: the arena says how a transaction ends (native/arena/transaction.h), and the log keeps no decision of its own. A
+Rules: the arena decides how a transaction ends (native/arena/transaction.h), and the log stores no decision. A
 transactional id belongs to the arena that got a producer id for it last. That arena fences the former one, and aborts
-what the former one left open.
+its open transaction.
 
-Deaths: a sender that dies between two markers is followed by one that ends the transaction again. That one does not
-know the partitions, so it looks at all that the arena has. A partition that has its marker has no open transaction.
-An arena that was lost, with its host or by hand, leaves its transaction open in the log, until the next arena with this
-id gets its producer id.
+Deaths: if a sender dies between two markers, the next one ends the transaction again. It does not know the partitions,
+so it checks all partitions of the log. A partition with its marker has no open transaction.
+If an arena is lost, with its host or by hand, its transaction stays open in the log until the next arena with this id
+gets its producer id.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class LogTransactions:
     Args:
         directory: open for writing.
         host: the transactions of the arena.
-        arena_name: for people.
+        arena_name: for messages.
 
     Raises:
-        ProducerFencedError: another arena has the transactional_id by now.
+        ProducerFencedError: another arena has the transactional_id now.
         LogError: the file of the ids is damaged.
         OSError: the file cannot be read.
     """
@@ -54,7 +54,7 @@ class LogTransactions:
         self._id = host.transactional_id
         self._places: set[TopicPartition] = set()
         self._is_first = True
-        """The partitions of a transaction that a former sender began are not known."""
+        """True if the transaction may have been begun by a former sender, so that its partitions are not known."""
         self._check_is_ours(host, arena_name)
 
     def _check_is_ours(self, host: HostTransactions, arena_name: str) -> None:
@@ -63,7 +63,7 @@ class LogTransactions:
         if producer_id >= 0 and identity == self._directory.uuid and owner not in (None, producer_id):
             raise ProducerFencedError(
                 f"another arena has the transactional_id {self._id!r} of {arena_name} in {self._directory.path} "
-                f"by now: remove {arena_name}, or create it anew with an id of its own"
+                f"now: remove {arena_name}, or create it again with another id"
             )
 
     def _read(self) -> dict[str, int]:
@@ -80,10 +80,10 @@ class LogTransactions:
             ) from None
 
     def begin_producer(self, producer_id: int) -> None:
-        """The arena has this producer id from now on, and no other arena has its transactional_id.
+        """Assign the arena's transactional_id to it, with this producer id.
 
         Raises:
-            OSError, LogError: it has not; try again.
+            OSError, LogError: nothing was assigned; try again.
         """
         owners = self._read()
         former = owners.get(self._id)
@@ -99,11 +99,11 @@ class LogTransactions:
                     _mark(log, producer_id, log.producers.batches_of(producer_id)[-1].epoch, is_commit=False)
 
     def add(self, place: TopicPartition) -> None:
-        """A batch of the transaction was appended to a partition."""
+        """Note that a batch of the transaction was appended to a partition."""
         self._places.add(place)
 
     def end(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
-        """Writes the markers that are missing.
+        """Write the missing markers.
 
         Raises:
             OSError: some are still missing; try again.

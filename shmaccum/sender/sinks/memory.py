@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``memory:`` keeps what was delivered in lists of this process, and refuses duplicates and gaps as a broker does.
+"""``memory:`` stores what was delivered in lists of this process, and rejects duplicates and gaps like a broker.
 
-It is what tests and notebooks look into. All is gone with the process, and nothing is thrown away before but aborted
-transactions. Records of an open transaction are not shown.
+It is for tests and notebooks. Everything is lost when the process ends. Only aborted transactions are removed before.
+Records of an open transaction are hidden.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 
 
 class Delivered(NamedTuple):
-    """A record as it arrived."""
+    """A delivered record."""
 
     offset: int
     timestamp_ms: int
@@ -46,7 +46,7 @@ class Delivered(NamedTuple):
 
 @dataclass
 class _ProducerState:
-    """The memory that a broker has of a producer in a partition (ProducerStateEntry)."""
+    """The state of a producer in a partition, as a broker stores it (ProducerStateEntry)."""
 
     epoch: int
     next_sequence: int
@@ -54,7 +54,7 @@ class _ProducerState:
     """(base sequence, record count, base offset) of the last batches."""
 
     def offset_of(self, wire: WireBatch) -> int | None:
-        """Where a batch is that came before; None: it did not, or so long ago that nobody remembers."""
+        """Return the base offset of a batch that was stored before; None if it was not, or is forgotten."""
         for base_sequence, record_count, base_offset in self.recent:
             if (base_sequence, record_count) == (wire.base_sequence, wire.record_count):
                 return base_offset
@@ -72,7 +72,7 @@ class _Partition:
 
 
 class MemorySink(PlacelessSink, ProducerIds, SinkTransactions):
-    """Keeps wire bytes per topic and partition."""
+    """Stores wire bytes by topic and partition."""
 
     kind = "memory"
 
@@ -84,18 +84,18 @@ class MemorySink(PlacelessSink, ProducerIds, SinkTransactions):
         self._identity = os.urandom(IDENTITY_SIZE)
         self._next_producer_id = itertools.count()
 
-    # --- arrived records
+    # --- delivered records
 
     def topic_partitions(self) -> list[tuple[str, int]]:
-        """Where something was delivered to, sorted."""
+        """Return the topics and partitions with deliveries, sorted."""
         return sorted(self._partitions)
 
     def wire_batches(self, topic: str, partition: int = 0) -> list[bytes]:
-        """The batches of a partition as they came, those of an open transaction too."""
+        """Return the batches of a partition as they were delivered, including those of an open transaction."""
         return [wire_bytes for _, wire_bytes in self._partition(topic, partition).batches]
 
     def records(self, topic: str, partition: int = 0) -> list[Delivered]:
-        """The records of a partition, in the order of their offsets."""
+        """Return the records of a partition, in the order of their offsets."""
         found = self._partition(topic, partition)
         return [
             Delivered(base_offset + record[0], *record[1:])
@@ -104,7 +104,7 @@ class MemorySink(PlacelessSink, ProducerIds, SinkTransactions):
         ]
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
-        """Their values."""
+        """Return the values of the records of a partition."""
         return [record.value for record in self.records(topic, partition)]
 
     def _partition(self, topic: str, partition: int) -> _Partition:
@@ -136,7 +136,7 @@ class MemorySink(PlacelessSink, ProducerIds, SinkTransactions):
         return Ack(wire, Verdict.DELIVERED, base_offset)
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
-        """Shows the records, or throws them away. A marker takes an offset, as in Kafka's log."""
+        """Show the records, or discard them. A marker takes an offset, as in Kafka's log."""
         for partition in self._partitions.values():
             if partition.shown_count < len(partition.batches):
                 if not is_commit:
@@ -147,9 +147,9 @@ class MemorySink(PlacelessSink, ProducerIds, SinkTransactions):
 
 
 def _check_sequence(partition: _Partition, wire: WireBatch) -> Ack | None:
-    """None when the batch is the next one; as ProducerAppendInfo and ProducerStateEntry of a broker do it."""
+    """Return None if the batch is the next one, like ProducerAppendInfo and ProducerStateEntry of a broker."""
     known = partition.producers.get(wire.producer_id)
-    if known is None:  # a broker that knows nothing of a producer takes any sequence (KIP-360)
+    if known is None:  # a broker that does not know a producer accepts any sequence (KIP-360)
         return None
     if wire.producer_epoch == known.epoch:
         base_offset = known.offset_of(wire)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The name of a sink in the arena: its URL in one spelling, the same for all processes that mean the same place.
+"""The name of a sink in the arena: its URL in one spelling, the same in all processes that mean the same place.
 
     log:events/          log:/var/lib/events      the absolute path
     kafka:b:9092,a:9092  kafka:a:9092,b:9092      the servers in order, each once
-    others               as they were written     without user and password, and without the part behind a ?
+    others               as they were written     without user and password, and without the part after a ?
 
-Never an option, never a secret. A name that the arena has no room for ends in a digest of all of it.
+A name never has options or secrets. If it exceeds the arena's capacity, it is truncated, and ends in a digest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIONS = "?"
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Kind and place.
+    """Return kind and place.
 
     Raises:
         InvalidArgumentError: there is no colon between the two.
@@ -37,7 +37,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def one_spelling(url: str) -> str:
-    """The same for all who mean the same place, seen from this process's folder.
+    """Return the URL in one spelling. Relative paths are resolved in this process's folder.
 
     Raises:
         InvalidArgumentError: as `split_url`.
@@ -52,19 +52,19 @@ def one_spelling(url: str) -> str:
 
 
 def name_in_arena(text: str) -> bytes:
-    """At most as many bytes as the arena has room for; two that differ stay different."""
+    """Return the name with at most the bytes that the arena can store. Different names stay different."""
     whole = os.fsencode(text).replace(b"\0", b"")
     if len(whole) <= NAME_SIZE_MAX:
         return whole
     import hashlib  # slow to import, and names are short
 
     end = CUT + hashlib.sha256(whole).hexdigest()[:DIGEST_LETTERS]
-    begin = whole[: NAME_SIZE_MAX - len(end)].decode(errors="ignore")  # no half of a letter
+    begin = whole[: NAME_SIZE_MAX - len(end)].decode(errors="ignore")  # without a partial character
     return (begin + end).encode()
 
 
 def living_sender(arena: Arena) -> str:
-    """A sentence, without its end, that names the arena, its living sender's process and its sink."""
+    """Return a sentence, without its end, that names the arena, its living sender's process and its sink."""
     facts = arena.native.sender()
     pid = next((row["pid"] for row in arena.native.processes() if row["entry"] == facts["entry"]), None)
     process = "" if pid is None else f" (process {pid})"
@@ -73,12 +73,12 @@ def living_sender(arena: Arena) -> str:
 
 
 def expect_sink(arena: Arena, name: bytes) -> bool:
-    """True when the living sender delivers to the sink of this name (`name_in_arena`), or keeps silent about its own.
+    """Return True if the living sender delivers to the sink of this name (`name_in_arena`), or has an unnamed sink.
 
-    False while there is no sender, or it has the role and has not said yet where it delivers: look again then.
+    The result is False while there is no sender, or while it has not published its sink yet. Then call again.
 
     Raises:
-        OtherSinkError: it delivers somewhere else.
+        OtherSinkError: it delivers to another sink.
     """
     found: bytes | None = arena.native.sender()["sink_name"]
     if found is None:

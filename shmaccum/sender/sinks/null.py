@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``null:`` takes everything and keeps nothing: to measure the way there.
+"""``null:`` accepts everything and stores nothing, for measurements.
 
-Behind the first delivery of a partition the sender appends its ordinary batches in C, as it does for a log
+After the first delivery of a partition, the sender appends its ordinary batches in C, as for a log
 (docs/decisions/0071). The log is ``/dev/null``: it has no indexes and no end.
 """
 
@@ -27,11 +27,11 @@ from shmaccum.sender.sinks.sink import (
 )
 
 ENDLESS = 2**62
-"""More bytes, offsets and milliseconds than there will be."""
+"""A number of bytes, offsets and milliseconds that is never reached."""
 
 
 class NullSink(PlacelessSink, LogEnds, SinkTransactions):
-    """Acknowledges each batch at once, with offsets that count what came."""
+    """Acknowledges each batch at once, with offsets that count the records."""
 
     kind = "null"
 
@@ -48,7 +48,7 @@ class NullSink(PlacelessSink, LogEnds, SinkTransactions):
         return b"null".ljust(IDENTITY_SIZE, b"\0")
 
     def open(self, host: SinkHost) -> None:
-        if host.transactions is None and type(self).write is NullSink.write:  # another `write` sees each batch
+        if host.transactions is None and type(self).write is NullSink.write:  # an overridden `write` sees each batch
             self._descriptor = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
     def close(self, timeout_s: float) -> None:
@@ -62,14 +62,14 @@ class NullSink(PlacelessSink, LogEnds, SinkTransactions):
         return [Ack(wire, Verdict.DELIVERED, self._advance(wire)) for wire in batches]
 
     def appended(self, rows: Sequence[DeliveredRow]) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is stored."""
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
-        """Nothing is kept."""
+        """End at once: nothing is stored."""
         return ended(None, producer_id, producer_epoch, is_commit=is_commit)
 
     def end_of(self, partition_index: int) -> SegmentEnd:
-        """The numbers of a partition: its next offset is the count of its records so far."""
+        """Return the state of a partition. Its next offset is its record count."""
         return self._segments.setdefault(partition_index, SegmentEnd())
 
     def _advance(self, wire: WireBatch) -> int:
@@ -81,7 +81,7 @@ class NullSink(PlacelessSink, LogEnds, SinkTransactions):
         return base_offset
 
     def _open_end(self, partition_index: int, segment: SegmentEnd) -> None:
-        """Begins a segment: one has room for 2**31 offsets."""
+        """Start a segment, which can hold 2**31 offsets."""
         segment.descriptor, segment.size = self._descriptor, 0
         position = IndexPosition()
         position.base_offset, position.interval = segment.next_offset, ENDLESS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part that ``memory:`` and ``null:`` share: no place behind the colon, and partitions by decree."""
+"""The base class of ``memory:`` and ``null:``, which have no place and a fixed number of partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shmaccum.sender.sinks.sink import SinkHost, SynchronousSink
 
 
 class PlacelessSink(SynchronousSink):
-    """A sink that is nowhere but in this process.
+    """A sink that exists only in this process.
 
     Args:
         place: empty.
@@ -28,7 +28,7 @@ class PlacelessSink(SynchronousSink):
         self._partition_count = PlacelessSinkOptions.parse(options).partitions
 
     def open(self, host: SinkHost) -> None:
-        """Nothing to open."""
+        """Do nothing: there is nothing to open."""
 
     def partition_count(self, topic: str) -> int:  # noqa: ARG002 - the same for each
         return self._partition_count

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How numbers become Kafka's averages, maxima and rates: of the last one to two windows of 30 seconds.
+"""Computes Kafka's averages, maxima and rates of the last one to two windows of 30 seconds.
 
-Windows are Kafka's (metrics.sample.window.ms, metrics.num.samples). A `Sensor` is told each value. A total that is
-counted anyway is not told twice: `TotalRates` looks at it when a window ends, and counting costs nothing more.
+The windows are Kafka's (metrics.sample.window.ms, metrics.num.samples). A `Sensor` records each value. For a total that
+is counted in any case, `TotalRates` reads the total at the end of each window, so counting costs nothing more.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class _Window:
 
 
 class Sensor:
-    """Sum, count and maximum of something, ever and lately."""
+    """Sum, count and maximum of values, in total and recently."""
 
     def __init__(self, now_ns: int) -> None:
         self.total: float = 0
         self._last = self._current = _Window(now_ns)
 
     def record(self, total: float, count: int, largest: float, now_ns: int) -> None:
-        """Adds `count` values whose sum is `total`."""
+        """Record `count` values whose sum is `total`."""
         if now_ns - self._current.start_ns >= WINDOW_NS:
             self._turn(now_ns)
         self.total += total
@@ -40,7 +40,7 @@ class Sensor:
         self._current.max = max(self._current.max, largest)
 
     def add(self, amount: float, now_ns: int) -> None:
-        """Adds one value."""
+        """Record one value."""
         self.record(amount, 1, amount, now_ns)
 
     def _turn(self, now_ns: int) -> None:
@@ -49,59 +49,59 @@ class Sensor:
         self._current = _Window(now_ns)
 
     def windows(self, now_ns: int) -> list[_Window]:
-        """One or two, the older one first."""
+        """Return one or two windows, the older one first."""
         if now_ns - self._current.start_ns >= WINDOW_NS:
             self._turn(now_ns)
         return [self._current] if self._last is self._current else [self._last, self._current]
 
     def rate(self, now_ns: int) -> float:
-        """Per second."""
+        """Return the recent sum per second."""
         windows = self.windows(now_ns)
         return _per_second(sum(window.sum for window in windows), now_ns - windows[0].start_ns)
 
     def average(self, now_ns: int) -> float:
-        """0 when there was nothing."""
+        """Return the recent average; 0 without values."""
         return average_of([self], now_ns)
 
     def maximum(self, now_ns: int) -> float:
-        """0 when there was nothing."""
+        """Return the recent maximum; 0 without values."""
         return maximum_of([self], now_ns)
 
     def meter(self, name: str, now_ns: int) -> dict[str, float]:
-        """Kafka's pair of rate and total."""
+        """Return Kafka's pair of rate and total."""
         return {f"{name}-rate": self.rate(now_ns), f"{name}-total": self.total}
 
 
 def average_of(sensors: Iterable[Sensor], now_ns: int) -> float:
-    """Of the values of all of them together."""
+    """Return the average of the values of all sensors."""
     windows = [window for sensor in sensors for window in sensor.windows(now_ns)]
     return sum(window.sum for window in windows) / max(sum(window.count for window in windows), 1)
 
 
 def maximum_of(sensors: Iterable[Sensor], now_ns: int) -> float:
-    """The largest value of any."""
+    """Return the largest value of all sensors."""
     return max((window.max for sensor in sensors for window in sensor.windows(now_ns)), default=0)
 
 
 class TotalRates:
-    """Of totals that somebody else counts. One that is not known yet was 0.
+    """The rates of totals that are counted elsewhere. A total that is not known yet was 0.
 
-    Their owner calls `look` from time to time; windows end as punctually as it does.
+    The owner calls `look` periodically, which ends a window.
     """
 
     def __init__(self, now_ns: int) -> None:
         self._last = self._current = now_ns, dict[str, float]()
 
     def look(self, totals: Mapping[str, float], now_ns: int) -> None:
-        """A window ends here."""
+        """End a window."""
         self._last, self._current = self._current, (now_ns, dict(totals))
 
     def read(self, totals: Mapping[str, float], now_ns: int) -> dict[str, float]:
-        """Of each total, per second."""
+        """Return the rate of each total per second."""
         start_ns, known = self._last
         return {name: _per_second(total - known.get(name, 0), now_ns - start_ns) for name, total in totals.items()}
 
 
 def _per_second(amount: float, elapsed_ns: int) -> float:
-    """Of less than a second as if it had been one."""
+    """Return the amount per second. A time of less than a second counts as a second."""
     return amount * NS_PER_S / max(elapsed_ns, NS_PER_S)

@@ -1,92 +1,92 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract between the sender and a sink: the place that batches go to, and the sink's word on their fate.
+"""The contract between the sender and a sink: where batches are delivered, and how the sink reports each outcome.
 
-Picture, one thread, one round of the sender::
+One round of the sender, in one thread::
 
     sender                                                 sink
-      open(host) ──────────────────────────────────────────> connects, opens files; knows its identity then
-      producer_ids.new_producer_id() ──────────────────────> (id, epoch), or None while it asks for one
-      plan(ready partitions) ──────────────────────────────> one list per delivery, of what may go now
-      deliver(batches of one list) ────────────────────────> begins; the bytes are lent from here ...
+      open(host) ──────────────────────────────────────────> connects, opens files; `identity` is known afterwards
+      producer_ids.new_producer_id() ──────────────────────> returns (id, epoch), or None until it has one
+      plan(ready partitions) ──────────────────────────────> returns, per delivery, the partitions to drain now
+      deliver(batches of one list) ────────────────────────> starts; from here on it may read the batches' bytes ...
       poll(timeout, doorbell) ─────────────────────────────> waits for its own I/O or the doorbell
-      <───────────────────────────────────────────── acks    ... until its ack was returned from poll
-      transactions.end_transaction(producer, commit?) ─────> of an arena with transactions: its end, when it is over
-      close(timeout) ──────────────────────────────────────> gives back what is lent, with or without an ack
+      <───────────────────────────────────────────── acks    ... until poll has returned their acks
+      transactions.end_transaction(producer, commit?) ─────> commits or aborts, for an arena with transactions
+      close(timeout) ──────────────────────────────────────> releases all bytes, with or without an ack
 
-Life
-    A sink is made by `open_sink` without touching anything outside, opened once, while the sender role of the arena is
-    held, and closed once, before the role is left. It is never opened again. `identity` is known after `open`.
+Lifecycle
+    `open_sink` creates a sink and touches nothing outside it. The sender opens the sink once, after taking the sender
+    role, and closes it once, before leaving the role. A closed sink is never reopened.
 
 Threads
-    Every method is called by the one thread of the sender. A sink may have threads of its own (compression, disk); they
-    keep to the lent bytes and to `SinkHost.wake`, which makes `poll` come back from any thread.
+    The one thread of the sender calls every method. A sink may have threads of its own (compression, disk). They may
+    read the bytes of delivered batches, and may call `SinkHost.wake`, which makes `poll` return.
 
 Bytes
-    `WireBatch.buffers` are the arena's own memory, read-only and complete: header, checksum, sequence. They belong to
-    the batch until its Ack was *returned* by `poll`, however long that takes; neither expiry nor an abort takes them
-    away earlier. With the Ack the sink has let go of them: no view, slice or array over them is left, no socket and no
-    thread reads them. A view that is left over keeps the batch's memory from being reused, and is reported.
-    A sink whose limits say `takes_files` may get batches of a shipper whose header is in memory and whose records lie
-    in a file (`WireBatch.records`). Nobody has read these records, so only their receiver finds damage in them.
-    A sink whose `fast_path` is `Sockets` lends the sockets behind it. Batches that a borrower sends by them get no Ack,
-    unless they are given back without an answer. Between `lend` and `give_back` no other method is called.
-    One whose `fast_path` is `LogEnds` has logs to which the sender appends ordinary batches; they get no Ack, either.
+    `WireBatch.buffers` are read-only views of the arena's memory: header, checksum, sequence and records. The sink may
+    read them until `poll` has *returned* the Ack, however long that takes. Expiry and aborts do not end this earlier.
+    Before it returns the Ack, the sink releases them: no view, slice or array over them is left, and no socket and no
+    thread reads them. A view that is left prevents the reuse of the batch's memory, and is reported.
+    If `Limits.takes_files` is set, a shipper may deliver batches whose header is in memory and whose records are in a
+    file (`WireBatch.records`). These records have not been read, so only their receiver detects damage in them.
+    If `fast_path` is a `Sockets`, a borrower sends batches through the sink's sockets. These batches get no Ack, unless
+    they are returned without a response. No other method is called between `hand_over` and `return_socket`.
+    If `fast_path` is a `LogEnds`, the sender appends ordinary batches to the sink's logs. They get no Ack either.
 
-Answers
-    Each delivered batch gets exactly one Ack, with the WireBatch that was delivered; in any order, in any later poll.
-    Many that were all delivered may get theirs in one: `Acks`.
-    A batch may expire while it is lent: it has its result then (`Batch.is_ended`), which it keeps. A sink begins no
-    request with such a batch, and gives it an Ack like any other.
-    The sink does not retry: it answers RETRY, and the sender waits, counts attempts, and gives up in time. It changes
-    no bytes between attempts: a batch that is delivered again is the same, up to its last bit, and an idempotent sink
-    recognises it by (producer id, epoch, base sequence).
+Acks
+    Each delivered batch gets exactly one Ack, which holds the WireBatch that was delivered. Acks may be returned in
+    any order, by any later poll. One `Acks` may stand for many batches that were all delivered.
+    A batch may expire while the sink has it. Its result is then final (`Batch.is_ended`). The sink starts no request
+    with such a batch, and acks it like any other.
+    The sink does not retry. It returns RETRY; the sender waits, counts attempts, and eventually gives up. The bytes
+    of a batch are identical in each attempt, so an idempotent sink recognises it by (producer id, epoch, base
+    sequence).
 
 Errors
-    An exception of `deliver` says that nothing of that delivery was begun: all of it is retried. One of `plan`, `poll`,
-    `new_producer_id` or `partition_count` is reported as a sentence and tried again after a pause; batches that were
-    lent stay lent. One of `open` ends the sender. No exception loses a batch.
+    If `deliver` raises, it started nothing, and the sender retries the whole delivery. If `plan`, `poll`,
+    `new_producer_id` or `partition_count` raises, the sender reports the error and calls again after a pause; the sink
+    keeps the batches it has. If `open` raises, the sender ends. No exception loses a batch.
 
 Outage
-    The `peer` of a sink says whether it works: `outage` is None or a sentence, and `answer_count` counts answers. While
-    a sink does not work nobody could deliver, and no record grows older for `delivery_timeout_ms`
-    (sender/delivery_clock.py). A partition that cannot be delivered to in a sink that works is no outage.
+    `Sink.peer` states whether the sink works: `outage` is None or a sentence, and `answer_count` counts responses.
+    During an outage, the time does not count towards `delivery_timeout_ms` (sender/delivery_clock.py). One partition
+    that cannot be delivered to is not an outage.
 
 Identity
-    A name is no proof: a file, a folder or a topic that was removed, moved or replaced keeps its open descriptor, and a
-    topic that was made again has the former name. A sink that keeps files answers DELIVERED only when it has looked
-    whether the path still leads to the file that it wrote (device and inode), with all of its bytes. What fails is an
-    `outage`, whose sentence names the place and the remedy. The sink writes nothing to another object of that name, and
-    goes on by itself when the place holds again what was written.
+    A name proves nothing. A file, folder or topic that was removed, moved or replaced keeps its open descriptor, and a
+    recreated topic has the former name. A sink that writes files returns DELIVERED only after it has checked that the
+    path leads to the file that it wrote (device and inode), with all of its bytes. If the check fails, `outage` is a
+    sentence with the place and the remedy. The sink writes nothing to another object of that name, and resumes without
+    help when the place holds the written data again.
 
 Durability
-    `SinkHost.durability` is the level at which the giver keeps records through a power cut. An Ack frees them there, so
-    a sink returns the Ack of a batch, and the end of a transaction, after it has forced them to disk, or has an answer
-    that says as much, unless the level is "process". A name of a file counts when its folder is on disk, too.
-    An option of the sink that is unset follows the giver. `open` refuses a lower level that was given explicitly, and
-    names the remedy. Where the peer decides (acks of Kafka), the sink reports a lower level once.
-    A sink that keeps nothing (``null:``, ``memory:``) takes any level. `shmaccum.common.durability` has the levels.
+    `SinkHost.durability` is the level at which the source preserves records across a power cut. An Ack frees them
+    there. Unless the level is "process", the sink therefore returns an Ack, or the end of a transaction, only after it
+    has forced the data to disk or a peer has confirmed that. A new file also needs its folder to be on disk.
+    An unset option of the sink follows the source. `open` refuses a lower level that was given explicitly, and names
+    the remedy. Where the peer decides (acks of Kafka), the sink reports a lower level once.
+    A sink that stores nothing (``null:``, ``memory:``) accepts any level. `shmaccum.common.durability` has the levels.
 
 Order
-    The batches of one partition come in the order of their sequences, at most `limits.in_flight_max` without an Ack,
-    and a batch that is retried comes alone. A sink delivers those of one partition in the order they came, or answers
-    RETRY or OUT_OF_SEQUENCE. Partitions know nothing of each other.
+    The batches of a partition arrive in the order of their sequences, at most `limits.in_flight_max` of them unacked.
+    A retried batch is delivered alone. A sink delivers the batches of a partition in that order, or returns RETRY or
+    OUT_OF_SEQUENCE. Partitions are independent of each other.
 
 Waiting
-    `deliver` and `plan` never wait for a network or a peer. A partition that cannot go now (no leader, no connection,
-    throttled, a full socket) is left out of the plan, and `poll` comes back when it can go. One connection
-    never waits for another.
+    `deliver` and `plan` never wait for a network or a peer. `plan` omits a partition that cannot be sent to now (no
+    leader, no connection, throttled, a full socket), and `poll` returns when it can. Connections never wait for each
+    other.
 
 Transactions
-    Batches of an arena with a transactional_id say in their header that they belong to a transaction. A sink with
-    `transactions` shows them to nobody who wants committed records alone, until `end_transaction`. That call comes
-    when each batch has its Ack. It comes again after a death, so a transaction that is over is no mistake.
-    A sink that has to know more after a death keeps it by `HostTransactions.keep`. A sink that finds out that a
-    transaction cannot be committed says so by `HostTransactions.fail`.
+    In an arena with a transactional_id, the batch header marks the batch as part of a transaction. A sink with
+    `transactions` hides such batches from readers of committed records until `end_transaction`. The sender calls it
+    after each batch has its Ack, and again after a crash, so ending a finished transaction is no error.
+    A sink stores what it needs after a crash with `HostTransactions.save_recovery_state`. If a transaction cannot be
+    committed, the sink calls `HostTransactions.fail`.
 
 After the sender's death
-    The next sender delivers every lent batch again, with the same bytes, to a new sink of the same `identity`.
-    A sink that remembers producer id, epoch and the last sequences (`producer_ids`) therefore has each batch once; one
-    that does not may have it twice. Nothing else has to survive in the sink.
+    The next sender delivers every unacked batch again, with the same bytes, to a new sink of the same `identity`.
+    A sink that remembers producer id, epoch and the last sequences (`producer_ids`) therefore stores each batch once.
+    Any other sink may store it twice. Nothing else has to survive in the sink.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     from shmaccum.log.files.log_file import FileRange
 
 NO_PRODUCER_ID = (-1, -1)
-"""The names of batches without sequences."""
+"""The producer id and epoch of batches without sequences."""
 
 IDENTITY_SIZE = 16
 IN_FLIGHT_MAX = 5
@@ -122,48 +122,48 @@ REQUEST_SIZE_MAX = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class WireBatch:
-    """One record batch as it goes over the wire: a drained batch, or a part of one that was too large.
+    """One record batch as it is sent: a drained batch, or a part of one that was too large.
 
-    Equal only to itself, so that a sink may keep it as a key.
+    It compares by identity, so a sink may use it as a dictionary key.
     """
 
     topic: str
     partition: int
     partition_index: int
-    """The partition's place in the arena's table."""
+    """The index of the partition in the arena's table."""
     buffers: tuple[memoryview, ...]
-    """The bytes, header first: one piece, or several for a record that is larger than a buffer of the arena."""
+    """The bytes, header first. A record that is larger than a buffer of the arena has several pieces."""
     size: int
-    """Bytes of all pieces together."""
+    """Bytes of all pieces."""
     record_count: int
     producer_id: int
-    """-1 without idempotence, as the two below."""
+    """-1 without idempotence, as are the epoch and the sequence."""
     producer_epoch: int
     base_sequence: int
     max_timestamp_ms: int
     attempt_count: int
-    """Deliveries begun, this one included, those of dead senders, too."""
+    """Deliveries started, including this one and those of former senders."""
     batch: Batch
-    """The arena's batch behind it; for the sender."""
+    """The batch of the arena; for the sender."""
     first_record: int = 0
-    """Place of the first record in that batch; above 0 for later parts of a split one."""
+    """Index of the first record in that batch; above 0 for later parts of a split one."""
     shared_crc: int | None = None
-    """The CRC, where the bytes lie in the arena, which other processes can write; None: they lie in private memory."""
+    """The CRC, if the bytes are in the arena, where other processes can write; None if they are in private memory."""
     records: FileRange | None = None
-    """The bytes behind those of `buffers`, for a sink that takes files; None: there are no more."""
+    """The bytes that follow `buffers`, for a sink that takes files; None if there are none."""
 
     @property
     def pieces(self) -> tuple[memoryview | FileRange, ...]:
-        """All its bytes."""
+        """All bytes of the batch."""
         return self.buffers if self.records is None else (*self.buffers, self.records)
 
     @classmethod
     def of(cls, batch: Batch, place: tuple[str, int], buffers: tuple[memoryview, ...]) -> Self:
-        """A whole batch.
+        """Return the WireBatch of a whole batch.
 
         Args:
             place: its topic and partition.
-            buffers: the answer of `Batch.buffers`; their holder lets go of them.
+            buffers: the value of `Batch.buffers`; the caller releases them.
         """
         topic, partition = place
         return cls(
@@ -186,58 +186,58 @@ class WireBatch:
 class Loan(NamedTuple):
     """A plain socket to a broker, between two frames, and the partitions that the broker leads.
 
-    Nothing is in flight on it. The borrower writes Produce requests and reads their answers, all before its next call
-    of the sink, which is `give_back`.
+    No request is in flight on it. The borrower writes Produce requests and reads the responses, all before its next
+    call of the sink, which is `return_socket`.
     """
 
     node_id: int
     socket: int
     version: int
-    """The version of its Produce requests."""
+    """The version of the Produce requests."""
     client_id: str
     acks: int
     requests_max: int
-    """Requests without an answer at once."""
+    """The largest number of requests without a response."""
     correlation_id: int
-    """Of the first request; the next ones count on from it, from 0 again behind 2**31 - 1."""
+    """The id of the first request. Each further request adds one, and 0 follows 2**31 - 1."""
     partition_indices: Sequence[int]
     topic_ids: Mapping[str, bytes]
     """By topic; empty below version 13."""
     transactional_id: str | None = None
-    """The name of the producer whose transaction the batches belong to; None: they belong to none."""
+    """The transactional id of the batches' producer; None outside of transactions."""
 
 
 class Unanswered(NamedTuple):
-    """A Produce request that a borrower began, and whose answer did not come before the socket was given back."""
+    """A Produce request that a borrower started, and whose response had not arrived when the socket was returned."""
 
     correlation_id: int
     age_s: float
-    """Seconds since it began."""
+    """Seconds since the request started."""
     sent_size: int
-    """Bytes of it that are written."""
+    """Bytes of it that were written."""
     wires: Sequence[WireBatch]
-    """Its batches, in its order. The sink has them now as if they had come by `deliver`."""
+    """Its batches, in their order. The sink now has them as if `deliver` had been called with them."""
 
 
 class SocketEnd(NamedTuple):
-    """How a borrower leaves a socket: the sink goes on from there. `Delivered` tells what went by the socket."""
+    """The state in which a borrower returns a socket. `Delivered` has what was sent through it."""
 
     is_broken: bool = False
-    """The socket is at its end: its connection is closed."""
+    """The connection is closed or unusable."""
     throttle_ms: int = 0
-    """The broker wants a pause."""
+    """The broker asks for a pause of this length."""
     received: bytes = b""
-    """Bytes that came by the socket and were not used. The sink reads them before those that come next."""
+    """Bytes that were received and not used. The sink reads them before the next bytes of the socket."""
     unanswered: Sequence[Unanswered] = ()
-    """Requests that are in flight, in their order; only the last one may be half written."""
+    """Requests in flight, in their order; only the last one may be written in part."""
 
 
 DeliveredRow = tuple[int, int, int, int, int]
-"""Partition index, batches, records, bytes, and the errno for which an index has no entry of them; 0: it has."""
+"""Partition index, batches, records, bytes, and the errno for which an index entry is missing; 0 if none is missing."""
 
 
 class Delivered(NamedTuple):
-    """Sums over the batches that a native call delivered, or over those of one loan or stream of it; times in ns.
+    """Sums over the batches that a native call delivered, or over those of one socket or stream of it; times in ns.
 
     A number that the call does not measure is 0, or None where 0 would be a measurement.
     """
@@ -247,29 +247,29 @@ class Delivered(NamedTuple):
     size: int = 0
     """Bytes of all batches."""
     largest_size: float = 0
-    """Bytes of the largest batch; of a stream, the average."""
+    """Bytes of the largest batch; for a stream, the average."""
     age_sum_ns: int | None = None
-    """The times from the opening of a batch to its request, or to its append, added."""
+    """The sum of the times from the opening of a batch to its request or append."""
     age_max_ns: int = 0
     latency_sum_ns: int | None = None
-    """The times from there to the result, added; of a loan, those of its requests."""
+    """The sum of the times from the request or append to the result; for a socket, per request."""
     latency_max_ns: int = 0
     largest_record: int = 0
-    """Bytes; 0 when no record is larger than those known before."""
+    """Bytes; 0 if no record is larger than those known before."""
     linger_ns: int = -1
-    """The shortest linger that a producer set; -1: none did."""
+    """The shortest linger that a producer set; -1 if none did."""
     last_begun_ns: int = 0
-    """When the last request began, on the arena's clock; 0: there are no requests."""
+    """The time at which the last request started, on the arena's clock; 0 if there was none."""
     rows: Sequence[DeliveredRow] = ()
-    """Of each partition; one may have several."""
+    """One or more rows for each partition."""
     request_count: int = 0
-    """Of a loan: requests that were answered, and the bytes that went and came."""
+    """For a socket: requests with a response, and the bytes sent and received."""
     sent_size: int = 0
     received_size: int = 0
 
     @classmethod
     def of_rows(cls, rows: Iterable[DeliveredRow]) -> Delivered:
-        """The sums over rows; one without batches is left out."""
+        """Return the sums over the rows. A row without batches is omitted."""
         its = [row for row in rows if row[1]]
         return cls(
             batch_count=sum(row[1] for row in its),
@@ -281,45 +281,45 @@ class Delivered(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """The fate of a delivered batch."""
+    """The outcome of a delivered batch."""
 
     DELIVERED = "delivered"
-    """It is where it should be; a duplicate of what was there already, too."""
+    """The batch is stored, or was already (a duplicate)."""
     RETRY = "retry"
-    """Not this time, or nobody knows: deliver the same bytes again."""
+    """Not stored, or unknown: deliver the same bytes again."""
     REFUSED = "refused"
-    """Never: its records fail with `error_code` and `message`."""
+    """Rejected permanently: the records fail with `error_code` and `message`."""
     TOO_LARGE = "too large"
-    """Not in one piece: the sender splits it; a single record is refused."""
+    """Too large for one piece: the sender splits it; a single record is rejected."""
     OUT_OF_SEQUENCE = "out of sequence"
-    """The sink does not have it, and does not take its sequence: the partition starts over, with a new epoch."""
+    """Not stored, and its sequence is not accepted: the partition starts over with a new epoch."""
 
 
 @dataclass(slots=True, eq=False)
 class Ack:
-    """A sink's answer for one delivered batch."""
+    """A sink's result for one delivered batch."""
 
     wire: WireBatch
     verdict: Verdict
     base_offset: int = -1
-    """Offset of the first record, -1 when the sink does not tell."""
+    """Offset of the first record; -1 if the sink does not report it."""
     log_append_time_ms: int = -1
-    """The sink's own timestamp for all records, -1 where the records' hold."""
+    """The sink's timestamp for all records; -1 if the records' own timestamps are valid."""
     error_code: int = 0
-    """Kafka's number of the error (org.apache.kafka.common.protocol.Errors); 0 when there is none."""
+    """Kafka's error code (org.apache.kafka.common.protocol.Errors); 0 if there is none."""
     message: str = ""
-    """A sentence for people: why it was not delivered."""
+    """The reason for a failure, as a sentence for people."""
     retry_after_ms: int | None = None
-    """With RETRY: None leaves the pause to the sender (KIP-580), 0 is at once (the leader has changed, KIP-951)."""
+    """The pause before a RETRY. If None, the sender chooses it (KIP-580). 0 follows a change of leader (KIP-951)."""
     record_errors: Sequence[int] = field(default=())
-    """With REFUSED: places of the records that are to blame, in this wire batch; empty when all are (KIP-467)."""
+    """For REFUSED: indices in this wire batch of the invalid records; empty if all are invalid (KIP-467)."""
 
 
 @dataclass(slots=True, eq=False)
 class Acks:
-    """The acks of batches that were all delivered, in one: the usual case takes the short way.
+    """The acks of batches that were all delivered, in one object, for speed.
 
-    Iterating gives the Ack of each.
+    Iterating yields one Ack per batch.
     """
 
     wires: Sequence[WireBatch]
@@ -332,7 +332,7 @@ class Acks:
 
 
 def each_ack(acks: Iterable[Ack | Acks]) -> Iterator[Ack]:
-    """One by one."""
+    """Yield each Ack."""
     for ack in acks:
         if isinstance(ack, Acks):
             yield from ack
@@ -341,13 +341,13 @@ def each_ack(acks: Iterable[Ack | Acks]) -> Iterator[Ack]:
 
 
 class Ended(NamedTuple):
-    """A transaction is over in the sink."""
+    """The result of a transaction that the sink has ended."""
 
     producer_id: int
-    """The producer id of the next transaction, -1 when there was none."""
+    """The producer id of the next transaction; -1 if there was none."""
     producer_epoch: int
     why: TransactionWhy = TransactionWhy.NOT
-    """Why it was not committed, although the arena had decided it."""
+    """The reason why it was not committed, although the arena had decided to commit."""
 
 
 class HostTransactions(Protocol):
@@ -367,33 +367,33 @@ class HostTransactions(Protocol):
 
     @property
     def state(self) -> str:
-        """How far the newest transaction has come, as the core names it."""
+        """The state of the newest transaction, by the core's name."""
 
     @property
     def producer_identity(self) -> tuple[int, int, bytes]:
-        """The arena's producer id (-1: none yet), its epoch, and the identity of the sink that gave it."""
+        """The arena's producer id (-1 if it has none yet), its epoch, and the identity of the sink that gave it."""
 
     @property
     def standing(self) -> int:
-        """The 64 bits that were kept last, by this sender or a former one; 0: none, or the id is to be taken anew."""
+        """The 64 bits saved last, by any sender; 0 if there are none, or if the id must be acquired again."""
 
     def keep(self, standing: int) -> None:
-        """Keeps 64 bits for the next sender. The two highest are `FENCED_STANDING` and `LOST_STANDING`."""
+        """Save 64 bits for the next sender. The two highest are `FENCED_STANDING` and `LOST_STANDING`."""
 
     def fail(self, why: TransactionWhy, sentence: str) -> None:
-        """The transaction can only be aborted, if it is not decided or over; people read the sentence."""
+        """Make the transaction abort only, unless it is decided or over. The sentence is reported."""
 
 
 def check_is_same_sink(transactions: HostTransactions, identity: bytes, arena_name: str) -> None:
-    """Refuses a sink that does not have the transaction that is open.
+    """Refuse a sink that does not have the open transaction.
 
     Args:
         transactions: of the arena.
         identity: of the sink.
-        arena_name: for people.
+        arena_name: for the message.
 
     Raises:
-        OtherSinkError: another sink has it.
+        OtherSinkError: another sink has the open transaction.
     """
     producer_id, _, known = transactions.producer_identity
     if transactions.state != "none" and producer_id >= 0 and known != identity:
@@ -404,27 +404,27 @@ def check_is_same_sink(transactions: HostTransactions, identity: bytes, arena_na
 
 
 class Giver(Protocol):
-    """A store that frees a record when a receiver has it: an arena, or the log of a shipper."""
+    """A store that frees a record after its receiver has it: an arena, or the log of a shipper."""
 
     @property
     def arena_name(self) -> str:
-        """Its name as it was opened, for people."""
+        """The name by which it was opened."""
 
     @property
     def durability(self) -> str:
-        """The level at which it keeps records: "process", "interval" or "sync" (see *Durability* above)."""
+        """The level at which it preserves records: "process", "interval" or "sync" (see *Durability* above)."""
 
     @property
     def sync_interval_ms(self) -> int | None:
-        """With the level "interval": a power cut may cost the records of this time."""
+        """For the level "interval", the time whose records a power cut may lose; otherwise None."""
 
 
 class SinkHost(Giver, Protocol):
-    """The sender as the sink that it opened may use it."""
+    """The part of the sender that its sink may use."""
 
     @property
     def permissions(self) -> tuple[int, int, int]:
-        """User, group and mode of the arena: what the sink makes lets in the same users."""
+        """User, group and mode of the arena. Files that the sink creates admit the same users."""
 
     @property
     def batch_size_max(self) -> int:
@@ -432,70 +432,70 @@ class SinkHost(Giver, Protocol):
 
     @property
     def transactions(self) -> HostTransactions | None:
-        """Of the arena; None: it has no transactional_id."""
+        """The transactions of the arena; None if it has no transactional_id."""
 
     @property
     def options(self) -> SenderOptions:
         """The sender's options: acks, request_timeout_ms, max_request_size, enable_idempotence and so on."""
 
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
-        """Topic and partition of an index of `Sink.plan`."""
+        """Return topic and partition of an index of `Sink.plan`."""
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions the arena says a topic has: told by who created it, or by the last sink; 0 unknown."""
+        """Return the partition count of a topic in the arena, set by its creator or the last sink; 0 if unknown."""
 
     def report(self, sentence: str) -> None:
-        """Puts a sentence where people look: the arena's error log and the sender's own log.
+        """Log a sentence, and write it to the arena's error log.
 
-        Equal sentences are counted, so say the same thing in the same words.
+        Equal sentences are counted, so use the same words for the same problem.
         """
 
     def show_life(self) -> None:
-        """Call it in the sender's thread between the parts of what takes long, as the recovery of many partitions.
+        """Call it in the sender's thread during long work, such as the recovery of many partitions.
 
-        A sender that shows no life for the time of `replace_stalled_ms` is taken for wedged, and may be killed.
+        A sender that does not call it for `replace_stalled_ms` is considered stalled, and may be killed.
         """
 
     def end_backoff(self, partition_index: int) -> None:
-        """The reason of a pause is gone (another leader is known now): retried batches of the partition may go."""
+        """End the pause of a partition whose reason is gone (it has a new leader): retried batches may be sent."""
 
     def set_available(self, partition_index: int, is_available: bool) -> None:
-        """Nobody takes the partition's batches at the moment (no leader), or somebody does again (KIP-794).
+        """Set whether the partition's batches can be sent now (it has a leader, KIP-794).
 
-        Producers choose others meanwhile, where they may choose.
+        While they cannot, producers choose other partitions where they are free to choose.
         """
 
     def wake(self) -> None:
-        """Makes `Sink.poll` come back; from any thread."""
+        """Make `Sink.poll` return. May be called from any thread."""
 
 
 class Limits(NamedTuple):
-    """What a sink takes at once."""
+    """The limits of a sink."""
 
     in_flight_max: int = IN_FLIGHT_MAX
-    """Batches of one partition in flight at once."""
+    """Unacked batches of one partition."""
     request_size_max: int = REQUEST_SIZE_MAX
-    """Bytes of one delivery; a larger batch goes alone."""
+    """Bytes of one delivery; a larger batch is delivered alone."""
     takes_files: bool = False
-    """Its batches may have records that lie in a file."""
+    """The records of a batch may be in a file."""
 
 
 class ProducerIds(abc.ABC):
-    """The producer ids of a sink that recognises a batch delivered again, and takes sequences only in order."""
+    """The producer ids of a sink that recognises redelivered batches, and accepts sequences only in order."""
 
     compares_records: bool = False
-    """It takes a batch for a duplicate only if its records are those that it has, and not by the sequences alone."""
+    """A duplicate must have the same records as the stored batch, not only the same sequences."""
 
     @property
     def knows_producer_id(self) -> bool:
-        """False: the producer id that this sink gave the arena is not good any more, and is asked for again."""
+        """False if the producer id that this sink gave the arena is no longer valid, and must be acquired again."""
         return True
 
     @abc.abstractmethod
     def new_producer_id(self) -> tuple[int, int] | None:
-        """(producer id, epoch) nobody else has, None while it is being asked for; nothing is drained before.
+        """Return a new, unique (producer id, epoch), or None while the sink is acquiring one.
 
-        Called again until it answers.
+        The sender calls it until it returns an id, and drains nothing before.
         """
 
 
@@ -504,181 +504,180 @@ class SinkTransactions(abc.ABC):
 
     @abc.abstractmethod
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended | None:
-        """Commits or aborts what was delivered since the last call. None: it is under way, so call again.
+        """Commit or abort what was delivered since the last call. Return None while that is under way; call again.
 
-        After an abort the sink lacks sequences of batches that were thrown away. So the next transaction has another
-        producer epoch then.
+        After an abort, the sink lacks the sequences of the discarded batches. The next transaction therefore has
+        another producer epoch.
 
         Args:
-            producer_id: the arena's; its transaction may be over in the sink already. -1: it never had one.
+            producer_id: of the arena; -1 if it never had one. The sink may have ended its transaction already.
             producer_epoch: the arena's latest.
-            is_commit: False: it is aborted.
+            is_commit: commit if true, otherwise abort.
 
         Raises:
-            OSError: it is not ended, and is tried again.
+            OSError: the transaction is not ended. The sender tries again.
         """
 
 
 class LogEnds(abc.ABC):
-    """The ends of the logs of a sink, to which the sender appends ordinary batches itself, in C."""
+    """The ends of a sink's logs, to which the sender appends ordinary batches itself, in C."""
 
     log_ends: Mapping[int, LogEnd]
-    """Partition index -> the open end of its log. All batches of other partitions come by `Sink.deliver`."""
+    """Partition index -> the open end of its log. Batches of all other partitions are passed to `Sink.deliver`."""
 
     @abc.abstractmethod
     def appended(self, rows: Sequence[DeliveredRow]) -> None:
-        """The sender appended batches to ends of its logs; at least one in each row."""
+        """Note that the sender appended batches to its logs. Each row counts at least one batch."""
 
     @property
     def log(self) -> tuple[LogDirectory, ServerOptions] | None:
-        """The log that it writes and the options by which a server serves it; None where nothing can be served."""
+        """The log that the sink writes, and the options by which a server serves it; None if it cannot be served."""
         return None
 
 
 class Sockets(abc.ABC):
-    """The sockets of a sink, by which a borrower sends ordinary batches itself, in C.
+    """The sockets of a sink, through which a borrower sends ordinary batches itself, in C.
 
     The borrower is the sender, for its arena and for its overflow, or a shipper.
     """
 
     is_carried: bool = False
-    """The sender may send the batches of its arena by them."""
+    """The sender may send the batches of its arena through them."""
 
     @abc.abstractmethod
     def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:
-        """Sockets for the ordinary rounds of a borrower, to the leaders of those partitions that may go now.
+        """Hand over sockets to the leaders of those partitions that may be sent to now.
 
-        A partition is left out when it has to go by `plan` and `deliver`: nobody leads it, its leader is busy, or its
-        first batch goes alone.
+        A partition is omitted if it has to be sent by `plan` and `deliver`: it has no leader, its leader is busy, or
+        its first batch must be sent alone.
         """
 
     @abc.abstractmethod
     def give_back(self, loan: Loan, delivered: Delivered, end: SocketEnd) -> None:
-        """The socket of a loan is not used any more.
+        """Take back a socket that was handed over.
 
         Args:
-            delivered: by the socket.
-            end: how the socket is left.
+            delivered: sums over the batches sent through it.
+            end: the state of the socket.
         """
 
 
 class Peer:
-    """What is behind a sink and can fail: the brokers of a cluster, the medium of a log. By default it always works."""
+    """The part of a sink that can fail: the brokers of a cluster, the medium of a log. The default always works."""
 
     @property
     def outage(self) -> str | None:
-        """Why nothing can be delivered to it at the moment, as a sentence without the time; None: it works.
+        """The reason why nothing can be delivered now, as a sentence without the time; None if the peer works.
 
-        The sender asks in each round.
+        The sender reads it in each round.
         """
         return None
 
     @property
     def is_full(self) -> bool:
-        """True when no delivery can begin before an answer or a connection comes: no news of a producer helps it.
+        """True if no delivery can start before a response or a connection arrives, so new records change nothing.
 
-        The sender asks before it sleeps, and is rung by processes that wait for it alone then.
+        The sender reads it before it sleeps. If it is true, only processes that wait for the sender wake it.
         """
         return False
 
     @property
     def answer_count(self) -> int | None:
-        """How often it has proved that it works, by an answer; None where it gives none.
+        """How many responses have proved that the peer works; None if it sends none.
 
-        Time between two answers counts when the second one has come. Without answers `outage` is proof enough.
+        The time between two responses counts once the second has arrived. Without responses, `outage` alone decides.
         """
         return None
 
     def ask_again(self, topic: str) -> None:
-        """A producer waits for a partition that `Sink.partition_count` does not tell: find out whether it is there.
+        """Refresh the partition count of a topic: a producer waits for a partition beyond `Sink.partition_count`.
 
-        It is called again as long as the producer waits, some ten times in a second at most.
+        It is called about ten times a second while the producer waits.
         """
 
 
 ALWAYS_WORKS = Peer()
-"""The peer of a sink behind which nothing can fail."""
+"""The peer of a sink that cannot fail."""
 
 
 class Sink(abc.ABC):
-    """The place that batches go to. The contract stands at the head of this module.
+    """A place to which batches are delivered. The contract is the docstring of this module.
 
-    A sink that can more than take batches names the object that does it, often itself: `producer_ids`, `transactions`,
-    `fast_path` and `peer`. None of the first three is needed.
+    A sink with further abilities names the objects that have them, often itself: `producer_ids`, `transactions`,
+    `fast_path` and `peer`. The first three are optional.
     """
 
     name: str = ""
-    """Where it delivers, for people and to compare: its URL in one spelling (sender/sinks/names.py). Empty where it has
-    none:
-    the arena is told its class then."""
+    """Where the sink delivers: its URL in one spelling (sender/sinks/names.py), for messages and comparisons. If empty,
+    the arena records the sink's class instead."""
     limits: Limits = Limits()
-    """What it takes at once; known after `open`."""
+    """The limits; known after `open`."""
     producer_ids: ProducerIds | None = None
-    """None: it may have a batch twice that is delivered again. Known after `open`."""
+    """None if the sink may store a redelivered batch twice. Known after `open`."""
     transactions: SinkTransactions | None = None
-    """None: it does not take the batches of an arena with transactions."""
+    """None if the sink does not take the batches of an arena with transactions."""
     fast_path: LogEnds | Sockets | None = None
-    """The way by which the sender delivers ordinary batches itself, in C. None: all batches come by `deliver`."""
+    """How the sender delivers ordinary batches itself, in C. None if all batches are passed to `deliver`."""
     peer: Peer = ALWAYS_WORKS
-    """The part of it that can fail."""
+    """The part of the sink that can fail."""
 
     @property
     @abc.abstractmethod
     def identity(self) -> bytes:
-        """16 bytes that name what is behind the sink (a log directory, a cluster), the same each time it is opened.
+        """16 bytes that name the target (a log directory, a cluster), the same each time it is opened.
 
-        The arena remembers them with its producer id, and asks for a new id when they change. A sink that finds out
-        later what is behind it answers zeros until then, and has no producer id either.
+        The arena stores them with its producer id, and acquires a new id when they change. A sink that learns its
+        target later returns zeros until then, and has no producer id before.
         """
 
     @abc.abstractmethod
     def open(self, host: SinkHost) -> None:
-        """Gets ready, under the sender role.
+        """Open the sink, while the sender holds its role.
 
         Raises:
-            OSError, ShmaccumError: it cannot be used; the message says what to do.
+            OSError, ShmaccumError: the sink cannot be used; the message names the remedy.
         """
 
     @abc.abstractmethod
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has, None while that is being found out. Called now and then for each topic.
+        """Return the partition count of a topic, or None until it is known. Called repeatedly for each topic.
 
         Raises:
-            UnknownTopicError: there is none of that name, and there will be none.
+            UnknownTopicError: there is no such topic, and there will be none.
         """
 
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Which of the ready partitions may be drained now: one sequence of partition indices per delivery.
+        """Return the partitions to drain now: one sequence of partition indices per delivery.
 
-        A partition that is named n times gives up to n batches, of which all but the first were sealed already. A
-        batch that finds no room in a delivery comes first the next time. By default everything goes in one delivery.
+        A partition that is named n times yields up to n batches; all but the first were sealed already. A batch that
+        does not fit into a delivery comes first the next time. The default puts everything into one delivery.
         """
         return [ready]
 
     @abc.abstractmethod
     def deliver(self, batches: Sequence[WireBatch]) -> None:
-        """Begins the delivery of the batches that one sequence of the plan gave; at least one."""
+        """Start the delivery of at least one batch, drained by one sequence of the plan."""
 
     @abc.abstractmethod
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
-        """Waits for its own I/O or until `doorbell` is readable, and answers what is acked.
+        """Wait for the sink's own I/O or until `doorbell` is readable, and return the acks.
 
-        Comes back at once when there are acks already, and whenever `plan` might now answer otherwise.
+        It returns at once if there are acks, and whenever the result of `plan` may have changed.
 
         Args:
-            timeout_s: 0 looks only.
+            timeout_s: if 0, do not wait.
             doorbell: a file descriptor; never read it.
         """
 
     @abc.abstractmethod
     def close(self, timeout_s: float) -> None:
-        """Finishes or breaks off what is under way, within the time, and lets go of all bytes.
+        """Finish or cancel the work in progress, within the time, and release all bytes.
 
         The arena keeps a batch without an Ack, and the next sender delivers it.
         """
 
     def metrics(self) -> Mapping[str, float]:
-        """Numbers of its own, by Kafka's names where there are such; they take the place of the sender's of that name.
+        """Return the sink's metrics, by Kafka's names where they exist. They replace the sender's of the same name.
 
         Those of a broker end in ``.node-ID``, those of a topic in ``.topic-NAME`` (docs/reference/metrics.rst).
         """
@@ -686,20 +685,20 @@ class Sink(abc.ABC):
 
 
 def logs_of(sink: Sink) -> LogEnds | None:
-    """The logs to which the sender appends; None: it reaches the sink another way."""
+    """Return the logs to which the sender appends; None if the sink has none."""
     return sink.fast_path if isinstance(sink.fast_path, LogEnds) else None
 
 
 def sockets_of(sink: Sink) -> Sockets | None:
-    """The sockets that the sink lends; None: it lends none."""
+    """Return the sockets that the sink hands over; None if it has none."""
     return sink.fast_path if isinstance(sink.fast_path, Sockets) else None
 
 
 def ended(sink_ids: ProducerIds | None, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Ended:
-    """The end of a transaction in a sink that gives out epochs itself. An abort raises the epoch (KIP-360).
+    """Return the end of a transaction in a sink that assigns epochs itself. An abort raises the epoch (KIP-360).
 
     Args:
-        sink_ids: of the sink; they answer at once.
+        sink_ids: of the sink; they return an id at once.
         producer_id, producer_epoch: those of the transaction.
     """
     if is_commit or producer_id < 0:
@@ -707,26 +706,26 @@ def ended(sink_ids: ProducerIds | None, producer_id: int, producer_epoch: int, *
     if producer_epoch < PRODUCER_EPOCH_MAX:
         return Ended(producer_id, producer_epoch + 1)
     found = NO_PRODUCER_ID if sink_ids is None else sink_ids.new_producer_id()
-    assert found is not None, "only a sink that asks others gives no producer id at once"
+    assert found is not None, "only a sink that asks a peer may have no producer id yet"
     return Ended(*found)
 
 
 class SynchronousSink(Sink):
-    """A sink that has done a delivery when `write` comes back: a file, a list, nothing at all."""
+    """A sink whose `write` completes a delivery before it returns: a file, a list, nothing at all."""
 
     def __init__(self) -> None:
         self._acks: list[Ack] = []
 
     @abc.abstractmethod
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
-        """Delivers the batches; one Ack for each, in any order.
+        """Deliver the batches; return one Ack for each, in any order.
 
         Raises:
-            OSError: nothing was delivered, or nobody knows: all of it is retried.
+            OSError: nothing was delivered, or it is unknown what was: all of it is retried.
         """
 
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
-        """One delivery, in which each partition gives all it may have in flight, one partition after another."""
+        """Return one delivery, in which each partition yields as many batches as may be in flight."""
         return [[partition_index for partition_index in ready for _ in range(self.limits.in_flight_max)]]
 
     def deliver(self, batches: Sequence[WireBatch]) -> None:
@@ -739,4 +738,4 @@ class SynchronousSink(Sink):
         return acks
 
     def close(self, timeout_s: float) -> None:
-        """Nothing is under way."""
+        """Do nothing: no work is in progress."""

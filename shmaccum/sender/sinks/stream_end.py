@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the native batch loop left the partitions that it sent (native/sender/batch_loop.h)."""
+"""The state in which the native batch loop left the partitions that it sent (native/sender/batch_loop.h)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import NamedTuple
 from shmaccum.sender.sinks.sink import Delivered
 
 NOT_SYNCED = -1
-"""In place of `StreamEnd.synced_size`: the records of a stream go whether they are on disk or not."""
+"""The `StreamEnd.synced_size` of a stream whose records are sent even if they are not on disk."""
 
 
 class StreamState(enum.IntEnum):
-    """How the batch loop left a stream (native/sender/partition_stream.h)."""
+    """The state in which the batch loop left a stream (native/sender/partition_stream.h)."""
 
     GOES = 0
     """The next batch may be ordinary."""
     ENDS = 1
-    """No ordinary batch follows: the stream looks why."""
+    """No ordinary batch follows. The stream finds the reason."""
     BROKEN = 2
-    """A batch was not acked, or its fate is unknown: all behind the position go again."""
+    """A batch was not acked, or its outcome is unknown: all batches after the position are sent again."""
 
 
 class StreamEnd(NamedTuple):
@@ -29,17 +29,17 @@ class StreamEnd(NamedTuple):
 
     state: int
     offset: int
-    """On disk, as the next two."""
+    """On disk, like `byte` and `leader_epoch`."""
     byte: int
-    """Of the segment, where the batch with the offset begins."""
+    """The position in the segment at which the batch with the offset begins."""
     leader_epoch: int
     synced_size: int
-    """Bytes of the segment that were forced to disk; NOT_SYNCED where that is not asked for."""
+    """Bytes of the segment that were forced to disk; NOT_SYNCED if that is not required."""
     delivered: Delivered
 
     @classmethod
     def of(cls, partition_index: int, report: tuple[int, ...]) -> StreamEnd:
-        """As the native call tells it (native/python/sender/batch_loop_parts.c)."""
+        """Return the state from a report of the native call (native/python/sender/batch_loop_parts.c)."""
         state, offset, byte, leader_epoch, synced_size, *sums = report
         batch_count, record_count, size = sums
         row = partition_index, batch_count, record_count, size, 0
@@ -47,5 +47,5 @@ class StreamEnd(NamedTuple):
 
 
 def delivered_by(streams: Iterable[StreamEnd]) -> Delivered:
-    """The sums over all of the streams."""
+    """Return the sums over all of the streams."""
     return Delivered.of_rows(row for stream in streams for row in stream.delivered.rows)

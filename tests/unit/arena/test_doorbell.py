@@ -299,7 +299,7 @@ def test_health_tells_of_a_doorbell_that_cannot_be_made_anew(arena: Arena, accum
     (trouble,) = troubles(Observer(arena).observe())
     path.rmdir()
     assert trouble.kind == "impaired"
-    assert f"{path} was removed or replaced, and cannot be made anew" in trouble.sentence
+    assert f"{path} was removed or replaced, and cannot be recreated" in trouble.sentence
     sender.close()
 
 

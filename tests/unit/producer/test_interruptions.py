@@ -600,7 +600,7 @@ def test_a_keeper_goes_on_after_every_exception(
         found = producer._keeper
         assert found is not None
         wait_until(lambda: not failures and found._met_s is not None, "the keeper has met the sender")
-    assert "goes on after an exception" in caplog.text
+    assert "continues after an exception" in caplog.text
     end_senders(arena)
 
 

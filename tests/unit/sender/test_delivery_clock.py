@@ -288,4 +288,4 @@ def test_a_stop_during_an_outage_takes_as_long_as_the_timeout_and_tells_what_is_
     assert sending.sender._is_over()
     sending.sender.close()
     assert sending.result(token) is None
-    assert "delivers what is left there: 1 batch" in caplog.text
+    assert "delivers the batches that are left: 1 batch" in caplog.text

@@ -236,7 +236,7 @@ def test_a_sender_without_an_overflow_does_not_pass_the_one_that_is_filled(open_
         sending.append()
     settle(sending)
     die(sending)
-    with pytest.raises(InvalidArgumentError, match="lie in the overflow of a former sender"):
+    with pytest.raises(InvalidArgumentError, match="are in the overflow of a former sender"):
         Sender(sending.arena, AwaySink()).open()
     sending = open_sending()
     settle(sending, 20)
@@ -502,7 +502,7 @@ def test_an_overflow_is_not_shipped_behind_its_sender(open_sending: Open, tmp_pa
 def test_a_sink_that_knows_no_sequences_gets_no_overflow(arena: Arena, tmp_path: Path) -> None:
     sink = ScriptedSink(is_idempotent=False)
     sender = Sender(arena, sink, overflow=f"log:{tmp_path}/overflow")
-    with pytest.raises(InvalidArgumentError, match="does not recognise batches that come twice"):
+    with pytest.raises(InvalidArgumentError, match="does not recognise redelivered batches"):
         sender.open()
 
 

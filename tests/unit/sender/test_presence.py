@@ -295,7 +295,7 @@ def test_a_socket_that_somebody_takes_away_is_made_anew_and_reported(
     check_names(sender)
     assert socket_of(arena) != former
     assert can_connect(socket_of(arena))
-    assert "socket was removed or replaced, and is made anew" in arena.native.errors()[0]["text"]
+    assert "socket was removed or replaced, and is recreated" in arena.native.errors()[0]["text"]
     now = socket_of(arena)
     check_names(sender)
     assert socket_of(arena) == now

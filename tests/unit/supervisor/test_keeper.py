@@ -185,7 +185,7 @@ def test_a_pickled_producer_keeps_the_same_sender(kept: Arena, log: Path) -> Non
 def test_after_an_orderly_stop_none_is_started(kept: Arena, log: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Producer(kept, sink=f"log:{log}") as producer:
         os.kill(pid_of(kept), signal.SIGTERM)
-        told = f"the sender of {kept.name} left in order"
+        told = f"the sender of {kept.name} left cleanly"
         wait_until(lambda: told in caplog.text, "it was told")
         with Sender(kept.name, f"log:{log}") as sender:
             sender.open()
@@ -230,7 +230,7 @@ def test_an_arena_whose_sender_somebody_else_keeps_gets_none(
     with Arena.create(arena_name, external_sender=True, options={"mine": 1}) as arena:
         assert arena.has_external_sender
         assert arena.options["mine"] == 1
-        with pytest.raises(SenderNotStartedError, match=r"somebody else keeps it \(external_sender\)"):
+        with pytest.raises(SenderNotStartedError, match=r"reserved it for an external one \(external_sender\)"):
             ensure_sender(arena, f"log:{log}")
         with Producer(arena, sink=f"log:{log}") as producer, sender_process(arena, f"--sink=log:{log}") as theirs:
             wait_until(lambda: sender_pid(arena) == theirs.pid, "somebody else has started it")

@@ -5,12 +5,12 @@
 
     sink             the sink: plan, deliver, poll
         ├── topics       known topics, and the wait for unknown ones
-        ├── delivery     a Produce request on its way, and the meaning of its answer for each batch
+        ├── delivery     a Produce request in flight, and the effect of its response on each batch
         ├── metrics      of requests, by Kafka's names
         ├── traffic      of connections and of the loop
-        ├── produce      the versions of a Produce request, and its answer
+        ├── produce      the versions of a Produce request, and its response
         ├── errors       the table of broker errors
         ├── arena_transactions  the transactions of an arena at Kafka's coordinator
-        ├── transaction  Kafka's transactions, as their producer speaks of them
-        └── library      kafka-python, wrapped: nothing else of the sink imports it
+        ├── transaction  Kafka's transactions, from the side of their producer
+        └── library      kafka-python, wrapped: no other module of the sink imports it
 """

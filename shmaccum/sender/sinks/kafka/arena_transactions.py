@@ -6,27 +6,27 @@
     plan ── admit ──> begin, AddPartitions ──> the partitions that may get batches now
     poll ── step ──> driver ──> coordinator
               └──> a failure ──> host.fail: the arena's transaction can only be aborted
-    end_transaction ── end ──> EndTxn ──> how it ended, and the names of the next transaction
+    end_transaction ── end ──> EndTxn ──> the outcome, and producer id and epoch of the next transaction
     deliver ── add_offsets ──> TxnOffsetCommit, for records of __consumer_offsets
-    new_producer_id ── names ──> InitProducerId, when there are none, or an abort needs the next epoch
+    new_producer_id ── names ──> InitProducerId, if there is no id, or an abort needs the next epoch
 
 Rules
-    The arena says how a transaction ends, as far as the coordinator lets it. A transaction of which no broker knows is
-    over at once. An abort always asks for the next epoch: batches that were thrown away had sequences (KIP-360).
-    A failure that another transaction may not have aborts this one. A fatal failure asks for new names, as a producer
-    does that is started again. An arena that was fenced begins nothing until somebody takes its transactional id back.
+    The arena decides how a transaction ends, as far as the coordinator allows. A transaction that no broker knows ends
+    at once. An abort always requests the next epoch, because the discarded batches had sequences (KIP-360).
+    A failure that another transaction may not have aborts this one. After a fatal failure, a new producer id is
+    requested, as after a restart. A fenced arena begins nothing until a process takes its transactional id back.
 
 Deaths
-    The next sender goes on with the standing in the arena (`transaction.kept`), and the arena's word says how far the
-    transaction has come (native/arena/transaction.h).
+    The next sender continues from the recovery state in the arena (`transaction.kept`) and the arena's own state of
+    the transaction (native/arena/transaction.h).
 
     ===========================================  =======================================================================
-    the last sender died, and the arena says     the next one
+    state of the arena at the death              the next sender
     ===========================================  =======================================================================
     OPEN, COMMITTING                             adds the partitions again, delivers again what has no result
-    DECIDED, and the end has no answer           sends the same end again: the coordinator answers as the first time
-    DECIDED or ABORTING, and the standing READY  has nothing to say to the coordinator: it has answered
-    ABORTING, anything else                      aborts
+    DECIDED, and the end has no response         sends the same end again: the coordinator responds as the first time
+    DECIDED or ABORTING, recovery state READY    sends nothing: the coordinator has responded already
+    ABORTING, any other recovery state           aborts
     ===========================================  =======================================================================
 """
 
@@ -54,7 +54,7 @@ from shmaccum.sender.sinks.kafka.transaction.protocol import (
 from shmaccum.sender.sinks.sink import Ack, Ended, HostTransactions, Verdict, WireBatch
 
 ASK_AGAIN_S = 1.0
-"""The pause after a refusal of a producer id."""
+"""The pause after a producer id was refused."""
 UNDECIDED = frozenset({"open", "committing", "decided"})
 ABORTED = frozenset({"abort only", "aborting"})
 
@@ -68,13 +68,13 @@ WHYS = {
 
 @final
 class KafkaTransactions:
-    """The transactional producer that an arena is.
+    """The transactional producer of an arena.
 
     Args:
         host: the transactions of the arena.
         take_part: gives the protocol its connections.
         report: takes sentences for people.
-        retry_backoff_ms: the pause before a request is sent again.
+        retry_backoff_ms: the pause before a request is retried.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class KafkaTransactions:
         producer_id, epoch, _ = host.producer_identity
         kept = unpack(host.standing, producer_id, epoch, host.number)
         self._number = kept.number
-        """Of the transaction that the standing is about, its lowest bits."""
+        """The number of the transaction that the recovery state describes, truncated to its lowest bits."""
         self._renew(kept.standing)
         if kept.standing.state is State.FAILED:
             code = PRODUCER_FENCED if kept.is_fenced else UNKNOWN_SERVER_ERROR
@@ -120,31 +120,31 @@ class KafkaTransactions:
 
     @property
     def _is_begun(self) -> bool:
-        """True when the standing is about the arena's newest transaction."""
+        """True if the recovery state describes the arena's newest transaction."""
         return self._number == self._host.number & NUMBER_MASK
 
-    # --- names
+    # --- producer id and epoch
 
     @property
     def may_be_elsewhere(self) -> bool:
-        """True when the newest transaction has perhaps begun in the sink of a former sender."""
+        """True if the newest transaction may have begun in the sink of a former sender."""
         return self._is_begun or self._host.standing == 0
 
     def forget(self) -> None:
-        """The sink is another cluster than that which gave the producer id. No transaction is open."""
+        """Start anew in another cluster than the one that gave the producer id. No transaction is open."""
         self._number = 0
         self._renew(Standing())
 
     @property
     def has_names(self) -> bool:
-        """True while the arena has the names that the coordinator knows."""
+        """True while the arena has the producer id and epoch that the coordinator knows."""
         standing = self._protocol.standing
         names = standing.producer_id, standing.producer_epoch
         is_usable = standing.state not in {State.NEW, State.FAILED} and not standing.needs_epoch
         return is_usable and names == self._host.producer_identity[:2]
 
     def names(self) -> tuple[int, int] | None:
-        """Producer id and epoch of the next transaction; None while they are being asked for."""
+        """Return producer id and epoch of the next transaction; None while they are requested."""
         self._ask_again()
         if not self._protocol.is_ready:
             return None
@@ -152,10 +152,10 @@ class KafkaTransactions:
         return self._protocol.standing.producer_id, self._protocol.standing.producer_epoch
 
     def _ask_again(self) -> None:
-        """Asks for names where there are none; after a refusal when the pause is over."""
+        """Request producer id and epoch if there are none; after a refusal, once the pause has passed."""
         failure, now_s = self._protocol.failure, clock.monotonic()
         if self._protocol.standing.state not in {State.NEW, State.READY, State.FAILED}:
-            return  # a transaction is being ended, and names come behind it
+            return  # a transaction is being ended, and the request follows it
         if failure is not None:
             if now_s < self._ask_at_s:
                 return
@@ -169,7 +169,7 @@ class KafkaTransactions:
     # --- batches
 
     def admit(self, places: Sequence[TopicPartition]) -> set[TopicPartition]:
-        """The partitions that may get batches of the transaction now; the others are added to it."""
+        """Return the partitions that may get batches of the transaction now. The others are added to it."""
         protocol = self._protocol
         if not self._is_begun:
             if not protocol.is_ready or not self.has_names:
@@ -187,10 +187,10 @@ class KafkaTransactions:
         return self._protocol.may_produce(place)
 
     def batch_failed(self, error_code: int, message: str) -> None:
-        """A batch of the transaction failed for good.
+        """Note that a batch of the transaction failed permanently.
 
         Args:
-            error_code: Kafka's number of the error.
+            error_code: Kafka's error code.
             message: for people.
         """
         self._protocol.batch_failed(error_code, message)
@@ -198,7 +198,7 @@ class KafkaTransactions:
     # --- offsets of groups
 
     def add_offsets(self, wires: Sequence[WireBatch]) -> None:
-        """Commits the offsets in batches of admitted records of `OFFSETS_TOPIC`; `take_acks` answers them."""
+        """Commit the offsets in batches of admitted records of `OFFSETS_TOPIC`. `take_acks` returns their acks."""
         for wire in wires:
             try:
                 records = _native.decode_batch(b"".join(wire.buffers))
@@ -216,11 +216,11 @@ class KafkaTransactions:
 
     @property
     def is_awaiting(self) -> bool:
-        """True while offsets have no answer."""
+        """True while offsets have no response."""
         return bool(self._offsets)
 
     def take_acks(self) -> list[Ack]:
-        """The acks of batches whose offsets have their answer."""
+        """Return the acks of batches whose offsets have a response."""
         offsets, self._offsets = self._offsets, []
         for wire, members in offsets:
             failure = self._protocol.failure
@@ -236,7 +236,7 @@ class KafkaTransactions:
     # --- requests
 
     def step(self) -> None:
-        """Takes an answer that has come, and sends the next request that may go."""
+        """Process a response that has arrived, and send the next request if possible."""
         if self._offsets and self._host.state in ABORTED:
             self.batch_failed(0, "the transaction is aborted")
         if self._is_fenced and self._host.standing == 0:  # a process takes the id back
@@ -248,7 +248,7 @@ class KafkaTransactions:
         self._tell()
 
     def _tell(self) -> None:
-        """Tells the arena once that its transaction cannot be committed."""
+        """Report to the arena, once, that its transaction cannot be committed."""
         failure, number = self._protocol.failure, self._host.number
         if failure is None or (failure, number) == self._told or self._host.state not in UNDECIDED:
             return
@@ -264,7 +264,7 @@ class KafkaTransactions:
     # --- end
 
     def end(self, *, is_commit: bool) -> Ended | None:
-        """Commits or aborts the transaction; None: it is under way."""
+        """Commit or abort the transaction. Return None while that is in progress."""
         protocol = self._protocol
         if self._is_begun:
             if protocol.standing.state is State.OPEN and is_commit:
@@ -280,7 +280,7 @@ class KafkaTransactions:
         return self._ended(is_commit=is_commit)
 
     def _ended(self, *, is_commit: bool) -> Ended:
-        """The names stay those of the arena where the coordinator has not given others."""
+        """Return the end. Producer id and epoch remain those of the arena unless the coordinator has given others."""
         standing = self._protocol.standing
         why = self._why_not_committed() if is_commit else TransactionWhy.NOT
         if standing.state is State.READY:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Produce request on its way, and the meaning of the broker's answer for each of its batches.
+"""A Produce request in flight, and the effect of the broker's response on each of its batches.
 
-A batch that the broker finds out of sequence is one of two. Either a batch before it was lost on this attempt and comes
-again: then this one comes again behind it, unchanged. Or nothing is coming that could fill the gap: then the partition
-starts over in a new epoch (KIP-360). Which of the two it is shows in the batches of its partition that were in flight
-when it was delivered: the sender drains a partition's oldest batch first, so every older batch that still exists was
-among them. This needs no memory of sequences, and so holds for a sender that has just taken over, too.
+If the broker finds a batch out of sequence, there are two cases. If a batch before it failed in this attempt and will
+be sent again, this one is sent again after it, unchanged. If no batch will fill the gap, the partition starts over in a
+new epoch (KIP-360). The batches of the partition that were in flight when this one was delivered decide the case. The
+sender drains a partition's oldest batch first, so every older batch that still exists was among them. This needs no
+memory of sequences, so it also works for a sender that has just taken over.
 
-Nearly every answer says that all is well, and costs nothing per batch here. This module keeps facts of requests, and
-looks for a batch in them only after an error.
+The usual response has no errors, and costs nothing per batch here. This module stores facts about requests, and
+searches them for a batch only after an error.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from shmaccum.sender.sinks.kafka.produce import PartitionAnswer
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
 
 if TYPE_CHECKING:
-    from shmaccum.log.files.log_file import FileRange  # which brings the whole log
+    from shmaccum.log.files.log_file import FileRange  # imports the whole log
     from shmaccum.sender.sinks.compression import Form
 
 Topic: TypeAlias = "tuple[str, bytes | None, tuple[int, ...], tuple[tuple[bytes | memoryview | FileRange, ...], ...]]"
 """The parts of a ProduceRequest: a topic's name and id, and its partitions with their bytes."""
 COMES_AGAIN = frozenset({None, Verdict.RETRY, Verdict.TOO_LARGE})
-"""Fates of a batch that may yet arrive; None while it is in flight."""
+"""Verdicts of a batch that may still be delivered; None while it is in flight."""
 
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """One Produce request: at most one batch of each partition, those of a topic in a row."""
+    """One Produce request: at most one batch of each partition, with the batches of a topic adjacent."""
 
     node_id: int
     wires: Sequence[WireBatch]
     predecessors: Sequence[Delivery]
-    """Those that were in flight when it began: in one of them is the batch before each of its own, if there is one."""
+    """Requests that were in flight when it started. They contain the predecessor of each of its batches, if any."""
     compressed: Sequence[Form | None] = ()
-    """Empty: none is."""
+    """Empty if no batch is compressed."""
     fates: dict[int, Verdict] = field(default_factory=dict)
-    """Of its batches that were not delivered, by partition index."""
+    """The verdicts of its batches that were not delivered, by partition index."""
     is_over: bool = False
     topic_names: dict[uuid.UUID, str] = field(default_factory=dict)
-    """As they were when it was sent: a topic may be deleted and created again meanwhile (KAFKA-19397)."""
+    """The names at the time of sending: a topic may be deleted and recreated meanwhile (KAFKA-19397)."""
 
     def partition_indices(self) -> list[int]:
-        """The partition index of each batch."""
+        """Return the partition index of each batch."""
         return [wire.partition_index for wire in self.wires]
 
     def topics(self, topic_id: Callable[[str], uuid.UUID | None]) -> tuple[Topic, ...]:
-        """As the request wants them; remembers the ids."""
+        """Return the topics as the request needs them, and remember their ids."""
         bodies = [wire.pieces if own is None else own for wire, own in self._with_compressed()]
         topics: list[Topic] = []
         first = 0
@@ -68,28 +68,28 @@ class Delivery:
         return tuple(topics)
 
     def with_sizes(self) -> Iterator[tuple[WireBatch, int]]:
-        """Its batches, and the bytes that each has on the wire."""
+        """Return its batches with their sent sizes."""
         return ((wire, wire.size if own is None else sum(map(len, own))) for wire, own in self._with_compressed())
 
     def _with_compressed(self) -> Iterator[tuple[WireBatch, Form | None]]:
         return zip(self.wires, self.compressed or [None] * len(self.wires), strict=True)
 
     def _runs(self) -> Iterator[tuple[str, int]]:
-        """Topics, and how many batches each has."""
+        """Return the topics, with the number of batches of each."""
         names = [wire.topic for wire in self.wires]
         return ((name, names.count(name)) for name in dict.fromkeys(names))
 
     def answers(self, answered: Sequence[PartitionAnswer]) -> Iterator[tuple[WireBatch, PartitionAnswer]]:
-        """Each batch with its answer; one that the broker left out counts as lost on the way."""
+        """Return each batch with its response. A batch that the broker omitted counts as lost."""
         lost = no_answer(NETWORK_EXCEPTION, "the broker did not answer for this partition")
         names: Mapping[Any, Any] = self.topic_names
         by_place = {(names.get(answer.topic, answer.topic), answer.partition): answer for answer in reversed(answered)}
         return ((wire, by_place.get((wire.topic, wire.partition), lost)) for wire in self.wires)
 
     def leave_out_ended(self) -> list[WireBatch]:
-        """Takes out, and answers, the batches that have their result already: they are not for the broker any more.
+        """Remove and return the batches that have their results already, and must not be sent any more.
 
-        A batch behind one of them finds a gap that nothing will fill.
+        A batch that follows one of them in its partition finds a gap that no batch will fill.
         """
         ended = [wire for wire in self.wires if wire.batch.is_ended]
         if ended:
@@ -100,18 +100,18 @@ class Delivery:
         return ended
 
     def end(self) -> None:
-        """All its batches have their answers."""
+        """Note that all its batches have their responses."""
         self.is_over = True
         self.predecessors = ()
 
     def fate(self, partition_index: int) -> Verdict | None:
-        """The verdict of its batch of a partition; DELIVERED also when it has no such batch."""
+        """Return the verdict of its batch of a partition; DELIVERED if it has no such batch."""
         if self.is_over or partition_index in self.fates:
             return self.fates.get(partition_index, Verdict.DELIVERED)
         return None if partition_index in self.partition_indices() else Verdict.DELIVERED
 
     def sequence_verdict(self, wire: WireBatch) -> Verdict:
-        """The verdict that "out of order" means for one of its batches."""
+        """Return the verdict for one of its batches that the broker found out of sequence."""
         fates = {before.fate(wire.partition_index) for before in self.predecessors}
         return Verdict.RETRY if fates & COMES_AGAIN else Verdict.OUT_OF_SEQUENCE
 
@@ -120,10 +120,10 @@ Node = TypeVar("Node")
 
 
 def in_requests(wires: Sequence[WireBatch], node_of: Callable[[int], Node]) -> list[tuple[Node, list[WireBatch]]]:
-    """One request per node, and more only where a partition comes more than once; those of a topic in a row.
+    """Return one request per node, or more if a partition occurs more than once. Batches of a topic are adjacent.
 
     Args:
-        node_of: from a partition index to the node that leads it.
+        node_of: returns the leader's node id of a partition index.
     """
     requests: list[tuple[Node, dict[str, dict[int, WireBatch]]]] = []
     newest: dict[Node, dict[str, dict[int, WireBatch]]] = {}
@@ -141,7 +141,7 @@ def in_requests(wires: Sequence[WireBatch], node_of: Callable[[int], Node]) -> l
 
 
 def no_answer(error_code: int, message: str) -> PartitionAnswer:
-    """In place of an answer that did not come."""
+    """Return the substitute for a missing response."""
     return PartitionAnswer("", -1, error_code, -1, -1, message, (), -1, -1)
 
 
@@ -154,10 +154,10 @@ VERDICTS: Mapping[Action, Verdict] = {
 
 
 def ack_of(delivery: Delivery | None, wire: WireBatch, answer: PartitionAnswer) -> Ack:
-    """The verdict that an error means in the contract.
+    """Return the Ack of a batch for a broker's response.
 
     Args:
-        delivery: that the batch was in; None: it was in none yet.
+        delivery: the request of the batch; None if it was in no request yet.
     """
     row = treatment(answer.error_code)
     if row.action is not Action.SEQUENCE:
@@ -176,7 +176,7 @@ def ack_of(delivery: Delivery | None, wire: WireBatch, answer: PartitionAnswer) 
 
 
 def _explain(wire: WireBatch, answer: PartitionAnswer) -> str:
-    """A sentence with the partition, the error, and the broker's words, also on single records (KIP-467)."""
+    """Return a sentence with the partition, the error, and the broker's messages, also for single records (KIP-467)."""
     blamed = [f"record {place}: {message}" for place, message in answer.record_errors if message]
     detail = "; ".join([answer.message, *blamed] if answer.message else blamed)
     return f"{wire.topic}-{wire.partition}: {sentence(answer.error_code, detail or None)}"

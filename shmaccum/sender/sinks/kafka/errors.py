@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meaning of each broker error for a batch: a table like Kafka's (org.apache.kafka.common.protocol.Errors, Sender).
+"""The effect of each broker error on a batch: a table like Kafka's (org.apache.kafka.common.protocol.Errors, Sender).
 
-Nothing here decides; `shmaccum.sender.sinks.kafka` asks `treatment(code)` and does what the row says.
+This module decides nothing. `shmaccum.sender.sinks.kafka` calls `treatment(code)` and follows the row.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ UNKNOWN_TOPIC_ID = 100
 
 
 class Action(enum.Enum):
-    """The fate of a batch."""
+    """The treatment of a batch."""
 
     DELIVER = "deliver"
     """It is in the partition."""
     RETRY = "retry"
-    """The same bytes again, after the sender's backoff."""
+    """The same bytes are sent again, after the sender's backoff."""
     REFUSE = "refuse"
     """Its records fail."""
     SPLIT = "split"
     """The sender makes several batches of it."""
     SEQUENCE = "sequence"
-    """Retry, if a batch before it is missing and will come again; else the partition starts over in a new epoch."""
+    """Retry if a batch before it is missing and will be sent again; otherwise the partition starts a new epoch."""
 
 
 class Treatment(NamedTuple):
@@ -48,9 +48,9 @@ class Treatment(NamedTuple):
     """Kafka's name of the error."""
     action: Action
     sentence: str
-    """The problem for people, and advice where there is any."""
+    """The problem for people, and advice if there is any."""
     is_metadata_stale: bool = False
-    """The leader may be another one by now: ask (InvalidMetadataException)."""
+    """The leader may have changed: request metadata (InvalidMetadataException)."""
 
 
 def _retry(name: str, sentence: str) -> Treatment:
@@ -100,7 +100,7 @@ TREATMENTS: Mapping[int, Treatment] = {
         "DUPLICATE_SEQUENCE_NUMBER", Action.DELIVER, "it was there already; its offset is not known any more"
     ),
     47: Treatment("INVALID_PRODUCER_EPOCH", Action.SEQUENCE, "a newer epoch has written to the partition"),
-    48: _refuse("INVALID_TXN_STATE", "the producer id is in a transaction of somebody else"),
+    48: _refuse("INVALID_TXN_STATE", "the producer id is in a transaction of another producer"),
     49: _refuse("INVALID_PRODUCER_ID_MAPPING", "the producer id belongs to a transactional id"),
     51: _retry("CONCURRENT_TRANSACTIONS", "a transaction is being ended"),
     53: _refuse("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "the user may not use the transactional id"),
@@ -121,12 +121,12 @@ TREATMENTS: Mapping[int, Treatment] = {
 
 
 def treatment(code: int) -> Treatment:
-    """The row of an error code; one for codes that no Kafka had when this was written."""
+    """Return the row of an error code. Codes that are newer than this table get a row of their own."""
     known = TREATMENTS.get(code)
     return known or _refuse(f"ERROR_{code}", "the broker answered with an error this version does not know")
 
 
 def sentence(code: int, detail: str | None = None) -> str:
-    """The error's name and sentence, and the broker's words about this batch."""
+    """Return the error's name and sentence, and the broker's message about this batch."""
     row = treatment(code)
     return f"{row.name}: {row.sentence}" + (f" (broker: {detail})" if detail else "")

@@ -12,7 +12,7 @@ from shmaccum.sender.sinks.sink import Delivered
 
 
 class NodeMetrics:
-    """Of the Produce requests to one broker."""
+    """The metrics of the Produce requests to one broker."""
 
     def __init__(self, now_ns: int) -> None:
         self.latency_ms = Sensor(now_ns)
@@ -21,7 +21,7 @@ class NodeMetrics:
         self.record_total = 0
 
     def read(self, now_ns: int) -> dict[str, float]:
-        """The values by name."""
+        """Return the values by name."""
         return {
             "request-latency-avg": self.latency_ms.average(now_ns),
             "request-latency-max": self.latency_ms.maximum(now_ns),
@@ -45,14 +45,14 @@ class ProduceMetrics:
         return known
 
     def sent(self, node_id: int, record_count: int, now_ns: int) -> None:
-        """A request began."""
+        """Count a request that was started."""
         self._records_per_request.add(record_count, now_ns)
         node = self._node(node_id, now_ns)
         node.request_total += 1
         node.record_total += record_count
 
     def lent(self, node_id: int, delivered: Delivered, throttle_ms: int, now_ns: int) -> None:
-        """A socket was lent, and requests went by it."""
+        """Count the requests that a borrower sent through a socket."""
         count = delivered.request_count
         node = self._node(node_id, now_ns)
         node.request_total += count
@@ -66,13 +66,13 @@ class ProduceMetrics:
             node.throttle_ms.record(throttle_ms, count, throttle_ms, now_ns)
 
     def answered(self, node_id: int, latency_ms: float, throttle_ms: float, now_ns: int) -> None:
-        """A request was answered."""
+        """Count a response."""
         node = self._node(node_id, now_ns)
         node.latency_ms.add(latency_ms, now_ns)
         node.throttle_ms.add(throttle_ms, now_ns)
 
     def read(self, now_ns: int) -> dict[str, float]:
-        """By name; those of a broker end in its node id."""
+        """Return the metrics by name. Those of a broker end in its node id."""
         latencies = [node.latency_ms for node in self._nodes.values()]
         throttles = [node.throttle_ms for node in self._nodes.values()]
         named = {

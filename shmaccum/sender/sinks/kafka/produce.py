@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Produce requests, versions 3 to 13: which version, for which batches; and what their answers say.
+"""Produce requests, versions 3 to 13: which version to use for which batches, and the contents of responses.
 
-The request is `shmaccum._native.ProduceRequest` (native/format/produce.h): small pieces of our own around the arena's
-bytes, which are never copied. It also reads an answer in which all is well, which nearly every one is; any other is
-read by the library, and is a `ProduceAnswer`.
+The request is `shmaccum._native.ProduceRequest` (native/format/produce.h): small pieces of private memory around the
+arena's bytes, which are never copied. It also reads a response without errors, which is the usual case. The library
+reads any other response, which becomes a `ProduceAnswer`.
 
-From version 13 on topics are named by their ids (KIP-516).
+From version 13 on, topics are identified by their ids (KIP-516).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ VERSION_TOPIC_ID = 13
 
 
 def version_for(broker_range: tuple[int, int], *, has_topic_ids: bool, newest: int = VERSION_MAX) -> int:
-    """The newest version that the broker and we both know; below 13 while a topic's id is unknown.
+    """Return the newest version that the broker and this sink know; below 13 while a topic's id is unknown.
 
     Args:
-        broker_range: oldest and newest version of Produce that the broker takes.
+        broker_range: oldest and newest version of Produce that the broker accepts.
         newest: the newest version that may be used.
     """
     known = VERSION_MAX if has_topic_ids else VERSION_TOPIC_ID - 1
@@ -35,34 +35,34 @@ def version_for(broker_range: tuple[int, int], *, has_topic_ids: bool, newest: i
 
 
 class PartitionAnswer(NamedTuple):
-    """A broker's answer for one partition of a request."""
+    """A broker's response for one partition of a request."""
 
     topic: str | uuid.UUID
-    """Its name; since version 13 its id."""
+    """Its name, or its id from version 13 on."""
     partition: int
     error_code: int
     base_offset: int
     log_append_time_ms: int
     message: str | None
-    """The broker's words about the error, since version 8."""
+    """The broker's error message, from version 8 on."""
     record_errors: Sequence[tuple[int, str | None]]
-    """Places of records that are to blame, with what is wrong with them (KIP-467)."""
+    """Indices of invalid records, with the broker's messages (KIP-467)."""
     leader_id: int
-    """The leader, where the broker knows better than we (KIP-951); else -1."""
+    """The new leader, if the request was sent to a former one (KIP-951); otherwise -1."""
     leader_epoch: int
 
 
 class ProduceAnswer(NamedTuple):
-    """A broker's answer to a request."""
+    """A broker's response to a request."""
 
     partitions: Sequence[PartitionAnswer]
     throttle_time_ms: int
     nodes: Sequence[tuple[int, str, int, str | None]]
-    """Id, host, port and rack of the leaders it told of (KIP-951)."""
+    """Id, host, port and rack of the new leaders in the response (KIP-951)."""
 
 
 class PlainAnswer(NamedTuple):
-    """A broker's answer to a request of which every batch is in its partition: in the request's order."""
+    """A broker's response without errors: each batch is in its partition. Values are in the order of the request."""
 
     throttle_time_ms: int
     base_offsets: Sequence[int]

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kafka:HOST:PORT[,HOST:PORT...]`` delivers to the brokers of a Kafka cluster, as Kafka's own producer does (Sender).
+"""``kafka:HOST:PORT[,HOST:PORT...]`` delivers to the brokers of a Kafka cluster, like Kafka's own producer (Sender).
 
-Picture::
+::
 
     ready partitions ── plan ──> by leader ── deliver ──> one Produce request each ── poll ──> acks
-                                    │                        │         (compressed first, in threads, if so wished)
-                                 a node that is not connected, throttled, or has enough requests under way
-                                 is left out; the others go on
+                                    │                        │         (compressed first, in threads, if configured)
+                                 a node that is not connected, throttled, or has enough requests in flight
+                                 is omitted; the others continue
 
-A partition has one batch in flight until the broker has acked one, lately. A broker that knows nothing of a producer,
-or nothing any more, takes any first sequence (KIP-360); were the first batch to fail and the second one to arrive,
-their order would be lost. From then on there are as many as `in_flight_max`. (That an epoch begins with one batch, too,
-is seen to where batches are drained.)
+A partition has one batch in flight until the broker has recently acked one. A broker that does not know a producer, or
+has forgotten it, accepts any first sequence (KIP-360). If the first batch failed and the second one arrived, their
+order would be lost. After the first ack, up to `in_flight_max` batches are in flight. (The drain ensures that an epoch
+begins with a single batch.)
 
-A lane per node keeps the requests to it in order, at most `max_in_flight_requests_per_connection` of them without an
-answer. The arena's bytes go to the socket as they are (`client`); after the answer, or after the connection is closed,
-the ack lets go of them. The table in `errors` tells the meaning of an answer; the sender draws the pauses, counts, and
-splits.
+Each node has a queue that keeps the order of its requests, at most `max_in_flight_requests_per_connection` of them
+without a response. The arena's bytes are written to the socket directly (`client`). After the response, or after the
+connection is closed, the ack releases them. The table in `errors` has the meaning of each response. The sender computes
+pauses, counts attempts, and splits batches.
 
-Over TLS the bytes are copied into a record, and encrypted; compressed batches are private memory. Records of a log go
-from the page cache to the socket (sendfile), but not over TLS.
+With TLS, the bytes are copied into a record and encrypted. Compressed batches are in private memory. Records of a log
+are sent from the page cache to the socket (sendfile), but not with TLS.
 """
 
 from __future__ import annotations
@@ -96,13 +96,13 @@ if TYPE_CHECKING:
 ACKS: Mapping[str, int] = {"all": -1, "-1": -1, "1": 1, "0": 0}
 PORT_MAX = 65535
 EMPTYING_S = 0.02
-"""The longest time for which requests wait, so that a lane gets empty and its socket can be lent."""
+"""The longest time for which new requests wait, so that a node's queue gets empty and its socket can be handed over."""
 EMPTYING_AGAIN_S = 1.0
-"""After so long that is tried again."""
+"""The time until the next such attempt."""
 FORGOTTEN_S = 60.0
-"""A partition that was quiet for so long begins with one batch again: the broker may have forgotten the producer."""
+"""After this time without acks, a partition has one batch in flight again: the broker may have forgotten it."""
 MISSING_INTERVAL_S = 1.0
-"""Time between two reports of a partition that the cluster lacks."""
+"""Time between two reports of a partition that does not exist in the cluster."""
 LIBRARY_OPTIONS = (
     "metadata_max_age_ms",
     "allow_auto_create_topics",
@@ -127,11 +127,11 @@ LIBRARY_OPTIONS = (
     "sasl_kerberos_domain_name",
     "sasl_oauth_token_provider",
 )
-"""Those that kafka-python takes by the same names."""
+"""Options that kafka-python accepts under the same names."""
 
 
 def parse_servers(place: str) -> list[str]:
-    """The bootstrap list of ``HOST:PORT,HOST:PORT``.
+    """Return the bootstrap list of ``HOST:PORT,HOST:PORT``.
 
     Raises:
         InvalidArgumentError: it is empty, or a server has no port.
@@ -154,28 +154,28 @@ class _Lane:
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Delivery, list[Future[Form | None]]]] = deque()
-        """Those that are being compressed, or wait for room in the lane; the first one goes first."""
+        """Requests that are being compressed, or wait because too many are in flight; the first is sent first."""
         self.sent: dict[Delivery, None] = {}
 
         self._emptying_s = 0.0
 
     @property
     def count(self) -> int:
-        """Requests under way."""
+        """The number of requests that wait or are in flight."""
         return len(self.waiting) + len(self.sent)
 
     def empty(self, now_s: float) -> None:
-        """A borrower wants the socket: no other request begins for a short time, unless that was tried just now."""
+        """Delay new requests for a short time, for a borrower of the socket, unless this was tried recently."""
         if self.count and now_s >= self._emptying_s + EMPTYING_AGAIN_S:
             self._emptying_s = now_s
 
     def is_emptying(self, now_s: float) -> bool:
-        """True while requests are under way to whose end a borrower looks forward."""
+        """True while new requests are delayed until the present ones have responses."""
         return bool(self.count) and now_s < self._emptying_s + EMPTYING_S
 
 
 class _AckedPartitions:
-    """Partitions of which a batch was acked lately: in this half of `FORGOTTEN_S`, or in the one before."""
+    """Partitions with a recently acked batch: in this half of `FORGOTTEN_S`, or in the previous one."""
 
     def __init__(self) -> None:
         self._young: set[int] = set()
@@ -183,7 +183,7 @@ class _AckedPartitions:
         self._turn_s = 0.0
 
     def acked(self, partition_indices: Iterable[int], now_s: float) -> None:
-        """A broker has a batch of each."""
+        """Note that a broker has a batch of each partition."""
         if now_s >= self._turn_s:
             self._old = self._young if now_s < self._turn_s + FORGOTTEN_S / 2 else set()
             self._young = set()
@@ -191,7 +191,7 @@ class _AckedPartitions:
         self._young.update(partition_indices)
 
     def missing(self, partition_indices: Iterable[int], now_s: float) -> set[int]:
-        """Those that nobody may remember."""
+        """Return the partitions whose producer a broker may have forgotten."""
         if now_s >= self._turn_s + FORGOTTEN_S / 2:
             return set(partition_indices)
         missing = set(partition_indices) - self._young
@@ -202,18 +202,18 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     """Delivers to Kafka.
 
     Args:
-        place: the brokers to begin with.
+        place: the bootstrap brokers.
         options: those of `KafkaSinkOptions`.
 
     Raises:
-        InvalidArgumentError: a server or an option that cannot be, or a library that is missing.
+        InvalidArgumentError: a server or an option is invalid, or a library is missing.
     """
 
     def __init__(self, place: str, **options: Any) -> None:
         self._servers = parse_servers(place)
         self.name = one_spelling(f"kafka:{place}")
         self._options = KafkaSinkOptions.parse(options)
-        self._has_client = False  # not where it could not be opened
+        self._has_client = False  # remains False if it could not be opened
         self._compression = compression_of(self._options)
         takes_files = self._compression is None and "SSL" not in self._options.security_protocol
         self.limits = Limits(takes_files=takes_files)
@@ -221,11 +221,11 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         self.fast_path = self if takes_files else None
         self._lanes: dict[int, _Lane] = {}
         self._acks: list[Ack | Acks] = []
-        # By partition index: which node leads it, as long as nothing was heard of another one.
+        # Partition index -> its leader's node, until new metadata arrives.
         self._leaders: dict[int, int] = {}
         self._missing_at_s: dict[TopicPartition, float] = {}
         self._known = _AckedPartitions()
-        # Those whose last batch is to be retried, with the leader that did not take it.
+        # Partition index -> the leader that did not accept the last batch, for batches to be retried.
         self._retried: dict[int, int | None] = {}
         self._leaderless: set[int] = set()
         self._metadata_count = 0
@@ -233,7 +233,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         self._metrics = ProduceMetrics(clock.monotonic_ns())
         self._produce_answer_count = 0
         self._seen_answer_count = 0
-        self._unanswered_since_s: float | None = None  # None: nothing is wanted of the cluster
+        self._unanswered_since_s: float | None = None  # None while no response is expected
         self._transaction: TransactionDriver | None = None
         self._arena_transactions: KafkaTransactions | None = None
         self._is_same_cluster = False
@@ -246,7 +246,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     # --- open and close
 
     def open(self, host: SinkHost) -> None:
-        """Begins to look for the cluster; nothing is waited for.
+        """Start to connect to the cluster, without waiting.
 
         Raises:
             InvalidArgumentError: a secret or a certificate cannot be read.
@@ -299,8 +299,8 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         if self._options.receive_buffer_bytes >= 0:
             yield socket.SOL_SOCKET, socket.SO_RCVBUF, self._options.receive_buffer_bytes
 
-    def close(self, timeout_s: float) -> None:  # noqa: ARG002 - an ack could not be given any more: nothing to wait for
-        """Breaks off what is under way and closes every connection."""
+    def close(self, timeout_s: float) -> None:  # noqa: ARG002 - waiting is useless, since acks cannot be returned now
+        """Cancel all work in progress, and close every connection."""
         if self._compression is not None:
             self._compression.close()
         if self._has_client:
@@ -313,9 +313,9 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     def take_part(
         self, protocol: TransactionProtocol, keep: Callable[[Standing], object] = lambda _: None
     ) -> TransactionDriver:
-        """From now on every batch belongs to a transaction of this producer; `poll` sends what the protocol asks for.
+        """Make every batch part of a transaction of this producer; `poll` then sends the protocol's requests.
 
-        `plan` adds partitions to the transaction, and leaves out those that the coordinator does not have yet.
+        `plan` adds partitions to the transaction, and omits those unknown to the coordinator.
 
         Args:
             protocol: of the producer whose id, epoch and attribute the batches have.
@@ -337,10 +337,10 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         return transactions.end(is_commit=is_commit) if self._has_checked_cluster() else None
 
     def _has_checked_cluster(self) -> bool:
-        """True once it is known that the arena's transactions are of this cluster. False while no broker has answered.
+        """Return True if the arena's transactions are known to be of this cluster; False before the first response.
 
         Raises:
-            OtherSinkError: the transaction that is open is in another cluster.
+            OtherSinkError: another cluster has the open transaction.
         """
         transactions = self._host.transactions
         if self._is_same_cluster or transactions is None or not self._client.is_bootstrapped:
@@ -358,11 +358,11 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         return self._arena_transactions is None or self._arena_transactions.has_names
 
     def group_offsets(self, group: str) -> GroupOffsets:
-        """Asks for the committed offsets of a group; the answer comes while the sink is polled."""
+        """Request the committed offsets of a group. The response arrives while the sink is polled."""
         return GroupOffsets(self._client, group, self._retry_backoff_ms / 1000)
 
     def _added(self, ready: Sequence[int]) -> Sequence[int]:
-        """The ready partitions that may get batches now."""
+        """Return the ready partitions that may get batches now."""
         if self._transaction is None:
             return ready
         places = {index: TopicPartition(*self._host.topic_partition(index)) for index in ready}
@@ -376,7 +376,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         return [index for index in ready if protocol.may_produce(places[index])]
 
     def _step(self) -> None:
-        """Goes on with the requests of a transaction."""
+        """Continue with the requests of a transaction."""
         if self._arena_transactions is not None:
             if self._has_checked_cluster():
                 self._arena_transactions.step()
@@ -388,14 +388,14 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
     @property
     def identity(self) -> bytes:
-        """A hash of the cluster's id, or of the bootstrap list where brokers have none. All zeros until it is known."""
+        """A hash of the cluster's id, or of the bootstrap list if brokers have none. All zeros until it is known."""
         if not self._client.is_bootstrapped:
             return bytes(IDENTITY_SIZE)
         name = self._client.cluster_id or ",".join(sorted(self._servers))
         return hashlib.blake2b(name.encode(), digest_size=IDENTITY_SIZE).digest()
 
     def new_producer_id(self) -> tuple[int, int] | None:
-        """From any broker (InitProducerId); asked again after a pause when it could not be had."""
+        """Return an id from any broker (InitProducerId). After a failure, request it again after a pause."""
         self._want_answer()
         if self._arena_transactions is not None:
             return self._arena_transactions.names() if self._has_checked_cluster() else None
@@ -421,19 +421,19 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             self._want_answer()
         return count
 
-    def ask_again(self, topic: str) -> None:  # noqa: ARG002 - one request asks for all
+    def ask_again(self, topic: str) -> None:  # noqa: ARG002 - one request covers all topics
         self._client.refresh_metadata()
 
-    # --- whether the cluster answers
+    # --- whether the cluster responds
 
     @property
     def answer_count(self) -> int:
-        """Answers to Produce and Metadata requests, which only a broker gives that has accepted our login."""
+        """Responses to Produce and Metadata requests, which a broker sends only after it has accepted the login."""
         return self._produce_answer_count + self._client.metadata_count
 
     @property
     def outage(self) -> str | None:
-        """No broker has answered for request_timeout_ms, though something was wanted of the cluster."""
+        """A sentence if no broker has responded for request_timeout_ms, although a response was expected."""
         if self._unanswered_s <= self._request_timeout_ms / 1000:
             return None
         failure = self._client.last_failure
@@ -441,13 +441,13 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
     @property
     def _unanswered_s(self) -> float:
-        """For how long something has been wanted of the cluster, without any answer since."""
+        """The time for which a response of the cluster has been expected, and none has arrived."""
         since_s = self._unanswered_since_s
         return 0.0 if since_s is None or self._seen_answer_count != self.answer_count else clock.monotonic() - since_s
 
     @property
     def _is_awaiting(self) -> bool:
-        """True while a batch waits for the cluster; one of offsets has its answer by a request of the transaction."""
+        """True while a batch waits for the cluster. The transaction's requests respond for one with offsets."""
         transactions = self._arena_transactions
         return any(self._in_flight()) or (transactions is not None and transactions.is_awaiting)
 
@@ -456,7 +456,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             self._unanswered_since_s = clock.monotonic()
 
     def _watch_cluster(self) -> None:
-        """Begins to count anew with each answer; a cluster that is silent for long is asked for metadata as a proof."""
+        """Restart the timer after each response. After a long silence, request metadata to provoke a response."""
         if self._seen_answer_count != self.answer_count:
             self._seen_answer_count = self.answer_count
             self._unanswered_since_s = clock.monotonic() if self._is_awaiting else None
@@ -466,7 +466,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     # --- plan
 
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
-        """One delivery for each leader that can take one, and one for offsets of groups."""
+        """Return one delivery for each leader that can accept one, and one for offsets of groups."""
         self._want_answer()
         self._forget_old_leaders()
         ready = self._added(ready)
@@ -502,7 +502,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         return [indices for indices in planned.values() if indices]
 
     def _in_flight(self) -> Iterator[Delivery]:
-        """Deliveries without an answer."""
+        """Yield deliveries without a response."""
         for lane in self._lanes.values():
             yield from lane.sent
             yield from (delivery for delivery, _ in lane.waiting)
@@ -513,7 +513,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             self._leaders.clear()
 
     def _leader_of(self, partition_index: int) -> int | None:
-        """None while nobody leads the partition; then metadata are asked for."""
+        """Return the leader's node. If there is none, request metadata and return None."""
         node_id = self._leaders.get(partition_index)
         if node_id is None:
             node_id = self._client.leader(*self._host.topic_partition(partition_index))
@@ -537,7 +537,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             self._report_missing(TopicPartition(topic, partition), state.partition_count)
 
     def _report_missing(self, place: TopicPartition, partition_count: int) -> None:
-        """An arena may have a partition that the cluster lacks, as its creator declared it. Its records wait for it."""
+        """Report a partition that its creator declared in the arena, and the cluster lacks. Its records wait for it."""
         now_s = clock.monotonic()
         if now_s >= self._missing_at_s.get(place, 0.0):
             self._missing_at_s[place] = now_s + MISSING_INTERVAL_S
@@ -548,7 +548,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             )
 
     def leader_of(self, partition_index: int) -> int | None:
-        """The broker to which batches of the partition went lately; None: nobody looked for one yet."""
+        """The broker to which batches of the partition were sent last; None if no leader was looked up yet."""
         return self._leaders.get(partition_index)
 
     def _can_take(self, node_id: int) -> bool:
@@ -595,7 +595,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
                 self._lane(node_id).waiting.append((delivery, []))
 
     def _requests(self, wires: Sequence[WireBatch]) -> Sequence[tuple[int | None, Sequence[WireBatch]]]:
-        """By leader; the short way is for what comes of one plan, and goes to one topic."""
+        """Group the batches by leader. The fast path is for the batches of one plan and one topic."""
         indices = [wire.partition_index for wire in wires]
         for partition_index in self._retried.keys() & indices:
             del self._retried[partition_index]
@@ -607,7 +607,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         return in_requests(wires, self._leader_of)
 
     def _send(self, delivery: Delivery) -> None:
-        """Hands a request to the client; where the node is gone meanwhile, its batches are acked for a retry."""
+        """Pass a request to the client. If the node is disconnected meanwhile, ack its batches for a retry."""
         node_id = delivery.node_id
         if not self._client.is_ready(node_id):
             self._end_all(delivery, no_answer(NETWORK_EXCEPTION, f"broker {node_id} is not connected any more"))
@@ -635,14 +635,14 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         )
 
     def _version_for(self, node_id: int, *, has_topic_ids: bool) -> int:
-        """The version of a Produce request."""
+        """Return the version of a Produce request."""
         is_explicit = self._transaction is not None and not self._transaction.protocol.is_implicit
         newest = VERSION_EXPLICIT if is_explicit else VERSION_MAX
         return version_for(self._client.produce_versions(node_id), has_topic_ids=has_topic_ids, newest=newest)
 
     @property
     def _transactional_id(self) -> str | None:
-        """The name of the producer whose transaction the batches belong to; None: they belong to none."""
+        """The transactional id of the batches' producer; None outside of transactions."""
         return None if self._transaction is None else self._transaction.protocol.transactional_id
 
     def _count_sent(self, delivery: Delivery) -> None:
@@ -651,12 +651,12 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         if self._compression is not None:
             self._compression.metrics.sent(delivery.with_sizes(), now_ns)
 
-    # --- lend
+    # --- hand over sockets
 
     def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:
-        """One loan for each leader to which nothing is in flight, with its partitions that were acked lately.
+        """Hand over the socket of each leader without requests in flight, with its recently acked partitions.
 
-        Partitions that the open transaction does not have yet are left out. `plan` adds them.
+        Partitions that the open transaction does not have yet are omitted. `plan` adds them.
         """
         self._want_answer()
         self._forget_old_leaders()
@@ -673,7 +673,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         return [loan for loan in loans if loan is not None]
 
     def _has_added(self, partition_index: int) -> bool:
-        """True when batches of the partition may go without a word to the coordinator."""
+        """True if batches of the partition may be sent without a request to the coordinator."""
         if self._transaction is None:
             return True
         place = TopicPartition(*self._host.topic_partition(partition_index))
@@ -710,7 +710,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         self._client.go_on(loan.node_id, end)
 
     def _adopt(self, loan: Loan, unanswered: Unanswered) -> None:
-        """Goes on with a request of the borrower, as if it had begun here."""
+        """Continue a request of the borrower, as if it had been started here."""
         delivery = Delivery(loan.node_id, unanswered.wires, tuple(self._in_flight()))
         topics = delivery.topics(lambda topic: uuid.UUID(bytes=loan.topic_ids[topic]) if loan.topic_ids else None)
         request = ProduceRequest(
@@ -720,12 +720,12 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         self._lane(loan.node_id).sent[delivery] = None
         self._client.adopt(loan.node_id, delivery, request, unanswered)
 
-    # --- leave out
+    # --- remove ended batches
 
     def _leave_out_ended(self) -> None:
-        """Requests that wait for their socket go on without the batches that ended; where none is left, they do not go.
+        """Remove ended batches from requests that wait for their socket. Withdraw requests without any batch left.
 
-        The others keep their places, so order and sequences are what they were.
+        The others keep their places, so order and sequences do not change.
         """
         for node_id, lane in self._lanes.items():
             for sent in self._client.untouched(node_id):
@@ -739,7 +739,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
                     del lane.sent[delivery]
 
     def _ack_ended(self, delivery: Delivery) -> bool:
-        """Acks the batches that have their result meanwhile; False when there are none."""
+        """Ack the batches that have their result meanwhile. Return False if there are none."""
         ended = delivery.leave_out_ended()
         self._acks += [Ack(wire, Verdict.REFUSED, message="it ended before it was sent") for wire in ended]
         if not delivery.wires:
@@ -759,15 +759,15 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     # --- wait
 
     def _may_send(self, lane: _Lane) -> bool:
-        """True when the delivery that heads a lane is compressed, if it has to be, and has room among the requests."""
+        """True if the first waiting delivery of a node is compressed, if necessary, and may be in flight."""
         has_room = len(lane.sent) < self._requests_max
         return has_room and bool(lane.waiting) and all(job.done() for job in lane.waiting[0][1])
 
     def _send_waiting(self) -> None:
-        """Sends each delivery that heads its lane and may go, without batches that expired meanwhile.
+        """Send the waiting deliveries that may be sent, without batches that expired meanwhile.
 
-        `plan` names no node whose lane is full. A delivery that comes without a plan may find one: batches that the
-        pump left for us come beside its requests.
+        `plan` omits a node with enough requests in flight. A delivery without a plan may exceed them: it has batches
+        that the pump did not send, in addition to the pump's requests.
         """
         for lane in list(self._lanes.values()):
             while self._may_send(lane):
@@ -797,7 +797,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         return acks
 
     def _finish(self, outcome: ResponseOutcome) -> None:
-        """A request has its answer, or will have none."""
+        """Process the response to a request, or its failure."""
         delivery: Delivery = outcome.tag
         self._produce_answer_count += outcome.answer is not None
         del self._lane(delivery.node_id).sent[delivery]
@@ -819,13 +819,13 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         delivery.end()
 
     def _end_well(self, delivery: Delivery, base_offsets: Sequence[int], log_append_times_ms: Sequence[int]) -> None:
-        """The usual case: all batches are in their partitions."""
+        """Ack the batches of a response without errors, the usual case."""
         self._known.acked(delivery.partition_indices(), clock.monotonic())
         self._acks.append(Acks(delivery.wires, base_offsets, log_append_times_ms))
         delivery.end()
 
     def _end_all(self, delivery: Delivery, answer: PartitionAnswer) -> None:
-        """All of a request end alike: without acks, or without an answer."""
+        """Ack all batches of a request with the same result: with acks=0, or without a response."""
         if answer.error_code == 0:
             unknown = [-1] * len(delivery.wires)
             self._end_well(delivery, unknown, unknown)
@@ -837,14 +837,14 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     def _end(
         self, delivery: Delivery | None, wire: WireBatch, answer: PartitionAnswer, *, retries_at_once: bool = False
     ) -> None:
-        """Acks a batch that was not delivered; `poll` gives the ack out."""
+        """Create the Ack of a batch that was not delivered; `poll` returns it."""
         ack = ack_of(delivery, wire, answer)
         if delivery is not None:
             delivery.fates[wire.partition_index] = ack.verdict
         if treatment(answer.error_code).is_metadata_stale:
             self._client.refresh_metadata()
         if self._arena_transactions is not None and ack.verdict in {Verdict.REFUSED, Verdict.OUT_OF_SEQUENCE}:
-            ack.verdict = Verdict.REFUSED  # a sequence is lost with its transaction
+            ack.verdict = Verdict.REFUSED  # a lost sequence ends its transaction
             self._arena_transactions.batch_failed(ack.error_code, ack.message)
         if ack.verdict is Verdict.RETRY:
             ack.retry_after_ms = 0 if retries_at_once else None
@@ -852,7 +852,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         self._acks.append(ack)
 
     def _take_news(self) -> None:
-        """New metadata: where another node leads now, there is nothing to wait for (KAFKA-15415)."""
+        """Process new metadata: a partition with a new leader does not have to wait (KAFKA-15415)."""
         for partition_index, former in list(self._retried.items()):
             leader = self._client.leader(*self._host.topic_partition(partition_index))
             if leader is not None and leader != former:
@@ -866,7 +866,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     # --- metrics
 
     def metrics(self) -> Mapping[str, float]:
-        """Kafka's metrics (docs/reference/metrics.rst), those of brokers and topics included."""
+        """Return Kafka's metrics (docs/reference/metrics.rst), including those of brokers and topics."""
         now_ns = clock.monotonic_ns()
         return {
             **self._metrics.read(now_ns),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which topics there are, how many partitions they have, and when to stop hoping for one."""
+"""The topics of the cluster, their partition counts, and the time limit for unknown topics."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Metadata(Protocol):
 
 
 class RequestedTopics:
-    """The topics producers have asked for.
+    """The topics that producers have requested.
 
     Args:
-        metadata: where to look.
-        max_block_ms: how long a topic may be unknown to a cluster that answers.
+        metadata: of the cluster.
+        max_block_ms: how long a topic may be unknown to a cluster that responds.
         now_s: the clock.
     """
 
@@ -55,7 +55,7 @@ class RequestedTopics:
         self._missing_since: dict[str, float] = {}
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions the topic has; None while that is being found out, or the broker creates it.
+        """Return the partition count of the topic, or None until it is known, or until the broker has created it.
 
         Raises:
             UnknownTopicError: the name is not allowed, the user may not see it, or it was unknown for `max_block_ms`.
@@ -67,7 +67,7 @@ class RequestedTopics:
             self._missing_since.pop(topic, None)
         elif topic not in self._counts:
             self._check_hope(topic, state.error_code)
-        # A topic that had partitions keeps their number while its metadata are incomplete.
+        # A topic with partitions keeps their number while its metadata is incomplete.
         return self._counts.get(topic)
 
     def _watch(self, topic: str) -> None:
@@ -86,7 +86,7 @@ class RequestedTopics:
             self._give_up(topic, error_code or UNKNOWN_TOPIC_OR_PARTITION, f" for {self._max_block_s:g} s")
 
     def _give_up(self, topic: str, error_code: int, how_long: str) -> None:
-        """Asked again, it is looked for again, and hoped for as long: somebody may have created it."""
+        """Raise, and stop waiting. A later call waits again as long, because the topic may have been created."""
         self._metadata.unwatch_topic(topic)
         self._missing_since.pop(topic, None)
         raise UnknownTopicError(

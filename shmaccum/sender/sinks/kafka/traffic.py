@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic of the connections, and waits of the loop: the numbers of Kafka's Selector (SelectorMetrics).
+"""Traffic of the connections, and waits of the loop: the metrics of Kafka's Selector (SelectorMetrics).
 
-Code that reads and writes only counts. Rates are computed from the counts when a window ends (see
-`shmaccum.sender.sinks.sensors`). The loop is the sender's own thread, as in Kafka: it waits in `select` for brokers,
-for
-timers, and for producers that wake it. Its time for I/O is the work with connections between two such waits, and the
-writing of a request when it is handed over.
+Code that reads and writes only counts. Rates are computed from the counts at the end of a window (see
+`shmaccum.sender.sinks.sensors`). The loop is the sender's own thread, as in Kafka. It waits in `select` for brokers,
+timers, and wake-ups by producers. Its I/O time is the work with connections between two such waits, and the writing
+of a request when it is handed over.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ def _new_sensor() -> Sensor:
 
 @dataclass(slots=True)
 class NodeTraffic:
-    """Over the connections to one broker, since the start."""
+    """Counts of the connections to one broker, since the start."""
 
     connections_created: int = 0
     connections_closed: int = 0
     logins: int = 0
-    """Of connections that need one: a handshake of TLS, a login by SASL, or both."""
+    """Successful logins of connections that need one: a TLS handshake, a SASL login, or both."""
     logins_failed: int = 0
     operations: int = 0
-    """Reads and writes that moved something."""
+    """Reads and writes that transferred bytes."""
     requests: int = 0
-    """Whose last byte is written."""
+    """Requests whose last byte is written."""
     responses: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
     request_size: Sensor = field(default_factory=_new_sensor)
 
     def request_written(self, size: int) -> None:
-        """The last byte of one."""
+        """Count a request whose last byte is written."""
         self.requests += 1
         self.request_size.add(size, clock.monotonic_ns())
 
@@ -74,7 +73,7 @@ SELECTS, WAIT_NS, IO_NS = "select", "io-wait-time-ns", "io-time-ns"
 
 
 class Traffic:
-    """Of all brokers; those of a bootstrap list have ids of their own."""
+    """The traffic of all brokers. Those of a bootstrap list have ids of their own."""
 
     def __init__(self, times: LoopTimes) -> None:
         self._nodes: dict[Any, NodeTraffic] = {}
@@ -82,15 +81,15 @@ class Traffic:
         self._rates = TotalRates(clock.monotonic_ns())
 
     def node(self, node_id: Any) -> NodeTraffic:
-        """The traffic of a broker."""
+        """Return the traffic of a broker."""
         return self._nodes.setdefault(node_id, NodeTraffic())
 
     def look(self) -> None:
-        """A window ends here."""
+        """End a window."""
         self._rates.look(self._totals(), clock.monotonic_ns())
 
     def _totals(self) -> dict[str, float]:
-        """By what the names begin with; those of a broker end in its id."""
+        """Return the totals by the first part of the metric's name. Those of a broker end in its id."""
         totals: dict[str, float] = {SELECTS: self._times.select_count}
         for name, attribute in COUNTS.items():
             totals[name] = sum(getattr(node, attribute) for node in self._nodes.values())
@@ -99,7 +98,7 @@ class Traffic:
         return {**totals, WAIT_NS: self._times.wait_ns, IO_NS: self._times.io_ns}
 
     def read(self, now_ns: int) -> dict[str, float]:
-        """Kafka's names -> numbers; of one broker with ``.node-ID`` behind the name."""
+        """Return the metrics by Kafka's names. Those of one broker end in ``.node-ID``."""
         totals = self._totals()
         rates = self._rates.read(totals, now_ns)
         return {**self._read_gauges(now_ns), **_read_loop(totals, rates), **_read_meters(totals, rates)}

@@ -216,7 +216,7 @@ def test_a_codec_that_fails_is_told_and_the_batch_goes_as_it_is(
     deliver_all(sink, sender)
     sink.close(0)
     assert len(values(tmp_path)) == 10
-    assert host.sentences == ["a batch could not be compressed and went as it is: MemoryError: none left"]
+    assert host.sentences == ["a batch could not be compressed and was sent uncompressed: MemoryError: none left"]
 
 
 def test_a_topic_has_the_partitions_the_arena_was_told_of_and_at_least_those_of_the_option(

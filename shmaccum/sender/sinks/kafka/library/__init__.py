@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """kafka-python, wrapped: connections, bootstrap, metadata, versions, TLS, SASL, reconnect backoff, throttling.
 
-The package is imported without its clients (`kafka_package`). This folder uses more than the library promises, and
-stands on these parts::
+The package is imported without its clients (`kafka_package`). This folder uses internals of the library, and depends on
+these parts::
 
     loop          NetworkSelector         one round of it per `Client.poll`, in the caller's thread; a task watches the
                                           doorbell; `register_event` and `unregister_event` are overridden to be
-                                          cheaper; a reader that comes again stays registered (`wait_readable`);
-                                          its own selector is ours, which times waits
+                                          cheaper; a repeated reader stays registered (`wait_readable`); its selector
+                                          is replaced by one that measures waits
     connections   KafkaConnectionManager  `_build_transport` and `_connect` are overridden: our transports, name
-                                          lookups in a thread, a pause also after a login that failed
-                  KafkaConnection         `_maybe_throttle` has a limit (`Throttle`)
+                                          lookups in a thread, and a pause after a failed login, too
+                  KafkaConnection         `_maybe_throttle` has a limit (`ConnectionThrottle`)
     metadata      ClusterMetadata         `update_metadata` is overridden to remember the error of each topic, and
                                           newer leaders
-    frames        KafkaConnection         `in_flight_requests`, and its parser's: a Produce request puts itself there
-                                          (`Sent`), and has one timer per connection (`Timer`) instead of its own
+    frames        KafkaConnection         `in_flight_requests`, and its parser's: a Produce request adds itself
+                                          (`Sent`), and has one timer per connection (`RequestTimer`)
     transport     KafkaTCPTransport       `write` and `_sock_send` are overridden: frames are written by sendmsg, at
-                                          once if possible; `_read_from_sock`: an answer to Produce that came whole
-                                          does not go through the parser; each call that moves bytes counts
-                  KafkaSSLTransport       the same, a record of TLS at a time: gathering and encrypting are copies
+                                          once if possible; `_read_from_sock`: a complete Produce response bypasses
+                                          the parser; each call that transfers bytes is counted
+                  KafkaSSLTransport       the same, one TLS record at a time: gathering and encrypting are copies
     login         KafkaSSLTransport       `_build_ssl_context`, once at the start
-    failures      its exceptions          as Kafka's numbers, and as sentences
+    failures      its exceptions          as Kafka's error codes, and as sentences
     lookup        getaddrinfo             names of hosts are looked up in threads
-    transaction_messages                  requests of transactions as its messages, and its messages as answers
+    transaction_messages                  converts requests and responses of transactions
 
-`client` is what the rest of the house sees: `Client` and its `Outcome`.
+Other folders use only `client`: `Client` and its `ResponseOutcome`.
 
-The rule that all of it serves: the arena's bytes are read by the kernel inside `sendmsg` and by nobody afterwards. A
-request forgets its buffers when its last byte was taken or its connection is closed; only then an `Outcome` tells of
-it. Before its first byte is taken it can be replaced by another one, which keeps its place in all queues, or withdrawn
-from them; then there is no `Outcome`.
+All of this serves one rule: the kernel reads the arena's bytes inside `sendmsg`, and they are not read afterwards. A
+request releases its buffers after its last byte was written or its connection is closed. Only then, a
+`ResponseOutcome` reports it. Before its first byte is written, it can be replaced by another request, which keeps its
+place in all queues, or withdrawn from them without a `ResponseOutcome`.
 """
 
 from shmaccum.common.kafka_package import import_without_clients

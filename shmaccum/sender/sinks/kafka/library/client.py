@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster, as the sink sees it."""
+"""The connection of the sink to a cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shmaccum.sender.sinks.kafka.transaction.requests import FetchOffsets, FindC
 from shmaccum.sender.sinks.sensors import WINDOW_NS
 from shmaccum.sender.sinks.sink import Delivered, SocketEnd, Unanswered
 
-# The library's own limit pauses a connection for everything, metadata too: ours counts Produce requests only.
+# The library's limit would also pause metadata requests. This sink limits only Produce requests.
 LIBRARY_IN_FLIGHT_MAX = 1_000
 FRAME_SIZE_MAX = 100_000_000
 CORRELATION_IDS = 2**31
@@ -39,16 +39,16 @@ WINDOW_S = WINDOW_NS / NS_PER_S
 
 @dataclass(slots=True)
 class TopicState:
-    """The cluster's facts about a topic."""
+    """The metadata of a topic."""
 
     partition_count: int | None = None
     error_code: int = 0
-    """Of the last metadata, 0 none."""
+    """The error in the last metadata; 0 if there is none."""
 
 
 @dataclass(slots=True)
 class ProducerIdRequest:
-    """A producer id that is being asked for."""
+    """A request for a producer id."""
 
     producer_id: int = -1
     producer_epoch: int = -1
@@ -59,27 +59,27 @@ class ProducerIdRequest:
 
 @dataclass(slots=True)
 class TransactionExchange:
-    """A request of a transaction that is on its way."""
+    """A request of a transaction, and its response."""
 
     request: Request | FetchOffsets
     answer: TransactionResponse | None = None
     error_code: int = 0
-    """Why there is no answer, when it is answered."""
+    """If it is answered without a response, the reason."""
     message: str = ""
     is_answered: bool = False
     is_unsent: bool = False
-    """No byte of it was sent, for certain."""
+    """It is certain that no byte of it was sent."""
 
 
 class Client:
-    """The cluster, as the sink sees it. For one thread; only `wake` may be called from others.
+    """The connection of the sink to a cluster. For one thread; only `wake` may be called from others.
 
     Args:
-        config: options of kafka-python, by its names, and ours: rebootstrap_trigger_ms.
-        report: takes sentences about what fails.
+        config: options of kafka-python, by its names, and rebootstrap_trigger_ms.
+        report: takes sentences about failures.
 
     Raises:
-        InvalidArgumentError: certificates cannot be read, or a package that the login needs is missing.
+        InvalidArgumentError: certificates cannot be read, or a package for the login is missing.
     """
 
     def __init__(self, config: Mapping[str, Any], report: Callable[[str], None]) -> None:
@@ -87,7 +87,7 @@ class Client:
         self._report = report
         self.client_id: str = config["client_id"]
         self.last_failure = ""
-        """Why a connection could not be had, the last time; empty: none was missed."""
+        """The last connection failure; empty if there was none."""
         self._outcomes: list[ResponseOutcome] = []
         self._doorbell = -1
         self._doorbell_task: Any = None
@@ -111,7 +111,7 @@ class Client:
     # --- the loop
 
     def start(self) -> None:
-        """Begins to look for the cluster."""
+        """Start to connect to the cluster."""
         self._bootstrap()
         self._net.call_later(REBOOTSTRAP_CHECK_S, self._maybe_rebootstrap)
         self._net.call_later(WINDOW_S, self._end_window)
@@ -125,7 +125,7 @@ class Client:
         self._manager.bootstrap_async().add_errback(self._bootstrap_failed)
 
     def _maybe_rebootstrap(self) -> None:
-        """No broker we know has told of the cluster for long: ask those of the bootstrap list again (KIP-1102)."""
+        """Bootstrap again if no known broker has sent metadata for too long (KIP-1102)."""
         if self._manager.closed:
             return
         if self._manager.bootstrapped and self.metadata_age_s > self._rebootstrap_s:
@@ -134,17 +134,17 @@ class Client:
         self._net.call_later(REBOOTSTRAP_CHECK_S, self._maybe_rebootstrap)
 
     def poll(self, timeout_s: float, doorbell: int) -> list[ResponseOutcome]:
-        """One round: waits for sockets, timers, the doorbell or `wake`, whichever first, and does what is due."""
+        """Run one round: wait for sockets, timers, the doorbell or `wake`, and do what is due."""
         self._watch_doorbell(doorbell)
         self._net.poll(timeout_ms=0 if self._outcomes else timeout_s * 1000)
         return self._take_outcomes()
 
     def wake(self) -> None:
-        """Makes `poll` come back."""
+        """Make `poll` return."""
         self._net.wakeup()
 
     def close(self) -> list[ResponseOutcome]:
-        """Closes every connection. Each request in flight ends with an error."""
+        """Close every connection. Each request in flight ends with an error."""
         self._watch_doorbell(-1)
         for conn in self._manager.connections():
             is_writing = conn.transport is not None and bool(conn.transport.unwritten)
@@ -167,7 +167,7 @@ class Client:
         self._doorbell_task = self._net.call_soon(self._listen) if doorbell >= 0 else None
 
     async def _listen(self) -> None:
-        """Keeps the doorbell in the selector's set. Nothing is read: that it rang is all the round needs to know."""
+        """Keep the doorbell in the selector's set. It is never read: its readiness only ends the wait."""
         doorbell = self._doorbell
         try:
             while True:
@@ -196,70 +196,70 @@ class Client:
 
     @property
     def is_bootstrapped(self) -> bool:
-        """True once a broker has told of the cluster."""
+        """True after a broker has sent metadata."""
         return self.metadata_count > 0
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster's name for itself; None before the bootstrap, and of brokers that have none."""
+        """The id of the cluster; None before the bootstrap, or if its brokers have none."""
         cluster_id: str | None = self._manager.cluster.cluster_id
         return cluster_id
 
     @property
     def metadata_age_s(self) -> float:
-        """Since the last metadata; 0 before the first."""
+        """Seconds since the last metadata; 0 before the first."""
         age_s: float = self._manager.cluster.age_s
         return age_s
 
     @property
     def leadership_count(self) -> int:
-        """Changes when leaders may have changed."""
+        """A number that changes when leaders may have changed."""
         count: int = self._manager.cluster.update_count + self._hint_count
         return count
 
     @property
     def metadata_count(self) -> int:
-        """How often metadata came."""
+        """The number of metadata responses."""
         count: int = self._manager.cluster.update_count
         return count
 
     def watch_topic(self, topic: str) -> None:
-        """The topic's metadata is kept from now on; the broker may create it.
+        """Include the topic in metadata requests; the broker may create it.
 
         Raises:
-            ValueError: no valid name.
+            ValueError: the name is invalid.
         """
         self._manager.cluster.watch(topic)
 
     def unwatch_topic(self, topic: str) -> None:
-        """The topic is forgotten."""
+        """Remove the topic from metadata requests."""
         self._manager.cluster.unwatch(topic)
 
     def topic_state(self, topic: str) -> TopicState:
-        """The newest metadata."""
+        """Return the newest metadata of a topic."""
         cluster = self._manager.cluster
         partitions = cluster.partitions_for_topic(topic)
         return TopicState(len(partitions) if partitions else None, cluster.topic_errors.get(topic, 0))
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """Since Kafka 2.8."""
+        """Return the id of a topic (Kafka 2.8 and newer)."""
         topic_id = self._manager.cluster.topic_id(topic)
         return topic_id if isinstance(topic_id, uuid.UUID) and topic_id.int else None
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """The node that leads a partition; None while nobody does, or nobody knows."""
+        """Return the node that leads a partition; None if there is none, or if it is unknown."""
         leader = self._manager.cluster.leader_for_partition(TopicPartition(topic, partition))
         return leader if leader is not None and leader >= 0 else None
 
     def refresh_metadata(self) -> None:
-        """Asks for metadata as soon as the backoff allows."""
+        """Request metadata as soon as the backoff allows."""
         if self.is_bootstrapped and not self._manager.cluster.need_update:
             self._manager.cluster.request_update()
 
     def note_leader(
         self, topic: str, answer: PartitionAnswer, nodes: Sequence[tuple[int, str, int, str | None]]
     ) -> bool:
-        """Takes a hint of a Produce answer over (KIP-951). True when it was news, and its node is known."""
+        """Apply a leader hint of a Produce response (KIP-951). Return True if it is new, and its node is known."""
         if answer.leader_id < 0:
             return False
         for node in nodes:
@@ -272,24 +272,24 @@ class Client:
     # --- nodes
 
     def is_ready(self, node_id: int) -> bool:
-        """True when a request may go to the node now; begins to connect when there is no connection."""
+        """True if a request may be sent to the node now. If there is no connection, start to connect."""
         conn = self._manager.connection(node_id)
         if conn is None:
             self._connect(node_id)
             return False
-        is_logging_in = conn._reauth.is_reauthenticating  # noqa: SLF001 - the library has no other way to ask
+        is_logging_in = conn._reauth.is_reauthenticating  # noqa: SLF001 - the library has no public method for it
         return conn.connected and not conn.paused and not is_logging_in
 
     def _connect(self, node_id: int) -> None:
         try:
             self._manager.get_connection(node_id)
         except errors.NodeNotReadyError:
-            pass  # its pause is not over
+            pass  # the pause has not passed yet
         except errors.UnknownBrokerIdError:
             self.refresh_metadata()
 
     def produce_versions(self, node_id: int) -> tuple[int, int]:
-        """Oldest and newest version of Produce that a connected node takes."""
+        """Return the oldest and newest version of Produce that a connected node accepts."""
         known = self._manager.connection(node_id).broker_version_data.api_versions
         oldest, newest = known.get(PRODUCE_API_KEY, (0, 0))
         return oldest, newest
@@ -297,10 +297,10 @@ class Client:
     # --- requests
 
     def produce(self, node_id: int, tag: Any, request: ProduceRequest, *, is_answered: bool) -> None:
-        """Sends a Produce request to a node that is ready; `poll` will return a `ResponseOutcome` with the tag.
+        """Send a Produce request to a node that is ready. `poll` will return a `ResponseOutcome` with the tag.
 
         Args:
-            is_answered: False with acks=0: then the Outcome comes when the last byte was written.
+            is_answered: False with acks=0. Then the outcome is returned after the last byte was written.
         """
         conn = self._manager.connection(node_id)
         correlation_id = conn.parser._next_correlation_id()  # noqa: SLF001 - shared with the library's own requests
@@ -314,7 +314,7 @@ class Client:
         self._net.times.io_ns += clock.monotonic_ns() - started_ns
 
     def untouched(self, node_id: int) -> list[Sent]:
-        """Produce requests to a node of which no byte is written: they may be replaced, or withdrawn."""
+        """Return the unwritten Produce requests to a node, which may be replaced or withdrawn."""
         conn = self._manager.connection(node_id)
         if conn is None or conn.transport is None:
             return []
@@ -322,7 +322,7 @@ class Client:
         return untouched
 
     def withdraw(self, node_id: int, sent: Sent) -> None:
-        """Takes back an untouched one: its buffers are not used any more, and there will be no `ResponseOutcome`."""
+        """Withdraw an unwritten request. Its buffers are released, and there will be no `ResponseOutcome`."""
         conn = self._manager.connection(node_id)
         conn.transport.withdraw(sent)
         if sent.is_answered:
@@ -331,15 +331,15 @@ class Client:
             conn._reauth.on_response_processed()  # noqa: SLF001 - a login waits until nothing is in flight
 
     def lend(self, node_id: int) -> tuple[int, int] | None:
-        """The socket of a node that is ready, and the correlation id of its next request; None with one in flight."""
+        """Return the socket of a ready node, and its next correlation id; None if a request is in flight."""
         conn = self._manager.connection(node_id)
         if conn.in_flight_requests or conn.parser.in_flight_requests or conn.transport.unwritten:
             return None
-        last_correlation_id: int = conn.parser._correlation_id  # noqa: SLF001 - a borrower counts on from there
+        last_correlation_id: int = conn.parser._correlation_id  # noqa: SLF001 - the borrower continues from it
         return conn.transport.lend(), (last_correlation_id + 1) % CORRELATION_IDS
 
     def adopt(self, node_id: int, tag: Any, request: ProduceRequest, unanswered: Unanswered) -> None:
-        """Continues a Produce request that a borrower of the socket began; `poll` will return a `ResponseOutcome`."""
+        """Continue a Produce request that a borrower of the socket began; `poll` will return a `ResponseOutcome`."""
         conn = self._manager.connection(node_id)
         correlation_id, traffic = unanswered.correlation_id, conn.transport.traffic
         sent = Sent(self._outcomes, tag, request, correlation_id, traffic, is_answered=True)
@@ -354,9 +354,9 @@ class Client:
             conn.transport.write(sent)
 
     def give_back(self, node_id: int, delivered: Delivered, unanswered_count: int) -> None:
-        """The socket of a node is the library's again, and its requests are numbered behind those of the borrower.
+        """Return the socket of a node to the library. Its next correlation id follows those of the borrower.
 
-        The requests without an answer are adopted next, and then `go_on` follows.
+        The requests without a response are adopted next, and then `go_on` is called.
         """
         conn = self._manager.connection(node_id)
         begun_count = delivered.request_count + unanswered_count
@@ -364,19 +364,19 @@ class Client:
         conn.transport.give_back(delivered)
 
     def go_on(self, node_id: int, end: SocketEnd) -> None:
-        """Takes the bytes that the borrower has received, and closes a socket that it found broken.
+        """Process the bytes that the borrower has received, and close a broken socket.
 
-        There is no connection any more when an adopted request met the end of the socket.
+        There is no connection any more if an adopted request has found the end of the socket.
         """
         conn = self._manager.connection(node_id)
         if conn is None:
             return
         conn.transport.go_on(end)
         if end.throttle_ms:
-            conn._maybe_throttle(PlainAnswer(end.throttle_ms, (), ()))  # noqa: SLF001 - as with every answer
+            conn._maybe_throttle(PlainAnswer(end.throttle_ms, (), ()))  # noqa: SLF001 - as for every response
 
     def ask_producer_id(self) -> ProducerIdRequest:
-        """Asks any broker for a new producer id (InitProducerId without a transactional id)."""
+        """Request a new producer id from any broker (InitProducerId without a transactional id)."""
         asked = ProducerIdRequest()
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000, max_version=4)
         future = self._manager.send(request)
@@ -385,7 +385,7 @@ class Client:
         return asked
 
     def ask(self, node_id: int | None, request: Request | FetchOffsets) -> TransactionExchange:
-        """Begins a request of a transaction; None: any node. A connection is made if there is none."""
+        """Start a request of a transaction. If `node_id` is None, use any node. Connect if necessary."""
         from shmaccum.sender.sinks.kafka.library.transaction_messages import (
             message_of,  # most senders have no transaction
         )
@@ -393,7 +393,7 @@ class Client:
         asked = TransactionExchange(request)
         try:
             future = self._manager.send(message_of(request), node_id)
-        except errors.KafkaError as error:  # a broker that metadata do not know any more, or a login that failed
+        except errors.KafkaError as error:  # metadata does not have the broker any more, or a login failed
             self.refresh_metadata()
             _miss(asked, error)
             asked.is_unsent = True
@@ -403,7 +403,7 @@ class Client:
         return asked
 
     def _take(self, asked: TransactionExchange, response: Any) -> None:
-        """Takes an answer; the broker that coordinates may be unknown so far."""
+        """Process a response, which may name a coordinator that was unknown."""
         from shmaccum.sender.sinks.kafka.library.transaction_messages import answer_of, coordinator_in
 
         asked.answer = answer_of(asked.request, response)
@@ -420,7 +420,7 @@ def _miss(asked: TransactionExchange, error: Exception) -> None:
 
 
 def _in_flight(sent: Sent) -> tuple[int, Sent, float, float, OverTimer]:
-    """As the library notes what is in flight: number, future, since when, until when, timer."""
+    """Return an entry of the library's queue: number, future, start, deadline, timer."""
     return sent.correlation_id, sent, sent.begun_s, 0.0, OVER
 
 

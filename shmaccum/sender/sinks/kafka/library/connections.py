@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of the library, over our transports."""
+"""Connections of the library with our transports."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ CUT_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 class ConnectionThrottle:
-    """Pauses a connection for the time that an answer says, but for a minute at most.
+    """Pauses a connection for the time in a response, but for at most a minute.
 
-    The field can hold 24 days. The library ends such a pause when the connection has been idle for too long; fresh
-    metadata do not end it. A broker that means more than a minute reads nothing meanwhile: the next request meets its
-    timeout, and the next connection is not paused.
+    The field can hold 24 days. The library ends such a pause only when the connection has been idle for too long; fresh
+    metadata does not end it. If a broker insists on more than a minute, it reads nothing meanwhile. Then the next
+    request times out, and the next connection is not paused.
     """
 
     def __init__(self, conn: Any) -> None:
-        self._pause = conn._maybe_throttle  # noqa: SLF001 - the library has no limit to set
+        self._pause = conn._maybe_throttle  # noqa: SLF001 - the library has no option for a limit
 
     def __call__(self, answer: Any) -> None:
-        """Looks at an answer of any kind."""
+        """Check a response of any kind."""
         is_too_long = (getattr(answer, "throttle_time_ms", 0) or 0) > THROTTLE_MAX_MS
         self._pause(PlainAnswer(THROTTLE_MAX_MS, (), ()) if is_too_long else answer)
 
@@ -57,17 +57,17 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         super().__init__(net, **configs)
         self.on_failure = on_failure
         self._traffic = traffic
-        # Brokers whose answer to the newest ApiVersions could not be read: they get an old one next time.
+        # Brokers whose newest ApiVersions response could not be parsed; the next request to them is of an old version.
         self._misunderstood: set[tuple[str, int]] = set()
         self.cluster = TopicErrorMetadata(**configs)
         self.cluster.attach(self)
 
     def connection(self, node_id: Any) -> Any:
-        """The library's connection to a node, in whatever state; None when there is none."""
+        """Return the library's connection to a node, in any state; None if there is none."""
         return self._conns.get(node_id)
 
     def connections(self) -> list[Any]:
-        """All of them."""
+        """Return all connections."""
         return list(self._conns.values())
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
@@ -88,7 +88,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         return transport
 
     async def _open_socket(self, host: str, port: int, timeout_at: float | None) -> socket.socket:
-        """Connected to the first of the host's addresses that answers."""
+        """Return a socket connected to the first of the host's addresses that accepts."""
         reason = f"{host} has no address"
         for family, address in await self._resolve(host, port):
             sock = socket.socket(family, socket.SOCK_STREAM)
@@ -116,7 +116,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             raise OSError(code, os.strerror(code))
 
     async def _resolve(self, host: str, port: int) -> list[tuple[Any, Any]]:
-        """Families and addresses of the host, looked up in a thread: the C library's resolver may block for seconds."""
+        """Look up families and addresses of the host in a thread: the C library's resolver may block for seconds."""
         lookup = Lookup(self._net, host.strip("[]"), port)
         found: list[tuple[Any, Any]] = await lookup.future
         return found
@@ -124,9 +124,9 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
     async def _connect(
         self, node: Any, conn: Any, reset_backoff_on_connect: bool = True, timeout_at: float | None = None
     ) -> None:
-        """As the library's, which forgets to pause after a login that failed.
+        """Connect as the library does, but pause after a failed login, too.
 
-        Each broker tells its own versions; the library would keep those of the bootstrap, through upgrades too.
+        Each broker reports its own versions. The library would keep those of the bootstrap, even after upgrades.
         """
         conn.broker_version_data = None
         conn._maybe_throttle = ConnectionThrottle(conn)  # noqa: SLF001
@@ -150,5 +150,5 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
 
 
 def _is_login_failure(error: Exception | None) -> bool:
-    """The other side is not whom we trust, or does not trust us (Kafka's AuthenticationException)."""
+    """True if the peer is not trusted, or does not trust this client (Kafka's AuthenticationException)."""
     return isinstance(error, LOGIN_FAILURES) and not isinstance(error, CUT_OFF)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's exceptions as Kafka's numbers, and as sentences that say what to do."""
+"""The library's exceptions as Kafka's error codes, and as sentences with a remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shmaccum.sender.sinks.kafka.errors import NETWORK_EXCEPTION, REQUEST_TIMED_
 
 
 def error_code(error: Exception) -> int:
-    """Kafka's number for why a request has no answer."""
+    """Return Kafka's error code for a request without a response."""
     if isinstance(error, (errors.RequestTimedOutError, errors.KafkaTimeoutError)):
         return REQUEST_TIMED_OUT
     if isinstance(error, errors.UnsupportedVersionError):
@@ -47,9 +47,9 @@ KERBEROS_ADVICE = (
 
 
 def describe(error: Exception) -> str:
-    """A sentence for people with the problem and advice, without anything secret."""
+    """Return a sentence with the problem and advice, without secrets."""
     text = ", ".join(map(str, error.args)) or type(error).__name__
-    # Errors of Kerberos come through the library unchanged. Without its optional package, there are none.
+    # The library passes Kerberos errors on unchanged. Without its optional package, there are none.
     package = sys.modules.get("gssapi.exceptions")
     advice_on_kerberos = () if package is None else ((package.GSSError, KERBEROS_ADVICE),)
     for kind, advice in (*ADVICE, *advice_on_kerberos):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of a connection to a broker: requests of the library as they are, and Produce requests as they lie.
+"""Frames of a connection to a broker: requests of the library, and Produce requests in the arena's memory.
 
-A Produce request is one object from its first byte to its answer. Its buffers are the arena's: it lets go of them when
-its last byte was taken or its connection is closed; only then a `ResponseOutcome` reports it. As long as none of its
-bytes is taken, its owner may replace or withdraw it.
+One object represents a Produce request from its first byte to its response. Its buffers are the arena's. It releases
+them after its last byte was written or its connection is closed. Only then, a `ResponseOutcome` reports it. While none
+of its bytes is written, its owner may replace or withdraw it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from shmaccum.sender.sinks.kafka.traffic import NodeTraffic
 
 
 class ResponseOutcome(NamedTuple):
-    """How a request ended. Its buffers are not used any more."""
+    """The end of a request, whose buffers are released."""
 
     tag: Any
-    """The delivery that was given to `Client.produce`."""
+    """The delivery that was passed to `Client.produce`."""
     answer: ProduceAnswer | PlainAnswer | None
-    """None when there was none: with acks=0, or after an error."""
+    """None with acks=0, or after an error."""
     error_code: int
-    """0, or why there is no answer."""
+    """0, or the reason for a missing response."""
     message: str
     latency_ms: float
 
 
 class Frame:
-    """The bytes of a request of the library on their way out."""
+    """The bytes of a request of the library that are being written."""
 
     def __init__(self, data: bytes | bytearray) -> None:
         self._left = memoryview(data)
@@ -45,11 +45,11 @@ class Frame:
 
     @property
     def is_written(self) -> bool:
-        """True when nothing is left."""
+        """True if nothing is left."""
         return not self._left
 
     def send(self, descriptor: int) -> int:
-        """Writes what the socket takes at once; answers how many bytes."""
+        """Write what the socket accepts at once. Return the number of bytes."""
         try:
             sent = os.write(descriptor, self._left)
         except (BlockingIOError, InterruptedError):
@@ -58,19 +58,19 @@ class Frame:
         return sent
 
     def peek(self) -> memoryview:
-        """The bytes that are left."""
+        """Return the bytes that are left."""
         return self._left
 
     def skip(self, count: int) -> None:
-        """So many bytes are written."""
+        """Count bytes that were written."""
         self._left = self._left[count:]
 
     def end(self) -> None:
-        """Nothing of it will be written any more."""
+        """Note that no more of it will be written."""
 
 
 class ProduceFrame:
-    """The bytes of a Produce request on their way out. They are the arena's, and are let go of when none is left."""
+    """The bytes of a Produce request that are being written. They are the arena's, and are released at the end."""
 
     __slots__ = ("_request", "correlation_id", "peek", "send", "skip")
 
@@ -87,37 +87,37 @@ class ProduceFrame:
 
     @property
     def size(self) -> int:
-        """All its bytes."""
+        """The size of all its bytes."""
         return self._request.size
 
     @property
     def is_written(self) -> bool:
-        """True when nothing is left."""
+        """True if nothing is left."""
         return self._request.is_written
 
     @property
     def is_touched(self) -> bool:
-        """True when its first byte was written, or is in a record of TLS: then its connection needs the last one, too.
+        """True if its first byte was written, or is in a TLS record. The connection then needs all of them.
 
-        Nothing is taken back of it any more.
+        From then on, it can neither be replaced nor withdrawn.
         """
         return self._request.is_touched
 
     def replace(self, request: ProduceRequest) -> None:
-        """Another request goes in its place, under its number. Only of an untouched one."""
+        """Replace the request by another one with the same number. Requires that it is not touched."""
         self._request.release()
         self._carry(request)
 
     def withdraw(self) -> None:
-        """It is in no queue any more, and nobody is told how it ended. Only of an untouched one."""
+        """Release it after it was removed from all queues; no outcome follows. Requires that it is not touched."""
         self._request.release()
 
 
 class Sent(ProduceFrame):
-    """A Produce request in the library's queues, from its first byte to its answer.
+    """A Produce request in the library's queues, from its first byte to its response.
 
-    The library finds in it the header of a request (`api_key`, `correlation_id`, ...) and the future of a response
-    (`success`, `failure`). One object for both, because the library looks for either in the entry that it keeps.
+    For the library, it is both the header of a request (`api_key`, `correlation_id`, ...) and the future of a response
+    (`success`, `failure`), because the library looks for both in its queue entry.
     """
 
     __slots__ = ("_outcomes", "_traffic", "begun_s", "is_answered", "tag")
@@ -142,7 +142,7 @@ class Sent(ProduceFrame):
         self.begun_s = clock.monotonic()
 
     def end(self) -> None:
-        """Nothing of it will be written any more; of one without an answer that is the end."""
+        """Note that no more of it will be written. Without a response, this is its end."""
         is_written = self._request.is_written
         self._request.release()
         if self.is_answered:
@@ -152,7 +152,7 @@ class Sent(ProduceFrame):
         else:
             self._tell(None, NETWORK_EXCEPTION, "the connection was closed")
 
-    # --- as the library's header
+    # --- the library's header
 
     @property
     def api_version(self) -> int:
@@ -160,31 +160,31 @@ class Sent(ProduceFrame):
         return self._request.version
 
     def get_response_class(self) -> Sent:
-        """The parser of the response."""
+        """Return the parser of the response."""
         return self
 
     def parse_header(self, stream: Any) -> Any:
-        """The response's header."""
+        """Return the header of the response."""
         return ProduceResponse[self.api_version].parse_header(stream)
 
     def decode(self, stream: Any) -> ProduceAnswer | PlainAnswer:
-        """The answer, behind its header; ValueError when it cannot be read."""
+        """Return the response, which follows its header. Raise ValueError if it cannot be parsed."""
         return self.read(stream) or _read_answer(ProduceResponse[self.api_version].decode(stream))
 
     def read(self, answer: bytes | bytearray | memoryview) -> PlainAnswer | None:
-        """A whole answer in which all is well; None of any other."""
+        """Return a complete response without errors; None for any other."""
         plain = self._request.read_answer(answer)
         return None if plain is None else PlainAnswer(*plain)
 
-    # --- as the library's future
+    # --- the library's future
 
     def success(self, answer: ProduceAnswer | PlainAnswer) -> None:
-        """Takes the answer in."""
+        """Process the response."""
         self._traffic.responses += 1
         self._tell(answer, 0, "")
 
     def failure(self, error: Exception) -> None:
-        """It will not be answered: its connection is closed."""
+        """Note that there will be no response, because the connection is closed."""
         self._request.release()
         self._tell(None, error_code(error), describe(error))
 
@@ -197,7 +197,7 @@ class Sent(ProduceFrame):
 
 
 class OverTimer:
-    """The timer that the library keeps for each request, over from the beginning: a connection has one (`Timer`)."""
+    """An expired timer in place of the library's timer for each request: a connection has one (`RequestTimer`)."""
 
     state = TaskState.DONE
 

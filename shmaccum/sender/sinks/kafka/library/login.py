@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS and logins, as the library is to have them; and what it must not tell of them."""
+"""TLS contexts and logins for the library, and limits on what it logs about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOGIN_PACKAGES: Mapping[str, str] = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocor
 
 
 def tls_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
-    """Made once, so that a file that cannot be read is told at the start, and not at each connection."""
+    """Create the context once, so that a file that cannot be read is reported at the start."""
     if config["security_protocol"] not in {"SSL", "SASL_SSL"}:
         return None
     try:
@@ -35,7 +35,7 @@ def tls_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
 
 
 def _opened_key(config: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, str]:
-    """The file with the private key by its descriptor, which is checked."""
+    """Return the path of the opened and checked file with the private key, as a descriptor."""
     name = "ssl_keyfile" if config["ssl_keyfile"] else "ssl_certfile"
     if not config["ssl_certfile"]:
         return {}
@@ -43,7 +43,7 @@ def _opened_key(config: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[
 
 
 def check_login(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a login as the library wants them. A missing package is an error now."""
+    """Return the options of a login for the library. Raise if a package is missing."""
     mechanism = config["sasl_mechanism"]
     package = LOGIN_PACKAGES.get(mechanism or "")
     try:
@@ -58,7 +58,7 @@ def check_login(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """A user's object with ``token()``, and perhaps ``extensions()``, or a function, as the library wants it."""
+    """Adapts a user's function, or object with ``token()`` and optionally ``extensions()``, to the library."""
 
     def __init__(self, given: Any) -> None:
         super().__init__()
@@ -81,9 +81,9 @@ class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
 
 
 def quiet_library(*, has_login: bool) -> None:
-    """This sink reports troubles in sentences of its own. A user may set the level of the library's logger.
+    """Silence the library's logger, unless a user has set its level. This sink reports failures itself.
 
-    Its most talkative level writes requests as they are, logins too: it is not to be had with a login.
+    At its lowest level, the library logs requests unchanged, including logins. With a login, this level is disabled.
     """
     if logging.getLogger("kafka").level == logging.NOTSET:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of hosts, looked up in threads: the C library's resolver may block for seconds."""
+"""Looks up host names in threads: the C library's resolver may block for seconds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Lookup:
     def _look_up(self, run: Callable[[Callable[[], object]], object]) -> None:
         try:
             infos = socket.getaddrinfo(self._host, self._port, socket.AF_UNSPEC, socket.SOCK_STREAM)
-        except BaseException as error:  # noqa: BLE001 - also a name that cannot be one: whoever waits is told
+        except BaseException as error:  # noqa: BLE001 - an invalid name, too: the waiting task must get an error
             failure = errors.KafkaConnectionError(f"the name {self._host} is not known: {error}")
             run(lambda: self.future.failure(failure))
             return
@@ -53,7 +53,7 @@ class Lookup:
 
 
 def is_address(host: str) -> bool:
-    """True when there is nothing to look up."""
+    """True if there is nothing to look up."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -14,7 +14,7 @@ from shmaccum.sender.sinks.kafka.traffic import LoopTimes
 
 
 class _TimedSelector(selectors.DefaultSelector):
-    """Counts its waits, and how long they were."""
+    """Counts and measures its waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class _TimedSelector(selectors.DefaultSelector):
         self.woke_ns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Waits."""
+        """Wait for events."""
         started_ns = clock.monotonic_ns()
         ready = super().select(timeout)
         self.woke_ns = clock.monotonic_ns()
@@ -32,7 +32,7 @@ class _TimedSelector(selectors.DefaultSelector):
 
 
 class Selector(NetworkSelector):  # type: ignore[misc]
-    """Knows what is registered without asking for an error, whose text costs two system calls for each wait."""
+    """Remembers what is registered. The library raises an exception, whose text costs two system calls per wait."""
 
     def __init__(self, **configs: Any) -> None:
         super().__init__(selector=_TimedSelector, **configs)
@@ -45,12 +45,12 @@ class Selector(NetworkSelector):  # type: ignore[misc]
         return times
 
     def poll(self, timeout_ms: float | None = None, future: Any = None) -> None:
-        """One round: waits once, then does what is ready."""
+        """Run one round: wait once, then do what is ready."""
         super().poll(timeout_ms, future)
         self.times.io_ns += clock.monotonic_ns() - self._selector.woke_ns
 
     def register_event(self, fileobj: Any, event: int, task: Any) -> None:
-        """Wakes the task when the file is ready."""
+        """Wake the task when the file is ready."""
         descriptor = _descriptor(fileobj)
         events = self._waited_for.get(descriptor, 0)
         if events or not isinstance(task, Task):
@@ -60,18 +60,18 @@ class Selector(NetworkSelector):  # type: ignore[misc]
         self._waited_for[descriptor] = events | event
 
     def wait_readable(self, fileobj: Any) -> Awaitable[None]:
-        """Waits for a descriptor, and keeps it registered for a reader that comes again."""
+        """Wait for a descriptor, and keep it registered for the next wait."""
         return KernelEvent("_wait_readable", fileobj)  # type: ignore[no-any-return]
 
     def _wait_readable(self, fileobj: Any) -> None:
-        """The work of that event, in the loop's words."""
+        """Register the current task for that event."""
         task = self._current
         if not self._waited_for.get(_descriptor(fileobj), 0) & selectors.EVENT_READ:
             self.register_event(fileobj, selectors.EVENT_READ, task)
         task.state = TaskState.WAIT_IO
 
     def unregister_event(self, fileobj: Any, event: int) -> None:
-        """Does not, any more."""
+        """Undo `register_event`."""
         descriptor = _descriptor(fileobj)
         events = self._waited_for.pop(descriptor, 0) & ~event
         if events:
@@ -80,5 +80,5 @@ class Selector(NetworkSelector):  # type: ignore[misc]
 
 
 def _descriptor(fileobj: Any) -> int:
-    """-1 of one that was closed."""
+    """Return the descriptor; -1 if it is closed."""
     return fileobj if isinstance(fileobj, int) else int(fileobj.fileno())

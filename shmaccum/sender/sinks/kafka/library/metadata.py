@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata of the cluster: the library's, with errors of topics and leaders that stay new."""
+"""The library's metadata of the cluster, extended by errors of topics, and protected from outdated leaders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shmaccum.common import clock
 
 
 class TopicErrorMetadata(ClusterMetadata):  # type: ignore[misc]
-    """Cluster metadata that remembers what was wrong with a topic."""
+    """Cluster metadata that remembers the errors of topics."""
 
     def __init__(self, **configs: Any) -> None:
         super().__init__(**configs)
@@ -23,31 +23,31 @@ class TopicErrorMetadata(ClusterMetadata):  # type: ignore[misc]
 
     @property
     def age_s(self) -> float:
-        """Since the last metadata; 0 before the first."""
+        """Seconds since the last metadata; 0 before the first."""
         refreshed_ms: float = self._last_successful_refresh_ms
         return max(clock.monotonic() - refreshed_ms / 1000, 0.0) if refreshed_ms else 0.0
 
     def metadata_request(self) -> Any:
-        """The next request; of which topics it is, is remembered."""
+        """Return the next request, and remember its topics."""
         self._asked_topics = frozenset(self._topics)
         return super().metadata_request()
 
     def update_metadata(self, metadata: Any) -> None:
-        """Takes a response over, but for leaders of which newer ones are known."""
+        """Apply a response, except for leaders of which newer ones are known."""
         self._keep_newer_leaders(metadata)
         self.update_count += 1
         self.topic_errors = {topic.name: topic.error_code for topic in metadata.topics if topic.error_code}
         super().update_metadata(metadata)
-        # The library takes any response for the one to every wish, also where a topic was named while it was under way.
-        # New topics do not wait for the backoff. (Metadata.java, requestUpdateForNewTopics)
+        # The library takes any response for the one to every request, even if a topic was added while it was in
+        # flight. New topics do not wait for the backoff. (Metadata.java, requestUpdateForNewTopics)
         if not self._topics <= self._asked_topics:
             self._last_refresh_ms = 0
             self.request_update()
 
     def _keep_newer_leaders(self, metadata: Any) -> None:
-        """A broker that is behind names former leaders, also after a hint; the library would go back to them.
+        """Replace outdated leaders in a response of a broker that lags. The library would apply them.
 
-        An epoch says nothing about that of another topic, which may have had the same name. (Metadata.java,
+        Epochs of different topics are not comparable, even if the topics have had the same name. (Metadata.java,
         updateLatestMetadata)
         """
         for topic in metadata.topics:
@@ -59,7 +59,7 @@ class TopicErrorMetadata(ClusterMetadata):  # type: ignore[misc]
                         partition.leader_id, partition.leader_epoch = former.leader_id, former.leader_epoch
 
     def watch(self, topic: str) -> None:
-        """The topic is asked for from now on. Raises ValueError when Kafka allows no such name."""
+        """Include the topic in requests. Raise ValueError if Kafka does not allow its name."""
         if topic in self._topics:
             return
         if self._manager.bootstrapped:
@@ -69,10 +69,10 @@ class TopicErrorMetadata(ClusterMetadata):  # type: ignore[misc]
             self._topics.add(topic)
 
     def unwatch(self, topic: str) -> None:
-        """The topic is not asked for any more."""
+        """Remove the topic from requests."""
         self._topics.discard(topic)
         self.topic_errors.pop(topic, None)
 
     def add_node(self, node: tuple[int, str, int, str | None]) -> None:
-        """A broker that is not in the metadata yet (KIP-951)."""
+        """Add a broker that is not in the metadata yet (KIP-951)."""
         self._brokers.setdefault(node[0], MetadataResponse.MetadataResponseBroker(*node))

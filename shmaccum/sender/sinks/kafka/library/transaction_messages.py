@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of a transaction as kafka-python's messages, and its messages as answers."""
+"""Converts requests of a transaction to kafka-python's messages, and its messages to responses."""
 
 from __future__ import annotations
 
@@ -146,20 +146,20 @@ MESSAGES: Mapping[type, Callable[[Any], Any]] = {
 
 
 def message_of(request: Request | FetchOffsets) -> Any:
-    """The message of a request; a connection chooses its version."""
+    """Return the message of a request. The connection chooses its version."""
     return MESSAGES[type(request)](request)
 
 
-# --- answers
+# --- responses
 
 
 def answer_of(request: Request | FetchOffsets, response: Any) -> TransactionResponse:
-    """The answer in a broker's message."""
+    """Return the response in a broker's message."""
     if isinstance(request, FindCoordinator):
         found = coordinator_in(response)
         return TransactionResponse(found.error_code, found.error_message or "", node_id=found.node_id)
     if isinstance(request, AskVersion):
-        # Without the feature, the version is 1: the broker has transactions as it always had.
+        # Without the feature, the version is 1: the broker has classic transactions.
         features = response.finalized_features or ()
         version = next((max(feature.max_version_level, 1) for feature in features if feature.name == FEATURE), 1)
         return TransactionResponse(response.error_code, version=version)
@@ -181,7 +181,7 @@ def answer_of(request: Request | FetchOffsets, response: Any) -> TransactionResp
 
 
 def coordinator_in(response: Any) -> Any:
-    """The coordinator that an answer to FindCoordinator names; it has a node_id, host and port."""
+    """Return the coordinator in a FindCoordinator response; it has a node_id, host and port."""
     return response.coordinators[0] if response.coordinators else response
 
 

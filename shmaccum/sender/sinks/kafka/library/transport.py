@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets under the library's connections: frames go out by sendmsg, whole answers to Produce come in natively.
+"""Sockets of the library's connections: frames are written by sendmsg, complete Produce responses are read natively.
 
-Requests of every kind share a connection, and are answered in their order. So the library's two queues of what is in
-flight stay the only ones: in front stands who is answered next. When that is a `Sent`, and its answer is whole, it is
-taken out of both and read natively (the short way). Everything else goes to the library, which finds in a `Sent` what
-it looks for: the header of a request, and the future of a response (the long way).
+Requests of every kind share a connection, and are answered in order. The library's two queues remain the only queues of
+requests in flight; the response to their first entry is next. If that entry is a `Sent` and its response is complete,
+it is removed from both queues and read natively (the fast path). The library reads everything else (the slow path). For
+it, a `Sent` is both the header of a request and the future of a response.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FRAME_HEAD_SIZE = 4
 
 
 class RequestTimer:
-    """Closes a connection whose oldest Produce request has waited too long for its answer, or to be written."""
+    """Closes a connection whose oldest Produce request has waited too long for its response, or to be written."""
 
     def __init__(self, net: Any, conn: Any, timeout_s: float) -> None:
         self._net = net
@@ -36,7 +36,7 @@ class RequestTimer:
         self._is_set = False
 
     def watch(self, sent: Sent) -> None:
-        """This one, too."""
+        """Watch this request, too."""
         if not self._is_set:
             self._is_set = True
             self._net.call_at(sent.begun_s + self._timeout_s, self._look)
@@ -58,7 +58,7 @@ class RequestTimer:
 
 
 class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
-    """Writes frames, whole or in parts, without copying; counts bytes."""
+    """Writes frames, whole or in parts, without copying, and counts bytes."""
 
     traffic: NodeTraffic
     timer: RequestTimer
@@ -66,9 +66,9 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
     _dropped: Sequence[Frame | Sent] = ()
 
     def write(self, data: Any) -> None:
-        """Begins to write, at once if nothing else waits."""
+        """Start to write, at once if nothing else waits."""
         frame = data if isinstance(data, Sent) else Frame(data)
-        if self._closed:  # its loss is being told already
+        if self._closed:  # the failure is being reported already
             frame.end()
             return
         self._write_buffer.append(frame)
@@ -83,7 +83,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
 
     @property
     def unwritten(self) -> Sequence[Frame | Sent]:
-        """The bytes that wait for the socket, or are half written."""
+        """Frames that wait for the socket, or are written in part."""
         return self._write_buffer  # type: ignore[no-any-return]
 
     @property
@@ -92,17 +92,17 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         return [frame for frame in self._write_buffer if isinstance(frame, Sent) and not frame.is_touched]
 
     def withdraw(self, sent: Sent) -> None:
-        """One of the untouched ones is not written."""
+        """Remove one of the untouched requests."""
         self._write_buffer.remove(sent)
         sent.withdraw()
 
     def lend(self) -> int:
-        """The socket. Nothing of the library reads or writes it before `give_back`, because no poll comes between."""
+        """Return the socket. The library does not use it before `give_back`, because it is not polled in between."""
         descriptor: int = self._sock.fileno()
         return descriptor
 
     def give_back(self, delivered: Delivered) -> None:
-        """Counts the borrower's requests."""
+        """Count the borrower's requests."""
         if delivered.request_count:
             average = delivered.sent_size / delivered.request_count
             sizes = self.traffic.request_size
@@ -114,14 +114,14 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         self.last_write = self.last_read = clock.monotonic()
 
     def go_on(self, end: SocketEnd) -> None:
-        """The socket is where the borrower left it, or is broken."""
+        """Continue with a socket that the borrower has returned, or close it if it is broken."""
         if end.received:
             self._take_all(end.received)
         if end.is_broken:
             self.abort(error=errors.KafkaConnectionError("the connection was lost, or a request was not answered"))
 
     def _sock_send(self) -> tuple[int, Exception | None]:
-        """Writes until nothing is left or the socket is full."""
+        """Write until nothing is left or the socket is full."""
         total = 0
         try:
             while self._write_buffer:
@@ -142,7 +142,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         return total, None
 
     def _send_some(self, frame: Frame | Sent) -> int:
-        """Writes as many bytes as the socket takes at once."""
+        """Write as many bytes as the socket accepts at once."""
         return frame.send(self._sock.fileno())
 
     async def _read_from_sock(self) -> None:
@@ -160,12 +160,12 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
             self._net.unregister_event(sock, selectors.EVENT_READ)
 
     def _take_all(self, received: bytes) -> None:
-        """Takes bytes in; those that nobody can read end the connection."""
+        """Process received bytes. Close the connection if they cannot be parsed."""
         try:
             self._take(received)
         except errors.KafkaProtocolError as error:
             self.abort(error=error)
-        except Exception as error:  # noqa: BLE001 - hostile bytes raise anything in the library, and nobody else reads
+        except Exception as error:  # noqa: BLE001 - hostile bytes raise anything in the library, its only reader
             self.abort(error=errors.KafkaProtocolError(f"an answer cannot be read: {error}"))
 
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
@@ -180,12 +180,12 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         return received, None if received else errors.KafkaConnectionError("the broker closed the connection")
 
     def _receive(self) -> bytes:
-        """The bytes that are there, or as many as one call takes; raises BlockingIOError when there are none."""
+        """Return the bytes that one call receives. Raise BlockingIOError if there are none."""
         received: bytes = self._sock.recv(RECEIVE_SIZE)
         return received
 
     def _take(self, received: bytes) -> None:
-        """Answers to Produce that are whole and well go the short way, the rest to the library's parser."""
+        """Read complete Produce responses without errors on the fast path; pass the rest to the library's parser."""
         conn = self._protocol
         rest = memoryview(received)
         while len(rest) >= FRAME_HEAD_SIZE and _is_between_frames(conn.parser) and conn.in_flight_requests:
@@ -200,14 +200,14 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
             conn.parser.in_flight_requests.popleft()
             rest = rest[end:]
             if answer.throttle_time_ms:
-                conn._maybe_throttle(answer)  # noqa: SLF001 - as the library does with every answer
+                conn._maybe_throttle(answer)  # noqa: SLF001 - as the library does for every response
             sent.success(answer)
             conn._reauth.on_response_processed()  # noqa: SLF001 - a login waits until nothing is in flight
         if rest:
             self._pass_on(bytes(rest))
 
     def _pass_on(self, received: bytes) -> None:
-        """To the library. Whose future succeeds by it was answered; a `Sent` says so itself."""
+        """Pass bytes to the library. A future that it completes counts as a response; a `Sent` counts itself."""
         conn = self._protocol
         waiting = [entry[1] for entry in conn.in_flight_requests]
         conn.data_received(received)
@@ -221,22 +221,22 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
             frame.end()
 
     def abort(self, error: Exception | None = None) -> None:
-        """Closes the socket, then lets go of what was not written."""
+        """Close the socket, then release the unwritten frames."""
         if not self._closed:
             self._dropped = list(self._write_buffer)
         super().abort(error)
 
 
 def _is_between_frames(parser: Any) -> bool:
-    """The parser is in the middle of none."""
-    return not parser._receiving and parser._header.tell() == 0  # noqa: SLF001 - the library has no other way to ask
+    """True if the parser is not in the middle of a frame."""
+    return not parser._receiving and parser._header.tell() == 0  # noqa: SLF001 - the library has no public method
 
 
 class TlsFrameTransport(FrameTransport, KafkaSSLTransport):  # type: ignore[misc]
-    """The same over TLS: gathering a record, and encrypting it, copies."""
+    """The same over TLS: gathering a record, and encrypting it, are copies."""
 
     def _send_some(self, frame: Frame | Sent) -> int:
-        """Writes as many bytes as the socket takes. After "want write" OpenSSL gets the same bytes again."""
+        """Write as many bytes as the socket accepts. After SSLWantWriteError, OpenSSL gets the same bytes again."""
         total = 0
         try:
             while not frame.is_written:
@@ -248,7 +248,7 @@ class TlsFrameTransport(FrameTransport, KafkaSSLTransport):  # type: ignore[misc
         return total
 
     def _receive(self) -> bytes:
-        """All bytes that are there: a selector does not wake for bytes that OpenSSL has decrypted already."""
+        """Return all received bytes: a selector does not report bytes that OpenSSL has decrypted already."""
         received = bytearray()
         try:
             while data := self._sock.recv(RECEIVE_SIZE):

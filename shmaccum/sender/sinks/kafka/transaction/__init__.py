@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of Kafka, as their producer speaks of them to a broker.
+"""Transactions of Kafka, from the side of their producer.
 
 ::
 
-    protocol     the states and the next request: a pure machine, without a clock and without a connection
-        ├── requests     requests and answers as data
-        └── fates        the meaning of each error of each request
+    protocol     the states and the next request: a pure state machine, without a clock and without a connection
+        ├── requests     requests and responses as data
+        └── fates        the effect of each error on each request
     driver       a protocol over the connections of a client
     kept         the state of a protocol in 64 bits, for the next sender
 
-The owner of a protocol is a sender, or the commit of a Spark query. The interface stands at the head of `protocol`.
+The owner of a protocol is a sender, or the commit of a Spark query. The docstring of `protocol` has the interface.
 """

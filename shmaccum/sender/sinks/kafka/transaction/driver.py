@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A protocol over the connections of a client.
+"""Runs a protocol over the connections of a client.
 
 ::
 
-    poll of the sink ── step ──> protocol: next_request ── keep the standing ── client: ask
+    poll of the sink ── step ──> protocol: next_request ── save the state ── client: ask
                                      ^                                             │
                                      └────────── answered, missed ─────────────────┘
 """
@@ -31,7 +31,7 @@ from shmaccum.sender.sinks.kafka.transaction.requests import (
 
 
 class PendingRequest(Protocol):
-    """A request on its way."""
+    """A request, and its response."""
 
     answer: TransactionResponse | None
     error_code: int
@@ -51,12 +51,12 @@ class TransactionClient(Protocol):
 
 @final
 class GroupOffsets:
-    """The committed offsets of a group, when no open transaction can change them; no call waits.
+    """The committed offsets of a group that no open transaction can change. No call blocks.
 
     Args:
         client: the connections.
         group: the name of the group.
-        pause_s: between two tries.
+        pause_s: between two attempts.
         now_s: the clock.
     """
 
@@ -72,7 +72,7 @@ class GroupOffsets:
         self._not_before_s = float("-inf")
 
     def look(self) -> Mapping[TopicPartition, OffsetToCommit] | None:
-        """The offsets; None while they are being asked for, to be called again.
+        """Return the offsets, or None until a response has arrived; then call again.
 
         Raises:
             InvalidArgumentError: the user may not read the group, or the broker is too old.
@@ -109,13 +109,13 @@ class GroupOffsets:
 
 @final
 class TransactionDriver:
-    """Sends the requests of a protocol, and takes their answers; no call waits.
+    """Sends the requests of a protocol, and processes their responses. No call blocks.
 
     Args:
         client: the connections.
         protocol: of the producer.
-        keep: is called with a standing that has changed, before a broker hears of it; it returns when a successor
-            would find it.
+        keep: called with a changed recovery state before a request is sent to a broker. It returns after a successor
+            would find the state.
         now_s: the clock.
     """
 
@@ -135,19 +135,19 @@ class TransactionDriver:
 
     @property
     def rest_s(self) -> float:
-        """The time until a request may go that waits for nothing but time; infinite when there is none."""
+        """The time until a request that only waits for time may be sent; infinite if there is none."""
         if self._asked is not None or self.protocol.is_settled:
             return float("inf")
         return max(self.protocol.resumes_at_s - self._now_s(), 0.0)
 
     def keep(self) -> None:
-        """Keeps the standing, if it has changed; to be called before batches of a transaction go."""
+        """Save the recovery state if it has changed. Call it before batches of a transaction are sent."""
         if self.protocol.standing != self._kept:
             self._keep_standing(self.protocol.standing)
             self._kept = self.protocol.standing
 
     def step(self) -> None:
-        """Takes an answer that has come, and sends the next request that may go."""
+        """Process a response that has arrived, and send the next request if possible."""
         if not self._client.is_bootstrapped or not self._take():
             return
         now_s = self._now_s()
@@ -157,7 +157,7 @@ class TransactionDriver:
             self._asked = self._ask(*found)
 
     def _ask(self, node_id: int | None, request: Request) -> PendingRequest:
-        """Begins a request. One that the client raises over goes again later, as if it had no answer."""
+        """Start a request. If the client raises, the request is retried later, as without a response."""
         try:
             return self._client.ask(node_id, request)
         except Exception as error:
@@ -165,7 +165,7 @@ class TransactionDriver:
             raise
 
     def _take(self) -> bool:
-        """Takes the answer; False while the broker has not given it."""
+        """Process the response. Return False while there is none."""
         asked = self._asked
         if asked is None:
             return True

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meaning of each broker error for each request of a transaction (Kafka's TransactionManager, its handlers).
+"""The effect of each broker error on each request of a transaction (the handlers of Kafka's TransactionManager).
 
-Nothing here decides: `protocol` asks `fate(request, code)` and does what the answer says.
+This module decides nothing: `protocol` calls `fate(request, code)` and follows the result.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ RETRIABLE = frozenset(
         *(100, 103, 106, 122, 123),
     }
 )
-"""Errors that pass (org.apache.kafka.common.errors.RetriableException and its subclasses, Kafka 4.1)."""
+"""Transient errors (org.apache.kafka.common.errors.RetriableException and its subclasses, Kafka 4.1)."""
 
 
 class Fate(enum.Enum):
-    """The fate of a request, or of its transaction."""
+    """The effect of an error on a request, or on its transaction."""
 
     DONE = "done"
     RETRY = "retry"
-    """The same request again, after a pause."""
+    """The same request is sent again, after a pause."""
     FIND = "find"
-    """Another broker coordinates: it is looked for, and gets the request."""
+    """Another broker is the coordinator: it is looked up, and gets the request."""
     ABORT = "abort"
-    """The transaction can only be aborted. The next one may go well."""
+    """The transaction can only be aborted. The next one may succeed."""
     BUMP = "bump"
-    """The same, and the producer needs a new epoch before its next transaction."""
+    """As ABORT, and the producer needs a new epoch before its next transaction."""
     FENCED = "fenced"
-    """Another producer has taken the transactional id, or the broker aborted the transaction for its time."""
+    """Another producer has taken the transactional id, or the broker aborted the transaction after its timeout."""
     FATAL = "fatal"
     """The producer can do no transaction any more."""
 
@@ -84,7 +84,7 @@ OF_A_MAPPING: Mapping[int, Fate] = {
     UNKNOWN_PRODUCER_ID: Fate.BUMP,
     INVALID_PRODUCER_ID_MAPPING: Fate.BUMP,
 }
-"""Those of requests that name a transaction. The coordinator may have forgotten its producer id."""
+"""Errors of requests that name a transaction. The coordinator may have forgotten its producer id."""
 
 FATES: Mapping[type, Mapping[int, Fate]] = {
     FindCoordinator: {GROUP_AUTHORIZATION_FAILED: Fate.ABORT, TRANSACTION_ABORTABLE: Fate.ABORT},
@@ -113,7 +113,7 @@ FATES: Mapping[type, Mapping[int, Fate]] = {
     EndTransaction: OF_A_MAPPING,
 }
 OTHERWISE: Mapping[type, Fate] = {AddPartitions: Fate.ABORT}
-"""The fate that an error has which stands nowhere; FATAL for the other requests."""
+"""The effect of an error that is in no table; FATAL for the other requests."""
 
 OF_A_BATCH: Mapping[int, Fate] = {
     CLUSTER_AUTHORIZATION_FAILED: Fate.FATAL,
@@ -122,13 +122,13 @@ OF_A_BATCH: Mapping[int, Fate] = {
     UNSUPPORTED_VERSION: Fate.FATAL,
     TRANSACTION_ABORTABLE: Fate.ABORT,
 }
-"""Errors of Produce that end more than one transaction, or less than an epoch (maybeTransitionToErrorState)."""
+"""Errors of Produce that end more than one transaction, or need no new epoch (maybeTransitionToErrorState)."""
 
 SEVERITY = (Fate.DONE, Fate.RETRY, Fate.FIND, Fate.ABORT, Fate.BUMP, Fate.FENCED, Fate.FATAL)
 
 
 def fate(request: Request, code: int) -> Fate:
-    """The fate of a request that a broker answered with an error; DONE for none."""
+    """Return the effect of a broker's error on a request; DONE if there is no error."""
     if code == 0:
         return Fate.DONE
     known = FATES[type(request)].get(code)
@@ -138,7 +138,7 @@ def fate(request: Request, code: int) -> Fate:
 
 
 def fate_of_batch(code: int) -> Fate:
-    """The fate of a transaction of which a batch failed for good; 0: the batch expired before it was sent."""
+    """Return the effect of a permanently failed batch on its transaction. Code 0: it expired before it was sent."""
     return OF_A_BATCH.get(code, Fate.BUMP)
 
 
@@ -167,11 +167,11 @@ SENTENCES: Mapping[int, tuple[str, str]] = {
         "another producer has taken the transactional id, or the transaction took longer than its timeout",
     ),
 }
-"""Names and sentences of errors that a batch cannot have, or that mean something else for a transaction."""
+"""Names and sentences of errors that a batch cannot have, or that have another meaning for a transaction."""
 
 
 def sentence(code: int, detail: str = "") -> str:
-    """The error's name and sentence, and the words of the broker."""
+    """Return the error's name and sentence, and the broker's message."""
     if code not in SENTENCES:
         return errors.sentence(code, detail or None)
     name, text = SENTENCES[code]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The standing of a protocol in 64 bits, for the sender that comes next (native/arena/transaction.h).
+"""The recovery state of a protocol in 64 bits, for the next sender (native/arena/transaction.h).
 
 ::
 
@@ -7,14 +7,14 @@
          9 needs_epoch    8 is_end_sent    7 is_confirmed    6 is_known      5..3 outcome      2..0 state
 
 Rules
-    One store writes all of it, before a broker hears of the step. 0 says that nothing is kept. The number is that of
-    the arena's transaction, its lowest 30 bits. The producer id is in the arena beside it, written behind this.
-    Partitions and groups are not kept: a successor adds them again, and the coordinator has each once.
+    One store writes all bits before the request is sent to a broker. 0 means that there is no state. The number is that
+    of the arena's transaction, its lowest 30 bits. The arena stores the producer id separately, after these bits.
+    Partitions and groups are not stored: a successor adds them again, and the coordinator ignores duplicates.
 
 Deaths
-    between this and the producer id of the next transaction: the epoch here is that of the next transaction. It is
-    lower than the arena's only when the producer id is another one, too. Nobody knows that id then, so the successor
-    asks for one.
+    between this store and that of the next transaction's producer id: the epoch here is that of the next transaction.
+    It is lower than the arena's only if the producer id changes, too. The new id is then unknown, so the successor
+    requests one.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ IS_KNOWN, IS_CONFIRMED, IS_END_SENT, NEEDS_EPOCH = 1 << 6, 1 << 7, 1 << 8, 1 << 
 
 
 class Kept(NamedTuple):
-    """The standing of a protocol, and the transaction of the arena that it is about."""
+    """The recovery state of a protocol, and the transaction of the arena that it describes."""
 
     standing: Standing
     number: int = 0
-    """The lowest bits of the transaction's number; 0: none."""
+    """The lowest bits of the transaction's number; 0 if there is none."""
     is_fenced: bool = False
     """Another producer has the transactional id."""
 
 
 def pack(kept: Kept) -> int:
-    """The 64 bits; 0 for a producer that has no producer id yet."""
+    """Return the 64 bits; 0 for a producer without a producer id."""
     standing = kept.standing
     if standing.state is State.NEW:
         return 0
@@ -71,13 +71,13 @@ def pack(kept: Kept) -> int:
 
 
 def unpack(word: int, producer_id: int, producer_epoch: int, newest: int) -> Kept:
-    """The standing that a former sender kept. Any bits may come; those that make no sense are a lost standing.
+    """Return the recovery state that a former sender stored. Invalid bits are a lost state.
 
     Args:
         word: the 64 bits.
-        producer_id: of the arena; -1: it has none.
+        producer_id: of the arena; -1 if it has none.
         producer_epoch: of the arena.
-        newest: the number of the arena's newest transaction. A lost standing is taken to be about that.
+        newest: the number of the arena's newest transaction, to which a lost state is attributed.
     """
     number = word >> NUMBER_SHIFT & NUMBER_MASK
     outcome = word >> OUTCOME_SHIFT & OUTCOME_MASK

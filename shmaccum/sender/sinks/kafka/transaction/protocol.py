@@ -1,55 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocol of a transactional producer as a pure machine (Kafka's TransactionManager; KIP-98, 360, 447, 890).
 
-Picture::
+::
 
     owner (a sender, a commit)          protocol                      driver (or a test)
-      initialize() ─────────────────────> wish
-      begin() ──────────────────────────> wish      next_request(now) ──> (node, request), the standing is kept first
-      add_partitions(), add_offsets() ──> wish      answered(answer, now) <── the broker's answer
-      may_produce(place)? <────────────── state     missed(code, now) <────── no answer: a lost connection, a time-out
+      initialize() ─────────────────────> goal
+      begin() ──────────────────────────> goal      next_request(now) ──> (node, request), after the state is saved
+      add_partitions(), add_offsets() ──> goal      answered(response, now) <── the broker's response
+      may_produce(place)? <────────────── state     missed(code, now) <──────── none: a lost connection, a time-out
       batch_failed(code) ───────────────> state
-      commit() or abort() ──────────────> wish      outcome, failure ───> owner
+      commit() or abort() ──────────────> goal      outcome, failure ───> owner
 
 States::
 
     NEW ── initialize ──> READY ── begin ──> OPEN ── commit ──> COMMITTING ──> READY, outcome COMMITTED
-                            ^                 │ │ a batch or a request fails       │ it fails for good
+                            ^                 │ │ a batch or a request fails       │ it fails permanently
                             │                 │ └────────────> ABORT_ONLY <────────┤
                             │                 │ abort             │ abort          v
                             └─ ABORTED ── ABORTING <──────────────┘             FAILED, outcome None or UNKNOWN
 
 Rules
-    One request is in flight at a time. A coordinator is looked for first, then comes the producer id, then partitions
-    and offsets, last the end. An error means what `fates` says: the same again, another coordinator, only an abort, an
-    abort and a new epoch, or the end of this producer.
-    `standing` is everything that a successor needs. The driver keeps it before it sends the request that
-    `next_request` gives: a successor then never knows less than a broker does. The first word of a transaction to a
-    broker (`is_known`) and of its end (`is_end_sent`) are in the standing before they are on the wire.
-    With transaction.version 2 (KIP-890) Produce and TxnOffsetCommit add partitions and groups by themselves, and the
-    end gives the next epoch, at times the next producer id. With version 1 an error that loses sequences asks for a
-    new epoch (KIP-360) before the next transaction.
-    Offsets are not in the standing. Their owner keeps them, and gives them to a successor that is OPEN or COMMITTING
-    before it asks for the next request. Partitions and groups may be left out of a standing that is kept: a successor
-    adds them again, and the coordinator has each once.
+    One request is in flight at a time. The coordinator is looked up first. The producer id follows, then partitions
+    and offsets, and the end comes last. `fates` has the effect of an error: retry, another coordinator, only an abort,
+    an abort and a new epoch, or the end of this producer.
+    `standing` is the recovery state: everything that a successor needs. The driver saves it before it sends the result
+    of `next_request`, so a successor never knows less than a broker. The first request of a transaction to a broker
+    (`is_known`) and its end (`is_end_sent`) are in the saved state before they are sent.
+    With transaction.version 2 (KIP-890), Produce and TxnOffsetCommit add partitions and groups implicitly, and the end
+    returns the next epoch, and sometimes the next producer id. With version 1, an error that loses sequences requires
+    a new epoch (KIP-360) before the next transaction.
+    Offsets are not in the recovery state. Their owner stores them, and gives them to an OPEN or COMMITTING successor
+    before it calls `next_request`. A saved state may omit partitions and groups: a successor adds them again, and the
+    coordinator ignores duplicates.
 
 Deaths
     ====================================  ============================================================================
-    a death of the owner                  its successor, made with the standing that was kept
+    a death of the owner                  its successor, created with the saved state
     ====================================  ============================================================================
-    before a producer id was kept         asks for one; the coordinator raises the epoch, and aborts what was open
-    while a new epoch was asked for       asks with the former one: the coordinator knows this question (KIP-360)
-    while partitions were added           adds them again: the coordinator has each once
+    before a producer id was saved        requests one; the coordinator raises the epoch, and aborts an open transaction
+    while a new epoch was requested       repeats the request with the former epoch: the coordinator knows it (KIP-360)
+    while partitions were added           adds them again: the coordinator ignores duplicates
     while offsets were committed          gets them from its owner, and commits them again
-    OPEN, batches in flight               goes on: batches keep their producer id, epoch and sequence
+    OPEN, batches in flight               continues: batches keep their producer id, epoch and sequence
     COMMITTING, the end was not sent      sends it
-    COMMITTING, the end may have arrived  sends it again: the coordinator answers as the first time
+    COMMITTING, the end may have arrived  sends it again: the coordinator responds as the first time
     ====================================  ============================================================================
 
-The outcome of a commit is UNKNOWN when an end may have arrived, and the coordinator then refuses for good: it was
-fenced, or has forgotten the transaction. Nobody can tell then from the coordinator whether it committed.
+The outcome of a commit is UNKNOWN if an end may have arrived, and the coordinator then refuses permanently: the
+producer was fenced, or the transaction forgotten. The coordinator can no longer report whether it committed.
 
-The clock is an argument, in seconds, of any origin.
+The clock is an argument, in seconds, with any origin.
 """
 
 from __future__ import annotations
@@ -93,16 +93,16 @@ from shmaccum.sender.sinks.kafka.transaction.requests import (
 )
 
 IMPLICIT = 2
-"""The transaction.version from which on brokers add partitions by themselves."""
+"""From this transaction.version on, brokers add partitions implicitly."""
 FIRST_ADD_BACKOFF_S, FIRST_ADD_BACKOFF_MAX_S = 0.0025, 0.02
-"""The former transaction is about to be complete. The first partition asks again soon, and then at Java's pace."""
+"""The pauses of the first partition while the former transaction is being completed: short ones, then Java's."""
 BACKOFF_FACTOR_MAX = 10
 PATIENCE_COUNT = 5
-"""A request that was answered with a passing error so many times in a row has a trouble that people are told."""
+"""After this number of transient errors in a row, the problem of a request is reported."""
 
 
 class State(enum.IntEnum):
-    """The state of a producer; the numbers may be kept."""
+    """The state of a producer. The numbers are stored."""
 
     NEW = 0
     READY = 1
@@ -114,7 +114,7 @@ class State(enum.IntEnum):
 
 
 class TransactionOutcome(enum.IntEnum):
-    """How a transaction ended; the numbers may be kept."""
+    """How a transaction ended. The numbers are stored."""
 
     COMMITTED = 1
     ABORTED = 2
@@ -122,25 +122,25 @@ class TransactionOutcome(enum.IntEnum):
 
 
 class TransactionFailure(NamedTuple):
-    """The reason of ABORT_ONLY or FAILED."""
+    """The reason for ABORT_ONLY or FAILED."""
 
     fate: Fate
     error_code: int
-    """Kafka's number of the error."""
+    """Kafka's error code."""
     message: str
     """A sentence for people."""
 
 
 class Standing(NamedTuple):
-    """Everything about a producer and its transaction that a successor needs."""
+    """The recovery state: everything about a producer and its transaction that a successor needs."""
 
     producer_id: int = NO_PRODUCER
     producer_epoch: int = NO_PRODUCER
     state: State = State.NEW
     version: int = 1
-    """The transaction.version that the transaction began with."""
+    """The transaction.version with which the transaction began."""
     is_known: bool = False
-    """A broker may know of the transaction, so its end has to be sent."""
+    """A broker may know the transaction, so its end has to be sent."""
     is_confirmed: bool = False
     """The coordinator has confirmed a partition or a group."""
     is_end_sent: bool = False
@@ -157,17 +157,17 @@ class Standing(NamedTuple):
 
 @final
 class TransactionProtocol:
-    """One transactional producer. The interface stands at the head of this module.
+    """One transactional producer. The docstring of this module has the interface.
 
     Args:
         transactional_id: the name by which brokers know it.
-        timeout_ms: the coordinator aborts a transaction that is open for so long.
-        standing: that of the predecessor; a new producer has none.
-        retry_backoff_ms: the pause before a request is sent again; it grows with each time, tenfold at most.
+        timeout_ms: the coordinator aborts a transaction that is open for longer.
+        standing: the recovery state of the predecessor; empty for a new producer.
+        retry_backoff_ms: the pause before a request is retried. It grows with each retry, up to tenfold.
 
     Attributes:
-        standing: to be kept whenever it has changed, before the next request is sent.
-        failure: why nothing but an abort is possible, or nothing at all; of an `initialize` that was refused, too.
+        standing: to be saved after each change, before the next request is sent.
+        failure: why only an abort is possible, or nothing; also the reason of a refused `initialize`.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class TransactionProtocol:
 
     @property
     def producer(self) -> TransactionalProducer:
-        """The names of the producer."""
+        """Transactional id, producer id and epoch."""
         return TransactionalProducer(self.transactional_id, self.standing.producer_id, self.standing.producer_epoch)
 
     @property
@@ -216,51 +216,51 @@ class TransactionProtocol:
 
     @property
     def is_ready(self) -> bool:
-        """True when `begin` may be called."""
+        """True if `begin` may be called."""
         is_initialized = self.standing.state is State.READY and not self.standing.needs_epoch
         return is_initialized and self._version is not None and self.failure is None
 
     @property
     def is_settled(self) -> bool:
-        """True when nothing that was wished for is left to be done."""
+        """True if everything requested is done."""
         return self._asked is None and self._wish() is None
 
     @property
     def is_implicit(self) -> bool:
-        """True when brokers add the partitions of this transaction by themselves; Produce has version 12 or more then.
+        """True if brokers add the partitions of this transaction implicitly, which needs Produce 12 or newer.
 
-        Without it, Produce has version 11 at most.
+        Otherwise, Produce must be of version 11 or older.
         """
         return self.standing.version >= IMPLICIT
 
     @property
     def resumes_at_s(self) -> float:
-        """The time before which `next_request` gives nothing."""
+        """The time before which `next_request` returns None."""
         return self._not_before_s
 
     def take_trouble(self) -> str:
-        """Why a request goes again and again, once for each answer; empty: there is nothing new to tell."""
+        """Return the problem of a repeated request, once per response; empty if nothing is new."""
         trouble, self._trouble = self._trouble, ""
         return trouble
 
     def may_produce(self, place: TopicPartition) -> bool:
-        """True when batches of the transaction may go to the partition: the coordinator has it.
+        """True if the coordinator has the partition, so that batches of the transaction may be sent to it.
 
-        After a failed request the batches of partitions that the coordinator has may still go, until the abort.
+        After a failed request, such batches may still be sent, until the abort.
         """
         standing = self.standing
         return standing.state in {State.OPEN, State.ABORT_ONLY} and place in standing.partitions
 
-    # --- wishes
+    # --- goals
 
     def initialize(self) -> None:
-        """Asks for a producer id, unless there is one. A call after a refusal tries again."""
+        """Request a producer id, unless there is one. A call after a refusal tries again."""
         if not self._is_wanted:
             self._is_wanted = True
             self.failure = None
 
     def begin(self) -> None:
-        """Opens a transaction.
+        """Open a transaction.
 
         Raises:
             InvalidArgumentError: the producer is not ready.
@@ -271,7 +271,7 @@ class TransactionProtocol:
         self._change(state=State.OPEN, version=self._version, outcome=None)
 
     def add_partitions(self, places: Iterable[TopicPartition]) -> None:
-        """Says that batches will go to these partitions; those that are added already cost nothing.
+        """Add partitions to which batches will be sent. Partitions that are added already cost nothing.
 
         Raises:
             InvalidArgumentError: no transaction is open, or it can only be aborted.
@@ -287,7 +287,7 @@ class TransactionProtocol:
             self._new_partitions |= new
 
     def add_offsets(self, member: GroupMember, offsets: Mapping[TopicPartition, OffsetToCommit]) -> None:
-        """Commits offsets of a group with the transaction.
+        """Add offsets of a group that are committed with the transaction.
 
         Raises:
             InvalidArgumentError: as `add_partitions`.
@@ -302,17 +302,17 @@ class TransactionProtocol:
         return member in self._offsets
 
     def batch_failed(self, error_code: int, message: str) -> None:
-        """Tells that a batch of the transaction failed for good. It can only be aborted then.
+        """Note that a batch of the transaction failed permanently, so that it can only be aborted.
 
         Args:
-            error_code: Kafka's number of the error; 0: the batch expired.
+            error_code: Kafka's error code; 0 if the batch expired.
             message: for people.
         """
         if self.standing.state in {State.OPEN, State.ABORT_ONLY}:
             self._fail(TransactionFailure(fate_of_batch(error_code), error_code, message))
 
     def commit(self) -> None:
-        """Commits: every batch is acked. The offsets that were added go first.
+        """Commit, after every batch is acked. The added offsets are sent first.
 
         Raises:
             InvalidArgumentError: no transaction is open, or it can only be aborted.
@@ -320,11 +320,11 @@ class TransactionProtocol:
         if self.standing.state is not State.OPEN:
             raise self._out_of_order("commit")
         self._change(state=State.COMMITTING)
-        self._new_partitions.clear()  # no batch went there
+        self._new_partitions.clear()  # no batch was sent to them
         self._maybe_end()
 
     def abort(self) -> None:
-        """Aborts: no batch is in flight.
+        """Abort, while no batch is in flight.
 
         Raises:
             InvalidArgumentError: no transaction is open, or it is being committed.
@@ -343,7 +343,7 @@ class TransactionProtocol:
         )
 
     def _maybe_end(self) -> None:
-        """A transaction of which no broker knows ends here."""
+        """End a transaction that no broker knows."""
         if not self.standing.is_known and not self._offsets:
             self._ended(
                 TransactionOutcome.COMMITTED if self.standing.state is State.COMMITTING else TransactionOutcome.ABORTED
@@ -352,9 +352,9 @@ class TransactionProtocol:
     # --- requests
 
     def next_request(self, now_s: float) -> tuple[int | None, Request] | None:
-        """The next request and the node that it goes to, None for any broker; None while there is nothing to send.
+        """Return the next request and its node (None for any broker); None if there is nothing to send.
 
-        The driver keeps `standing` before it sends the request, and tells `answered` or `missed` of it.
+        The driver saves `standing` before it sends the request, and calls `answered` or `missed` afterwards.
         """
         if self._asked is not None or now_s < self._not_before_s or (wish := self._wish()) is None:
             return None
@@ -395,10 +395,10 @@ class TransactionProtocol:
             return CoordinatorKey(CoordinatorKind.GROUP, request.member.group)
         return None if isinstance(request, FindCoordinator) else self._coordinator
 
-    # --- answers
+    # --- responses
 
     def answered(self, answer: TransactionResponse, now_s: float) -> None:
-        """Takes the answer to the request in flight."""
+        """Process the response to the request in flight."""
         request = self._take_asked()
         codes = _codes(request, answer)
         codes = [code for code in codes if code not in {0, OPERATION_NOT_ATTEMPTED}] or codes
@@ -418,12 +418,12 @@ class TransactionProtocol:
             self._refused(request, TransactionFailure(found, worst, sentence(worst, answer.message)))
 
     def missed(self, error_code: int, message: str, now_s: float, *, is_unsent: bool = False) -> None:
-        """Tells that the request in flight has no answer.
+        """Note that the request in flight has no response.
 
         Args:
-            error_code: Kafka's number for the reason.
+            error_code: Kafka's error code for the reason.
             message: for people.
-            is_unsent: no broker can have got it.
+            is_unsent: no broker can have received it.
         """
         request = self._take_asked()
         if error_code == UNSUPPORTED_VERSION:
@@ -437,11 +437,11 @@ class TransactionProtocol:
         return asked
 
     def _again(self, request: Request, error_code: int, now_s: float, *, is_lost: bool, is_unchanged: bool) -> None:
-        """The request goes again after a pause, at once only in the next round.
+        """Retry the request after a pause, in the next round at the earliest.
 
         Args:
-            is_unchanged: the coordinator did nothing for the request, for certain. Kafka's says so when a former
-                transition is under way. Other answers may come behind its write (TransactionStateManager).
+            is_unchanged: the coordinator certainly did nothing for the request. Kafka's reports this while a former
+                transition is in progress. Other errors may follow its write (TransactionStateManager).
         """
         if isinstance(request, EndTransaction):
             self._is_end_open |= not is_unchanged
@@ -459,7 +459,7 @@ class TransactionProtocol:
         self._miss_count = min(self._miss_count + 1, BACKOFF_FACTOR_MAX)
 
     def _note_parts(self, request: Request, answer: TransactionResponse) -> None:
-        """Offsets that were taken do not go again, also where others were not."""
+        """Remove the offsets that were accepted, so that they are not sent again, even if others were not."""
         if not isinstance(request, CommitOffsets):
             return
         pending = self._offsets.get(request.member, {})
@@ -490,7 +490,7 @@ class TransactionProtocol:
         self.standing = Standing(answer.producer_id, answer.producer_epoch, State.READY, outcome=self.outcome)
 
     def _take_epoch(self, answer: TransactionResponse) -> None:
-        """From version 2 on the end answers with the names of the next transaction."""
+        """Take the producer id and epoch of the next transaction, which the end returns from version 2 on."""
         if answer.producer_id >= 0 and answer.producer_epoch >= 0:
             self._change(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
         elif self.is_implicit:
@@ -511,7 +511,7 @@ class TransactionProtocol:
     # --- failures
 
     def _refused(self, request: Request, failure: TransactionFailure) -> None:
-        """A request failed for good, and with it the transaction, or the producer."""
+        """Handle a request that failed permanently, and with it the transaction, or the producer."""
         is_mapping_lost = failure.error_code in {UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_ID_MAPPING}
         if isinstance(request, EndTransaction) and self._is_empty and failure.error_code == INVALID_TXN_STATE:
             self._ended(TransactionOutcome.COMMITTED if request.is_commit else TransactionOutcome.ABORTED)
@@ -524,16 +524,16 @@ class TransactionProtocol:
             self._end_refused(request, failure, is_mapping_lost=is_mapping_lost)
         else:
             if is_mapping_lost:
-                self._change(is_known=False)  # the coordinator has forgotten the producer, and has nothing to end
+                self._change(is_known=False)  # the coordinator has forgotten the producer, so there is nothing to end
             self._fail(failure)
 
     @property
     def _is_empty(self) -> bool:
-        """True when the coordinator has confirmed nothing of the transaction: its end may find nothing to end."""
+        """True if the coordinator has confirmed nothing of the transaction, so it may find nothing to end."""
         return not self.is_implicit and not self.standing.is_confirmed
 
     def _end_refused(self, request: EndTransaction, failure: TransactionFailure, *, is_mapping_lost: bool) -> None:
-        """A commit that may have arrived before is never taken for an abort."""
+        """Handle a refused end. A commit that may have arrived earlier is never considered an abort."""
         if request.is_commit and self._is_end_open:
             self._fail(failure._replace(fate=Fate.FATAL))
         elif request.is_commit:
@@ -560,7 +560,7 @@ class TransactionProtocol:
         self._offsets.clear()
 
     def _fail_for_good(self, failure: TransactionFailure) -> None:
-        """A transaction that was open is never committed now, unless its commit may have arrived."""
+        """Fail the producer. An open transaction is never committed then, unless its commit may have arrived."""
         state, outcome = self.standing.state, self.outcome
         if state is State.COMMITTING and self._is_end_open:
             outcome = TransactionOutcome.UNKNOWN
@@ -574,7 +574,7 @@ class TransactionProtocol:
 
 
 def _codes(request: Request, answer: TransactionResponse) -> list[int]:
-    """All error codes of an answer. A partition that the broker left out goes again."""
+    """Return all error codes of a response. A partition that the broker omitted is retried."""
     codes = [answer.error_code or _nonsense(request, answer)]
     if answer.error_code == 0 and isinstance(request, (AddPartitions, CommitOffsets)):
         places = request.places if isinstance(request, AddPartitions) else [place for place, _ in request.offsets]
@@ -583,7 +583,7 @@ def _codes(request: Request, answer: TransactionResponse) -> list[int]:
 
 
 def _nonsense(request: Request, answer: TransactionResponse) -> int:
-    """The error of an answer that tells of success and names nobody; 0 of any other."""
+    """Return the error of a response that reports success without its result; 0 for any other."""
     if isinstance(request, FindCoordinator) and answer.node_id < 0:
         return COORDINATOR_NOT_AVAILABLE
     is_nameless = answer.producer_id < 0 or answer.producer_epoch < 0
@@ -591,4 +591,4 @@ def _nonsense(request: Request, answer: TransactionResponse) -> int:
 
 
 LEFT_OUT = 7
-"""The error of a partition that an answer does not name: REQUEST_TIMED_OUT, which is tried again."""
+"""The error of a partition that a response omits: REQUEST_TIMED_OUT, which is retried."""

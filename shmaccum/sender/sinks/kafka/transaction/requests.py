@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of a transaction, and their answers, as data.
+"""Requests of a transaction, and their responses, as data.
 
-No message of a library stands here: `shmaccum.sender.sinks.kafka.library.transaction_messages` makes messages of
-requests and answers of messages.
+This module has no messages of a library: `shmaccum.sender.sinks.kafka.library.transaction_messages` converts requests
+to messages, and messages to responses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CoordinatorKey(NamedTuple):
 
 
 class TransactionalProducer(NamedTuple):
-    """The three names of a transactional producer."""
+    """Transactional id, producer id and epoch of a producer."""
 
     transactional_id: str
     producer_id: int = NO_PRODUCER
@@ -44,19 +44,19 @@ class TransactionalProducer(NamedTuple):
 
 
 class FindCoordinator(NamedTuple):
-    """Any broker: which broker coordinates?"""
+    """To any broker: which broker is the coordinator?"""
 
     coordinator: CoordinatorKey
 
 
 class AskVersion(NamedTuple):
-    """The transaction coordinator: which ``transaction.version`` holds in the cluster (KIP-890)?"""
+    """To the transaction coordinator: which ``transaction.version`` does the cluster have (KIP-890)?"""
 
 
 class InitProducerId(NamedTuple):
-    """The transaction coordinator: a producer id, or the next epoch of the one that is named (KIP-360).
+    """To the transaction coordinator: return a producer id, or the next epoch of a given one (KIP-360).
 
-    A transaction that is open is aborted by it.
+    It aborts the open transaction.
     """
 
     producer: TransactionalProducer
@@ -64,42 +64,42 @@ class InitProducerId(NamedTuple):
 
 
 class AddPartitions(NamedTuple):
-    """The transaction coordinator: these partitions will have records of the transaction."""
+    """To the transaction coordinator: these partitions will have records of the transaction."""
 
     producer: TransactionalProducer
     places: tuple[TopicPartition, ...]
 
 
 class AddOffsets(NamedTuple):
-    """The transaction coordinator: this group will have offsets of the transaction."""
+    """To the transaction coordinator: this group will have offsets of the transaction."""
 
     producer: TransactionalProducer
     group: str
 
 
 class CommitOffsets(NamedTuple):
-    """The coordinator of the group: offsets that count when the transaction is committed."""
+    """To the coordinator of the group: offsets that apply when the transaction is committed."""
 
     producer: TransactionalProducer
     member: GroupMember
     offsets: tuple[tuple[TopicPartition, OffsetToCommit], ...]
     version: int
-    """The transaction.version. From 2 on the broker itself adds the group."""
+    """The transaction.version. From 2 on, the broker itself adds the group."""
 
 
 class EndTransaction(NamedTuple):
-    """The transaction coordinator: commit, or abort."""
+    """To the transaction coordinator: commit, or abort."""
 
     producer: TransactionalProducer
     is_commit: bool
     version: int
-    """The transaction.version. From 2 on the answer has a new epoch, and at times a new producer id."""
+    """The transaction.version. From 2 on, the response has a new epoch, and sometimes a new producer id."""
 
 
 class FetchOffsets(NamedTuple):
-    """The coordinator of the group: its committed offsets, when no transaction can change them any more (KIP-447).
+    """To the coordinator of the group: return its committed offsets that no open transaction can change (KIP-447).
 
-    The protocol never asks this. An owner does that keeps its own progress in a group.
+    The protocol never sends it. An owner that stores its own progress in a group does.
     """
 
     group: str
@@ -112,13 +112,13 @@ Request: TypeAlias = (
 
 @dataclass(frozen=True)
 class TransactionResponse:
-    """A broker's answer to one request; a field that the request does not have keeps its default."""
+    """A broker's response to one request. A field that the request does not have keeps its default."""
 
     error_code: int = 0
     message: str = ""
-    """The words of the broker."""
+    """The broker's message."""
     node_id: int = -1
-    """The broker that coordinates."""
+    """The coordinator."""
     version: int = 1
     """The transaction.version."""
     producer_id: int = NO_PRODUCER
