@@ -71,11 +71,11 @@ class ArenaTransactions:
         return self._native.producer_identity
 
     @property
-    def standing(self) -> int:
+    def recovery_state(self) -> int:
         return self._native.transaction_standing
 
-    def keep(self, standing: int) -> None:
-        self._half.keep_transaction_standing(standing)
+    def save_recovery_state(self, recovery_state: int) -> None:
+        self._half.keep_transaction_standing(recovery_state)
 
     def fail(self, why: TransactionWhy, sentence: str) -> None:
         self._report(Report(Kind.FAILED_TRANSACTION, sentence))  # first, because a failed commit reads the reason

@@ -374,10 +374,10 @@ class HostTransactions(Protocol):
         """The arena's producer id (-1 if it has none yet), its epoch, and the identity of the sink that gave it."""
 
     @property
-    def standing(self) -> int:
+    def recovery_state(self) -> int:
         """The 64 bits saved last, by any sender; 0 if there are none, or if the id must be acquired again."""
 
-    def keep(self, standing: int) -> None:
+    def save_recovery_state(self, recovery_state: int) -> None:
         """Save 64 bits for the next sender. The two highest are `FENCED_STANDING` and `LOST_STANDING`."""
 
     def fail(self, why: TransactionWhy, sentence: str) -> None:

@@ -17,8 +17,8 @@ Rules
     requested, as after a restart. A fenced arena begins nothing until a process takes its transactional id back.
 
 Deaths
-    The next sender continues from the recovery state in the arena (`transaction.kept`) and the arena's own state of
-    the transaction (native/arena/transaction.h).
+    The next sender continues from the recovery state in the arena (`transaction.stored_state`) and the arena's own
+    state of the transaction (native/arena/transaction.h).
 
     ===========================================  =======================================================================
     state of the arena at the death              the next sender
@@ -43,14 +43,14 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.sender.sinks.kafka.errors import INVALID_TOPIC_EXCEPTION
 from shmaccum.sender.sinks.kafka.transaction.driver import TransactionDriver
 from shmaccum.sender.sinks.kafka.transaction.fates import PRODUCER_FENCED, UNKNOWN_SERVER_ERROR, Fate, sentence
-from shmaccum.sender.sinks.kafka.transaction.kept import NUMBER_MASK, Kept, pack, unpack
 from shmaccum.sender.sinks.kafka.transaction.protocol import (
-    Standing,
+    RecoveryState,
     State,
     TransactionFailure,
     TransactionOutcome,
     TransactionProtocol,
 )
+from shmaccum.sender.sinks.kafka.transaction.stored_state import NUMBER_MASK, StoredState, pack, unpack
 from shmaccum.sender.sinks.sink import Ack, Ended, HostTransactions, Verdict, WireBatch
 
 ASK_AGAIN_S = 1.0
@@ -80,7 +80,7 @@ class KafkaTransactions:
     def __init__(
         self,
         host: HostTransactions,
-        take_part: Callable[[TransactionProtocol, Callable[[Standing], object]], TransactionDriver],
+        take_part: Callable[[TransactionProtocol, Callable[[RecoveryState], object]], TransactionDriver],
         report: Callable[[str], object],
         retry_backoff_ms: int,
     ) -> None:
@@ -93,30 +93,30 @@ class KafkaTransactions:
         self._offsets: list[tuple[WireBatch, list[GroupMember]]] = []
         self._acks: list[Ack] = []
         producer_id, epoch, _ = host.producer_identity
-        kept = unpack(host.standing, producer_id, epoch, host.number)
-        self._number = kept.number
+        stored = unpack(host.recovery_state, producer_id, epoch, host.number)
+        self._number = stored.number
         """The number of the transaction that the recovery state describes, truncated to its lowest bits."""
-        self._renew(kept.standing)
-        if kept.standing.state is State.FAILED:
-            code = PRODUCER_FENCED if kept.is_fenced else UNKNOWN_SERVER_ERROR
+        self._renew(stored.recovery_state)
+        if stored.recovery_state.state is State.FAILED:
+            code = PRODUCER_FENCED if stored.is_fenced else UNKNOWN_SERVER_ERROR
             self._protocol.failure = TransactionFailure(
-                Fate.FENCED if kept.is_fenced else Fate.FATAL, code, sentence(code)
+                Fate.FENCED if stored.is_fenced else Fate.FATAL, code, sentence(code)
             )
 
-    def _renew(self, standing: Standing) -> None:
+    def _renew(self, recovery_state: RecoveryState) -> None:
         host = self._host
         self._protocol = TransactionProtocol(
-            host.transactional_id, host.timeout_ms, standing, retry_backoff_ms=self._backoff_ms
+            host.transactional_id, host.timeout_ms, recovery_state, retry_backoff_ms=self._backoff_ms
         )
-        self._driver = self._take_part(self._protocol, self._keep)
+        self._driver = self._take_part(self._protocol, self._save)
 
-    def _keep(self, standing: Standing) -> None:
-        self._host.keep(pack(Kept(standing, self._number, self._is_fenced)))
+    def _save(self, recovery_state: RecoveryState) -> None:
+        self._host.save_recovery_state(pack(StoredState(recovery_state, self._number, self._is_fenced)))
 
     @property
     def _is_fenced(self) -> bool:
-        standing, failure = self._protocol.standing, self._protocol.failure
-        return standing.state is State.FAILED and failure is not None and failure.fate is Fate.FENCED
+        recovery_state, failure = self._protocol.recovery_state, self._protocol.failure
+        return recovery_state.state is State.FAILED and failure is not None and failure.fate is Fate.FENCED
 
     @property
     def _is_begun(self) -> bool:
@@ -128,19 +128,19 @@ class KafkaTransactions:
     @property
     def may_be_elsewhere(self) -> bool:
         """True if the newest transaction may have begun in the sink of a former sender."""
-        return self._is_begun or self._host.standing == 0
+        return self._is_begun or self._host.recovery_state == 0
 
     def forget(self) -> None:
         """Start anew in another cluster than the one that gave the producer id. No transaction is open."""
         self._number = 0
-        self._renew(Standing())
+        self._renew(RecoveryState())
 
     @property
     def has_names(self) -> bool:
         """True while the arena has the producer id and epoch that the coordinator knows."""
-        standing = self._protocol.standing
-        names = standing.producer_id, standing.producer_epoch
-        is_usable = standing.state not in {State.NEW, State.FAILED} and not standing.needs_epoch
+        recovery_state = self._protocol.recovery_state
+        names = recovery_state.producer_id, recovery_state.producer_epoch
+        is_usable = recovery_state.state not in {State.NEW, State.FAILED} and not recovery_state.needs_epoch
         return is_usable and names == self._host.producer_identity[:2]
 
     def names(self) -> tuple[int, int] | None:
@@ -148,13 +148,13 @@ class KafkaTransactions:
         self._ask_again()
         if not self._protocol.is_ready:
             return None
-        self._driver.keep()
-        return self._protocol.standing.producer_id, self._protocol.standing.producer_epoch
+        self._driver.save()
+        return self._protocol.recovery_state.producer_id, self._protocol.recovery_state.producer_epoch
 
     def _ask_again(self) -> None:
         """Request producer id and epoch if there are none; after a refusal, once the pause has passed."""
         failure, now_s = self._protocol.failure, clock.monotonic()
-        if self._protocol.standing.state not in {State.NEW, State.READY, State.FAILED}:
+        if self._protocol.recovery_state.state not in {State.NEW, State.READY, State.FAILED}:
             return  # a transaction is being ended, and the request follows it
         if failure is not None:
             if now_s < self._ask_at_s:
@@ -162,8 +162,8 @@ class KafkaTransactions:
             self._ask_at_s = now_s + ASK_AGAIN_S
             self._report(self._sentence(failure))
         is_over = not self._is_begun or self._host.state == "none"
-        if self._protocol.standing.state is State.FAILED and is_over and not self._is_fenced:
-            self._renew(Standing())
+        if self._protocol.recovery_state.state is State.FAILED and is_over and not self._is_fenced:
+            self._renew(RecoveryState())
         self._protocol.initialize()
 
     # --- batches
@@ -176,14 +176,14 @@ class KafkaTransactions:
                 return set()
             self._number = self._host.number & NUMBER_MASK
             protocol.begin()
-        if protocol.standing.state is State.OPEN:
+        if protocol.recovery_state.state is State.OPEN:
             protocol.add_partitions(place for place in places if place.topic != OFFSETS_TOPIC)
-            self._driver.keep()
+            self._driver.save()
         return {place for place in places if self._may_go(place)}
 
     def _may_go(self, place: TopicPartition) -> bool:
         if place.topic == OFFSETS_TOPIC:
-            return self._protocol.standing.state is State.OPEN
+            return self._protocol.recovery_state.state is State.OPEN
         return self._protocol.may_produce(place)
 
     def batch_failed(self, error_code: int, message: str) -> None:
@@ -239,8 +239,8 @@ class KafkaTransactions:
         """Process a response that has arrived, and send the next request if possible."""
         if self._offsets and self._host.state in ABORTED:
             self.batch_failed(0, "the transaction is aborted")
-        if self._is_fenced and self._host.standing == 0:  # a process takes the id back
-            self._renew(Standing())
+        if self._is_fenced and self._host.recovery_state == 0:  # a process takes the id back
+            self._renew(RecoveryState())
             self._protocol.initialize()
         self._driver.step()
         if trouble := self._protocol.take_trouble():
@@ -267,29 +267,29 @@ class KafkaTransactions:
         """Commit or abort the transaction. Return None while that is in progress."""
         protocol = self._protocol
         if self._is_begun:
-            if protocol.standing.state is State.OPEN and is_commit:
+            if protocol.recovery_state.state is State.OPEN and is_commit:
                 protocol.commit()
-            elif protocol.standing.state is State.OPEN:
+            elif protocol.recovery_state.state is State.OPEN:
                 protocol.batch_failed(0, "the transaction is aborted")
-            if protocol.standing.state is State.ABORT_ONLY:
+            if protocol.recovery_state.state is State.ABORT_ONLY:
                 protocol.abort()
             self.step()
-        if self._is_begun and protocol.standing.state in {State.COMMITTING, State.ABORTING}:
+        if self._is_begun and protocol.recovery_state.state in {State.COMMITTING, State.ABORTING}:
             return None
-        self._driver.keep()
+        self._driver.save()
         return self._ended(is_commit=is_commit)
 
     def _ended(self, *, is_commit: bool) -> Ended:
         """Return the end. Producer id and epoch remain those of the arena unless the coordinator has given others."""
-        standing = self._protocol.standing
+        recovery_state = self._protocol.recovery_state
         why = self._why_not_committed() if is_commit else TransactionWhy.NOT
-        if standing.state is State.READY:
-            return Ended(standing.producer_id, standing.producer_epoch, why)
+        if recovery_state.state is State.READY:
+            return Ended(recovery_state.producer_id, recovery_state.producer_epoch, why)
         return Ended(*self._host.producer_identity[:2], why)
 
     def _why_not_committed(self) -> TransactionWhy:
         protocol = self._protocol
-        if protocol.standing.state is State.FAILED and protocol.outcome is not TransactionOutcome.UNKNOWN:
+        if protocol.recovery_state.state is State.FAILED and protocol.outcome is not TransactionOutcome.UNKNOWN:
             assert protocol.failure is not None
             return self._why_of(protocol.failure)
         return WHYS[protocol.outcome] if self._is_begun else TransactionWhy.NOT

@@ -62,7 +62,7 @@ from shmaccum.sender.sinks.kafka.produce import (
 )
 from shmaccum.sender.sinks.kafka.topics import RequestedTopics
 from shmaccum.sender.sinks.kafka.transaction.driver import GroupOffsets, TransactionDriver
-from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.protocol import RecoveryState, State, TransactionProtocol
 from shmaccum.sender.sinks.names import one_spelling
 from shmaccum.sender.sinks.sink import (
     IDENTITY_SIZE,
@@ -311,7 +311,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     # --- transactions
 
     def take_part(
-        self, protocol: TransactionProtocol, keep: Callable[[Standing], object] = lambda _: None
+        self, protocol: TransactionProtocol, save: Callable[[RecoveryState], object] = lambda _: None
     ) -> TransactionDriver:
         """Make every batch part of a transaction of this producer; `poll` then sends the protocol's requests.
 
@@ -319,9 +319,9 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
         Args:
             protocol: of the producer whose id, epoch and attribute the batches have.
-            keep: see `TransactionDriver`.
+            save: see `TransactionDriver`.
         """
-        self._transaction = TransactionDriver(self._client, protocol, keep)
+        self._transaction = TransactionDriver(self._client, protocol, save)
         return self._transaction
 
     def end_transaction(
@@ -370,9 +370,9 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             admitted = self._arena_transactions.admit(tuple(places.values()))
             return [index for index in ready if places[index] in admitted]
         protocol = self._transaction.protocol
-        if protocol.standing.state is State.OPEN:
+        if protocol.recovery_state.state is State.OPEN:
             protocol.add_partitions(places.values())
-            self._transaction.keep()
+            self._transaction.save()
         return [index for index in ready if protocol.may_produce(places[index])]
 
     def _step(self) -> None:

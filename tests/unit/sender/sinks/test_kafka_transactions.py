@@ -17,9 +17,14 @@ from shmaccum.sender.sinks.kafka import arena_transactions
 from shmaccum.sender.sinks.kafka.arena_transactions import ASK_AGAIN_S, KafkaTransactions
 from shmaccum.sender.sinks.kafka.transaction.driver import TransactionDriver
 from shmaccum.sender.sinks.kafka.transaction.fates import GROUP_AUTHORIZATION_FAILED
-from shmaccum.sender.sinks.kafka.transaction.kept import Kept, pack
-from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionOutcome, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.protocol import (
+    RecoveryState,
+    State,
+    TransactionOutcome,
+    TransactionProtocol,
+)
 from shmaccum.sender.sinks.kafka.transaction.requests import CommitOffsets, InitProducerId, Request, TransactionResponse
+from shmaccum.sender.sinks.kafka.transaction.stored_state import StoredState, pack
 from shmaccum.sender.sinks.sink import Ack, Verdict
 from tests.support.segment_log import batch_of
 from tests.unit.sender.sinks.simulated_coordinator import SimulatedCluster
@@ -70,14 +75,14 @@ class Host:
 
     number: int = 1
     state: str = "open"
-    standing: int = 0
+    recovery_state: int = 0
     producer_identity: tuple[int, int, bytes] = (-1, -1, b"")
     transactional_id: str = "orders-1"
     timeout_ms: int = 60_000
     failures: list[tuple[TransactionWhy, str]] = field(default_factory=list)
 
-    def keep(self, standing: int) -> None:
-        self.standing = standing
+    def save_recovery_state(self, recovery_state: int) -> None:
+        self.recovery_state = recovery_state
 
     def fail(self, why: TransactionWhy, sentence: str) -> None:
         self.failures.append((why, sentence))
@@ -85,8 +90,8 @@ class Host:
 
 
 def transactions_of(host: Host, cluster: Cluster, report: Callable[[str], object] = print) -> KafkaTransactions:
-    def take_part(protocol: TransactionProtocol, keep: Callable[[Standing], object]) -> TransactionDriver:
-        return TransactionDriver(cluster, protocol, keep)
+    def take_part(protocol: TransactionProtocol, save: Callable[[RecoveryState], object]) -> TransactionDriver:
+        return TransactionDriver(cluster, protocol, save)
 
     return KafkaTransactions(host, take_part, report, retry_backoff_ms=0)
 
@@ -148,16 +153,16 @@ def test_a_fenced_arena_asks_for_no_names_until_its_id_is_taken_back(
             return self.now_s
 
     monkeypatch.setattr(arena_transactions, "clock", Clock())
-    fenced = Standing(1000, 3, State.FAILED, outcome=TransactionOutcome.ABORTED)
+    fenced = RecoveryState(1000, 3, State.FAILED, outcome=TransactionOutcome.ABORTED)
     sentences: list[str] = []
     host, cluster = Host(state=state, producer_identity=(1000, 3, b"")), Cluster()
-    host.standing = pack(Kept(fenced, host.number, is_fenced=True))
+    host.recovery_state = pack(StoredState(fenced, host.number, is_fenced=True))
     transactions = transactions_of(host, cluster, sentences.append)
     for _ in range(ROUNDS_MAX):
         assert transactions.names() is None
         transactions.step()
     assert (cluster.asked, transactions.has_names) == ([], False)
     assert "another producer" in sentences[0]
-    host.state, host.standing = "none", 0
+    host.state, host.recovery_state = "none", 0
     step_until(transactions, transactions.names)
     assert cluster.count(InitProducerId) == 1

@@ -11,7 +11,12 @@ import pytest
 from shmaccum.common.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionOutcome, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.protocol import (
+    RecoveryState,
+    State,
+    TransactionOutcome,
+    TransactionProtocol,
+)
 from shmaccum.sender.sinks.kafka.transaction.requests import (
     AddOffsets,
     AddPartitions,
@@ -154,9 +159,9 @@ def test_a_transaction_of_version_1_adds_partitions_and_groups_and_ends() -> Non
         CommitOffsets(producer, MEMBER, tuple(sorted(OFFSETS.items())), 1),
         EndTransaction(producer, is_commit=True, version=1),
     ]
-    assert (protocol.outcome, protocol.standing) == (
+    assert (protocol.outcome, protocol.recovery_state) == (
         TransactionOutcome.COMMITTED,
-        Standing(4711, 0, State.READY, outcome=TransactionOutcome.COMMITTED),
+        RecoveryState(4711, 0, State.READY, outcome=TransactionOutcome.COMMITTED),
     )
     assert protocol.is_ready
 
@@ -168,12 +173,12 @@ def test_a_transaction_of_version_2_sends_offsets_and_the_end_and_takes_the_new_
     protocol.add_partitions([PLACE])
     assert protocol.is_implicit
     assert protocol.may_produce(PLACE), "the broker adds it by itself"
-    assert protocol.standing.is_known, "before the first batch is on the wire"
+    assert protocol.recovery_state.is_known, "before the first batch is on the wire"
     protocol.add_offsets(MEMBER, OFFSETS)
     protocol.commit()
     driven.settle()
     assert kinds(driven) == ["FindCoordinator", "CommitOffsets", "EndTransaction"]
-    assert protocol.standing == Standing(4711, 1, State.READY, outcome=TransactionOutcome.COMMITTED)
+    assert protocol.recovery_state == RecoveryState(4711, 1, State.READY, outcome=TransactionOutcome.COMMITTED)
 
 
 def test_an_end_of_version_2_may_change_the_producer_id() -> None:
@@ -386,7 +391,7 @@ def check_goes_again(driven: Driven, kind: type, expected: str) -> None:
 
 def check_failed(driven: Driven, code: int, expected: str) -> None:
     protocol = driven.protocol
-    assert protocol.standing.state is State.FAILED
+    assert protocol.recovery_state.state is State.FAILED
     assert protocol.failure is not None
     assert (protocol.failure.error_code, protocol.failure.fate.value) == (code, expected)
     assert driven.ask() is None
@@ -397,20 +402,20 @@ def check_abort_only(driven: Driven, code: int, expected: str) -> None:
     protocol = driven.protocol
     assert protocol.failure is not None
     assert protocol.failure.error_code == code
-    if protocol.standing.state in {State.NEW, State.READY}:  # a producer id was asked for
+    if protocol.recovery_state.state in {State.NEW, State.READY}:  # a producer id was asked for
         assert driven.ask() is None
         protocol.initialize()
         driven.settle()
         assert protocol.is_ready
         return
-    assert protocol.standing.state is State.ABORT_ONLY
+    assert protocol.recovery_state.state is State.ABORT_ONLY
     protocol.abort()
     driven.settle()
     assert (protocol.outcome, protocol.is_ready) == (TransactionOutcome.ABORTED, True)
     bumped = [request for request in driven.sent if isinstance(request, InitProducerId)]
     assert bumped == ([InitProducerId(TransactionalProducer(ID, 4711, 0), 60_000)] if expected == BUMP else [])
     epoch = 1 if expected == BUMP else 0
-    assert protocol.standing == Standing(4711, epoch, State.READY, outcome=TransactionOutcome.ABORTED)
+    assert protocol.recovery_state == RecoveryState(4711, epoch, State.READY, outcome=TransactionOutcome.ABORTED)
 
 
 @pytest.mark.parametrize("kind", list(EXPECTED))
@@ -449,15 +454,15 @@ def check_failed_batch(version: int, code: int) -> None:
     protocol.batch_failed(code, "flights-0 was refused")
     assert protocol.failure is not None
     if code in {31, 35, 53, 90}:
-        assert (protocol.standing.state, protocol.outcome) == (State.FAILED, TransactionOutcome.ABORTED)
+        assert (protocol.recovery_state.state, protocol.outcome) == (State.FAILED, TransactionOutcome.ABORTED)
         return
-    assert protocol.standing.state is State.ABORT_ONLY
+    assert protocol.recovery_state.state is State.ABORT_ONLY
     assert protocol.may_produce(PLACE), "batches that are retried may still go"
     protocol.abort()
     driven.settle()
     ends = ["EndTransaction"]
     assert kinds(driven) == (ends if version == 2 or code == 120 else [*ends, "InitProducerId"])
-    assert protocol.standing.producer_epoch == (0 if version == 1 and code == 120 else 1)
+    assert protocol.recovery_state.producer_epoch == (0 if version == 1 and code == 120 else 1)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -475,7 +480,7 @@ def test_the_worst_error_of_the_partitions_counts() -> None:
     driven.protocol.add_partitions([PLACE, OTHER])
     driven.up_to(AddPartitions)
     driven.answer(TransactionResponse(error_codes={PLACE: 55, OTHER: 90}))
-    assert driven.protocol.standing.state is State.FAILED
+    assert driven.protocol.recovery_state.state is State.FAILED
 
 
 def test_partitions_that_were_not_attempted_wait_for_one_that_may_come_soon() -> None:
@@ -540,7 +545,7 @@ def test_a_coordinator_without_a_number_is_looked_for_again() -> None:
 def test_a_producer_id_or_epoch_below_zero_is_refused(names: tuple[int, int]) -> None:
     driven = in_flight(InitProducerId)
     driven.answer(TransactionResponse(producer_id=names[0], producer_epoch=names[1]))
-    assert driven.protocol.standing.state is State.FAILED
+    assert driven.protocol.recovery_state.state is State.FAILED
 
 
 def test_an_end_that_names_no_epoch_is_followed_by_a_question_for_one() -> None:
@@ -599,7 +604,7 @@ def test_a_commit_that_may_have_arrived_and_is_refused_then_has_an_unknown_outco
     driven.protocol.missed(7, "no answer in time", driven.now_s)
     driven.up_to(EndTransaction)
     driven.answer(TransactionResponse(code))
-    assert (driven.protocol.outcome, driven.protocol.standing.state) == (TransactionOutcome.UNKNOWN, State.FAILED)
+    assert (driven.protocol.outcome, driven.protocol.recovery_state.state) == (TransactionOutcome.UNKNOWN, State.FAILED)
 
 
 def was_not_sent(driven: Driven) -> None:
@@ -621,11 +626,11 @@ def test_a_commit_that_certainly_changed_nothing_leaves_the_outcome_as_it_was(
         driven.protocol.missed(7, "no answer in time", driven.now_s)
         driven.up_to(EndTransaction)
     happens(driven)
-    assert driven.protocol.standing.is_end_sent is has_missed
+    assert driven.protocol.recovery_state.is_end_sent is has_missed
     driven.up_to(EndTransaction)
     driven.answer(TransactionResponse(90))
     outcome = TransactionOutcome.UNKNOWN if has_missed else TransactionOutcome.ABORTED
-    assert (driven.protocol.outcome, driven.protocol.standing.state) == (outcome, State.FAILED)
+    assert (driven.protocol.outcome, driven.protocol.recovery_state.state) == (outcome, State.FAILED)
 
 
 @pytest.mark.parametrize("code", [7, 13, 14, 15, 16])
@@ -644,7 +649,7 @@ def test_an_abort_that_is_fenced_is_an_abort() -> None:
     driven.protocol.missed(13, "lost", driven.now_s)
     driven.up_to(EndTransaction)
     driven.answer(TransactionResponse(90))
-    assert (driven.protocol.outcome, driven.protocol.standing.state) == (TransactionOutcome.ABORTED, State.FAILED)
+    assert (driven.protocol.outcome, driven.protocol.recovery_state.state) == (TransactionOutcome.ABORTED, State.FAILED)
 
 
 def test_an_abort_whose_producer_id_is_forgotten_is_done_and_the_next_one_gets_another() -> None:
@@ -672,9 +677,9 @@ def test_a_failure_while_an_abort_is_under_way_does_not_stop_it() -> None:
 
 
 def successor_of(driven: Driven) -> Driven:
-    """A process that has the standing alone goes on, at another time."""
-    assert Standing(*driven.protocol.standing) == driven.protocol.standing
-    after = Driven(TransactionProtocol(ID, 60_000, driven.protocol.standing), driven.version)
+    """A process that has the recovery state alone goes on, at another time."""
+    assert RecoveryState(*driven.protocol.recovery_state) == driven.protocol.recovery_state
+    after = Driven(TransactionProtocol(ID, 60_000, driven.protocol.recovery_state), driven.version)
     after.now_s = 1e6
     return after
 

@@ -16,7 +16,12 @@ import pytest
 
 from shmaccum.common.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionOutcome, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.protocol import (
+    RecoveryState,
+    State,
+    TransactionOutcome,
+    TransactionProtocol,
+)
 from shmaccum.sender.sinks.kafka.transaction.requests import InitProducerId, TransactionalProducer
 from tests.unit.sender.sinks.simulated_coordinator import SimulatedCluster
 
@@ -30,7 +35,7 @@ PASSING = (7, 13, 14, 15, 16, 51)
 
 @dataclass
 class Work:
-    """The memory that outlives an owner, as an arena does: batches with their sequences, offsets, the standing."""
+    """The memory that outlives an owner, like an arena: batches with their sequences, offsets, the recovery state."""
 
     number: int
     batches: list[tuple[TopicPartition, str]]
@@ -44,7 +49,7 @@ class Owner:
     """Runs one transaction after another, and dies now and then.
 
     Attributes:
-        kept: the standing that a successor gets.
+        kept: the recovery state that a successor gets.
         outcomes: how each transaction ended, by its number.
     """
 
@@ -52,15 +57,15 @@ class Owner:
         self.cluster = cluster
         self.random = random
         self.has_rivals = has_rivals
-        self.kept = Standing()
+        self.kept = RecoveryState()
         self.now_s = 0.0
         self.outcomes: dict[int, TransactionOutcome] = {}
         self.work: Work | None = None
         self.next_sequence: dict[tuple[TransactionalProducer, TopicPartition], int] = {}
-        self.protocol = self._new(Standing())
+        self.protocol = self._new(RecoveryState())
 
-    def _new(self, standing: Standing) -> TransactionProtocol:
-        protocol = TransactionProtocol(ID, 60_000, standing, retry_backoff_ms=10)
+    def _new(self, recovery_state: RecoveryState) -> TransactionProtocol:
+        protocol = TransactionProtocol(ID, 60_000, recovery_state, retry_backoff_ms=10)
         protocol.initialize()
         return protocol
 
@@ -85,18 +90,18 @@ class Owner:
         for _ in range(ROUNDS_MAX):
             if self.protocol.is_ready:
                 return
-            if self.protocol.standing.state is State.FAILED:  # an operator starts it anew
-                self.protocol = self._new(Standing())
+            if self.protocol.recovery_state.state is State.FAILED:  # an operator starts it anew
+                self.protocol = self._new(RecoveryState())
             self._request()
         raise AssertionError(f"{self.protocol} does not become ready")
 
     def _go_on(self, work: Work) -> None:
         """As a sender does: adds, sends what is not acked, then ends."""
         protocol = self.protocol
-        if protocol.standing.state is State.ABORT_ONLY:
+        if protocol.recovery_state.state is State.ABORT_ONLY:
             protocol.abort()
             self._keep()
-        if protocol.standing.state is not State.OPEN:
+        if protocol.recovery_state.state is not State.OPEN:
             return
         protocol.add_partitions(place for place, _ in work.batches)
         self._keep()
@@ -107,7 +112,7 @@ class Owner:
             self._end(work)
 
     def _end(self, work: Work) -> None:
-        if self.protocol.standing.state is not State.OPEN:
+        if self.protocol.recovery_state.state is not State.OPEN:
             return
         if work.is_to_abort:
             self.protocol.abort()
@@ -138,7 +143,7 @@ class Owner:
                 self.protocol.batch_failed(code, f"error {code}")
 
     def _keep(self) -> None:
-        self.kept = self.protocol.standing
+        self.kept = self.protocol.recovery_state
 
     def _request(self) -> None:
         self.now_s = max(self.now_s, self.protocol.resumes_at_s)
@@ -168,7 +173,7 @@ class Owner:
             self._die()
 
     def _die(self) -> None:
-        """A successor has the standing that was kept last. It gives the offsets again before the end."""
+        """A successor has the recovery state that was kept last. It gives the offsets again before the end."""
         self.protocol = self._new(self.kept)
         if self.kept.state is State.COMMITTING and not self.kept.is_end_sent and self.work is not None:
             self._add_offsets(self.work)

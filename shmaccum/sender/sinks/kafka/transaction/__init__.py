@@ -7,7 +7,7 @@
         ├── requests     requests and responses as data
         └── fates        the effect of each error on each request
     driver       a protocol over the connections of a client
-    kept         the state of a protocol in 64 bits, for the next sender
+    stored_state the recovery state of a protocol in 64 bits, for the next sender
 
 The owner of a protocol is a sender, or the commit of a Spark query. The docstring of `protocol` has the interface.
 """

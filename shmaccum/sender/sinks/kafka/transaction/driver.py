@@ -19,7 +19,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sender.sinks.kafka.errors import NETWORK_EXCEPTION
 from shmaccum.sender.sinks.kafka.transaction.fates import RETRIABLE, sentence
-from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, TransactionProtocol
+from shmaccum.sender.sinks.kafka.transaction.protocol import RecoveryState, TransactionProtocol
 from shmaccum.sender.sinks.kafka.transaction.requests import (
     CoordinatorKey,
     CoordinatorKind,
@@ -114,7 +114,7 @@ class TransactionDriver:
     Args:
         client: the connections.
         protocol: of the producer.
-        keep: called with a changed recovery state before a request is sent to a broker. It returns after a successor
+        save: called with a changed recovery state before a request is sent to a broker. It returns after a successor
             would find the state.
         now_s: the clock.
     """
@@ -123,14 +123,14 @@ class TransactionDriver:
         self,
         client: TransactionClient,
         protocol: TransactionProtocol,
-        keep: Callable[[Standing], object] = lambda _: None,
+        save: Callable[[RecoveryState], object] = lambda _: None,
         now_s: Callable[[], float] = clock.monotonic,
     ) -> None:
         self.protocol = protocol
         self._client = client
-        self._keep_standing = keep
+        self._save_state = save
         self._now_s = now_s
-        self._kept = protocol.standing
+        self._saved = protocol.recovery_state
         self._asked: PendingRequest | None = None
 
     @property
@@ -140,11 +140,11 @@ class TransactionDriver:
             return float("inf")
         return max(self.protocol.resumes_at_s - self._now_s(), 0.0)
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Save the recovery state if it has changed. Call it before batches of a transaction are sent."""
-        if self.protocol.standing != self._kept:
-            self._keep_standing(self.protocol.standing)
-            self._kept = self.protocol.standing
+        if self.protocol.recovery_state != self._saved:
+            self._save_state(self.protocol.recovery_state)
+            self._saved = self.protocol.recovery_state
 
     def step(self) -> None:
         """Process a response that has arrived, and send the next request if possible."""
@@ -152,7 +152,7 @@ class TransactionDriver:
             return
         now_s = self._now_s()
         found = self.protocol.next_request(now_s)
-        self.keep()
+        self.save()
         if found is not None:
             self._asked = self._ask(*found)
 

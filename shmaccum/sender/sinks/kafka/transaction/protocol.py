@@ -23,8 +23,8 @@ Rules
     One request is in flight at a time. The coordinator is looked up first. The producer id follows, then partitions
     and offsets, and the end comes last. `fates` has the effect of an error: retry, another coordinator, only an abort,
     an abort and a new epoch, or the end of this producer.
-    `standing` is the recovery state: everything that a successor needs. The driver saves it before it sends the result
-    of `next_request`, so a successor never knows less than a broker. The first request of a transaction to a broker
+    `recovery_state` is everything that a successor needs. The driver saves it before it sends the result of
+    `next_request`, so a successor never knows less than a broker. The first request of a transaction to a broker
     (`is_known`) and its end (`is_end_sent`) are in the saved state before they are sent.
     With transaction.version 2 (KIP-890), Produce and TxnOffsetCommit add partitions and groups implicitly, and the end
     returns the next epoch, and sometimes the next producer id. With version 1, an error that loses sequences requires
@@ -131,7 +131,7 @@ class TransactionFailure(NamedTuple):
     """A sentence for people."""
 
 
-class Standing(NamedTuple):
+class RecoveryState(NamedTuple):
     """The recovery state: everything about a producer and its transaction that a successor needs."""
 
     producer_id: int = NO_PRODUCER
@@ -162,11 +162,11 @@ class TransactionProtocol:
     Args:
         transactional_id: the name by which brokers know it.
         timeout_ms: the coordinator aborts a transaction that is open for longer.
-        standing: the recovery state of the predecessor; empty for a new producer.
+        recovery_state: the recovery state of the predecessor; empty for a new producer.
         retry_backoff_ms: the pause before a request is retried. It grows with each retry, up to tenfold.
 
     Attributes:
-        standing: to be saved after each change, before the next request is sent.
+        recovery_state: to be saved after each change, before the next request is sent.
         failure: why only an abort is possible, or nothing; also the reason of a refused `initialize`.
     """
 
@@ -174,32 +174,32 @@ class TransactionProtocol:
         self,
         transactional_id: str,
         timeout_ms: int,
-        standing: Standing = Standing(),  # noqa: B008 - immutable
+        recovery_state: RecoveryState = RecoveryState(),  # noqa: B008 - immutable
         *,
         retry_backoff_ms: int = 100,
     ) -> None:
         self.transactional_id = transactional_id
-        self.standing = standing
+        self.recovery_state = recovery_state
         self.failure: TransactionFailure | None = None
         self._timeout_ms = timeout_ms
         self._backoff_s = retry_backoff_ms / 1000
         self._coordinator = CoordinatorKey(CoordinatorKind.TRANSACTION, transactional_id)
         self._nodes: dict[CoordinatorKey, int] = {}
         self._version: int | None = None
-        self._is_wanted = standing.state is not State.NEW
+        self._is_wanted = recovery_state.state is not State.NEW
         self._new_partitions: set[TopicPartition] = set()
         self._offsets: dict[GroupMember, dict[TopicPartition, OffsetToCommit]] = {}
         self._asked: Request | None = None
         self._not_before_s = float("-inf")
         self._miss_count = 0
         self._trouble = ""
-        self._is_end_open = standing.is_end_sent
+        self._is_end_open = recovery_state.is_end_sent
 
     def __repr__(self) -> str:
-        standing = self.standing
+        recovery_state = self.recovery_state
         return (
-            f"<TransactionProtocol {self.transactional_id} {standing.state.name} "
-            f"{standing.producer_id}/{standing.producer_epoch}>"
+            f"<TransactionProtocol {self.transactional_id} {recovery_state.state.name} "
+            f"{recovery_state.producer_id}/{recovery_state.producer_epoch}>"
         )
 
     # --- facts
@@ -207,17 +207,19 @@ class TransactionProtocol:
     @property
     def producer(self) -> TransactionalProducer:
         """Transactional id, producer id and epoch."""
-        return TransactionalProducer(self.transactional_id, self.standing.producer_id, self.standing.producer_epoch)
+        return TransactionalProducer(
+            self.transactional_id, self.recovery_state.producer_id, self.recovery_state.producer_epoch
+        )
 
     @property
     def outcome(self) -> TransactionOutcome | None:
         """How the last transaction ended; None before the first one, and while one is open."""
-        return self.standing.outcome
+        return self.recovery_state.outcome
 
     @property
     def is_ready(self) -> bool:
         """True if `begin` may be called."""
-        is_initialized = self.standing.state is State.READY and not self.standing.needs_epoch
+        is_initialized = self.recovery_state.state is State.READY and not self.recovery_state.needs_epoch
         return is_initialized and self._version is not None and self.failure is None
 
     @property
@@ -231,7 +233,7 @@ class TransactionProtocol:
 
         Otherwise, Produce must be of version 11 or older.
         """
-        return self.standing.version >= IMPLICIT
+        return self.recovery_state.version >= IMPLICIT
 
     @property
     def resumes_at_s(self) -> float:
@@ -248,8 +250,8 @@ class TransactionProtocol:
 
         After a failed request, such batches may still be sent, until the abort.
         """
-        standing = self.standing
-        return standing.state in {State.OPEN, State.ABORT_ONLY} and place in standing.partitions
+        recovery_state = self.recovery_state
+        return recovery_state.state in {State.OPEN, State.ABORT_ONLY} and place in recovery_state.partitions
 
     # --- goals
 
@@ -276,13 +278,13 @@ class TransactionProtocol:
         Raises:
             InvalidArgumentError: no transaction is open, or it can only be aborted.
         """
-        new = set(places) - self.standing.partitions
+        new = set(places) - self.recovery_state.partitions
         if not new:
             return
-        if self.standing.state is not State.OPEN:
+        if self.recovery_state.state is not State.OPEN:
             raise self._out_of_order("add partitions")
         if self.is_implicit:
-            self._change(is_known=True, partitions=self.standing.partitions | new)
+            self._change(is_known=True, partitions=self.recovery_state.partitions | new)
         else:
             self._new_partitions |= new
 
@@ -292,7 +294,7 @@ class TransactionProtocol:
         Raises:
             InvalidArgumentError: as `add_partitions`.
         """
-        if self.standing.state not in {State.OPEN, State.COMMITTING} or self.standing.is_end_sent:
+        if self.recovery_state.state not in {State.OPEN, State.COMMITTING} or self.recovery_state.is_end_sent:
             raise self._out_of_order("commit offsets")
         if offsets:
             self._offsets.setdefault(member, {}).update(offsets)
@@ -308,7 +310,7 @@ class TransactionProtocol:
             error_code: Kafka's error code; 0 if the batch expired.
             message: for people.
         """
-        if self.standing.state in {State.OPEN, State.ABORT_ONLY}:
+        if self.recovery_state.state in {State.OPEN, State.ABORT_ONLY}:
             self._fail(TransactionFailure(fate_of_batch(error_code), error_code, message))
 
     def commit(self) -> None:
@@ -317,7 +319,7 @@ class TransactionProtocol:
         Raises:
             InvalidArgumentError: no transaction is open, or it can only be aborted.
         """
-        if self.standing.state is not State.OPEN:
+        if self.recovery_state.state is not State.OPEN:
             raise self._out_of_order("commit")
         self._change(state=State.COMMITTING)
         self._new_partitions.clear()  # no batch was sent to them
@@ -329,7 +331,7 @@ class TransactionProtocol:
         Raises:
             InvalidArgumentError: no transaction is open, or it is being committed.
         """
-        if self.standing.state not in {State.OPEN, State.ABORT_ONLY}:
+        if self.recovery_state.state not in {State.OPEN, State.ABORT_ONLY}:
             raise self._out_of_order("abort")
         self._change(state=State.ABORTING)
         self._new_partitions.clear()
@@ -339,14 +341,16 @@ class TransactionProtocol:
     def _out_of_order(self, what: str) -> InvalidArgumentError:
         reason = f": {self.failure.message}" if self.failure is not None else ""
         return InvalidArgumentError(
-            f"{self.transactional_id} cannot {what}, its state is {self.standing.state.name}{reason}"
+            f"{self.transactional_id} cannot {what}, its state is {self.recovery_state.state.name}{reason}"
         )
 
     def _maybe_end(self) -> None:
         """End a transaction that no broker knows."""
-        if not self.standing.is_known and not self._offsets:
+        if not self.recovery_state.is_known and not self._offsets:
             self._ended(
-                TransactionOutcome.COMMITTED if self.standing.state is State.COMMITTING else TransactionOutcome.ABORTED
+                TransactionOutcome.COMMITTED
+                if self.recovery_state.state is State.COMMITTING
+                else TransactionOutcome.ABORTED
             )
 
     # --- requests
@@ -354,7 +358,7 @@ class TransactionProtocol:
     def next_request(self, now_s: float) -> tuple[int | None, Request] | None:
         """Return the next request and its node (None for any broker); None if there is nothing to send.
 
-        The driver saves `standing` before it sends the request, and calls `answered` or `missed` afterwards.
+        The driver saves `recovery_state` before it sends the request, and calls `answered` or `missed` afterwards.
         """
         if self._asked is not None or now_s < self._not_before_s or (wish := self._wish()) is None:
             return None
@@ -369,10 +373,10 @@ class TransactionProtocol:
         return None if coordinator is None else self._nodes[coordinator], wish
 
     def _wish(self) -> Request | None:
-        state = self.standing.state
+        state = self.recovery_state.state
         if state is State.FAILED or not self._is_wanted:
             return None
-        if state is State.NEW or (state is State.READY and self.standing.needs_epoch):
+        if state is State.NEW or (state is State.READY and self.recovery_state.needs_epoch):
             return InitProducerId(self.producer, self._timeout_ms)
         if state is State.READY:
             return AskVersion() if self._version is None else None
@@ -381,14 +385,14 @@ class TransactionProtocol:
         if state in {State.OPEN, State.COMMITTING} and self._offsets:
             return self._wish_of_offsets(next(iter(self._offsets)))
         if state in {State.COMMITTING, State.ABORTING}:
-            return EndTransaction(self.producer, state is State.COMMITTING, self.standing.version)
+            return EndTransaction(self.producer, state is State.COMMITTING, self.recovery_state.version)
         return None
 
     def _wish_of_offsets(self, member: GroupMember) -> Request:
-        if not self.is_implicit and member.group not in self.standing.groups:
+        if not self.is_implicit and member.group not in self.recovery_state.groups:
             return AddOffsets(self.producer, member.group)
         offsets = tuple(sorted(self._offsets[member].items()))
-        return CommitOffsets(self.producer, member, offsets, self.standing.version)
+        return CommitOffsets(self.producer, member, offsets, self.recovery_state.version)
 
     def _coordinator_of(self, request: Request) -> CoordinatorKey | None:
         if isinstance(request, CommitOffsets):
@@ -450,7 +454,7 @@ class TransactionProtocol:
             self._nodes.pop(coordinator, None)
             if coordinator == self._coordinator:
                 self._version = None
-        is_first = isinstance(request, AddPartitions) and not self.standing.partitions
+        is_first = isinstance(request, AddPartitions) and not self.recovery_state.partitions
         if is_first and error_code == CONCURRENT_TRANSACTIONS:
             pause_s = min(FIRST_ADD_BACKOFF_S * 2**self._miss_count, FIRST_ADD_BACKOFF_MAX_S, self._backoff_s)
         else:
@@ -478,16 +482,18 @@ class TransactionProtocol:
             self._initialized(answer)
         elif isinstance(request, AddPartitions):
             self._new_partitions -= set(request.places)
-            self._change(is_confirmed=True, partitions=self.standing.partitions | set(request.places))
+            self._change(is_confirmed=True, partitions=self.recovery_state.partitions | set(request.places))
         elif isinstance(request, AddOffsets):
-            self._change(is_confirmed=True, groups=self.standing.groups | {request.group})
+            self._change(is_confirmed=True, groups=self.recovery_state.groups | {request.group})
         elif isinstance(request, EndTransaction):
             self._take_epoch(answer)
             self._ended(TransactionOutcome.COMMITTED if request.is_commit else TransactionOutcome.ABORTED)
 
     def _initialized(self, answer: TransactionResponse) -> None:
         self.failure = None
-        self.standing = Standing(answer.producer_id, answer.producer_epoch, State.READY, outcome=self.outcome)
+        self.recovery_state = RecoveryState(
+            answer.producer_id, answer.producer_epoch, State.READY, outcome=self.outcome
+        )
 
     def _take_epoch(self, answer: TransactionResponse) -> None:
         """Take the producer id and epoch of the next transaction, which the end returns from version 2 on."""
@@ -497,14 +503,14 @@ class TransactionProtocol:
             self._change(needs_epoch=True)
 
     def _ended(self, outcome: TransactionOutcome) -> None:
-        standing = self.standing
+        recovery_state = self.recovery_state
         self.failure = None
         self._is_end_open = False
-        self.standing = Standing(
-            standing.producer_id,
-            standing.producer_epoch,
+        self.recovery_state = RecoveryState(
+            recovery_state.producer_id,
+            recovery_state.producer_epoch,
             State.READY,
-            needs_epoch=standing.needs_epoch,
+            needs_epoch=recovery_state.needs_epoch,
             outcome=outcome,
         )
 
@@ -517,7 +523,7 @@ class TransactionProtocol:
             self._ended(TransactionOutcome.COMMITTED if request.is_commit else TransactionOutcome.ABORTED)
         elif failure.fate in {Fate.FENCED, Fate.FATAL}:
             self._fail(failure)
-        elif self.standing.state in {State.NEW, State.READY}:
+        elif self.recovery_state.state in {State.NEW, State.READY}:
             self._is_wanted = False
             self.failure = failure
         elif isinstance(request, EndTransaction):
@@ -530,7 +536,7 @@ class TransactionProtocol:
     @property
     def _is_empty(self) -> bool:
         """True if the coordinator has confirmed nothing of the transaction, so it may find nothing to end."""
-        return not self.is_implicit and not self.standing.is_confirmed
+        return not self.is_implicit and not self.recovery_state.is_confirmed
 
     def _end_refused(self, request: EndTransaction, failure: TransactionFailure, *, is_mapping_lost: bool) -> None:
         """Handle a refused end. A commit that may have arrived earlier is never considered an abort."""
@@ -549,11 +555,11 @@ class TransactionProtocol:
         if failure.fate in {Fate.FENCED, Fate.FATAL}:
             self._fail_for_good(failure)
             return
-        standing = self.standing
-        is_raised = self.is_implicit and standing.is_known  # by the end of every transaction, from version 2 on
+        recovery_state = self.recovery_state
+        is_raised = self.is_implicit and recovery_state.is_known  # by the end of every transaction, from version 2 on
         if failure.fate is Fate.BUMP and not is_raised:
             self._change(needs_epoch=True)
-        if standing.state is not State.ABORTING:
+        if recovery_state.state is not State.ABORTING:
             self._change(state=State.ABORT_ONLY)
             self.failure = self.failure or failure
         self._new_partitions.clear()
@@ -561,7 +567,7 @@ class TransactionProtocol:
 
     def _fail_for_good(self, failure: TransactionFailure) -> None:
         """Fail the producer. An open transaction is never committed then, unless its commit may have arrived."""
-        state, outcome = self.standing.state, self.outcome
+        state, outcome = self.recovery_state.state, self.outcome
         if state is State.COMMITTING and self._is_end_open:
             outcome = TransactionOutcome.UNKNOWN
         elif state not in {State.NEW, State.READY}:
@@ -570,7 +576,7 @@ class TransactionProtocol:
         self.failure = failure
 
     def _change(self, **changed: object) -> None:
-        self.standing = self.standing._replace(**changed)  # type: ignore[arg-type]
+        self.recovery_state = self.recovery_state._replace(**changed)  # type: ignore[arg-type]
 
 
 def _codes(request: Request, answer: TransactionResponse) -> list[int]:

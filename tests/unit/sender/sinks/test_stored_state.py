@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The standing of a transaction in 64 bits, and the offsets of a group in a record."""
+"""The recovery state of a transaction in 64 bits, and the offsets of a group in a record."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from shmaccum.common.format.group_offsets import (
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.producer.group_offsets import parse_group, parse_offsets
-from shmaccum.sender.sinks.kafka.transaction.kept import Kept, pack, unpack
-from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionOutcome
+from shmaccum.sender.sinks.kafka.transaction.protocol import RecoveryState, State, TransactionOutcome
+from shmaccum.sender.sinks.kafka.transaction.stored_state import StoredState, pack, unpack
 
 PLACE = TopicPartition("flights", 1)
 
 STANDINGS = some.builds(
-    Standing,
+    RecoveryState,
     producer_id=some.just(7),
     producer_epoch=some.integers(0, 2**15 - 1),
     state=some.sampled_from([state for state in State if state is not State.NEW]),
@@ -46,38 +46,38 @@ STANDINGS = some.builds(
 )
 
 
-# --- the standing
+# --- the recovery state
 
 
 @given(STANDINGS, some.integers(0, 2**30 - 1), some.booleans())
-def test_a_standing_comes_back_as_it_was_kept(standing: Standing, number: int, is_fenced: bool) -> None:
-    kept = Kept(standing, number, is_fenced)
-    word = pack(kept)
+def test_a_recovery_state_is_read_as_it_was_stored(recovery_state: RecoveryState, number: int, is_fenced: bool) -> None:
+    stored = StoredState(recovery_state, number, is_fenced)
+    word = pack(stored)
     assert 0 < word < 2**64
     assert bool(word & FENCED_STANDING) is is_fenced
-    assert unpack(word, 7, standing.producer_epoch, 99) == kept
+    assert unpack(word, 7, recovery_state.producer_epoch, 99) == stored
 
 
 @given(some.integers(0, 2**64 - 1), some.integers(-1, 9), some.integers(-1, 2**15 - 1))
 def test_any_bits_are_a_standing_or_a_lost_one(word: int, producer_id: int, epoch: int) -> None:
-    standing, _, is_fenced = unpack(word, producer_id, epoch, 5)
-    assert isinstance(standing.state, State)
+    recovery_state, _, is_fenced = unpack(word, producer_id, epoch, 5)
+    assert isinstance(recovery_state.state, State)
     assert is_fenced <= bool(word & FENCED_STANDING)
 
 
-def test_nothing_kept_is_a_new_producer() -> None:
-    assert pack(Kept(Standing(), 3)) == 0
-    assert unpack(0, -1, -1, 3) == Kept(Standing())
+def test_nothing_stored_is_a_new_producer() -> None:
+    assert pack(StoredState(RecoveryState(), 3)) == 0
+    assert unpack(0, -1, -1, 3) == StoredState(RecoveryState())
 
 
 def test_a_lost_standing_leaves_the_outcome_of_the_newest_transaction_open() -> None:
-    assert unpack(LOST_STANDING, 7, 4, 3) == Kept(Standing(outcome=TransactionOutcome.UNKNOWN), 3)
+    assert unpack(LOST_STANDING, 7, 4, 3) == StoredState(RecoveryState(outcome=TransactionOutcome.UNKNOWN), 3)
 
 
 def test_names_that_a_dead_sender_did_not_write_down_are_asked_for_again() -> None:
-    word = pack(Kept(Standing(8, 0, State.READY, outcome=TransactionOutcome.COMMITTED), 3))
-    assert unpack(word, 7, 2**15 - 2, 3) == Kept(Standing(outcome=TransactionOutcome.COMMITTED), 3)
-    assert unpack(word, -1, -1, 3) == Kept(Standing(outcome=TransactionOutcome.COMMITTED), 3)
+    word = pack(StoredState(RecoveryState(8, 0, State.READY, outcome=TransactionOutcome.COMMITTED), 3))
+    assert unpack(word, 7, 2**15 - 2, 3) == StoredState(RecoveryState(outcome=TransactionOutcome.COMMITTED), 3)
+    assert unpack(word, -1, -1, 3) == StoredState(RecoveryState(outcome=TransactionOutcome.COMMITTED), 3)
 
 
 # --- offsets in a record

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shmaccum.arena.results import FENCED_STANDING, LOST_STANDING
-from shmaccum.sender.sinks.kafka.transaction.protocol import Standing, State, TransactionOutcome
+from shmaccum.sender.sinks.kafka.transaction.protocol import RecoveryState, State, TransactionOutcome
 
 NUMBER_MASK = (1 << 30) - 1
 NUMBER_SHIFT = 32
@@ -37,40 +37,40 @@ STATES = frozenset(map(int, State))
 IS_KNOWN, IS_CONFIRMED, IS_END_SENT, NEEDS_EPOCH = 1 << 6, 1 << 7, 1 << 8, 1 << 9
 
 
-class Kept(NamedTuple):
+class StoredState(NamedTuple):
     """The recovery state of a protocol, and the transaction of the arena that it describes."""
 
-    standing: Standing
+    recovery_state: RecoveryState
     number: int = 0
     """The lowest bits of the transaction's number; 0 if there is none."""
     is_fenced: bool = False
     """Another producer has the transactional id."""
 
 
-def pack(kept: Kept) -> int:
+def pack(stored: StoredState) -> int:
     """Return the 64 bits; 0 for a producer without a producer id."""
-    standing = kept.standing
-    if standing.state is State.NEW:
+    recovery_state = stored.recovery_state
+    if recovery_state.state is State.NEW:
         return 0
-    outcome = 0 if standing.outcome is None else int(standing.outcome)
+    outcome = 0 if recovery_state.outcome is None else int(recovery_state.outcome)
     flags = (
-        IS_KNOWN * standing.is_known
-        | IS_CONFIRMED * standing.is_confirmed
-        | IS_END_SENT * standing.is_end_sent
-        | NEEDS_EPOCH * standing.needs_epoch
-        | FENCED_STANDING * kept.is_fenced
+        IS_KNOWN * recovery_state.is_known
+        | IS_CONFIRMED * recovery_state.is_confirmed
+        | IS_END_SENT * recovery_state.is_end_sent
+        | NEEDS_EPOCH * recovery_state.needs_epoch
+        | FENCED_STANDING * stored.is_fenced
     )
     return (
         flags
-        | (kept.number & NUMBER_MASK) << NUMBER_SHIFT
-        | (standing.producer_epoch & EPOCH_MASK) << EPOCH_SHIFT
-        | min(standing.version, VERSION_MASK) << VERSION_SHIFT
+        | (stored.number & NUMBER_MASK) << NUMBER_SHIFT
+        | (recovery_state.producer_epoch & EPOCH_MASK) << EPOCH_SHIFT
+        | min(recovery_state.version, VERSION_MASK) << VERSION_SHIFT
         | outcome << OUTCOME_SHIFT
-        | standing.state
+        | recovery_state.state
     )
 
 
-def unpack(word: int, producer_id: int, producer_epoch: int, newest: int) -> Kept:
+def unpack(word: int, producer_id: int, producer_epoch: int, newest: int) -> StoredState:
     """Return the recovery state that a former sender stored. Invalid bits are a lost state.
 
     Args:
@@ -82,13 +82,13 @@ def unpack(word: int, producer_id: int, producer_epoch: int, newest: int) -> Kep
     number = word >> NUMBER_SHIFT & NUMBER_MASK
     outcome = word >> OUTCOME_SHIFT & OUTCOME_MASK
     epoch = word >> EPOCH_SHIFT & EPOCH_MASK
-    standing = Standing(outcome=TransactionOutcome(outcome) if outcome else None)
+    recovery_state = RecoveryState(outcome=TransactionOutcome(outcome) if outcome else None)
     if word & LOST_STANDING or word & STATE_MASK not in STATES:
-        return Kept(standing._replace(outcome=TransactionOutcome.UNKNOWN), newest & NUMBER_MASK)
+        return StoredState(recovery_state._replace(outcome=TransactionOutcome.UNKNOWN), newest & NUMBER_MASK)
     is_fenced = bool(word & FENCED_STANDING)
     if word & STATE_MASK == State.NEW or ((producer_id < 0 or epoch < producer_epoch) and not is_fenced):
-        return Kept(standing, number)
-    standing = standing._replace(
+        return StoredState(recovery_state, number)
+    recovery_state = recovery_state._replace(
         producer_id=producer_id,
         producer_epoch=epoch,
         state=State(word & STATE_MASK),
@@ -98,4 +98,4 @@ def unpack(word: int, producer_id: int, producer_epoch: int, newest: int) -> Kep
         is_end_sent=bool(word & IS_END_SENT),
         needs_epoch=bool(word & NEEDS_EPOCH),
     )
-    return Kept(standing, number, is_fenced)
+    return StoredState(recovery_state, number, is_fenced)
