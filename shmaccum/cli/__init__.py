@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``shmaccum`` command: one module per command, imported when it is asked for.
+"""The ``shmaccum`` command. Each command has a module, which is imported when the command is called.
 
 ::
 
-    group            finding a command, failing, JSON, opening an arena
+    group            find commands, report failures, print JSON, open an arena
 
-    arenas           create, remove, produce (lines: records from text), check, recover
+    arenas           create, remove, produce (lines: parse records from text), check, recover
     senders          sender, stop, ship
-    logs             consume, tail (consuming: the part that both share), topics, groups,
+    logs             consume, tail (record_output: shared by both), topics, groups,
                      log (log_cat, log_facts, log_place)
-    servers          serve, users (server_settings: how a command reaches a server)
-    looks            ls, stat, top, health, inspect, metrics, options
+    servers          serve, users (server_settings: the options for reaching a server)
+    inspection       ls, stat, top, health, inspect, metrics, options
 
-    live             a view again and again   ─ stat_view, drawing, fitting, terminal
-    progress         how far a command has come
+    live             repeat a view at an interval   ─ stat_view, drawing, fitting, terminal
+    progress         the progress line of a command
 """
 
 from shmaccum.cli.group import main

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum check``: `Arena.verify` for the command line."""
+"""``shmaccum check``: run `Arena.verify` from the command line."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from shmaccum.cli.group import EXIT_BAD, Command, arena_argument, json_option, l
 DEPTHS = [depth.name.lower() for depth in VerifyDepth]
 
 
-@click.command("check", cls=Command, epilog="Exit codes: 0 sound, 1 it has faults, 2 it could not be checked.")
+@click.command("check", cls=Command, epilog="Exit codes: 0 sound, 1 faults found, 2 the check could not run.")
 @arena_argument
 @click.option(
     "--depth",
     type=click.Choice(DEPTHS),
     default="deep",
     show_default=True,
-    help="quick: superblock and counts. normal: every word against its neighbours. deep: also every byte, so that it "
-    "finds batches that a process scribbled on.",
+    help="quick: superblock and counts. normal: also every word against related words. deep: also every byte, which "
+    "finds batches that a process overwrote by mistake.",
 )
-@click.option("--idle", "is_idle", is_flag=True, help="Check the caches, too; only for an arena that nobody uses.")
+@click.option("--idle", "is_idle", is_flag=True, help="Also check the caches. Only for an arena that no process uses.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, arena_name: str, depth: str, is_idle: bool, is_json: bool) -> None:
-    """Check an arena's invariants, in use or not, without changing it.
+    """Check the invariants of an arena without changing it. The arena may be in use.
 
-    On an arena in use a finding counts only if it is still there at a second look.
+    If the arena is in use, a fault is reported only if a second check finds it again.
     """
     with looking_at(arena_name) as arena:
         findings = arena.verify(VerifyDepth[depth.upper()], is_idle=is_idle)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum consume``: records as they come, alone or as a member of a group, as ``kcat -C`` and ``-G``."""
+"""``shmaccum consume``: write records as they arrive, alone or as a group member, like ``kcat -C`` and ``-G``."""
 
 from __future__ import annotations
 
 import click
 
-from shmaccum.cli.consuming import FORMATS, Output, consuming_options
+from shmaccum.cli.record_output import FORMATS, Output, record_output_options
 from shmaccum.cli.group import Command
 from shmaccum.cli.log_place import directory_argument, offset_option, partitions
 from shmaccum.config import ConsumerOptions
@@ -18,16 +18,18 @@ RESETS = {"beginning": "earliest", "end": "latest"}
 
 
 def _join(directory: str, topics: tuple[str, ...], group: str, offset: str, given: dict[str, str]) -> Consumer:
-    """A member of a group; it commits when it is told to."""
+    """Return a group member whose offsets are committed only on request."""
     if offset not in RESETS:
-        raise click.UsageError("with --group, --offset is beginning or end: a group begins at its committed offsets")
+        raise click.UsageError(
+            "with --group, --offset must be beginning or end: a group starts at its committed offsets"
+        )
     kept = {name: value for name, value in given.items() if name.replace(".", "_") != AUTO_COMMIT}
     own = {"group_id": group, "auto_offset_reset": RESETS[offset], AUTO_COMMIT: "false"}
     return Consumer(directory, *topics, **kept, **own)
 
 
 def _read(directory: str, chosen: list[PartitionReader], offset: str, given: dict[str, str]) -> Consumer:
-    """A consumer of these partitions, at the place where it is to begin."""
+    """Return a consumer that is assigned these partitions and positioned at `offset`."""
     start = Start.parse(offset)
     consumer = Consumer(directory, **given)
     consumer.assign([partition.place for partition in chosen])
@@ -38,11 +40,13 @@ def _read(directory: str, chosen: list[PartitionReader], offset: str, given: dic
 
 @click.command("consume", cls=Command, epilog=FORMATS)
 @directory_argument
-@click.option("-t", "--topic", "topics", multiple=True, required=True, metavar="NAME", help="A topic; may be repeated.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), metavar="N", help="One partition only; without --group.")
-@click.option("-g", "--group", metavar="NAME", help="Share the partitions with the other members of this group.")
-@offset_option("offset", " A group begins at its committed offsets, and here where it has none.")
-@consuming_options
+@click.option("-t", "--topic", "topics", multiple=True, required=True, metavar="NAME", help="A topic; repeatable.")
+@click.option(
+    "-p", "--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition; not allowed with --group."
+)
+@click.option("-g", "--group", metavar="NAME", help="Consume as a member of this group.")
+@offset_option("offset", " With --group, used only where the group has no committed offset.")
+@record_output_options
 def command(
     directory: str,
     topics: tuple[str, ...],
@@ -52,13 +56,13 @@ def command(
     output: Output,
     given: dict[str, str],
 ) -> None:
-    """Write records to standard output as they come, until Ctrl-C.
+    """Write records to standard output as they arrive, until Ctrl-C.
 
-    With --group, the members of the group share the partitions. The offset of a record is committed when the record was
-    written; -X enable_auto_commit=false commits nothing.
+    With --group, the partitions are divided among the members of the group. An offset is committed after its record was
+    written. With -X enable_auto_commit=false, no offset is committed.
     """
     if group is not None and partition is not None:
-        raise click.UsageError("--group and --partition exclude each other: the group shares the partitions")
+        raise click.UsageError("--group and --partition cannot be combined: the group assigns the partitions")
     reader = LogReader(directory)
     chosen = [one for topic in dict.fromkeys(topics) for one in partitions(reader, topic, partition)]
     is_committing = group is not None and ConsumerOptions.parse({**given, "group_id": group}).enable_auto_commit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum create``: the options of the arena's table, one command line option each."""
+"""``shmaccum create``: create an arena, with one command line option for each arena option."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC_EXAMPLE = "flights:12"
 
 
 def arena_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An option for each row of the table. An option that the user left out is not passed on."""
+    """Add an option for each row of the table. An option that the user omits is not passed on."""
     for name, option in reversed([*ArenaOptions.table().items()]):
         function = _option(name, option)(function)
     return function
@@ -37,32 +37,32 @@ def _option(name: str, option: Option) -> Callable[[Callable[..., Any]], Callabl
 
 
 def parse_topic(text: str) -> tuple[str, int]:
-    """Topic and partition count of ``NAME:PARTITIONS``."""
+    """Return the topic and the partition count of ``NAME:PARTITIONS``."""
     name, _, count = text.rpartition(":")
     if not name or not count.isdecimal() or int(count) < 1:
-        raise InvalidArgumentError(f"{text!r} is no topic with its partitions: write it like {TOPIC_EXAMPLE}")
+        raise InvalidArgumentError(f"{text!r} is not NAME:PARTITIONS: write it like {TOPIC_EXAMPLE}")
     return name, int(count)
 
 
 def parse_topics(texts: tuple[str, ...]) -> dict[str, int]:
-    """Partition counts by topic.
+    """Return the partition counts by topic.
 
     Raises:
-        InvalidArgumentError: one is no topic with its partitions, or is named twice.
+        InvalidArgumentError: a text is not ``NAME:PARTITIONS``, or a topic is named twice.
     """
     counts: dict[str, int] = {}
     for topic, count in map(parse_topic, texts):
         if topic in counts:
-            raise InvalidArgumentError(f"topic {topic!r} is named twice: name it once, with all of its partitions")
+            raise InvalidArgumentError(f"topic {topic!r} is named twice: name it once, with its partition count")
         counts[topic] = count
     return counts
 
 
 def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[str, int]) -> Iterator[str]:
-    """The differences between an existing arena and the one that was asked for: sizes and topics.
+    """Yield the differences between an existing arena and the requested one, in sizes and topics.
 
     Raises:
-        ArenaError: this build cannot use what has the name: another layout, damage, something that is no arena.
+        ArenaError: this build cannot use the file: it has another layout, is damaged or is not an arena.
     """
     with looking_at(arena_name) as arena:
         seen = Observer(arena).observe()
@@ -71,26 +71,26 @@ def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[
     for topic, wanted_count in partition_counts.items():
         has_count = seen.topics.get(topic, 0)
         if has_count != wanted_count:
-            yield f"it knows {format_count(has_count, 'partition')} of topic {topic!r}, not {wanted_count}"
+            yield f"it has {format_count(has_count, 'partition')} of topic {topic!r}, not {wanted_count}"
 
 
 @click.command(
     "create",
     cls=Command,
     epilog="Sizes are written like 32MiB. A name without a slash is POSIX shared memory. A path is a file, which "
-    "survives a reboot. The command reserves all of the space.",
+    "survives a reboot. All space is reserved at creation.",
 )
 @arena_argument
 @click.option(
-    "--topic", "topics", metavar="NAME:PARTITIONS", multiple=True, help="A topic and its partitions; repeatable."
+    "--topic", "topics", metavar="NAME:PARTITIONS", multiple=True, help="A topic and its partition count; repeatable."
 )
-@click.option("--exist-ok", is_flag=True, help="Accept an existing arena, and print where it differs.")
+@click.option("--exist-ok", is_flag=True, help="Accept an existing arena, and print how it differs.")
 @arena_options
 @json_option
 def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: bool, **given: str | None) -> None:
     """Create an arena.
 
-    A topic that is not named here gets its partitions from the sink at its first record.
+    If a topic is not named here, the sink determines its partition count at the first record.
     """
     options = ArenaOptions.parse({name: value for name, value in given.items() if value is not None})
     partition_counts = parse_topics(topics)
@@ -102,7 +102,7 @@ def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: b
         ArenaFile.parse(arena_name).check_trust(options.mode, group_number(options.group, options.mode))
         sizes = {name: getattr(options, name) for name in SIZES if given[name] is not None}
         for difference in _differences(arena_name, sizes, partition_counts):
-            click.echo(f"shmaccum: {arena_name} exists already and is left as it is: {difference}", err=True)
+            click.echo(f"shmaccum: {arena_name} already exists and was not changed: {difference}", err=True)
         return
     with arena:
         facts: dict[str, Any] = {
@@ -118,5 +118,5 @@ def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: b
     click.echo(
         f"created {facts['name']}: {format_size(facts['buffer_memory'])} in "
         f"{format_count(facts['slot_count'], 'buffer')} of "
-        f"{format_size(facts['batch_size'])}, {format_size(facts['size'])} in all"
+        f"{format_size(facts['batch_size'])}, {format_size(facts['size'])} in total"
     )

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts and tables as lines of a terminal.
+"""Texts and tables as terminal lines.
 
 ::
 
-    view  --(screen: the room there is)-->  lines, each a list of spans: text with one style
+    view  --(screen: the available width and height)-->  lines, each a list of spans: text in one style
 
-A view makes its lines anew for each screen, so a table can leave a column out where a terminal is narrow. The library
-that drew here before took longer to import than a look at an arena takes.
+A view is drawn again for each screen, so a table can omit a column on a narrow terminal. No rendering library is used:
+importing one would take longer than a command that prints one view.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 GAP_WIDTH = 2
 """Blanks between two columns of a table."""
 FOLDED_WIDTH_MIN = 8
-"""The cells that a column whose cells are folded keeps while other columns can be cut."""
+"""The least width of a folded column, in cells, while other columns can still be narrowed."""
 STYLES = {
     "bold": "1",
     "red": "31",
@@ -31,18 +31,18 @@ STYLES = {
     "white": "37",
     "bright_black": "90",
 }
-"""The words of a style, and their numbers for a terminal (ECMA-48, Select Graphic Rendition)."""
+"""The words of a style, and their terminal codes (ECMA-48, Select Graphic Rendition)."""
 PROBLEM = "bold red"
 QUIET = "bright_black"
 
 
 class Screen(NamedTuple):
-    """The room for a view.
+    """The size and abilities of the output.
 
     Attributes:
-        width: cells of a line.
-        height: lines of a screen that is painted over; None: a page without an end.
-        has_unicode: whether it shows letters beyond ASCII.
+        width: the cells of a line.
+        height: the lines of a screen that is repainted in place. If None, the output is unlimited.
+        has_unicode: whether characters beyond ASCII can be shown.
     """
 
     width: int
@@ -50,12 +50,12 @@ class Screen(NamedTuple):
     has_unicode: bool = True
 
     def of_width(self, width: int) -> Screen:
-        """The same screen with another width, of a cell at least."""
+        """Return the same screen with another width, of at least one cell."""
         return self._replace(width=max(width, 1))
 
 
 class Span(NamedTuple):
-    """Text in one style; an empty style is the terminal's own."""
+    """Text in one style. An empty style is the terminal's default."""
 
     text: str
     style: str = ""
@@ -65,20 +65,20 @@ Line = list[Span]
 
 
 class View(Protocol):
-    """A thing that can be drawn."""
+    """An object that can be drawn."""
 
     def lines(self, screen: Screen) -> Iterable[Line]:
-        """The lines for such a screen."""
+        """Return the lines for this screen."""
 
 
 def drawn(view: View, screen: Screen, *, has_color: bool = False) -> list[str]:
-    """The lines of a view as a terminal takes them, without blanks at their ends, and none wider than the screen."""
+    """Return the lines of a view as terminal text, without trailing blanks, none wider than the screen."""
     lines = (_cropped(line, screen.width) for line in view.lines(screen))
     return ["".join(_spelled(span) if has_color else span.text for span in line) for line in lines]
 
 
 def _cropped(line: Line, width: int) -> Line:
-    """The part of a line for which there is room; a table of many columns may have too little."""
+    """Return the part of a line that fits. A table of many columns may be wider than the screen."""
     return line if width_of(line) <= width else _sliced(line, 0, _fitting("".join(span.text for span in line), width))
 
 
@@ -97,17 +97,17 @@ def _cell_count_of(letter: str) -> int:
 
 
 def cell_count(text: str) -> int:
-    """The cells that a text takes: an ideograph takes two, a combining accent none."""
+    """Return the number of cells that a text takes. An ideograph takes two, a combining accent none."""
     return len(text) if text.isascii() else sum(map(_cell_count_of, text))
 
 
 def width_of(line: Line) -> int:
-    """The cells that a line takes."""
+    """Return the number of cells that a line takes."""
     return sum(cell_count(span.text) for span in line)
 
 
 def _fitting(text: str, width: int) -> int:
-    """The number of the first letters that take at most `width` cells."""
+    """Return how many leading characters take at most `width` cells."""
     if text.isascii():
         return min(width, len(text))
     left = width
@@ -119,7 +119,7 @@ def _fitting(text: str, width: int) -> int:
 
 
 def _sliced(line: Line, start: int, end: int) -> Line:
-    """The letters from `start` up to `end` in their styles."""
+    """Return the characters from `start` up to `end` in their styles."""
     found, place = [], 0
     for text, style in line:
         if piece := text[max(start - place, 0) : max(end - place, 0)]:
@@ -129,7 +129,7 @@ def _sliced(line: Line, start: int, end: int) -> Line:
 
 
 def _folds(text: str, width: int) -> Iterator[tuple[int, int]]:
-    """Where each line of a text begins and ends: it ends at a blank, or within a word that is wider than a line."""
+    """Yield the start and end of each line. A line ends at a blank, or inside a word that is wider than a line."""
     start = 0
     while cell_count(text[start:]) > width:
         end = start + max(_fitting(text[start:], width), 1)
@@ -146,19 +146,19 @@ def _folds(text: str, width: int) -> Iterator[tuple[int, int]]:
 
 
 def readable(text: str) -> str:
-    """Text without letters that would move the cursor; only a line feed stays."""
+    """Return the text with control characters escaped, except line feeds."""
     if text.isprintable():
         return text
     return "\n".join(map(readable_line, text.split("\n")))
 
 
 def readable_line(text: str) -> str:
-    """A name that anybody may have chosen, in one line, without letters that would move the cursor."""
+    """Return the text in one line with control characters escaped, for names from untrusted sources."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def when(milliseconds: int, precision: str = "milliseconds") -> str:
-    """A wall clock time; a number that is none stays a number."""
+    """Return a wall clock time as text. If it is out of range, return the number of milliseconds."""
     try:
         moment = datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
     except (ValueError, OverflowError, OSError):
@@ -167,12 +167,12 @@ def when(milliseconds: int, precision: str = "milliseconds") -> str:
 
 
 class Text:
-    """A text in one style or in several. A text that is too wide goes on in the next line.
+    """A text in one or more styles. By default, a text that is too wide continues on the next line.
 
     Args:
-        text: a line feed begins a line.
+        text: the text; a line feed starts a new line.
         style: words of `STYLES`.
-        is_cut: a line that is too wide ends in an ellipsis instead.
+        is_cut: whether a line that is too wide is cut and ends in an ellipsis.
     """
 
     def __init__(self, text: str = "", style: str = "", *, is_cut: bool = False) -> None:
@@ -181,7 +181,7 @@ class Text:
         self.append(text, style)
 
     def append(self, text: str, style: str = "") -> Text:
-        """The same text, which goes on with this one."""
+        """Add text in a style, and return this object."""
         if text:
             self.spans.append(Span(readable(text), style))
         return self
@@ -190,18 +190,18 @@ class Text:
         return "".join(span.text for span in self.spans)
 
     def _paragraphs(self) -> Iterator[tuple[str, Line]]:
-        """The lines that the text itself begins."""
+        """Yield the lines between the line feeds of the text."""
         start = 0
         for text in str(self).split("\n"):
             yield text, _sliced(self.spans, start, start + len(text))
             start += len(text) + 1
 
     def lines(self, screen: Screen) -> Iterator[Line]:
-        """The text, cut or folded."""
+        """Return the lines of the text, cut or folded."""
         return self.cut_lines(screen) if self._is_cut else self.folded_lines(screen)
 
     def cut_lines(self, screen: Screen) -> Iterator[Line]:
-        """A line for each line of the text, which ends in an ellipsis where the text goes on."""
+        """Yield one line for each line of the text. A line that is too wide ends in an ellipsis."""
         for text, line in self._paragraphs():
             if cell_count(text) <= screen.width:
                 yield line
@@ -210,35 +210,35 @@ class Text:
                 yield [*kept, Span("…" if screen.has_unicode else ".", kept[-1].style if kept else "")]
 
     def folded_lines(self, screen: Screen) -> Iterator[Line]:
-        """As many lines as the text needs."""
+        """Yield as many lines as the text needs."""
         for text, line in self._paragraphs():
             for start, end in _folds(text, screen.width):
                 yield _sliced(line, start, end)
 
 
 def view_of(part: str | View) -> View:
-    """A text as a view."""
+    """Return the part itself if it is a view, and a view of it if it is a text."""
     return Text(part) if isinstance(part, str) else part
 
 
 class Stack:
-    """Views below each other."""
+    """Views, one below the other."""
 
     def __init__(self, *parts: str | View) -> None:
         self._parts = parts
 
     def lines(self, screen: Screen) -> Iterator[Line]:
-        """The lines of all parts."""
+        """Yield the lines of all views."""
         for part in self._parts:
             yield from view_of(part).lines(screen)
 
 
 class Labelled:
-    """Labels on the left, and the view of each label on the right.
+    """Labels on the left, with the view of each label on the right.
 
     Args:
-        label_width: cells; a blank follows them.
-        rows: a label with its view.
+        label_width: the cells of a label; a blank follows.
+        rows: labels with their views.
     """
 
     def __init__(self, label_width: int, rows: Iterable[tuple[str, str | View]]) -> None:
@@ -246,7 +246,7 @@ class Labelled:
         self._rows = list(rows)
 
     def lines(self, screen: Screen) -> Iterator[Line]:
-        """The lines of all views; the first one of a view has its label."""
+        """Yield the lines of all views. The first line of each view has the label."""
         room = screen.of_width(screen.width - self._label_width - 1)
         for label, content in self._rows:
             left = Span(f"{label:{self._label_width}} ", QUIET if label else "")
@@ -262,10 +262,10 @@ class Column(NamedTuple):
     """A column of a table.
 
     Attributes:
-        name: stands above it.
-        is_right: its cells stand on the right.
-        is_folded: a cell that is too wide goes on in the next line; otherwise it is cut.
-        style: the style of cells that have none of their own.
+        name: the header.
+        is_right: whether cells are aligned right.
+        is_folded: whether a cell that is too wide continues on the next line; otherwise, it is cut.
+        style: the style of cells without a style.
     """
 
     name: str = ""
@@ -275,24 +275,24 @@ class Column(NamedTuple):
 
 
 def words(*names: str) -> list[Column]:
-    """Columns whose cells stand on the left."""
+    """Return columns that are aligned left."""
     return [Column(name) for name in names]
 
 
 def numbers(*names: str) -> list[Column]:
-    """Columns whose cells stand on the right."""
+    """Return columns that are aligned right."""
     return [Column(name, is_right=True) for name in names]
 
 
 class Table:
-    """Rows below the names of columns, as wide as the widest cells.
+    """Rows below a header. Each column is as wide as its widest cell.
 
-    A table that is too wide takes cells from its widest columns, first from those that are folded.
+    If the table is too wide, its widest columns are narrowed, folded columns first.
 
     Args:
-        columns: from left to right.
-        title: a line above the table; empty: none.
-        header_style: the style of the names; None: they are not shown.
+        columns: the columns, from left to right.
+        title: a line above the table. If empty, there is no title.
+        header_style: the style of the header. If None, there is no header.
     """
 
     def __init__(self, *columns: Column, title: str = "", header_style: str | None = QUIET) -> None:
@@ -303,11 +303,11 @@ class Table:
             self._rows.append([Text(column.name, header_style) for column in columns])
 
     def add_row(self, *cells: str | Text, style: str = "") -> None:
-        """A row; the cells that it lacks are empty.
+        """Adds a row. Missing cells are empty.
 
         Args:
-            cells: from left to right.
-            style: of cells that have none of their own.
+            cells: the cells, from left to right.
+            style: the style of cells without a style.
         """
         given = [*cells, *[""] * (len(self._columns) - len(cells))]
         row = zip(given, self._columns, strict=True)
@@ -316,7 +316,7 @@ class Table:
         )
 
     def lines(self, screen: Screen) -> Iterator[Line]:
-        """Title, names and rows."""
+        """Yield the title, the header and the rows."""
         if self._title:
             yield from Text(self._title, "bold").lines(screen)
         widths = self._widths(screen.width - GAP_WIDTH * (len(self._columns) - 1))
@@ -324,7 +324,7 @@ class Table:
             yield from self._row_lines(row, [screen.of_width(width) for width in widths])
 
     def _widths(self, room: int) -> list[int]:
-        """The cells of each column, of which there is room for so many."""
+        """Return the width of each column, for a total of `room` cells."""
         wanted = [
             max((_width_wanted(row[index]) for row in self._rows), default=0) for index in range(len(self._columns))
         ]
@@ -336,7 +336,7 @@ class Table:
         return narrowed(kept, sum(kept) - room, [1] * len(kept))
 
     def _row_lines(self, row: Sequence[Text], rooms: Sequence[Screen]) -> Iterator[Line]:
-        """The lines of a row: as many as its highest cell has."""
+        """Yield the lines of a row, as many as its tallest cell has."""
         cells = [
             list(cell.folded_lines(room) if column.is_folded else cell.cut_lines(room))
             for cell, column, room in zip(row, self._columns, rooms, strict=True)
@@ -346,7 +346,7 @@ class Table:
             yield self._joined(pieces, [room.width for room in rooms])
 
     def _joined(self, pieces: Sequence[Line], widths: Sequence[int]) -> Line:
-        """Pieces side by side. Blanks are written only before a piece, so none stands at the end."""
+        """Join pieces side by side. Blanks are added only before a piece, so a line has no trailing blanks."""
         line: Line = []
         blank_count = 0
         for piece, width, column in zip(pieces, widths, self._columns, strict=True):
@@ -366,7 +366,7 @@ def _width_wanted(cell: Text) -> int:
 
 
 def narrowed(widths: Sequence[int], surplus: int, least: Sequence[int]) -> list[int]:
-    """Takes `surplus` cells away, each from the column that is widest then and has more than its least width."""
+    """Remove `surplus` cells, each from the widest column that is wider than its least width."""
     left = list(widths)
     for _ in range(surplus):
         wider = [index for index, width in enumerate(left) if width > least[index]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views that fit a terminal: pieces of a line, columns of a table, rows of a screen."""
+"""Views that adapt to the terminal: pieces of a line, columns of a table, rows of a screen."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ UNBOUNDED_WIDTH = 10_000
 
 
 class Pieces:
-    """Facts side by side. A line ends between two of them, and within one only where that is wider than the line."""
+    """Facts side by side. Lines break between facts, and inside a fact only if it is wider than a line."""
 
     def __init__(self, *pieces: str | Text) -> None:
         self._pieces = [Text(piece) if isinstance(piece, str) else piece for piece in pieces]
 
     def lines(self, screen: Screen) -> Iterator[Line]:
-        """As many pieces in each line as fit."""
+        """Yield lines with as many pieces as fit."""
         text = Text()
         for piece in self._pieces:
             if text.spans and width_of([*text.spans, Span(GAP), *piece.spans]) > screen.width:
@@ -29,13 +29,13 @@ class Pieces:
 
 
 class FirstThatFits:
-    """The first of several forms of the same that needs no more columns than there are; the last if none does."""
+    """The first of several forms of a view that fits the screen, or the last form if none fits."""
 
     def __init__(self, *forms: Callable[[], View]) -> None:
         self._forms = forms
 
     def lines(self, screen: Screen) -> Iterable[Line]:
-        """The lines of the form that is taken."""
+        """Return the lines of the form that is chosen."""
         for form in self._forms[:-1]:
             lines = list(form().lines(screen.of_width(UNBOUNDED_WIDTH)))
             if max(map(width_of, lines), default=0) <= screen.width:
@@ -44,11 +44,11 @@ class FirstThatFits:
 
 
 class FittedToScreen:
-    """A view of lists that is cut to the rows of a screen that is painted over, where nobody can scroll.
+    """A view of lists that is cut to the height of a screen that is repainted in place and cannot scroll.
 
     Args:
-        make_view: the view that shows so many of each list.
-        wanted: how many of each there are to show, the dearest list first.
+        make_view: makes a view that shows the given number of rows of each list.
+        wanted: the number of rows of each list, the most important list first.
     """
 
     def __init__(self, make_view: Callable[[Sequence[int]], View], wanted: Sequence[int]) -> None:
@@ -56,12 +56,12 @@ class FittedToScreen:
         self._wanted = wanted
 
     def lines(self, screen: Screen) -> Iterable[Line]:
-        """The whole view, or as much of it as a screen has rows for."""
+        """Return the lines of the view, cut to the height of the screen."""
         shown = self._wanted if screen.height is None else self._shown(screen, screen.height)
         return self._make_view(shown).lines(screen)
 
     def _shown(self, screen: Screen, height: int) -> Sequence[int]:
-        """One row of each list at least, or of as many lists as there is room for."""
+        """Return the rows to show of each list. Each list has at least one row, or the last lists are omitted."""
         shown = self._wanted
         for list_count in range(len(self._wanted), 0, -1):
             shown = [count if index < list_count else 0 for index, count in enumerate(self._wanted)]
@@ -73,7 +73,7 @@ class FittedToScreen:
 
 
 def fewer(counts: Sequence[int], surplus: int) -> list[int]:
-    """Takes so many away, each from what is largest then; one of each stays."""
+    """Remove `surplus` in total, each time from the largest count. Counts stay at least 1."""
     left = list(counts)
     for _ in range(surplus):
         largest = max(range(len(left)), key=left.__getitem__)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that all commands share: finding a command, failing, printing JSON, opening an arena.
+"""The parts that all commands share: finding commands, reporting failures, printing JSON, opening an arena.
 
-Exit codes of every command: 0 it is done and all is well. 1 it is done and something is not well (findings,
-undelivered records, a damaged log). 2 it could not be done (no such arena, a wrong option, no permission); 3 its arena
-was removed while it ran. A command that was interrupted ends with 130, one whose reader went away with 141, as a shell
-would say.
+Exit codes of every command: 0 success. 1 the command ran and found a problem (findings, undelivered records, a damaged
+log). 2 the command failed (no such arena, a wrong option, no permission). 3 the arena was removed while the command
+ran. 130 the command was interrupted. 141 the reader of its output closed the pipe. The last two are those of a shell.
 """
 
 from __future__ import annotations
@@ -40,35 +39,35 @@ COMMANDS_OF: Mapping[str, Mapping[str, str]] = {
         "remove": "Remove arenas.",
         "produce": "Send lines as records.",
         "check": "Check an arena's invariants.",
-        "recover": "Recover an arena after a crash, show that first, or copy its records out.",
+        "recover": "Recover an arena after a crash, preview the recovery, or copy its records out.",
     },
     "Sender": {
-        "sender": "Deliver the records that all processes append.",
-        "stop": "Ask the sender of an arena to leave, and wait for it.",
-        "ship": "Send a log directory to Kafka, once or while it is written.",
+        "sender": "Deliver the records of all processes.",
+        "stop": "Stop the sender of an arena, and wait until it has stopped.",
+        "ship": "Send a log directory to Kafka, once or continuously.",
     },
     "Log": {
-        "consume": "Write records as they come, alone or as a member of a group.",
-        "tail": "Write the last records of a topic, and those to come.",
-        "topics": "Look at the topics of a log directory: list, describe, create, delete, partitions.",
-        "groups": "Look at the consumer groups of a log directory: list, describe, reset, delete, export.",
+        "consume": "Write records as they arrive, alone or as a member of a group.",
+        "tail": "Write the last records of a topic, then new ones as they arrive.",
+        "topics": "Manage the topics of a log directory: list, describe, create, delete, partitions.",
+        "groups": "Manage the consumer groups of a log directory: list, describe, reset, delete, export.",
         "log": "Read and check a log directory: cat, info, offsets, verify.",
     },
     "Server": {
         "serve": "Serve a log directory to Kafka clients.",
-        "users": "Change the users of a served log, and the rights of each user.",
+        "users": "Manage the users of a served log and their rights.",
     },
-    "Look": {
-        "ls": "List the arenas of this host.",
-        "stat": "Show the work of an arena, live.",
+    "Inspect": {
+        "ls": "List the arenas on this host.",
+        "stat": "Show the activity of an arena, live.",
         "top": "Show the processes of an arena, live.",
-        "health": "Tell whether an arena is well, with an exit code for probes.",
-        "inspect": "Show the content of an arena: tables, slots, records, results.",
-        "metrics": "Print or serve the facts of an arena for Prometheus.",
+        "health": "Check the health of an arena, with an exit code for probes.",
+        "inspect": "Show the contents of an arena: tables, slots, records, results.",
+        "metrics": "Print or serve the metrics of an arena for Prometheus.",
         "options": "Show every option, one table per kind.",
     },
 }
-"""Every command by the thing that it is for: the module of this package with its name has the rest."""
+"""Every command with its help text, by subject. The module of the same name in this package implements it."""
 COMMANDS: Mapping[str, str] = {name: text for commands in COMMANDS_OF.values() for name, text in commands.items()}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -78,7 +77,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Failure(click.ClickException):
-    """A sentence for the user of a command that could not do what it was asked for."""
+    """A command failed. The message is one sentence with a remedy."""
 
     exit_code = EXIT_IMPOSSIBLE
 
@@ -87,22 +86,24 @@ class Failure(click.ClickException):
 
 
 class ArenaRemovedFailure(Failure):
-    """The arena was removed while the command served it."""
+    """The arena was removed while the command used it."""
 
     exit_code = EXIT_CODE
 
 
 def sentence_of(error: BaseException) -> str:
-    """The sentence that a user is told about an expected error."""
+    """Return the message to print for an expected error."""
     if isinstance(error, UnicodeEncodeError):
-        return f"{os.fsencode(error.object)!r} cannot be read in this locale: set one with UTF-8, as LANG=C.UTF-8 does"
+        return (
+            f"{os.fsencode(error.object)!r} cannot be decoded in this locale: set a UTF-8 locale, such as LANG=C.UTF-8"
+        )
     if isinstance(error, OSError) and not isinstance(error, ShmaccumError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or (type(error).__doc__ or type(error).__name__).splitlines()[0]
 
 
 class Command(click.Command):
-    """A command that knows ``--debug`` and turns what is expected to fail into a sentence."""
+    """A command with ``--debug`` that reports expected errors as a message without a traceback."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -121,7 +122,7 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # The interpreter flushes standard output at its end; into a closed pipe that would be an error of its own.
+            # The interpreter flushes standard output at exit, which would raise again on the closed pipe.
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(EXIT_READER_GONE)
@@ -129,7 +130,7 @@ class Command(click.Command):
             ctx.exit(EXIT_INTERRUPTED)
         except (ShmaccumError, OSError, UnicodeEncodeError) as error:
             if ctx.meta.get("shmaccum.debug"):
-                import traceback  # slow to import, as the others below: most commands need none of them
+                import traceback  # imported here, like others below, because most commands do not need it
 
                 traceback.print_exc()
             raise Failure(sentence_of(error)) from error
@@ -143,7 +144,7 @@ def _keep_debug(ctx: click.Context, _parameter: click.Parameter, value: bool) ->
 
 
 class CommandGroup(click.Group):
-    """A group that suggests the nearest name."""
+    """A group that suggests the nearest command name."""
 
     command_class = Command
 
@@ -154,15 +155,15 @@ class CommandGroup(click.Group):
             import difflib
 
             if near := difflib.get_close_matches(args[0], self.list_commands(ctx), n=1):
-                ctx.fail(f"there is no command {args[0]!r}: did you mean {near[0]!r}?")
+                ctx.fail(f"unknown command {args[0]!r}: did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 
 
 class LazyGroup(CommandGroup):
-    """The commands of `COMMANDS`; only the module of the one that is called is imported."""
+    """The commands of `COMMANDS`. Only the module of the called command is imported."""
 
     def main(self, *arguments: Any, **keywords: Any) -> Any:
-        # A character that the terminal's encoding lacks is shown as an escape instead of ending the command.
+        # Show a character that the terminal's encoding lacks as an escape, instead of failing.
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -178,7 +179,7 @@ class LazyGroup(CommandGroup):
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands that begin so, and the options of the group; no module of a command is imported."""
+        """Return the matching commands and the options of the group, without importing a command's module."""
         found = {name: sentence for name, sentence in COMMANDS.items() if name.startswith(incomplete)}
         items = [CompletionItem(name, help=sentence) for name, sentence in found.items()]
         return items + click.Command.shell_complete(self, ctx, incomplete)
@@ -193,8 +194,8 @@ class LazyGroup(CommandGroup):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="An ARENA is a name (POSIX shared memory) or the path of a file. Exit codes: 0 all is well, 1 something is "
-    "not well, 2 it could not be done.",
+    epilog="An ARENA is a name (POSIX shared memory) or the path of a file. Exit codes: 0 success, 1 a problem was "
+    "found, 2 the command failed.",
 )
 @click.version_option(__version__, "--version", prog_name="shmaccum")
 def main() -> None:
@@ -205,7 +206,7 @@ def main() -> None:
 
 
 def complete_arena(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The arenas of this host that begin so; for a path, the files as well."""
+    """Return the matching arenas on this host. If the text has a slash, the shell adds files."""
     from shmaccum.observe.host import arena_names
 
     found = [CompletionItem(name) for name in arena_names() if name.startswith(incomplete)]
@@ -221,65 +222,65 @@ mode_option = click.option(
     default="0600",
     show_default=True,
     callback=lambda _ctx, _parameter, value: parse_mode(value),
-    help="The widest permissions, in octal, with which the arena is accepted.",
+    help="The widest permissions that the arena may have, in octal.",
 )
 
 owning_group_option = click.option(
     "--group",
     "arena_group",
     metavar="GROUP",
-    help="The group that a shared arena has to belong to, by name or number.  [default: any group of this process]",
+    help="The group that must own a shared arena, by name or number.  [default: any group of this process]",
 )
 
 
 def parse_mode(text: str) -> int:
-    """Permissions from octal text."""
+    """Parse permissions in octal."""
     try:
         return int(text, base=8)
     except ValueError:
-        raise click.BadParameter(f"{text!r} are no permissions: write them in octal, like 0600") from None
+        raise click.BadParameter(f"{text!r} is not a file mode: write it in octal, like 0600") from None
 
 
 def assignments(texts: Sequence[str]) -> dict[str, str]:
-    """Options given as ``-X name=value``.
+    """Parse options given as ``-X name=value``.
 
     Raises:
-        InvalidArgumentError: without a value, or given twice.
+        InvalidArgumentError: an option has no value, or is given twice.
     """
     given: dict[str, str] = {}
     for text in texts:
         name, found, value = text.partition("=")
         if not found or not name:
-            raise InvalidArgumentError(f"{text!r} is no option with its value: write it like -X linger.ms=5")
+            raise InvalidArgumentError(f"{text!r} is not NAME=VALUE: write it like -X linger.ms=5")
         if name in given:
-            raise InvalidArgumentError(f"{name} is given twice")
+            raise InvalidArgumentError(f"{name} is given twice: give it once")
         given[name] = value
     return given
 
 
 @contextlib.contextmanager
 def looking_at(arena_name: str) -> Iterator[Arena]:
-    """The arena, opened read-only: live or damaged, whoever may write it; nothing of it can be changed."""
+    """Open the arena read-only, whatever its owner, permissions and state; it cannot be changed through this object."""
     with Arena.open_read_only(arena_name, mode=ANY_MODE) as arena:
         yield arena
 
 
 def start_logging(level: int) -> None:
-    """A command that stays in the foreground logs to standard error from this level on."""
+    """Log to standard error from this level on, for a command that runs in the foreground."""
     import logging
 
     logging.basicConfig(level=level, stream=sys.stderr, format=LOG_FORMAT, datefmt=LOG_TIME_FORMAT)
 
 
 def print_json(document: Any) -> None:
-    """One line of JSON."""
+    """Print one line of JSON."""
     import json
 
     click.echo(json.dumps(document, default=_as_json))
 
 
 def _as_json(value: Any) -> Any:
-    """Bytes are shown as text where they are text."""
+    """Return bytes as text; bytes that are not UTF-8 are escaped."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value).decode("utf-8", "backslashreplace")
-    raise TypeError(f"{type(value).__name__} has no JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -27,9 +27,9 @@ group_argument = click.argument("group_id", metavar="GROUP")
 
 @click.group("groups", cls=CommandGroup)
 def command() -> None:
-    """Look at the consumer groups of a log directory, and administer them.
+    """Show and manage the consumer groups of a log directory.
 
-    A group that a server coordinates is changed through that server. A group with living members is never changed.
+    A group that a server coordinates is changed through that server. A group with live members is not changed.
     """
 
 
@@ -94,7 +94,7 @@ def list_groups(directory: str, settings: ClientSettings, is_json: bool) -> None
 @settings_option
 @json_option
 def describe(directory: str, group_id: str, settings: ClientSettings, is_json: bool) -> None:
-    """Show the offset of a group in each partition, the end of the log there, and the lag."""
+    """Show the offset, end offset and lag of a group in each partition."""
     facts = _facts(directory, group_id, settings)
     if is_json:
         print_json(_document(facts))
@@ -113,7 +113,7 @@ def describe(directory: str, group_id: str, settings: ClientSettings, is_json: b
 def _sentence_on(member: MemberDescription) -> str:
     if member.pid is None:
         return f"member {member.member_id} of client {member.client_id} at {member.host}"
-    state = "is stopped and keeps" if member.is_stopped else "has"
+    state = "is stopped and holds" if member.is_stopped else "has"
     return f"member {member.member_id}: process {member.pid} {state} {', '.join(member.partitions) or 'no partition'}"
 
 
@@ -128,7 +128,7 @@ def _sentence_on(member: MemberDescription) -> str:
     "target",
     required=True,
     metavar="OFFSET",
-    help="The new place: earliest, latest, an offset, -N for the last N records, or s@MS for a timestamp.",
+    help="The new offset: earliest, latest, an offset, -N for the last N records, or s@MS for a timestamp.",
 )
 @place_options
 @click.option("--dry-run", is_flag=True, help="Show the new offsets and change nothing.")
@@ -146,8 +146,8 @@ def reset(
 ) -> None:
     """Move the offsets of a group.
 
-    Without --topic, the offsets that the group has committed are moved. With --topic, the group gets an offset in every
-    partition of that topic. An offset outside the log becomes the nearest one in it.
+    Without --topic, the committed offsets of the group are moved. With --topic, the group gets an offset in every
+    partition of that topic. An offset outside the log becomes the nearest offset in it.
     """
     start = Start.parse(target)
     reader = LogReader(directory, on_corrupt="skip")
@@ -156,7 +156,7 @@ def reset(
     }
     found = [one for one in partitions(reader, topic, partition) if topic is not None or one.place in former]
     if not found:
-        raise InvalidArgumentError(f"the group {group_id!r} has no offset there: name a topic by --topic")
+        raise InvalidArgumentError(f"the group {group_id!r} has no offset there: name a topic with --topic")
     moved = {one.place: min(max(start.of(one), one.log_start_offset), one.log_end_offset) for one in found}
     if not dry_run:
         move(reader.path, group_id, moved, settings)
@@ -186,10 +186,10 @@ def _tell_moved(
 @group_argument
 @settings_option
 def delete_group(directory: str, group_id: str, settings: ClientSettings) -> None:
-    """Delete a group with its offsets."""
+    """Delete a group and its offsets."""
     facts = _facts(directory, group_id, settings)
     delete(LogReader(directory).path, group_id, settings)
-    click.echo(f"{readable_line(group_id)} is deleted, with {format_count(len(facts.positions), 'offset')}")
+    click.echo(f"{readable_line(group_id)} was deleted with {format_count(len(facts.positions), 'offset')}")
 
 
 @command.command("export", cls=Command)
@@ -198,9 +198,9 @@ def delete_group(directory: str, group_id: str, settings: ClientSettings) -> Non
 def export_groups(directory: str, target: str) -> None:
     """Write the offsets of all groups as records of __consumer_offsets.
 
-    OUT is a log directory, new or without that topic. Its topic __consumer_offsets has 50 partitions, the keys and the
-    values of Kafka's own (OffsetCommitKey version 1, OffsetCommitValue version 3).
+    OUT is a log directory, new or without that topic. Its topic __consumer_offsets has 50 partitions, and keys and
+    values in Kafka's format (OffsetCommitKey version 1, OffsetCommitValue version 3).
     """
     group_count, offset_count = export(LogReader(directory).path, target.removeprefix("log:"))
     groups, offsets = format_count(group_count, "group"), format_count(offset_count, "offset")
-    click.echo(f"{groups} with {offsets} are in {target}")
+    click.echo(f"{groups} with {offsets} were written to {target}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum health``: the answer to a probe, as an exit code and in words."""
+"""``shmaccum health``: answer a probe with an exit code and messages."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ from shmaccum.observe.observation import Observer
 @click.command(
     "health",
     cls=Command,
-    epilog="Exit codes: 0 yes, 1 no, 2 there is no such arena, or it cannot be read. /healthz and /readyz beside "
-    "/metrics (shmaccum sender --metrics, shmaccum metrics --listen) answer --live and --ready over HTTP.",
+    epilog="Exit codes: 0 yes, 1 no, 2 the arena does not exist or cannot be read. With shmaccum sender --metrics or "
+    "shmaccum metrics --listen, /healthz and /readyz answer --live and --ready over HTTP.",
 )
 @arena_argument
 @click.option(
     "--live",
     "question",
     flag_value="live",
-    help="Can processes append, and does the sender, if there is one, show signs of life?",
+    help="Check that processes can append, and that the sender, if any, responds.",
 )
-@click.option("--ready", "question", flag_value="ready", help="Are records delivered as well, and is there room?")
+@click.option(
+    "--ready", "question", flag_value="ready", help="Also check that records are delivered and buffers are free."
+)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, arena_name: str, question: str | None, is_json: bool) -> None:
-    """Tell whether an arena is well: a line for each trouble, and an exit code for probes.
+    """Check the health of an arena: print a line for each problem, and set an exit code for probes.
 
-    Without --live or --ready the question is whether nobody has to look. Then a stuck topic, a damaged batch that is
-    kept, or a stopped process is a trouble, too. An arena without a sender is none while no record waits in it, unless
-    its last sender died, or somebody else is to keep one (external_sender). Only reads the arena, and asks no process.
+    Without --live or --ready, check everything that needs attention, including stuck topics, damaged batches and
+    stopped
+    processes. An arena without a sender is healthy while no record waits, unless its last sender died or another
+    program
+    must run one (external_sender). Only reads the arena; no process is contacted.
     """
     asked = Question[(question or "well").upper()]
     with looking_at(arena_name) as arena:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum inspect``: the content of an arena, from its superblock down to the bytes of a record."""
+"""``shmaccum inspect``: the contents of an arena, from the superblock to the bytes of a record."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ HEX_WIDTH = 16
 HEX_SIZE_MAX = 512
 BYTES_SHOWN = 40
 ROW_COUNT_MAX = 100
-"""Rows of one table of the overview: a damaged count may claim thousands that say nothing."""
+"""The most rows of one table in the overview, because a damaged count may claim thousands."""
 QUANTITY = re.compile(r"-|[\d,.]+( [a-zA-Zµ]+)?")
-"""Cells that stand on the right of their column: numbers, with or without a unit, and the mark of a missing one."""
+"""Cells that are aligned right: numbers, with or without a unit, and the mark of a missing number."""
 
 # --- small views
 
 
 def shown(value: bytes | None) -> str:
-    """Bytes as one readable piece of text."""
+    """Return bytes as one line of readable text."""
     if value is None:
         return "-"
     text = value[:BYTES_SHOWN].decode("utf-8", "backslashreplace")
@@ -40,23 +40,23 @@ def shown(value: bytes | None) -> str:
 
 
 def hex_lines(data: bytes, size_max: int = HEX_SIZE_MAX) -> Iterator[str]:
-    """Position, bytes, letters."""
+    """Yield lines of position, bytes and characters."""
     for start in range(0, min(len(data), size_max), HEX_WIDTH):
         row = data[start : start + HEX_WIDTH]
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         yield f"{start:06x}  {row.hex(' '):<{HEX_WIDTH * 3}} {letters}"
     if len(data) > size_max:
-        yield f"… {len(data) - size_max:,} bytes more (--hex all)"
+        yield f"… {len(data) - size_max:,} more bytes (--hex all)"
 
 
 def _titled(title: str, table: Table, left_count: int) -> View:
-    """A title in a line of its own, because a table's own title is broken to the table's width.
+    """Return a table with the title on its own line, because a table wraps its title to its width.
 
     Args:
-        left_count: rows that the table leaves out.
+        left_count: the number of rows that the table omits.
     """
     head = [Text(title, "bold")] if title else []
-    left = [f"… and {format_count(left_count, 'row')} more (--json has all)"] if left_count > 0 else []
+    left = [f"… and {format_count(left_count, 'row')} more (--json shows all)"] if left_count > 0 else []
     return Stack(*head, table, *left)
 
 
@@ -71,10 +71,10 @@ def _pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> View:
 def _rows(
     title: str, names: Sequence[str], rows: Iterable[Sequence[Any]], row_count_max: int | None = ROW_COUNT_MAX
 ) -> View:
-    """A table with a header.
+    """Return a table with a header.
 
     Args:
-        row_count_max: rows that are shown; None: all of them.
+        row_count_max: the most rows to show. If None, show all.
     """
     known = list(rows)
     texts = [["-" if cell is None else str(cell) for cell in row] for row in known[:row_count_max]]
@@ -93,7 +93,7 @@ FEATURE_KINDS = ("compatible", "read_only", "incompatible")
 
 
 def _options(arena: Arena) -> Any:
-    """The creator's options, or why there are none: the rest can be looked at all the same."""
+    """Return the creator's options. If they are damaged, return the error, so that the rest can still be shown."""
     try:
         return arena.options
     except CorruptArenaError as error:
@@ -101,7 +101,7 @@ def _options(arena: Arena) -> Any:
 
 
 def superblock(arena: Arena) -> dict[str, Any]:
-    """The numbers that the creator fixed, and the state of the arena."""
+    """Return the values that the creator fixed, and the state of the arena."""
     native = arena.native
     layout, features = native.layout, native.features
     return {
@@ -121,14 +121,14 @@ def superblock(arena: Arena) -> dict[str, Any]:
 
 
 def regions(arena: Arena) -> dict[str, int]:
-    """Region -> its ref, in the order in which they lie."""
+    """Return the ref of each region, in the order of their positions."""
     refs = {name: ref for name, ref in arena.native.layout.items() if name not in {"version", "fingerprint"}}
     return dict(sorted(refs.items(), key=lambda region: region[1]))
 
 
 def overview(arena: Arena) -> dict[str, Any]:
-    """Everything but slots and results."""
-    from shmaccum.observe.resources import Resources  # brings psutil, which no other view needs
+    """Return everything except slots and results."""
+    from shmaccum.observe.resources import Resources  # imports psutil, which no other view needs
 
     seen = Observer(arena, Resources()).observe()
     document = seen.as_json()
@@ -181,7 +181,7 @@ def _overview_tables(facts: dict[str, Any]) -> Iterator[View]:
             (
                 (
                     *(region[key] for key in ("kind", "ref", "stride", "count")),
-                    "valid" if region["is_valid"] else "its users rebuild it",
+                    "valid" if region["is_valid"] else "invalid, rebuilt by its users",
                 )
                 for region in facts["extension_regions"]
             ),
@@ -202,7 +202,7 @@ def _overview_tables(facts: dict[str, Any]) -> Iterator[View]:
             for process in facts["processes"]
         ),
     )
-    yield _pairs("topics (partitions, 0: the sink has not said)", facts["topics"].items())
+    yield _pairs("topics (partitions; 0 if not yet known from the sink)", facts["topics"].items())
     yield _rows(
         "partitions",
         ("topic", "partition", "batches", "records", "bytes"),
@@ -263,20 +263,20 @@ def _completion_row(completion: CompletionFacts) -> Sequence[Any]:
 def record_document(
     record: tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]],
 ) -> dict[str, Any]:
-    """A decoded record with names."""
+    """Return a decoded record as a dictionary."""
     offset_delta, timestamp_ms, key, value, headers = record
     return {"index": offset_delta, "timestamp_ms": timestamp_ms, "key": key, "value": value, "headers": headers}
 
 
 def _slot_pairs(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The fields that say something, in words."""
+    """Yield the fields that have a value, as text."""
     for name, value in document.items():
         if value is None or value == ():
             continue
         if name == "age_ns":
             yield "age", format_duration_ns(value)
         elif name == "left_ns":
-            yield "left of its delivery timeout", format_duration_ns(value)
+            yield "delivery timeout left", format_duration_ns(value)
         elif name.endswith("timestamp_ms"):
             yield name.removesuffix("_ms"), when(value)
         else:
@@ -290,7 +290,7 @@ def _show_slot(inspector: Inspector, slot_index: int, hex_size: int) -> None:
         return
     records = inspector.records(facts)
     if records is None:
-        click.echo("\nits bytes are no records")
+        click.echo("\nits bytes are not records")
     else:
         rows = (
             (index, when(time_ms), shown(key), shown(value), len(headers))
@@ -308,7 +308,9 @@ def _show_slot(inspector: Inspector, slot_index: int, hex_size: int) -> None:
 def _parse_states(_ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> frozenset[str] | None:
     states = frozenset(name.upper() for text in value for name in text.split(","))
     if unknown := states - set(SLOT_STATES):
-        raise click.BadParameter(f"{', '.join(sorted(unknown))}: a slot is one of {', '.join(SLOT_STATES)}")
+        raise click.BadParameter(
+            f"{', '.join(sorted(unknown))}: unknown state; the states are {', '.join(SLOT_STATES)}"
+        )
     return states or None
 
 
@@ -316,24 +318,24 @@ def _parse_hex(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
     if value == "all":
         return 2**31
     if not value.isdecimal():
-        raise click.BadParameter("give a number of bytes, or all")
+        raise click.BadParameter("write a number of bytes, or all")
     return int(value)
 
 
 @click.command("inspect", cls=Command)
 @arena_argument
-@click.option("--slot", "slot_index", type=int, metavar="N", help="One slot: its words, records and bytes.")
-@click.option("--slots", "is_listing", is_flag=True, help="All slots that are not FREE, or those that --state names.")
+@click.option("--slot", "slot_index", type=int, metavar="N", help="Show one slot: its words, records and bytes.")
+@click.option("--slots", "is_listing", is_flag=True, help="List all slots that are not FREE.")
 @click.option(
     "--state",
     "states",
     multiple=True,
     metavar="STATE",
     callback=_parse_states,
-    help="Slots in this state; repeatable.",
+    help="List slots in this state; repeatable.",
 )
-@click.option("--topic", metavar="NAME", help="Slots with a batch of this topic.")
-@click.option("--completions", type=int, metavar="N", help="The last N results.")
+@click.option("--topic", metavar="NAME", help="List slots with a batch of this topic.")
+@click.option("--completions", type=int, metavar="N", help="Show the last N results.")
 @click.option(
     "--hex",
     "hex_size",
@@ -341,7 +343,7 @@ def _parse_hex(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
     metavar="BYTES|all",
     callback=_parse_hex,
     show_default=True,
-    help="The number of a slot's bytes to show.",
+    help="The most bytes of a slot to show.",
 )
 @json_option
 def command(
@@ -354,9 +356,9 @@ def command(
     hex_size: int,
     is_json: bool,
 ) -> None:
-    """Show the content of an arena, in use or damaged: superblock, processes, partitions, slots and results.
+    """Show the contents of an arena: superblock, processes, partitions, slots and results.
 
-    Changes nothing. The output has keys and values of records.
+    The arena may be in use or damaged, and is not changed. The output contains keys and values of records.
     """
     with looking_at(arena_name) as arena:
         inspector = Inspector(arena)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records from text: streams cut at a delimiter, and each piece cut into key and value, as ``kcat -P`` does it."""
+"""Parse records from text: split a stream at a delimiter, then each part into key and value, like ``kcat -P``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ IDLE_S = 0.2
 
 @dataclass(frozen=True)
 class LineFormat:
-    """How a record is written.
+    """The text format of records.
 
     Attributes:
-        delimiter: ends a record; at the end of a stream it may be missing.
-        key_delimiter: between key and value; a record without it has no key. None: all of it is the value.
-        key: the key of every record that brings none.
-        is_empty_null: an empty key or value is null, not empty.
+        delimiter: the end of a record. It may be missing at the end of a stream.
+        key_delimiter: separates key and value. A record without it has no key. If None, the whole record is the value.
+        key: the key of every record without a key.
+        is_empty_null: whether an empty key or value is null.
     """
 
     delimiter: bytes = b"\n"
@@ -34,7 +34,7 @@ class LineFormat:
     is_empty_null: bool = False
 
     def parse(self, lines: Sequence[bytes]) -> tuple[list[bytes | None], list[bytes | None] | None]:
-        """Values and keys; None for the keys where no record has one."""
+        """Return values and keys. If no record has a key, the keys are None."""
         if self.key_delimiter is None:
             keys: list[bytes | None] | None = None if self.key is None else [self.key] * len(lines)
             return [self._nullable(line) for line in lines], keys
@@ -51,31 +51,31 @@ class LineFormat:
 
 
 def parse_delimiter(text: str) -> bytes:
-    r"""Bytes of a delimiter as a shell user writes it: ``\n``, ``\t``, ``\0``, ``\x1e`` are what they are in Python.
+    r"""Parse a delimiter. The escapes ``\n``, ``\t``, ``\0`` and ``\x1e`` have the same meaning as in Python.
 
     Raises:
-        InvalidArgumentError: empty, or an escape that is none.
+        InvalidArgumentError: the delimiter is empty or has an invalid escape.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # an escape that is none
+            warnings.simplefilter("error")  # an invalid escape
             delimiter: bytes = codecs.escape_decode(os.fsencode(text))[0]
     except (ValueError, DeprecationWarning, SyntaxWarning) as error:
-        raise InvalidArgumentError(f"{text!r} is no delimiter: {error}") from None
+        raise InvalidArgumentError(f"{text!r} is not a delimiter: {error}") from None
     if not delimiter:
-        raise InvalidArgumentError("a delimiter cannot be empty")
+        raise InvalidArgumentError("a delimiter cannot be empty: write at least one character")
     return delimiter
 
 
 class LineReader:
-    """Cuts a stream into records, a block at a time, so that what came is sent while the rest is still to come.
+    """Splits a stream into records, block by block, so that records are sent while more input arrives.
 
     Args:
-        descriptor: open for reading: a file, a pipe, a terminal.
-        name: for messages.
-        delimiter: ends a record.
-        size_max: bytes without a delimiter after which the stream is given up.
-        on_idle: called again and again while nothing comes.
+        descriptor: open for reading: a file, a pipe or a terminal.
+        name: the name of the stream in messages.
+        delimiter: the end of a record.
+        size_max: the most bytes without a delimiter. Beyond that, reading fails.
+        on_idle: called repeatedly while no input arrives.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class LineReader:
         """Records read so far."""
 
     def blocks(self) -> Iterator[list[bytes]]:
-        """The records of the stream, some at a time, none of them twice.
+        """Yield the records of the stream in groups.
 
         Raises:
-            RecordTooLargeError: there is no delimiter for too long; the records before it were yielded.
+            RecordTooLargeError: a record exceeds `size_max`; all records before it were yielded.
         """
         buffer = bytearray()
         searched = 0
@@ -122,6 +122,6 @@ class LineReader:
     def _check(self, size: int) -> None:
         if size > self._size_max:
             raise RecordTooLargeError(
-                f"{self._name}: record {self.line_count + 1} does not end within {format_size(self._size_max)} "
-                f"(max_request_size of the arena): is {self._delimiter!r} its delimiter?"
+                f"{self._name}: record {self.line_count + 1} has no delimiter within {format_size(self._size_max)} "
+                f"(max_request_size of the arena): check that the delimiter is {self._delimiter!r}"
             )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking again and again: the part that ``stat`` and ``top`` share.
+"""Repeated views of an arena, for ``stat`` and ``top``.
 
-On a terminal the view is painted over itself each interval until q or Ctrl-C. Elsewhere, and with ``--once``, it is
-written once, after two looks a moment apart, so that there are rates in any case; with ``--interval`` or ``--count`` it
-is written that often, with ``--json`` as one line of JSON each.
+On a terminal, the view is repainted at each interval until q or Ctrl-C. Elsewhere, and with ``--once``, it is written
+once, after two observations a moment apart, so that rates are known. With ``--interval`` or ``--count``, it is written
+repeatedly; with ``--json``, as one line of JSON each time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LEAVING_KEYS = frozenset(b"qQ")
 
 MakeView = Callable[[Observation, Rates], View]
 Rest = Callable[[float], bool]
-"""Waits for so many seconds; False when the user has left meanwhile."""
+"""Waits for a number of seconds. Returns False if the user pressed q or closed the terminal."""
 
 
 @dataclass(frozen=True)
 class Watching:
-    """How to look: seconds between two looks, how many views, as what."""
+    """The options of a repeated view: the interval in seconds, the number of views, and the output form."""
 
     interval_s: float | None
     count: int | None
@@ -48,26 +48,26 @@ class Watching:
 
     @property
     def is_live(self) -> bool:
-        """Whether views are painted over each other."""
+        """Whether each view replaces the one before on the terminal."""
         return can_paint() and not self.is_once and not self.is_json
 
     @property
     def view_count(self) -> int | None:
-        """How many views; None until q or Ctrl-C."""
+        """The number of views. None means until q or Ctrl-C."""
         if self.is_once:
             return 1
         is_endless = self.interval_s is not None or self.is_live
         return self.count if self.count is not None else None if is_endless else 1
 
     def pause_s(self, view_count: int | None) -> float:
-        """Seconds between two looks."""
+        """Return the seconds between two observations."""
         if self.interval_s is not None:
             return self.interval_s
         return ONE_SHOT_S if view_count == 1 else INTERVAL_S
 
 
 def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a command that looks again and again; they are passed as one `watching`."""
+    """Add the options of a repeated view to a command. They are passed as one `watching`."""
 
     def command(
         arena_name: str, interval_s: float | None, count: int | None, is_once: bool, is_json: bool, **others: Any
@@ -76,16 +76,16 @@ def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     command.__doc__ = function.__doc__
     for option in (
-        click.option("--json", "is_json", is_flag=True, help="Print JSON with stable keys, a line for each look."),
-        click.option("--once", "is_once", is_flag=True, help="Print one view, then leave, also on a terminal."),
-        click.option("-c", "--count", type=click.IntRange(min=1), help="The number of views, then leave."),
+        click.option("--json", "is_json", is_flag=True, help="Print JSON with stable keys, one line for each view."),
+        click.option("--once", "is_once", is_flag=True, help="Print one view and exit, even on a terminal."),
+        click.option("-c", "--count", type=click.IntRange(min=1), help="Exit after N views."),
         click.option(
             "-n",
             "--interval",
             "interval_s",
             type=click.FloatRange(min=0.05),
             metavar="SECONDS",
-            help="The time between two views. On a terminal 1, unless given.",
+            help="The time between two views.  [default: 1 on a terminal]",
         ),
     ):
         command = option(command)
@@ -94,7 +94,7 @@ def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _keyboard() -> Iterator[Rest]:
-    """A rest that the key q ends, where a terminal is in the foreground; it gives each key at once and echoes none."""
+    """Provide a wait that the key q ends, if the terminal is in the foreground. Keys are read at once, without echo."""
     terminal = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
     if terminal is None or os.tcgetpgrp(terminal) != os.getpgrp():
         yield _sleep
@@ -113,7 +113,7 @@ def _sleep(seconds: float) -> bool:
 
 
 def _rest_unless_left(terminal: int, seconds: float) -> bool:
-    """Reads keys for so long. A terminal that hung up has no more keys, and its user has left."""
+    """Wait while reading keys. If the terminal was closed, return False, as for q."""
     end_s = clock.monotonic() + seconds
     while (left_s := end_s - clock.monotonic()) > 0:
         if not wait_readable([terminal], left_s):
@@ -125,7 +125,7 @@ def _rest_unless_left(terminal: int, seconds: float) -> bool:
 
 
 def _looks(observer: Observer, watching: Watching, rest: Rest) -> Iterator[tuple[Observation, Rates]]:
-    """Each look with the rates since the one before; ends when the arena's name is gone, or the user has left."""
+    """Yield observations with the rates since the previous one, until the arena's name is gone or the user quits."""
     view_count = watching.view_count
     before = observer.observe()
     shown = 0
@@ -141,23 +141,23 @@ def _looks(observer: Observer, watching: Watching, rest: Rest) -> Iterator[tuple
 
 
 def watch(arena_name: str, watching: Watching, make_view: MakeView, *, has_resources: bool) -> None:
-    """Shows the arena as the view does.
+    """Show views of an arena.
 
     Args:
-        arena_name: of an arena of this host.
-        watching: how to look.
-        make_view: makes the view of a look.
-        has_resources: whether the view shows the CPU and the memory of processes; JSON has them in any case.
+        arena_name: the name of an arena on this host.
+        watching: the options of the repeated view.
+        make_view: makes the view of an observation.
+        has_resources: whether the view shows CPU and memory of processes. JSON always includes them.
 
     Raises:
-        ArenaError: it cannot be opened.
+        ArenaError: the arena cannot be opened.
     """
     resources = None
     if has_resources or watching.is_json:
-        from shmaccum.observe.resources import Resources  # brings psutil, which takes longer to import than a look
+        from shmaccum.observe.resources import Resources  # imports psutil, which is slow to import
 
         resources = Resources()
-    resting = _keyboard() if watching.is_live else contextlib.nullcontext(_sleep)  # a key leaves a live view
+    resting = _keyboard() if watching.is_live else contextlib.nullcontext(_sleep)  # q ends a live view
     with looking_at(arena_name) as arena, resting as rest:
         looks = _looks(Observer(arena, resources), watching, rest)
         if watching.is_json:
@@ -174,7 +174,7 @@ def watch(arena_name: str, watching: Watching, make_view: MakeView, *, has_resou
 
 
 def _paint(looks: Iterator[tuple[Observation, Rates]], make_view: MakeView) -> None:
-    """Paints until q or Ctrl-C; the last view stays on the terminal."""
+    """Paint until q or Ctrl-C. The last view stays on the terminal."""
     last: View | None = None
     try:
         with painting() as paint:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum log``: a log directory in Kafka's format, ours or a broker's, is read and checked."""
+"""``shmaccum log``: read and check a log directory in Kafka's format, from a sender or a broker."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shmaccum.cli.log_facts import info, offsets, verify
 
 @click.group("log", cls=CommandGroup)
 def command() -> None:
-    """Read and check a log directory that a sender writes (--sink log:DIR), or that of a Kafka broker.
+    """Read and check a log directory of a sender (--sink log:DIR) or of a Kafka broker.
 
-    Changes nothing, and works while the log is written.
+    The log may be in use, and is not changed.
     """
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum log cat``: records as text, in the manner of ``kcat -C``."""
+"""``shmaccum log cat``: print records as text, like ``kcat -C``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PIECES: dict[str, Piece] = {
     "o": lambda _place, record: b"%d" % record.offset,
     "%": lambda _place, _record: b"%",
 }
-"""The letters behind a % in a format (those of kcat)."""
+"""The format characters after a %, as in kcat."""
 
 
 def _literal(text: str) -> list[Piece]:
@@ -60,10 +60,10 @@ def _literal(text: str) -> list[Piece]:
 
 
 def compile_format(text: str) -> Piece:
-    r"""A function that makes the text of a record by a format such as ``%k: %s\n``.
+    r"""Return a function that formats a record by a format such as ``%k: %s\n``.
 
     Raises:
-        InvalidArgumentError: a letter behind a % that stands for nothing.
+        InvalidArgumentError: a character after a % is unknown.
     """
     pieces: list[Piece] = []
     while text:
@@ -74,7 +74,7 @@ def compile_format(text: str) -> Piece:
         letter, text = text[:1], text[1:]
         if letter not in PIECES:
             known = " ".join(f"%{each}" for each in PIECES)
-            raise InvalidArgumentError(f"%{letter} stands for nothing in a format: there are {known}")
+            raise InvalidArgumentError(f"%{letter} is unknown in a format: use one of {known}")
         pieces.append(PIECES[letter])
     return lambda place, record: b"".join([piece(place, record) for piece in pieces])
 
@@ -84,7 +84,7 @@ def _text(part: bytes | None) -> str | None:
 
 
 def as_json(place: TopicPartition, record: LogRecord) -> bytes:
-    """One line with kcat's keys; headers are a flat list of names and values."""
+    """Return a line of JSON with kcat's keys. Headers are a flat list of names and values."""
     document = {
         "topic": place.topic,
         "partition": place.partition,
@@ -100,7 +100,7 @@ def as_json(place: TopicPartition, record: LogRecord) -> bytes:
 
 @dataclass(frozen=True)
 class Look:
-    """How records are written: as JSON, in a format, or as value and delimiter with the key before it if wanted."""
+    """The output form of records: JSON, a format, or value and delimiter, with the key first if requested."""
 
     is_json: bool
     format_text: str | None
@@ -108,7 +108,7 @@ class Look:
     key_delimiter: str | None
 
     def piece(self) -> Piece:
-        """The function that writes one record."""
+        """Return the function that formats one record."""
         if self.is_json:
             return as_json
         if self.format_text is not None:
@@ -121,7 +121,7 @@ class Look:
 
 
 def _records(place: TopicPartition, cursor: Cursor) -> Found:
-    """The records from the cursor's offset on, batch by batch."""
+    """Yield the records from the cursor's offset on, batch by batch."""
     start = cursor.offset
     for batch in cursor.poll():
         if not batch.is_control:
@@ -129,7 +129,7 @@ def _records(place: TopicPartition, cursor: Cursor) -> Found:
 
 
 def _follow(cursors: Sequence[tuple[TopicPartition, Cursor]]) -> Found:
-    """All partitions in turn, for ever."""
+    """Yield new records of all partitions in turn, forever."""
     while True:
         is_news = False
         for place, cursor in cursors:
@@ -141,7 +141,7 @@ def _follow(cursors: Sequence[tuple[TopicPartition, Cursor]]) -> Found:
 
 
 def read(chosen: Sequence[PartitionReader], start: Start, *, is_following: bool) -> Found:
-    """The records of the partitions, one after the other; with is_following in turn, those to come, too."""
+    """Yield the records of one partition after another. If `is_following`, then poll all in turn for new records."""
     with ExitStack() as stack:
         cursors = []
         for partition in chosen:
@@ -154,7 +154,7 @@ def read(chosen: Sequence[PartitionReader], start: Start, *, is_following: bool)
 
 
 def _write(found: Found, piece: Piece, count: int | None) -> None:
-    """Writes the records, `count` of them at most."""
+    """Write at most `count` records."""
     output = sys.stdout.buffer
     left = count
     for place, records in found:
@@ -177,29 +177,30 @@ def _warn_of_damage(chosen: Sequence[PartitionReader]) -> bool:
 @click.command(
     "cat",
     cls=Command,
-    epilog="A format has kcat's letters: %s value, %S its size, %R the same in four bytes, %k key, %K its size, %T "
-    "timestamp, %h headers, %t topic, %p partition, %o offset, %% a percent sign, and escapes such as \\n. Exit codes: "
-    "0 all was read, 1 damage was met (the message names segment and position), 2 it could not be read.",
+    epilog="FORMAT is as in kcat: %s value, %S value size, %R value size as four bytes, %k key, %K key "
+    "size, %T timestamp, %h headers, %t topic, %p partition, %o offset, %% a percent sign, and escapes such as \\n. "
+    "Exit codes: 0 all was read, 1 damage was found (the message names segment and position), 2 the log could not be "
+    "read.",
 )
 @directory_argument
 @place_options
 @offset_option("start_text")
 @click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="The most records to write.")
-@click.option("-f", "--format", "format_text", metavar="FORMAT", help="The format of a record, see below.")
-@click.option("-J", "--json", "is_json", is_flag=True, help="A line of JSON for each record, with kcat's keys.")
+@click.option("-f", "--format", "format_text", metavar="FORMAT", help="The output format of a record; see below.")
+@click.option("-J", "--json", "is_json", is_flag=True, help="Write each record as a line of JSON, with kcat's keys.")
+@click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The text after each record.")
 @click.option(
-    "-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The text behind each record."
+    "-K", "--key-delimiter", metavar="TEXT", help="Write the key of each record, then TEXT, before the value."
 )
-@click.option("-K", "--key-delimiter", metavar="TEXT", help="Write the key of each record, and this text behind it.")
-@click.option("-F", "--follow", "is_following", is_flag=True, help="Wait for further records, until Ctrl-C.")
+@click.option("-F", "--follow", "is_following", is_flag=True, help="Wait for new records, until Ctrl-C.")
 @click.option(
     "--isolation-level",
     type=click.Choice([READ_UNCOMMITTED, READ_COMMITTED]),
     default=READ_UNCOMMITTED,
     show_default=True,
-    help="read_committed leaves out records of aborted transactions, and of open ones.",
+    help="read_committed omits records of aborted and open transactions.",
 )
-@click.option("--skip-corrupt", is_flag=True, help="Pass over damaged batches, and name them at the end.")
+@click.option("--skip-corrupt", is_flag=True, help="Skip damaged batches, and list them at the end.")
 @click.pass_context
 def cat(
     ctx: click.Context,
@@ -214,7 +215,7 @@ def cat(
     skip_corrupt: bool,
     **look: Any,
 ) -> None:
-    """Write records to standard output, partition by partition in the order of their offsets."""
+    """Write records to standard output, partition by partition, in offset order."""
     piece = Look(**look).piece()
     start = Start.parse(start_text)
     on_corrupt: OnCorrupt = "skip" if skip_corrupt else "raise"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum log info | offsets | verify``: the partitions of a log directory, their offsets, and damage."""
+"""``shmaccum log info | offsets | verify``: the partitions of a log directory, their offsets and damage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shmaccum.log.files import LogReader, PartitionReader, check_log
 
 
 def partition_facts(partition: PartitionReader) -> dict[str, Any]:
-    """Offsets, sizes and times of a partition."""
+    """Return the offsets, sizes and times of a partition."""
     segments = [{"base_offset": base_offset, "size": size} for base_offset, size in segment_sizes(partition)]
     start, end = partition.log_start_offset, partition.log_end_offset
     first = next(partition.batches(start), None) if end > start else None
@@ -72,7 +72,7 @@ def info(directory: str, topic: str | None, partition: int | None, is_json: bool
     if is_json:
         print_json({"path": reader.path, "is_written": reader.is_written(), "partitions": facts})
         return
-    state = "a sender writes it" if reader.is_written() else "nobody writes it"
+    state = "a sender writes it" if reader.is_written() else "no sender writes it"
     size = sum(fact["size"] for fact in facts)
     click.echo(f"{reader.path}: {format_count(len(facts), 'partition')}, {format_size(size)}, {state}")
     forms = (partial(_info_table, facts, TIMES[first:]) for first in range(len(TIMES) + 1))
@@ -83,13 +83,13 @@ def info(directory: str, topic: str | None, partition: int | None, is_json: bool
 
 
 def _offset_at(partition: PartitionReader, moment: str) -> int:
-    """-1 where no record has this timestamp or a later one, as Kafka's tool has it."""
+    """Return the offset for a time. Like Kafka's tool, return -1 if no record is that late."""
     if moment == "earliest":
         return partition.log_start_offset
     if moment == "latest":
         return partition.log_end_offset
     if not moment.isdecimal():
-        raise InvalidArgumentError(f"{moment!r} is no time: write earliest, latest, or milliseconds since 1970")
+        raise InvalidArgumentError(f"{moment!r} is not a time: write earliest, latest, or milliseconds since 1970")
     found = partition.offset_for_timestamp(int(moment))
     return -1 if found is None else found.offset
 
@@ -109,8 +109,8 @@ def _offset_at(partition: PartitionReader, moment: str) -> int:
 def offsets(directory: str, topic: str | None, partition: int | None, moment: str, is_json: bool) -> None:
     """Show an offset of each partition: TOPIC:PARTITION:OFFSET, as kafka-get-offsets does.
 
-    latest is the offset of the next record. A timestamp gives the offset of the first record that is as late or later,
-    or -1 if there is none.
+    latest is the offset of the next record. A timestamp gives the offset of the first record at or after it, or -1 if
+    there is none.
     """
     reader = LogReader(directory, on_corrupt="skip")
     found = [(*each.place, _offset_at(each, moment)) for each in partitions(reader, topic, partition)]
@@ -124,14 +124,16 @@ def offsets(directory: str, topic: str | None, partition: int | None, moment: st
 # --- verify
 
 
-@click.command("verify", cls=Command, epilog="Exit codes: 0 the log is sound, 1 it has damage, 2 it could not be read.")
+@click.command(
+    "verify", cls=Command, epilog="Exit codes: 0 the log is sound, 1 damage was found, 2 the log could not be read."
+)
 @directory_argument
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, directory: str, is_json: bool) -> None:
     """Check every byte: batches, CRCs, offsets, indexes, snapshots.
 
-    Prints the file and position of each damage. The end of a log may look torn while a sender writes it.
+    Prints the file and position of each damage. While a sender writes a log, its end may look torn.
     """
     reader = LogReader(directory)
     findings = check_log(reader.path)
@@ -148,5 +150,7 @@ def verify(ctx: click.Context, directory: str, is_json: bool) -> None:
         sound = f"is sound ({format_count(len(reader.topic_partitions()), 'partition')})"
         click.echo(f"{reader.path}: {len(findings)} found" if findings else f"{reader.path} {sound}")
         if findings and is_written:
-            click.echo("a sender writes it: its ends may only look torn")
+            click.echo(
+                "a sender writes this log, so its ends may only look torn: check again when the sender has stopped"
+            )
     ctx.exit(EXIT_BAD if findings else 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments that the ``log`` commands share: the log and its partitions."""
+"""The arguments shared by the ``log`` commands: the log and its partitions."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ directory_argument = click.argument(
 
 
 def offset_option(name: str, remark: str = "") -> Callable[..., Any]:
-    """``--offset``, the first record to write.
+    """Return the option ``--offset``, the first record to write.
 
     Args:
         name: the parameter of the command.
-        remark: more sentences for its help.
+        remark: text to append to the help.
     """
     text = f"The first record: {OFFSET_FORMS}.{remark}"
     return click.option("-o", "--offset", name, default="beginning", show_default=True, metavar="OFFSET", help=text)
 
 
 def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--topic`` and ``--partition``."""
+    """Add ``--topic`` and ``--partition``."""
     number = click.IntRange(min=0)
-    function = click.option("-p", "--partition", type=number, metavar="N", help="One partition only.")(function)
-    return click.option("-t", "--topic", metavar="NAME", help="One topic only.")(function)
+    function = click.option("-p", "--partition", type=number, metavar="N", help="Only this partition.")(function)
+    return click.option("-t", "--topic", metavar="NAME", help="Only this topic.")(function)
 
 
 def partitions(reader: LogReader, topic: str | None, partition: int | None) -> list[PartitionReader]:
-    """The partitions that are meant, in order.
+    """Return the selected partitions, sorted.
 
     Raises:
-        LogPartitionNotFoundError: there is none of that name or number.
+        LogPartitionNotFoundError: no partition has that topic or number.
     """
     found = [
         reader.partition(*place)
@@ -49,7 +49,7 @@ def partitions(reader: LogReader, topic: str | None, partition: int | None) -> l
         if topic in {None, place.topic} and partition in {None, place.partition}
     ]
     if not found and topic is not None:
-        reader.partitions(topic)  # says which topics there are
+        reader.partitions(topic)  # raises an error that lists the topics
     if not found and partition is not None:
         of_topic = f" of topic {topic!r}" if topic else ""
         raise LogPartitionNotFoundError(f"{reader.path} has no partition {partition}{of_topic}")
@@ -57,7 +57,7 @@ def partitions(reader: LogReader, topic: str | None, partition: int | None) -> l
 
 
 def segment_sizes(partition: PartitionReader) -> Iterator[tuple[int, int]]:
-    """Base offset and bytes of each segment."""
+    """Yield the base offset and the size of each segment."""
     for base_offset in partition.segments():
-        with contextlib.suppress(FileNotFoundError):  # retained away meanwhile
+        with contextlib.suppress(FileNotFoundError):  # deleted by retention meanwhile
             yield base_offset, os.path.getsize(os.path.join(partition.folder, f"{base_offset:020}.log"))

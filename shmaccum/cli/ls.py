@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum ls``: a row for each arena of this host."""
+"""``shmaccum ls``: list the arenas on this host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shmaccum.observe.observation import Observation, Observer
 
 @dataclass(frozen=True)
 class ArenaRow:
-    """An arena: its facts and troubles, or the reason why it cannot be read."""
+    """An arena with its facts and troubles, or the error if it cannot be read."""
 
     name: str
     seen: Observation | None
@@ -30,7 +30,7 @@ class ArenaRow:
 
     @classmethod
     def of(cls, name: str) -> ArenaRow:
-        """One look at the arena."""
+        """Return the row of an arena, from one observation."""
         try:
             with looking_at(name) as arena:
                 seen = Observer(arena).observe()
@@ -39,7 +39,7 @@ class ArenaRow:
         return cls(name, seen, tuple(troubles(seen)))
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines; keys are stable. Numbers are null where the arena cannot be read."""
+        """Return a JSON document with stable keys. If the arena cannot be read, numbers are null."""
         seen = self.seen
         return {
             "name": self.name,
@@ -79,7 +79,7 @@ def _cells(row: ArenaRow) -> list[str | Text]:
 
 
 def _sentences(rows: Iterable[ArenaRow]) -> Iterator[Text]:
-    """The troubles of all arenas, a line for each, with the name of its arena."""
+    """Yield a line for each trouble, with the name of its arena."""
     for row in rows:
         for sentence in [row.error] if row.error else [trouble.sentence for trouble in row.troubles]:
             told = sentence if sentence.startswith(f"{row.name}: ") else f"{row.name}: {sentence}"
@@ -97,14 +97,14 @@ def _table(rows: Iterable[ArenaRow]) -> Table:
 @click.command(
     "ls",
     cls=Command,
-    epilog="size: buffer_memory. records: those that wait to be delivered. sender: its process. The lines below the "
-    "table are the troubles, as shmaccum health tells them.",
+    epilog="size: buffer_memory. records: records that wait for delivery. sender: its process id. The lines below "
+    "the table are the troubles that shmaccum health reports.",
 )
 @json_option
 def command(is_json: bool) -> None:
-    """List the arenas of this host: those in shared memory, and the files that a process has mapped.
+    """List the arenas on this host: those in shared memory, and mapped files.
 
-    Only reads the arenas, and asks no process. An arena of another user is listed if this user can read it.
+    Only reads the arenas; no process is contacted. An arena of another user is listed if this user can read it.
     """
     rows = [ArenaRow.of(name) for name in arena_names()]
     if is_json:
@@ -113,4 +113,4 @@ def command(is_json: bool) -> None:
         sentences = list(_sentences(rows))
         show(Stack(_table(rows), *([""] if sentences else []), *sentences))
     else:
-        click.echo("there is no arena on this host: shmaccum create makes one", err=True)
+        click.echo("no arena on this host: create one with shmaccum create", err=True)

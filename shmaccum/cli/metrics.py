@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum metrics``: an arena's facts for Prometheus."""
+"""``shmaccum metrics``: print or serve the metrics of an arena for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from shmaccum.observe.server import MetricsServer
 @click.command(
     "metrics",
     cls=Command,
-    epilog="Kafka's producer metrics are known to the sender alone: shmaccum sender ARENA --metrics HOST:PORT serves "
-    "both. Needs the package prometheus_client (extra metrics).",
+    epilog="Only the sender has Kafka's producer metrics: to serve both, use shmaccum sender ARENA --metrics "
+    "HOST:PORT. Needs the package prometheus_client (extra metrics).",
 )
 @arena_argument
 @click.option("--listen", "address", metavar="HOST:PORT", help="Serve http://HOST:PORT until Ctrl-C.")
 def command(arena_name: str, address: str | None) -> None:
-    """Print the facts of an arena in Prometheus' text format, or serve them.
+    """Print the metrics of an arena in Prometheus' text format, or serve them.
 
-    A browser finds the arena as a picture at http://HOST:PORT, Prometheus /metrics, and probes /healthz and /readyz.
+    With --listen, http://HOST:PORT shows the arena in a browser; /metrics is for Prometheus, /healthz and /readyz for
+    probes.
 
-    Reads the arena only and asks no process. Ends with 3 when the arena is removed.
+    Only reads the arena; no process is contacted. Exits with 3 if the arena is removed.
     """
     with looking_at(arena_name) as arena:
         collector = ArenaCollector(arena)
@@ -34,10 +35,12 @@ def command(arena_name: str, address: str | None) -> None:
             click.echo(exposition(collector), nl=False)
             return
         server = MetricsServer(address, collector)
-        click.echo(f"serving http://{address} for browsers, and http://{address}/metrics", err=True)
+        click.echo(f"serving http://{address} (for browsers) and http://{address}/metrics", err=True)
         try:
             while not has_lost_its_name(arena):
                 time.sleep(LOOK_S)
         finally:
             server.close()
-        raise ArenaRemovedFailure(f"{arena_name} was removed: start this again to serve the arena of that name")
+        raise ArenaRemovedFailure(
+            f"{arena_name} was removed: to serve a new arena of that name, start the command again"
+        )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum options``: the tables of options on a terminal, or as JSON."""
+"""``shmaccum options``: show the option tables on a terminal or as JSON."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ KINDS: Mapping[str, tuple[type[Options], ...]] = {
 
 
 def _plain(text: str) -> str:
-    """Text of the page without the marks of reStructuredText."""
+    """Return text without reStructuredText markup."""
     return text.replace("``", "")
 
 
 def _value_lines(name: str, option: Option) -> Iterator[str]:
-    """The lines beside the name: kind, default, bounds, and Kafka's name where it is another one."""
+    """Yield kind, default, bounds, and Kafka's name if it differs."""
     yield f"{option.kind}, default {spell(option, option.default)}"
     if limits := bounds(option):
         yield limits
@@ -88,7 +88,7 @@ def _document(table: type[Options]) -> dict[str, Any]:
 def command(kind: str | None, is_json: bool) -> None:
     """Show every option: its kind, default, bounds and meaning.
 
-    Names may be written with dots, as Kafka does: linger.ms is linger_ms. A size is written like 32MiB, a duration like
+    Dots may replace underscores, as in Kafka: linger.ms is linger_ms. A size is written like 32MiB, a duration like
     500ms.
     """
     tables = [table for name, tables in KINDS.items() if kind in {None, name} for table in tables]

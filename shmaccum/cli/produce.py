@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum produce``: lines become records, in the manner of ``kcat -P``.
+"""``shmaccum produce``: send lines as records, like ``kcat -P``.
 
-The command sends lines at once, block by block, and waits for their results. Its last line says how many records were
-delivered; its exit code says whether all were. A record that was sent is in the arena, so it is
-delivered later at the latest; undelivered is not lost.
+Lines are sent block by block as they are read. At the end, the command waits for the results, prints how many records
+were delivered, and exits with 0 only if all were. A record that was sent is in the arena: if it is not delivered yet,
+a sender can still deliver it later.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass
 class Tally:
-    """The number of records that were sent, delivered, and failed."""
+    """The number of records that were sent, delivered and failed."""
 
     sent: int = 0
     size: int = 0
@@ -58,9 +58,9 @@ class Tally:
     failed: int = 0
     unknown: int = 0
     reason: str | None = None
-    """Why the first one failed."""
+    """The error of the first record that failed."""
     whereabouts: str = "still in the arena"
-    """A sentence on the records without a result: their place and their future."""
+    """A phrase for the records without a result: where they are, and whether they will be delivered."""
     _open: deque[Deliveries] = field(default_factory=deque)
 
     def add(self, deliveries: Deliveries, size: int) -> None:
@@ -70,7 +70,7 @@ class Tally:
         self.settle()
 
     def settle(self) -> None:
-        """Books what has its result, oldest first; results are kept in the arena for a while only."""
+        """Counts available results, oldest first. The arena keeps results only for a limited time."""
         while self._open and self._open[0].is_done:
             self._book(self._open.popleft())
 
@@ -84,16 +84,16 @@ class Tally:
 
     @property
     def pending(self) -> int:
-        """Sent, in the arena, and without a result."""
+        """The number of records that were sent and have no result yet."""
         return self.sent - self.delivered - self.failed - self.unknown
 
     @property
     def is_well(self) -> bool:
-        """All that was sent was delivered."""
+        """Whether every record that was sent was delivered."""
         return self.delivered == self.sent
 
     def progress(self, elapsed_s: float) -> str:
-        """The line of progress."""
+        """Returns the text of the progress line."""
         rate = self.sent / max(elapsed_s, 1e-9)
         return f"{self.sent:,} sent, {self.delivered:,} delivered, {rate:,.0f} records/s"
 
@@ -104,7 +104,7 @@ class Tally:
         ]
         for count, what in (
             (self.failed, "failed"),
-            (self.unknown, "with a result that was overwritten before it was read"),
+            (self.unknown, "with an unknown result, because it was overwritten before it was read"),
             (self.pending, self.whereabouts),
         ):
             if count:
@@ -115,7 +115,7 @@ class Tally:
 
 @dataclass
 class Job:
-    """One run of the command: where records go and how they look."""
+    """One run of the command: the target and the form of its records."""
 
     producer: Producer
     topic: str
@@ -129,7 +129,7 @@ class Job:
 
     @property
     def is_complete(self) -> bool:
-        """As many records were sent as were asked for."""
+        """Whether the requested number of records was sent."""
         return self.count_max is not None and self.tally.sent >= self.count_max
 
     def idle(self) -> None:
@@ -137,7 +137,7 @@ class Job:
         self.progress.show()
 
     def send(self, lines: Sequence[bytes]) -> None:
-        """Sends lines as records, as many as are still to be sent."""
+        """Sends lines as records, until the requested number was sent."""
         if self.count_max is not None:
             lines = lines[: self.count_max - self.tally.sent]
         values, keys = self.line_format.parse(lines)
@@ -147,7 +147,7 @@ class Job:
             deliveries = self.producer.send_many(
                 self.topic, values, keys=keys, headers=headers, partition=self.partition
             )
-        except BaseException as error:  # also Ctrl-C: records that were appended by then are sent
+        except BaseException as error:  # also Ctrl-C: count the records that were already appended
             if appended := getattr(error, "appended", None):
                 self.tally.add(appended, size * len(appended) // len(lines))
             raise
@@ -163,7 +163,7 @@ class Job:
 
 @contextlib.contextmanager
 def _opened(path: Path | None) -> Iterator[tuple[int, str]]:
-    """Descriptor and name of a file; standard input without one, or with ``-``."""
+    """Yields the descriptor and name of a file, or of standard input if the path is None or ``-``."""
     if path is None or str(path) == "-":
         yield sys.stdin.fileno(), "stdin"
         return
@@ -184,10 +184,10 @@ def _send_file(job: Job, path: Path | None, size_max: int) -> None:
 
 
 def parse_header(text: str) -> Header:
-    """A header of ``NAME=VALUE``; of ``NAME`` alone with a null value, as kcat has it."""
+    """Parses ``NAME=VALUE``. ``NAME`` alone is a header with a null value, as in kcat."""
     name, found, value = text.partition("=")
     if not name:
-        raise InvalidArgumentError(f"{text!r} is no header: write it like source=web")
+        raise InvalidArgumentError(f"{text!r} is not NAME=VALUE: write it like source=web")
     return name, os.fsencode(value) if found else None
 
 
@@ -195,11 +195,11 @@ def parse_header(text: str) -> Header:
 
 
 def _wait(job: Job, timeout_s: float) -> None:
-    """For the results, in slices, so that the progress goes on."""
+    """Waits for the results in short steps, and updates the progress line."""
     deadline = clock.monotonic() + timeout_s
     while (left_s := deadline - clock.monotonic()) > 0:
         with contextlib.suppress(FlushTimeoutError):
-            with contextlib.suppress(ArenaRemovedError):  # no sender will deliver the rest
+            with contextlib.suppress(ArenaRemovedError):  # no sender will deliver the remaining records
                 job.producer.flush(min(left_s, PROGRESS_EVERY_S))
             break
         job.idle()
@@ -208,24 +208,24 @@ def _wait(job: Job, timeout_s: float) -> None:
 
 
 def whereabouts(arena: Arena) -> str:
-    """A sentence on the future of this arena's records that have no result yet."""
+    """Returns a phrase that locates the records without a result and names their next step."""
     if arena.native.closing != "not" or has_lost_its_name(arena):
-        return "in an arena that was removed meanwhile: see the log of its sender"
+        return "in an arena that was removed: see the log of its sender"
     if arena.native.sender_is_alive:
-        return "still in the arena: its sender delivers them"
+        return "still in the arena: its sender will deliver them"
     return f"still in the arena, which has no sender: start one (shmaccum sender {arena.name} --sink ...)"
 
 
 def _read(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> int:
-    """Sends what the files have; answers the exit code so far. An error before the first record ends the command."""
+    """Sends the lines of the files and returns the exit code so far. An error before the first record is raised."""
     try:
         for path in files or (None,):
             if not job.is_complete:
                 _send_file(job, path, size_max)
     except KeyboardInterrupt:
         click.echo(
-            f"shmaccum: interrupted; waiting for at most {timeout_s:g} s for the results of what was sent (once more "
-            "leaves at once)",
+            f"shmaccum: interrupted; waiting at most {timeout_s:g} s for the results of sent records (press Ctrl-C "
+            "again to exit now)",
             err=True,
         )
         return EXIT_INTERRUPTED
@@ -252,8 +252,9 @@ def _run(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> in
 @click.command(
     "produce",
     cls=Command,
-    epilog="Exit codes: 0 all records were delivered, 1 some were not delivered (yet), 2 nothing was sent. A sender "
-    "delivers the records that are still in the arena. Delimiters take escapes: \\n, \\t, \\0, \\x1e.",
+    epilog="Exit codes: 0 all records were delivered, 1 some records failed or are not delivered yet, 2 no record was "
+    "sent. A sender delivers the records that are still in the arena. Delimiters may have escapes: \\n, \\t, \\0, "
+    "\\x1e.",
 )
 @arena_argument
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
@@ -263,11 +264,9 @@ def _run(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> in
     "--partition",
     type=click.IntRange(min=0),
     metavar="N",
-    help="The partition of all records; waits up to max_block_ms while the topic has none of that number.",
+    help="The partition of all records. If it does not exist yet, wait for it up to max_block_ms.",
 )
-@click.option(
-    "-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The text behind each record."
-)
+@click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The text after each record.")
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="The text between key and value.")
 @click.option("-k", "--key", metavar="TEXT", help="The key of records without one.")
 @click.option(
@@ -275,11 +274,15 @@ def _run(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> in
 )
 @click.option("-Z", "--null", "is_empty_null", is_flag=True, help="Send empty keys and values as null.")
 @click.option("-c", "--count", "count_max", type=click.IntRange(min=1), metavar="N", help="The most records to send.")
-@click.option("-T", "--tee", "is_teeing", is_flag=True, help="Write the input to standard output, too.")
+@click.option("-T", "--tee", "is_teeing", is_flag=True, help="Also write the input to standard output.")
 @click.option(
-    "--timeout", default="60s", show_default=True, metavar="DURATION", help="The longest wait for delivery, at the end."
+    "--timeout",
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="The longest wait for results after the last record.",
 )
-@click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option of the producer.")
+@click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="Set an option of the producer; repeatable.")
 @mode_option
 @owning_group_option
 @click.pass_context
@@ -301,7 +304,7 @@ def command(
 ) -> None:
     """Send the lines of files, or of standard input, as records.
 
-    Each line is a record. With -K it is a key and a value.
+    Each line is a record. With -K, each line is a key and a value.
     """
     line_format = LineFormat(
         delimiter=parse_delimiter(delimiter),
@@ -330,6 +333,6 @@ def command(
         try:
             code = _run(job, files, arena.geometry["record_size_max"], timeout_s)
         finally:
-            with contextlib.suppress(ArenaRemovedError):  # which was logged
+            with contextlib.suppress(ArenaRemovedError):  # already logged
                 producer.close(0)
     ctx.exit(code)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One line on standard error while a terminal looks and the records go elsewhere: how far a command has come."""
+"""The progress line of a command, on standard error, while the records go elsewhere."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ERASE_LINE = "\r\x1b[K"
 
 @final
 class ProgressLine:
-    """The line, painted over itself, and erased at the end.
+    """The line, repainted in place, and erased at the end.
 
     Args:
-        sentence: makes the line from the seconds since the begin.
-        is_shown: without it nothing is painted.
+        sentence: returns the line, given the seconds since the start.
+        is_shown: whether the line is painted.
     """
 
     def __init__(self, sentence: Callable[[float], str], *, is_shown: bool) -> None:
@@ -38,14 +38,14 @@ class ProgressLine:
         self._paint("")
 
     def show(self) -> None:
-        """Paints the line anew, when the last time was long enough ago."""
+        """Repaints the line, at most once per `PROGRESS_EVERY_S`."""
         now_s = clock.monotonic()
         if self.is_shown and now_s - self._shown_s > PROGRESS_EVERY_S:
             self._paint(self._sentence(now_s - self._begin_s))
             self._shown_s = now_s
 
     def _paint(self, sentence: str) -> None:
-        """A line that is wider than the terminal could not be painted over, so it is cut."""
+        """Paints the line, cut to the width of the terminal, because a wrapped line could not be repainted."""
         if self.is_shown:
             screen = screen_of(sys.stderr)
             (line,) = drawn(Text(sentence, is_cut=True), screen.of_width(screen.width - 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum remove``: not while somebody uses the arena, and not with records in it, unless it is meant."""
+"""``shmaccum remove``: remove arenas. An arena in use or with waiting records is removed only with --force."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shmaccum.observe.observation import Observer
 
 
 def reasons_against(arena_name: str) -> list[str]:
-    """The reasons against removing: attached processes, waiting records, an arena that cannot be read."""
+    """Returns the reasons not to remove an arena: attached processes, waiting records, or an unreadable arena."""
     try:
         with looking_at(arena_name) as arena:
             seen = Observer(arena).observe()
@@ -44,17 +44,19 @@ def _remove(arena_name: str, *, is_forced: bool, missing_ok: bool) -> None:
     if not Arena.exists(arena_name):
         if missing_ok:
             return
-        raise Failure(f"there is no arena {arena_name}")
+        raise Failure(f"there is no arena {arena_name}: list arenas with shmaccum ls")
     try:
         if not is_forced and (reasons := reasons_against(arena_name)):
-            raise Failure(f"{arena_name} is not removed: {', '.join(reasons)}. Say --force if that is meant")
+            raise Failure(f"{arena_name} was not removed: {', '.join(reasons)}. To remove it anyway, use --force")
         Arena.remove(arena_name, missing_ok=missing_ok)
     except NotAnArenaError:
-        raise Failure(f"{arena_name} is no arena and is left alone; if it was one, delete the file yourself") from None
+        raise Failure(
+            f"{arena_name} is not an arena and was not removed: if it is a damaged arena, delete the file"
+        ) from None
 
 
 def _is_removed(arena_name: str, *, is_forced: bool, missing_ok: bool) -> bool:
-    """Says why not, so that the others are removed all the same."""
+    """Removes an arena. Prints an error instead of raising it, so that the other arenas are still removed."""
     try:
         _remove(arena_name, is_forced=is_forced, missing_ok=missing_ok)
     except Failure as failure:
@@ -68,14 +70,14 @@ def _is_removed(arena_name: str, *, is_forced: bool, missing_ok: bool) -> bool:
 
 @click.command("remove", cls=Command)
 @click.argument("arena_names", metavar="ARENA...", nargs=-1, required=True, shell_complete=complete_arena)
-@click.option("-f", "--force", "is_forced", is_flag=True, help="Remove an arena in use, or with records, too.")
+@click.option("-f", "--force", "is_forced", is_flag=True, help="Also remove an arena in use or with waiting records.")
 @click.option("--missing-ok", is_flag=True, help="Ignore arenas that do not exist.")
 @click.pass_context
 def command(ctx: click.Context, arena_names: tuple[str, ...], is_forced: bool, missing_ok: bool) -> None:
     """Remove arenas.
 
-    The command refuses an arena with attached processes or waiting records. With --force, the arena takes no more
-    records, and its sender leaves when it has delivered the waiting ones. Without a sender they are lost.
+    An arena with attached processes or waiting records is not removed. With --force, the arena accepts no more records,
+    and its sender exits after it has delivered the waiting records. Without a sender, they are lost.
     """
     removed = [_is_removed(name, is_forced=is_forced, missing_ok=missing_ok) for name in arena_names]
     ctx.exit(0 if all(removed) else EXIT_IMPOSSIBLE)

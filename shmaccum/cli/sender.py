@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum sender``: a sender in the foreground, for a terminal, a supervisor or a container."""
+"""``shmaccum sender``: run a sender in the foreground, for a terminal, a supervisor or a container."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from shmaccum.supervisor import ensure_sender
 
 logger = logging.getLogger(__name__)
 
-SINKS = "The place to deliver to: kafka:HOST:PORT[,HOST:PORT...], log:DIR; to try things out null: and memory:."
+SINKS = "The sink to deliver to: kafka:HOST:PORT[,HOST:PORT...] or log:DIR; for tests, null: or memory:."
 
 
 def split_options(
     given: dict[str, Any], url: str, table: type[Options] = SenderOptions
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of a table, and the others, which are the sink's; a password only by its place.
+    """Splits options into those of a table and those of the sink. A password is given only by its place.
 
     Args:
-        given: name -> value.
+        given: the option values by name.
         url: the sink.
         table: the options of the object that uses the sink.
 
     Raises:
-        InvalidArgumentError: one of them is neither's, or one is wrong; the sink is none.
+        InvalidArgumentError: an option is unknown or has a wrong value, or the URL names no sink.
     """
     spellings = table.spellings()
     given = {name: command_line_value(name, value) for name, value in given.items()}
     of_table = {name: value for name, value in given.items() if name.replace(".", "_") in spellings}
     of_sink_type = sink_options_type(split_url(url)[0])
-    if of_sink_type is None:  # only its constructor knows them
+    if of_sink_type is None:  # only the sink's constructor knows its options
         table.parse(of_table)
     else:
         parse_together(given, table, of_sink_type)
@@ -56,46 +56,46 @@ def split_options(
 
 
 def _run(service: SenderService) -> None:
-    """In the foreground, until it is stopped or leaves by itself."""
+    """Runs the service until it is stopped or exits by itself."""
     try:
         service.run_until_signalled()
     except ArenaRemovedError as error:
         raise ArenaRemovedFailure(sentence_of(error)) from error
-    logger.info("left in order")
+    logger.info("stopped cleanly")
 
 
 def _detach(arena: Arena, url: str, sink_options: dict[str, str], options: dict[str, Any]) -> None:
     idle_exit = options.pop("idle_exit_ms", None)
     with arena:
         is_new = ensure_sender(arena, url, idle_exit=idle_exit, sink_options=sink_options, **options)
-    click.echo(f"a sender of {arena.name} was started" if is_new else f"{arena.name} has a sender already")
+    click.echo(f"a sender of {arena.name} was started" if is_new else f"{arena.name} already has a sender")
 
 
 @click.command(
     "sender",
     cls=Command,
-    epilog="SIGTERM or Ctrl-C: the sender delivers the waiting records, then leaves with 0. A second signal: it leaves "
-    "at once, and the rest stays in the arena for the next sender. Exit codes: 0 it left in order, 2 it could not "
-    "begin or go on, 3 the arena was removed: its records are delivered or exported.",
+    epilog="After SIGTERM or Ctrl-C, the sender delivers the waiting records and exits with 0. After a second signal, "
+    "it exits at once; the remaining records stay in the arena for the next sender. Exit codes: 0 stopped cleanly, 2 "
+    "failed to start or to continue, 3 the arena was removed and its records were delivered or exported.",
 )
 @arena_argument
 @click.option("--sink", "url", required=True, metavar="KIND:PLACE", help=SINKS)
-@click.option("--standby", is_flag=True, help="Wait while the arena has a sender, and take over when it is gone.")
+@click.option("--standby", is_flag=True, help="Wait while the arena has a sender, and take over when it exits or dies.")
 @click.option(
     "--replace-stalled",
     metavar="DURATION",
-    help="With --standby: kill a sender that has shown no sign of life for this time, for example 30s.",
+    help="With --standby: kill a sender that has made no progress for this time, for example 30s.",
 )
-@click.option("--idle-exit", metavar="DURATION", help="Leave after this time without records and attached processes.")
+@click.option("--idle-exit", metavar="DURATION", help="Exit after this time without records or attached processes.")
 @click.option(
-    "--detach", is_flag=True, help="Start it in the background unless the arena has one; return when it works."
+    "--detach", is_flag=True, help="Start a background sender unless the arena has one; return when it is ready."
 )
 @click.option(
     "--overflow",
     metavar="log:DIR",
-    help="While the sink does not work and the arena fills, move the oldest batches to this log on disk.",
+    help="During an outage of the sink, move the oldest batches to this log on disk as the arena fills.",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Serve the log to Kafka clients, with --sink log:DIR.")
+@click.option("--listen", metavar="HOST:PORT", help="With --sink log:DIR, serve the log to Kafka clients.")
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
@@ -106,10 +106,10 @@ def _detach(arena: Arena, url: str, sink_options: dict[str, str], options: dict[
     "options",
     multiple=True,
     metavar="OPTION=VALUE",
-    help="An option of the sender or its sink (see shmaccum options); repeatable.",
+    help="Set an option of the sender or its sink (see shmaccum options); repeatable.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log details, too.")
-@click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
+@click.option("-v", "--verbose", is_flag=True, help="Also log debug messages.")
+@click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
 @mode_option
 @owning_group_option
 def command(
@@ -130,12 +130,12 @@ def command(
 ) -> None:
     """Deliver the records that all processes append to an arena.
 
-    An arena has one sender. It logs to standard error.
+    An arena has at most one sender. The sender logs to standard error.
     """
     if replace_stalled is not None and not standby:
         raise InvalidArgumentError(
             "--replace-stalled has no effect without --standby: start a second sender with --standby beside the first, "
-            "or let producers keep it (Producer(..., sink=..., replace_stalled_ms=...))"
+            "or let producers supervise the sender (Producer(..., sink=..., replace_stalled_ms=...))"
         )
     flags = {
         "idle_exit_ms": idle_exit,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum serve``: a log directory for any Kafka client."""
+"""``shmaccum serve``: serve a log directory to Kafka clients."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SWITCH_S = 0.001
-"""How long a thread that computes may keep Python's lock while the loop has clients to answer."""
+"""The longest time that a computing thread holds the GIL while the event loop has requests to answer."""
 
 
 @click.command(
-    "serve", cls=Command, epilog="SIGTERM or Ctrl-C ends it. Exit codes: 0 it ended in order, 2 it could not begin."
+    "serve", cls=Command, epilog="SIGTERM or Ctrl-C stops the server. Exit codes: 0 stopped cleanly, 2 failed to start."
 )
 @click.argument("directory", type=click.Path(file_okay=False))
 @click.option(
@@ -33,24 +33,28 @@ SWITCH_S = 0.001
     default="127.0.0.1:9092",
     show_default=True,
     metavar="HOST:PORT",
-    help="The address at which the server listens.",
+    help="The address to listen on.",
 )
 @click.option(
     "--advertised-listener",
     metavar="HOST:PORT",
-    help="The address at which clients find the server, where that is another one than --listen.",
+    help="The address for clients, if it differs from --listen.",
 )
 @click.option(
     "--writable",
     is_flag=True,
-    help="Let clients produce, create topics and delete topics; the log must have no sender.",
+    help="Let clients produce, and create and delete topics. The log must have no sender.",
 )
-@click.option("--insecure", is_flag=True, help="Listen for other hosts, too, though connections are not encrypted.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus at http://HOST:PORT/metrics.")
+@click.option("--insecure", is_flag=True, help="Accept unencrypted connections from other hosts.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
 @click.option(
-    "-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option (see shmaccum options server); repeatable."
+    "-X",
+    "options",
+    multiple=True,
+    metavar="OPTION=VALUE",
+    help="Set an option (see shmaccum options server); repeatable.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
+@click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
 def command(
     directory: str,
     listen: str,
@@ -63,8 +67,8 @@ def command(
 ) -> None:
     """Serve a log directory to Kafka clients.
 
-    Consumers of any language, their groups, and Kafka's own tools read what senders append. It is the log of one host:
-    there is no replication.
+    Consumers in any language, consumer groups and Kafka's tools can read the log. It is the log of one host, without
+    replication.
     """
     start_logging(logging.WARNING if quiet else logging.INFO)
     raise_limit()
@@ -78,19 +82,23 @@ def command(
         _stop_on_signals(server)
         host, port = server.address
         logger.info(
-            "serving %s at %s:%d, %s", server.directory, host, port, "to read and write" if writable else "to read"
+            "serving %s at %s:%d, %s",
+            server.directory,
+            host,
+            port,
+            "readable and writable" if writable else "read-only",
         )
         with _metrics_server(server, metrics):
             server.run()
-            logger.info("asked to stop: the server closes its connections and the log")
-    logger.info("ended in order")
+            logger.info("stopping: closing connections and the log")
+    logger.info("stopped cleanly")
 
 
 def _metrics_server(server: LogServer, address: str | None) -> contextlib.AbstractContextManager[object]:
-    """Answers scrapes until it is closed, where an address is given."""
+    """Returns a metrics server as a context manager, or a null context if there is no address."""
     if address is None:
         return contextlib.nullcontext()
-    from shmaccum.observe.prometheus import ServerCollector  # an extra of the package
+    from shmaccum.observe.prometheus import ServerCollector  # needs prometheus_client, an extra
     from shmaccum.observe.server import MetricsServer
 
     return contextlib.closing(MetricsServer(address, ServerCollector(server.families)))

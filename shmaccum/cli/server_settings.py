@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``--command-config``: how a command reaches the server of a log that demands TLS or a login."""
+"""``--command-config``: the client settings for a server that requires TLS or a login."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ settings_option = click.option(
     "settings",
     metavar="FILE",
     callback=lambda _ctx, _parameter, value: PLAIN_CONNECTION if value is None else read_client_settings(value),
-    help="Properties of Kafka's clients, for a server that demands TLS or a login.",
+    help="A properties file as for Kafka's tools, if the server requires TLS or a login.",
 )

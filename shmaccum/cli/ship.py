@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum ship``: sends a log directory to Kafka."""
+"""``shmaccum ship``: send a log directory to Kafka."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def _sentence(progress: ShippingProgress, elapsed_s: float) -> str:
-    """The progress for people: records that are shipped, the rate, and the records that are left."""
+    """Returns the progress as text: records shipped, the rate, and the records left."""
     rate = progress.byte_count / elapsed_s if elapsed_s > 0 else 0.0
     text = (
         f"shipped {format_count(progress.record_count, 'record')} ({format_size(progress.byte_count)}, "
@@ -46,7 +46,7 @@ TELLER_END_S = 1.0
 
 
 class _Foreground:
-    """A shipper in the foreground, and its words about its progress."""
+    """Runs a shipper in the foreground, and reports its progress."""
 
     def __init__(self, shipper: Shipper, interval_ns: int, *, is_json: bool) -> None:
         self._shipper = shipper
@@ -56,7 +56,7 @@ class _Foreground:
         self._is_over = threading.Event()
 
     def run(self, *, follow: bool) -> ShippingProgress:
-        """Ships, and tells the progress now and then."""
+        """Ships, and reports the progress at intervals."""
         self._stop_on_signals()
         teller = started_thread(self._tell_regularly, "shmaccum-progress", logger)
         try:
@@ -72,8 +72,8 @@ class _Foreground:
         while not self._is_over.wait(self._interval_s):
             try:
                 self._tell(self._shipper.progress())
-            except BaseException:  # noqa: BLE001, PERF203 - a closed standard output must not end the lines of the log
-                log_exception(logger, "the progress could not be told")
+            except BaseException:  # noqa: BLE001, PERF203 - if standard output is closed, keep logging
+                log_exception(logger, "the progress could not be reported")
 
     def _tell(self, progress: ShippingProgress) -> None:
         if self._is_json:
@@ -91,61 +91,61 @@ class _Foreground:
 
 
 def _renames(texts: tuple[str, ...]) -> Mapping[str, str]:
-    """Topics with their names at the sink.
+    """Returns the new topic names by old names.
 
     Raises:
-        InvalidArgumentError: a text is not of the form OLD=NEW.
+        InvalidArgumentError: a text is not OLD=NEW.
     """
     pairs = [text.partition("=") for text in texts]
     if wrong := [text for text, (old, _, new) in zip(texts, pairs, strict=True) if not old or not new]:
-        raise InvalidArgumentError(f"{wrong[0]!r} renames no topic: write it like --rename flights=site-a.flights")
+        raise InvalidArgumentError(f"{wrong[0]!r} is not OLD=NEW: write it like --rename flights=site-a.flights")
     return {old: new for old, _, new in pairs}
 
 
 def _starts(texts: tuple[str, ...]) -> Mapping[str, str]:
-    """Starts by the topics and partitions that they are for; an empty name is for all others."""
+    """Returns starts by topic or topic and partition. The empty name applies to all others."""
     return {name: start for name, _, start in (text.rpartition("=") for text in texts)}
 
 
 @click.command(
     "ship",
     cls=Command,
-    epilog="SIGTERM or Ctrl-C: the shipper waits for the batches in flight, then leaves. The next one goes on there, "
-    "also after a kill, and sends nothing twice. Exit codes: 0 it ended in order, 1 a part of the log is damaged or "
-    "refused by the sink and is not shipped, 2 it could not be done.",
+    epilog="After SIGTERM or Ctrl-C, the shipper waits for the batches in flight and exits. The next run continues "
+    "from there, also after a kill, and sends nothing twice. Exit codes: 0 stopped cleanly, 1 a part of the log is "
+    "damaged or was rejected by the sink and is not shipped, 2 failed.",
 )
 @directory_argument
 @click.option("--to", "url", metavar="KIND:PLACE", help="The sink: kafka:HOST:PORT[,HOST:PORT...], or log:DIR.")
-@click.option("-t", "--topics", metavar="NAME[,NAME...]", help="These topics only.")
-@click.option(
-    "--rename", "renames", multiple=True, metavar="OLD=NEW", help="A topic has another name there; repeatable."
-)
+@click.option("-t", "--topics", metavar="NAME[,NAME...]", help="Only these topics.")
+@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", help="Ship topic OLD as topic NEW; repeatable.")
 @click.option(
     "--from",
     "starts",
     multiple=True,
     metavar="[TOPIC[:PARTITION]=]OFFSET",
-    help=f"Where to begin when the log is shipped for the first time: {OFFSET_FORMS}; repeatable. Default: beginning.",
+    help=f"The start of the first run: {OFFSET_FORMS}; repeatable.  [default: beginning]",
 )
-@click.option("--once", is_flag=True, help="Leave when everything is shipped that the log has now.")
-@click.option("--rate-limit", metavar="SIZE", help="The most bytes in a second, for example 10MiB.")
+@click.option("--once", is_flag=True, help="Exit when the present contents of the log are shipped.")
+@click.option("--rate-limit", metavar="SIZE", help="The most bytes per second, for example 10MiB.")
 @click.option(
     "--progress",
     "interval",
     default="10s",
     show_default=True,
     metavar="DURATION",
-    help="Tell the progress once in this time.",
+    help="The time between two progress reports.",
 )
-@click.option("--forget", "is_forgetting", is_flag=True, help="Give shipping up: retention keeps nothing back then.")
+@click.option(
+    "--forget", "is_forgetting", is_flag=True, help="Forget the shipping positions. Retention then ignores them."
+)
 @click.option(
     "-X",
     "options",
     multiple=True,
     metavar="OPTION=VALUE",
-    help="An option of the shipper or its sink (see shmaccum options); repeatable.",
+    help="Set an option of the shipper or its sink (see shmaccum options); repeatable.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
+@click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
 @json_option
 @click.pass_context
 def command(
@@ -164,17 +164,17 @@ def command(
     quiet: bool,
     is_json: bool,
 ) -> None:
-    """Send a log directory to Kafka, while it is written or not.
+    """Send a log directory to Kafka, once or continuously.
 
-    Batches go as they are, each partition in its order. Positions are kept in the log directory, so a later shipper
-    goes on where this one ended. Retention keeps what is not shipped.
+    Batches are sent unchanged, in order within each partition. The log directory stores the positions, so a later run
+    continues where this one ended. Retention does not delete what is not shipped yet.
     """
     if is_forgetting:
         path = os.path.abspath(directory)
-        click.echo(f"the shipping positions of {path} are forgotten" if forget(path) else f"{path} has no positions")
+        click.echo(f"the shipping positions of {path} were forgotten" if forget(path) else f"{path} has no positions")
         return
     if url is None:
-        raise InvalidArgumentError("ship needs a sink: name it by --to, as in --to kafka:localhost:9092")
+        raise InvalidArgumentError("ship needs a sink: name it with --to, as in --to kafka:localhost:9092")
     given = assignments(options) | ({} if rate_limit is None else {"rate_limit": rate_limit})
     of_shipper, of_sink = split_options(given, url, ShipperOptions)
     start_logging(logging.WARNING if quiet else logging.INFO)

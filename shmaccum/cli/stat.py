@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum stat``: one look at everything, again and again."""
+"""``shmaccum stat``: a live view of an arena."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from shmaccum.cli.stat_view import stat_view
 @click.command(
     "stat",
     cls=Command,
-    epilog="in: records that processes append. out: records that the sender completes. oldest: the batch that waits "
-    "longest. topics at a limit: nothing can be delivered to a partition (stuck), or the topic holds its share of the "
-    "buffers (topic_share_factor) and threads wait; it gets the next buffer when as many are free as it needs. "
-    "holds: buffers of a topic, or of a process, of those it may have (max_process_share). A stopped process (SIGSTOP) "
-    "is named, because it keeps the buffers that it is writing into.",
+    epilog="in: records that processes append. out: records that the sender completes. oldest: the batch that has "
+    "waited longest. topics at a limit: no record of a partition can be delivered (stuck), or the topic holds its "
+    "share of the buffers (topic_share_factor) and threads wait. Such a topic gets its next buffer when enough "
+    "buffers are free. holds: the buffers of a topic or process, and the most it may hold (max_process_share). A "
+    "stopped process (SIGSTOP) is listed because it keeps the buffers that it writes to.",
 )
 @arena_argument
 @click.option("--processes", "has_resources", is_flag=True, help="Show the CPU and resident memory of each process.")
 @watch_options
 def command(arena_name: str, watching: Watching, has_resources: bool) -> None:
-    """Show the work of an arena, live: rates, fill, waiters, sender, processes.
+    """Show the activity of an arena, live: rates, fill, waiters, sender, processes.
 
-    Only reads the arena, and asks no process. On a terminal it paints the view anew each second until q or Ctrl-C.
+    Only reads the arena; no process is contacted. On a terminal, the view is repainted each second until q or Ctrl-C.
     """
     watch(arena_name, watching, partial(stat_view, has_resources=has_resources), has_resources=has_resources)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an observation looks on a terminal, from 80 columns up."""
+"""The views of ``stat`` and ``top``, for terminals of at least 80 columns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STATE_STYLES = {
     "BAD": "bold red",
     "FREE": "bright_black",
 }
-"""In the order in which the bar shows them."""
+"""The styles, in the order in which the bar shows the states."""
 
 STATE_MARKS = dict.fromkeys(STATE_STYLES, "█") | {"FREE": "░", "BAD": "▓"}
 ASCII_MARKS = dict.fromkeys(STATE_STYLES, "#") | {"FREE": ".", "BAD": "!"}
@@ -57,13 +57,13 @@ def _marks(screen: Screen) -> dict[str, str]:
 
 
 class SlotBar:
-    """The slots of an arena as one line; a state that exists takes at least one cell."""
+    """The slots of an arena as one line. A state with at least one slot takes at least one cell."""
 
     def __init__(self, seen: Observation) -> None:
         self._counts = [(state, seen.slots[state]) for state in STATE_STYLES]
 
     def lines(self, screen: Screen) -> Iterator[Line]:
-        """One line, as wide as the screen."""
+        """Yields one line, as wide as the screen."""
         marks = _marks(screen)
         widths = cells([count for _, count in self._counts], screen.width)
         shares = zip(self._counts, widths, strict=True)
@@ -71,7 +71,7 @@ class SlotBar:
 
 
 def cells(counts: Sequence[int], width: int) -> list[int]:
-    """Shares `width` cells among counts, by largest remainder. Every count above 0 gets a cell while there is room."""
+    """Divides `width` cells among counts by largest remainder. If possible, each count above 0 gets a cell."""
     total = sum(counts)
     if total == 0 or width <= 0:
         return [0] * len(counts)
@@ -89,7 +89,7 @@ def cells(counts: Sequence[int], width: int) -> list[int]:
 
 
 def number(value: float) -> str:
-    """A count or a rate with its thousands set apart."""
+    """Formats a count or a rate with thousands separators."""
     return f"{value:,.0f}"
 
 
@@ -105,20 +105,20 @@ def _head(seen: Observation) -> Text:
     buffers = format_count(seen.slot_count, "buffer")
     text.append(f"  {format_size(seen.buffer_memory)} in {buffers} of {format_size(seen.batch_size)}", style=QUIET)
     if seen.is_removed:
-        text.append("  REMOVED: it takes no more records", style=PROBLEM)
+        text.append("  REMOVED: it accepts no more records", style=PROBLEM)
     if seen.poisoned:
-        text.append(f"  POISONED ({seen.poisoned}): it takes no more work", style=PROBLEM)
+        text.append(f"  POISONED ({seen.poisoned}): it accepts no more work", style=PROBLEM)
     return text
 
 
 class Legend:
-    """The legend of the bar: the state of each mark, and the number of its slots."""
+    """The legend of the bar: each state with its mark and its number of slots."""
 
     def __init__(self, seen: Observation) -> None:
         self._seen = seen
 
     def lines(self, screen: Screen) -> Iterator[Line]:
-        """As many states in each line as fit."""
+        """Yields lines with as many states as fit."""
         marks = _marks(screen)
         pieces = (
             Text(marks[state], style).append(f" {state} {count:,}", PROBLEM if state == "BAD" else "")
@@ -138,7 +138,7 @@ def _fill(seen: Observation) -> Pieces:
         sizes = f"{format_size(seen.oversized_bytes)} of {format_size(seen.oversized_bytes_max)}"
         pieces.append(Text(f"{sizes} held by records larger than a buffer", style=QUIET))
     if seen.dead_slot_count:
-        pieces.append(Text(f"{format_count(seen.dead_slot_count, 'buffer')} of processes that are gone", style=QUIET))
+        pieces.append(Text(f"{format_count(seen.dead_slot_count, 'buffer')} of dead processes", style=QUIET))
     return Pieces(*pieces)
 
 
@@ -146,7 +146,7 @@ def _in(seen: Observation, rates: Rates) -> Pieces:
     pieces = [f"{number(rates.records)} records/s"]
     if seen.record_bytes:
         pieces.append(rate_of_bytes(rates.bytes))
-    return Pieces(*pieces, f"{number(rates.batches)} batches/s", f"{number(seen.record_count)} in all")
+    return Pieces(*pieces, f"{number(rates.batches)} batches/s", f"{number(seen.record_count)} in total")
 
 
 def _out(seen: Observation, rates: Rates) -> Pieces:
@@ -154,7 +154,7 @@ def _out(seen: Observation, rates: Rates) -> Pieces:
     pieces = [
         Text(f"{number(rates.records_completed)} records/s"),
         Text(f"{number(rates.batches_completed)} batches/s"),
-        Text(f"{number(counters.get('records completed', 0))} in all"),
+        Text(f"{number(counters.get('records completed', 0))} in total"),
     ]
     for label in ("failed", "expired", "requeued", "quarantined"):
         if count := counters.get(f"batches {label}", 0):
@@ -175,7 +175,7 @@ def _oldest(seen: Observation) -> str:
 
 
 def _damaged(seen: Observation) -> Iterator[tuple[str, View]]:
-    """Quarantined batches that are kept, by topic."""
+    """Yields the quarantined batches, by topic."""
     if seen.slots["BAD"]:
         topics = ", ".join(f"{topic} {format_count(count, 'record')}" for topic, count in sorted(seen.damaged.items()))
         batches = format_count(seen.slots["BAD"], "batch", "batches")
@@ -199,7 +199,7 @@ def _waiting(seen: Observation, rates: Rates) -> Pieces:
 
 def _sender(sender: SenderFacts) -> Pieces:
     if not sender.is_alive:
-        return Pieces(Text("none: nothing is delivered until one is started (shmaccum sender)", style=PROBLEM))
+        return Pieces(Text("not running: start one (shmaccum sender)", style=PROBLEM))
     pieces = [Text(f"{sender.name} ({sender.pid})" if sender.pid is not None else "alive")]
     pieces.append(Text(f"take-over {sender.epoch}"))
     age_ns = sender.heartbeat_age_ns
@@ -215,21 +215,21 @@ def _sender(sender: SenderFacts) -> Pieces:
 
 
 def _sender_lines(sender: SenderFacts) -> Iterator[tuple[str, View]]:
-    """The sender and its sink."""
+    """Yields the lines for the sender and its sink."""
     yield "sender", _sender(sender)
     if sender.is_alive and sender.sink:
         yield "sink", Text(sender.sink)
 
 
 def _outage(seen: Observation) -> Iterator[tuple[str, View]]:
-    """Why the delivery clock stands still, while records wait or the sink does not work."""
+    """Yields the reason why the delivery clock is paused, if records wait or the sink does not work."""
     clock = seen.delivery_clock
     if clock.outage_ns is not None or (clock.outage is not None and seen.queued_batch_count):
         yield "clock", Text(clock.sentence(), style=PROBLEM)
 
 
 def _transaction(seen: Observation) -> Iterator[tuple[str, View]]:
-    """The transaction of an arena that has transactions."""
+    """Yields the current transaction, if the arena has transactions."""
     facts = seen.transaction
     if facts is None:
         return
@@ -243,7 +243,7 @@ def _transaction(seen: Observation) -> Iterator[tuple[str, View]]:
 
 
 def _overflow(seen: Observation) -> Iterator[tuple[str, View]]:
-    """The batches that lie on disk until the sink works again."""
+    """Yields the batches on disk that wait for the end of the outage."""
     facts = seen.overflow
     if facts.age_ns is not None:
         records = format_count(facts.record_count, "record")
@@ -259,7 +259,7 @@ def _overflow(seen: Observation) -> Iterator[tuple[str, View]]:
 
 
 def _stopped(seen: Observation) -> Iterator[tuple[str, View]]:
-    """Processes that were stopped and keep what they hold; the sender has a line of its own."""
+    """Yields the stopped processes and what they hold. The sender is omitted, because it has its own line."""
     for process in seen.processes:
         if process.is_stopped and process.pid != seen.sender.pid:
             who = (
@@ -270,7 +270,7 @@ def _stopped(seen: Observation) -> Iterator[tuple[str, View]]:
 
 
 def _what_it_keeps(process: ProcessFacts) -> Iterator[str]:
-    """The buffers and locks that a stopped process keeps."""
+    """Yields the buffers and locks that a stopped process holds."""
     if process.held_slot_count:
         yield f"holds {format_count(process.held_slot_count, 'buffer')}"
     if process.is_waiting:
@@ -280,13 +280,13 @@ def _what_it_keeps(process: ProcessFacts) -> Iterator[str]:
 
 
 def busiest(seen: Observation, rates: Rates) -> list[ProcessFacts]:
-    """The living processes, those that append most first."""
+    """Returns the live processes by records appended in this interval, most first."""
     alive = [process for process in seen.processes if process.is_alive]
     return sorted(alive, key=lambda process: (-rates.records_of_entry.get(process.entry, 0), -process.record_count))
 
 
 def _share(process: ProcessFacts, seen: Observation, rates: Rates) -> str:
-    """Of the records appended in this interval; of all ever when there were none."""
+    """Returns the share of the records in this interval, or of all records if there were none."""
     if rates.records > 0:
         return f"{rates.records_of_entry.get(process.entry, 0) / rates.records:.0%}"
     return f"{process.record_count / seen.record_count:.0%}" if seen.record_count else "-"
@@ -303,7 +303,7 @@ def _state(process: ProcessFacts) -> Text:
 
 
 def _held(process: ProcessFacts, seen: Observation, _rates: Rates) -> Text:
-    """Buffers, and how many it may have."""
+    """Returns the number of buffers held, and the most that the process may hold."""
     most = seen.process_slot_count_max
     text = f"{process.held_slot_count:,} of {most:,}" if most else f"{process.held_slot_count:,}"
     return Text(text, style="yellow" if most and process.held_slot_count >= most else "")
@@ -320,7 +320,7 @@ ROLES: tuple[ProcessColumn, ...] = (
     ("state", lambda process, _seen, _rates: _state(process)),
 )
 WORDS = frozenset(name for name, _ in (*NAMES, *ROLES))
-"""The columns that are no numbers."""
+"""The columns that are not numbers."""
 RATES: tuple[ProcessColumn, ...] = (
     ("records/s", lambda process, _seen, rates: number(rates.records_of_entry.get(process.entry, 0))),
 )
@@ -346,14 +346,14 @@ PASSED: tuple[ProcessColumn, ...] = (
 
 
 class ProcessTable:
-    """The living processes; columns that the terminal has no room for are left out, the last set first.
+    """The live processes. Sets of columns that do not fit are omitted, the last set first.
 
-    Names and rates stay in any case.
+    Names and rates are always shown.
 
     Args:
-        title: above the table.
-        sets: further columns that belong together, the dearest first.
-        shown_max: how many processes.
+        title: the title of the table.
+        sets: sets of further columns, the most important first.
+        shown_max: the most processes to show.
     """
 
     def __init__(
@@ -367,7 +367,7 @@ class ProcessTable:
         self._shown = self._alive[:shown_max]
 
     def lines(self, screen: Screen) -> Iterable[Line]:
-        """The table with as many sets of columns as fit."""
+        """Returns the table with as many sets of columns as fit."""
         counts = range(len(self._sets), -1, -1)
         forms = [partial(self._table, [NAMES, ROLES, RATES, *self._sets[:count]]) for count in counts]
         return FirstThatFits(*forms, partial(self._table, [NAMES, RATES])).lines(screen)
@@ -396,7 +396,7 @@ def _processes(seen: Observation, rates: Rates, shown_max: int, *, has_resources
 
 
 def _queue_rows(seen: Observation) -> list[PartitionFacts]:
-    """Partitions with something waiting, the longest waiting first."""
+    """Returns the partitions with waiting batches, the longest wait first."""
     queues = [partition for partition in seen.partitions if partition.batch_count]
     return sorted(queues, key=lambda queue: -(queue.oldest_age_ns or 0))
 
@@ -419,7 +419,7 @@ def _queues(seen: Observation, shown_max: int) -> View:
 
 
 def _limited_topics(seen: Observation, shown_max: int) -> View:
-    """Topics to which nothing can be delivered, and topics whose threads wait because they hold their share."""
+    """Returns the topics that are stuck, and those whose threads wait because the topic holds its share."""
     topics = seen.limited_topics
     columns = (*words("topic", "stuck"), *numbers("since", "holds", "needs free", "waiting"))
     title = f"topics at a limit ({len(topics)} of {len(seen.topics)})"
@@ -455,7 +455,7 @@ def _errors(seen: Observation, shown_max: int) -> View:
 
 
 def stat_view(seen: Observation, rates: Rates, *, has_resources: bool = False) -> View:
-    """Everything about an arena in one screen; the CPU and the memory of each process where they were read."""
+    """Returns the view of an arena on one screen, with the CPU and memory of each process if they were read."""
 
     def make_view(shown: Sequence[int]) -> View:
         topics_shown, errors_shown, processes_shown, queues_shown = shown
@@ -480,13 +480,13 @@ def stat_view(seen: Observation, rates: Rates, *, has_resources: bool = False) -
 
 
 def _apart(parts: Iterable[View]) -> View:
-    """Below each other, with an empty line between two."""
+    """Stacks the parts, with an empty line between them."""
     first, *others = parts
     return Stack(first, *(line for part in others for line in ("", part)))
 
 
 def _facts(seen: Observation, rates: Rates) -> View:
-    """The lines about the arena as a whole."""
+    """Returns the lines about the arena as a whole."""
     lines = Labelled(
         LABEL_WIDTH,
         [
@@ -509,7 +509,7 @@ def _facts(seen: Observation, rates: Rates) -> View:
 
 
 def top_view(seen: Observation, rates: Rates) -> View:
-    """The processes with everything that is known of them, and the topics that make them wait."""
+    """Returns the view of the processes with all their facts, and of the topics at a limit."""
 
     def make_view(shown: Sequence[int]) -> View:
         sets = (APPENDED, HELD, RESOURCES, LIFE, PASSED)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum stop``: asks the sender of an arena to leave, as SIGTERM does, and waits until it has left.
+"""``shmaccum stop``: ask the sender of an arena to stop, like SIGTERM, and wait until it has stopped.
 
-The process is the one that listens on the presence socket, held by a pidfd, so the signal never goes to a process that
-merely has its number. A sender that was asked leaves in order, and a keeper starts a sender only after one that died
-(docs/decisions/0021). So where the sender died, this command takes the role for a moment and leaves it in order. It is
-done when no process has the role, and none is about to start a sender.
+The sender is the process that listens on the presence socket. A pidfd refers to it, so the signal cannot reach another
+process that has reused its pid. A sender that is asked to stop resigns, and supervisors start a new sender only after
+one that died (docs/decisions/0021). If the sender has died, this command takes the role and resigns. It is done when
+no process has the role and no process is about to start a sender.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ LOOK_S = 0.2
 
 @dataclass(frozen=True)
 class StopResult:
-    """The result of asking.
+    """The result of the command.
 
     Attributes:
-        word: "left": the sender has left; "none": there was none; "replaced": another one has taken over; "waits": it
-            has not left yet.
-        pid: the process that was asked; None: none was.
+        word: "left": the sender has stopped. "none": there was no sender. "replaced": another sender has taken over.
+            "waits": the sender has not stopped yet.
+        pid: the process that was asked to stop. None if no process was asked.
         seen: the arena at the end.
     """
 
@@ -57,11 +57,11 @@ class StopResult:
 
     @property
     def is_well(self) -> bool:
-        """True if there is no sender, and no record is left."""
+        """Whether the arena has no sender and no record left."""
         return self.word in {"left", "none"} and not self.seen.left_record_count
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines; keys are stable."""
+        """Returns a JSON document with stable keys."""
         return {
             "name": self.seen.name,
             "outcome": self.word,
@@ -71,37 +71,37 @@ class StopResult:
         }
 
     def sentence(self, timeout_ns: int) -> str:
-        """The same for people."""
+        """Returns the result as a sentence."""
         name, sender = self.seen.name, self.seen.sender
-        left = format_count(self.seen.left_record_count, "record is left", "records are left")
-        rest = f"{left}: the next sender delivers them" if self.seen.left_record_count else "nothing is left in it"
+        left = format_count(self.seen.left_record_count, "record remains", "records remain")
+        rest = f"{left}: the next sender delivers them" if self.seen.left_record_count else "no record remains"
         if self.word == "none":
             return f"{name} has no sender, and {rest}"
         if self.word == "left":
-            return f"the sender of {name} (process {self.pid}) has left, and {rest}"
+            return f"the sender of {name} (process {self.pid}) has stopped, and {rest}"
         if self.word == "replaced":
             now = "" if sender.pid is None else f" (process {sender.pid})"
-            asked = "a former sender has left" if self.pid is None else f"process {self.pid} has left"
-            return f"{asked}, and another sender{now} has taken over: stop it as well if that is meant; {left}"
+            asked = "the former sender has stopped" if self.pid is None else f"process {self.pid} has stopped"
+            return f"{asked}, and another sender{now} has taken over: to stop it too, run this command again; {left}"
         after = format_duration_ns(timeout_ns)
         if self.pid is None:
-            return f"no sender of {name} could be asked within {after}, because one is about to begin; {left}"
+            return f"a sender of {name} has been starting for {after}: run this command again; {left}"
         if is_stopped(self.pid):
             return f"the sender of {name} is stopped: continue it (kill -CONT {self.pid}); {left}"
         again = f"send it SIGTERM (kill {self.pid})" if self.seen.is_removed else "run this command again"
         return (
-            f"the sender of {name} (process {self.pid}) has not left after {after} and goes on delivering; {left}. To "
-            f"make it leave at once, {again}"
+            f"the sender of {name} (process {self.pid}) has not stopped after {after} and continues to deliver; "
+            f"{left}. To stop it at once, {again}"
         )
 
 
 class Stopper:
-    """Asks the sender of an arena, once, and looks until there is none.
+    """Asks the sender of an arena to stop, once, and waits until the arena has no sender.
 
     Args:
         arena: opened read-only.
-        mode: the widest permissions with which the arena is attached to, if the role has to be taken.
-        is_quiet: say nothing before the end.
+        mode: the widest permissions that the arena may have, if the role must be taken.
+        is_quiet: whether to print nothing before the end.
     """
 
     def __init__(self, arena: Arena, mode: int, *, is_quiet: bool) -> None:
@@ -113,10 +113,10 @@ class Stopper:
         self._asked_epoch: int | None = None
 
     def stop(self, timeout_s: float) -> StopResult:
-        """Asks, and waits for as long.
+        """Asks the sender to stop, and waits for at most `timeout_s`.
 
         Raises:
-            Failure: the sender cannot be asked from here.
+            Failure: this process may not signal the sender.
         """
         deadline_s = clock.monotonic() + timeout_s
         native = self._arena.native
@@ -139,12 +139,12 @@ class Stopper:
                     return self._outcome("waits")
 
     def _ask(self, epoch: int) -> None:
-        """A sender that has just begun does not listen yet, and one that has just ended does not any more."""
+        """Asks the sender to stop. Does nothing if it does not listen: it is starting or has just ended."""
         listener = self._watch.listener()
         if listener is None:
             return
         if listener.pid == 0:
-            raise Failure(f"the sender of {self._arena.name} lives in another PID namespace: stop it there")
+            raise Failure(f"the sender of {self._arena.name} runs in another PID namespace: stop it from there")
         try:
             with hold_listener(self._watch) as process:
                 process.ask_to_stop()
@@ -161,19 +161,19 @@ class Stopper:
             click.echo(f"process {self._pid} was asked to stop; {left}", err=True)
 
     def _leave_in_order(self) -> None:
-        """The arena remembers that its sender died, so a keeper would start another one."""
+        """Takes the role and resigns. Otherwise, supervisors would start a sender in place of the one that died."""
         with Arena.attach(self._arena.name, mode=self._mode) as arena:
             half = SenderHalf(arena.native)
             try:
                 half.become_sender()
                 half.resign()
-            except ArenaBusyError:  # there is one again, which is asked
+            except ArenaBusyError:  # another sender has started, and is asked next
                 pass
             finally:
                 half.close()
 
     def _nobody_starts_one(self) -> bool:
-        """A process that starts a sender has the election until the sender works."""
+        """Returns whether no process is starting a sender, for which it would hold the election."""
         with elected_at_once(self._arena) as is_elected:
             return is_elected
 
@@ -187,9 +187,9 @@ class Stopper:
 @click.command(
     "stop",
     cls=Command,
-    epilog="Exit codes: 0 there is no sender, and nothing is left in the arena or its overflow. 1 records are left, "
-    "the sender has not left within the time, or another one has taken over. 2 it could not be asked. After the time "
-    "is over, the sender goes on delivering. A second stop makes it leave at once, as a second SIGTERM does.",
+    epilog="Exit codes: 0 the arena has no sender, and no record remains in it or its overflow. 1 records remain, the "
+    "sender did not stop in time, or another one has taken over. 2 the sender could not be asked. After the timeout, "
+    "the sender continues to deliver. To stop it at once, run the command again, or send a second SIGTERM.",
 )
 @arena_argument
 @click.option(
@@ -197,16 +197,16 @@ class Stopper:
     default="150s",
     show_default=True,
     metavar="DURATION",
-    help="The longest wait. The sender takes its delivery_timeout_ms at most, and a few seconds to close its sink.",
+    help="The longest wait. Stopping takes at most delivery_timeout_ms and a few seconds to close the sink.",
 )
 @json_option
 @mode_option
 @click.pass_context
 def command(ctx: click.Context, arena_name: str, timeout: str, is_json: bool, arena_mode: int) -> None:
-    """Ask the sender of an arena to deliver what waits and to leave, and wait until it has left.
+    """Stop the sender of an arena after it has delivered the waiting records, and wait until it has stopped.
 
-    Producers that keep a sender (Producer(..., sink=...)) start no other one after it. A standby takes over. A
-    supervisor such as systemd may start it again: stop the unit there.
+    Producers that supervise a sender (Producer(..., sink=...)) do not start another one. A standby takes over. If a
+    supervisor such as systemd restarts the sender, stop its unit instead.
     """
     timeout_ns = parse_duration_ns(timeout)
     with looking_at(arena_name) as arena:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum tail``: the last records of a topic, and those to come, as ``tail -f``."""
+"""``shmaccum tail``: the last records of a topic, then new records, like ``tail -f``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import heapq
 
 import click
 
-from shmaccum.cli.consuming import FORMATS, Output, consuming_options
+from shmaccum.cli.record_output import FORMATS, Output, record_output_options
 from shmaccum.cli.group import Command
 from shmaccum.cli.log_place import directory_argument, partitions
 from shmaccum.common.format.topic_partition import TopicPartition
@@ -18,7 +18,7 @@ Found = dict[TopicPartition, list[ConsumerRecord]]
 
 
 def _read_to(consumer: Consumer, ends: dict[TopicPartition, int]) -> Found:
-    """All records from the positions to these ends, and those that came with them."""
+    """Returns all records up to these ends, and any later records that the same polls returned."""
     found: Found = {place: [] for place in ends}
     while any(consumer.position(place) < end for place, end in ends.items()):
         polled = consumer.poll()
@@ -30,7 +30,7 @@ def _read_to(consumer: Consumer, ends: dict[TopicPartition, int]) -> Found:
 
 
 def _write_last(consumer: Consumer, chosen: list[PartitionReader], count: int, output: Output) -> None:
-    """Writes the last records that are there, by their timestamps, and leaves the consumer behind them."""
+    """Writes the last existing records, sorted by timestamp, and leaves the consumer after them."""
     ends = {partition.place: partition.log_end_offset for partition in chosen}
     consumer.assign(ends)
     for partition in chosen:
@@ -46,7 +46,7 @@ def _write_last(consumer: Consumer, chosen: list[PartitionReader], count: int, o
 @click.command("tail", cls=Command, epilog=FORMATS)
 @directory_argument
 @click.option("-t", "--topic", required=True, metavar="NAME", help="The topic.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), metavar="N", help="One partition only.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 @click.option(
     "-n",
     "--lines",
@@ -55,13 +55,13 @@ def _write_last(consumer: Consumer, chosen: list[PartitionReader], count: int, o
     default=10,
     show_default=True,
     metavar="N",
-    help="Begin with the last N records of all partitions, by their timestamps.",
+    help="Start with the last N records of all partitions, by timestamp.",
 )
-@consuming_options
+@record_output_options
 def command(
     directory: str, topic: str, partition: int | None, last_count: int, output: Output, given: dict[str, str]
 ) -> None:
-    """Write the last records of a topic to standard output, and those to come, until Ctrl-C."""
+    """Write the last records of a topic to standard output, then new records as they arrive, until Ctrl-C."""
     chosen = partitions(LogReader(directory), topic, partition)
     with Consumer(directory, **given) as consumer:
         _write_last(consumer, chosen, last_count, output)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard output as a place for views: its width, its colors, and a screen that is painted over."""
+"""Standard output for views: its size, its colors, and repainting."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ import click
 from shmaccum.cli.drawing import Screen, View, drawn
 
 WIDTH_OF_A_PIPE = 110
-"""So many columns that nothing is cut."""
+"""Wide enough that nothing is cut."""
 WIDTH_OF_A_TERMINAL, HEIGHT_OF_A_TERMINAL = 80, 24
-"""The size of a terminal that tells none."""
+"""The size of a terminal that does not report its size."""
 ENTER = "\x1b[?1049h\x1b[?25l"
-"""The terminal's other screen, and no cursor."""
+"""Switches to the alternate screen and hides the cursor."""
 LEAVE = "\x1b[?25h\x1b[?1049l"
 HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\n\x1b[J"
 
 
 def can_paint() -> bool:
-    """Whether standard output is a terminal with a cursor that can be moved."""
+    """Returns whether standard output is a terminal with a movable cursor."""
     return sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in {"dumb", "unknown"}
 
 
 def has_color() -> bool:
-    """Whether styles are written: to a terminal, unless NO_COLOR is set, or where FORCE_COLOR is set."""
+    """Returns whether to write styles: to a terminal unless NO_COLOR is set, or if FORCE_COLOR is set."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or can_paint()
 
 
 def screen_of(stream: TextIO) -> Screen:
-    """The room on the terminal behind a stream, or in the file or pipe; COLUMNS and LINES overrule it."""
+    """Returns the size of a stream's terminal, or defaults for a file or pipe. COLUMNS and LINES override it."""
     try:
         columns, rows = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
@@ -47,13 +47,13 @@ def screen_of(stream: TextIO) -> Screen:
 
 
 def _number_in(variable: str) -> int:
-    """The number in a variable of the environment; 0: there is none."""
+    """Returns the number in an environment variable, or 0 if it is not a number."""
     text = os.environ.get(variable, "")
     return int(text) if text.isdecimal() else 0
 
 
 def show(view: View) -> None:
-    """Writes a view below what the terminal shows."""
+    """Writes a view after the existing output."""
     lines = drawn(view, screen_of(sys.stdout)._replace(height=None), has_color=has_color())
     if lines:
         click.echo("\n".join(lines), color=True)
@@ -61,7 +61,7 @@ def show(view: View) -> None:
 
 @contextlib.contextmanager
 def painting() -> Iterator[Callable[[View], None]]:
-    """The terminal's other screen. The block is given a function that paints a view over the one before."""
+    """Switches to the alternate screen. The block receives a function that repaints the screen with a view."""
     _write(ENTER)
     try:
         yield _paint
@@ -70,7 +70,7 @@ def painting() -> Iterator[Callable[[View], None]]:
 
 
 def _paint(view: View) -> None:
-    """Each line is erased before it is written: an erasure behind a full line would take its last letter away."""
+    """Paints a view. Lines are erased before they are written; erasing after a full line would erase its last cell."""
     screen = screen_of(sys.stdout)
     lines = drawn(view, screen, has_color=has_color())[: screen.height]
     below = ERASE_BELOW if len(lines) < (screen.height or 0) else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum top``: the processes of an arena, the busiest first."""
+"""``shmaccum top``: a live view of the processes of an arena."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shmaccum.cli.stat_view import top_view
 def command(arena_name: str, watching: Watching) -> None:
     """Show the processes of an arena, live, the busiest first, until q or Ctrl-C.
 
-    holds: buffers of its share (max_process_share). private: those of them that have no batch yet. passed: the times
-    that others passed it at a lock because it did not go on. Topics at a limit are listed, too, as in stat, because
-    they make processes wait.
+    holds: the buffers of a process, and the most it may hold (max_process_share). private: those without a batch yet.
+    passed: how often other processes passed a lock that this process held too long. Topics at a limit are also listed,
+    because they make processes wait.
     """
     watch(arena_name, watching, top_view, has_resources=True)

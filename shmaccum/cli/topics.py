@@ -28,16 +28,23 @@ from shmaccum.log.server.topic_administration import create_topic, delete_topic,
 
 topic_argument = click.argument("topic", metavar="TOPIC")
 count_option = click.option(
-    "-n", "--partitions", "count", type=click.IntRange(min=1), required=True, metavar="N", help="How many partitions."
+    "-n",
+    "--partitions",
+    "count",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="N",
+    help="The number of partitions.",
 )
 
 
 @click.group("topics", cls=CommandGroup)
 def command() -> None:
-    """Look at the topics of a log directory, and administer them.
+    """Show and manage the topics of a log directory.
 
-    A topic is changed while nobody writes the log, or by the server that writes it. A log that a sender writes is only
-    looked at.
+    If a writable server serves the log, topics are changed through that server. Otherwise, they can be changed only
+    while
+    no process writes the log. While a sender writes a log, its topics can only be shown.
     """
 
 
@@ -112,7 +119,7 @@ def _partitions_table(parts: Sequence[dict[str, Any]]) -> Table:
 @click.option("--set", "texts", multiple=True, metavar="NAME=VALUE", help="A setting, such as retention.ms=7d.")
 @settings_option
 def create(directory: str, topic: str, count: int, texts: tuple[str, ...], settings: ClientSettings) -> None:
-    """Make a topic. The directory becomes a log when it is new or empty."""
+    """Create a topic. If the directory is new or empty, it becomes a log."""
     create_topic(directory, topic, count, checked(assignments(texts)), settings)
     click.echo(f"{topic} has {format_count(count, 'partition')}")
 
@@ -122,10 +129,10 @@ def create(directory: str, topic: str, count: int, texts: tuple[str, ...], setti
 @topic_argument
 @settings_option
 def delete(directory: str, topic: str, settings: ClientSettings) -> None:
-    """Delete a topic with all its records."""
+    """Delete a topic and all its records."""
     count = len(LogReader(directory).partitions(topic))
     delete_topic(directory, topic, settings)
-    click.echo(f"{topic} is deleted, with {format_count(count, 'partition')}")
+    click.echo(f"{topic} was deleted with {format_count(count, 'partition')}")
 
 
 @command.command("partitions", cls=Command)
@@ -134,7 +141,7 @@ def delete(directory: str, topic: str, settings: ClientSettings) -> None:
 @count_option
 @settings_option
 def grow(directory: str, topic: str, count: int, settings: ClientSettings) -> None:
-    """Give a topic more partitions."""
+    """Increase the number of partitions of a topic."""
     known = len(LogReader(directory).partitions(topic))
     if count <= known:
         raise InvalidArgumentError(f"{topic} has {format_count(known, 'partition')}: name a larger number")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum users``: the users file of a server, with the rights of each user."""
+"""``shmaccum users``: the users file of a server, with users and rights."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ resource_argument = click.argument("resource", metavar="RESOURCE")
 
 @click.group("users", cls=CommandGroup)
 def command() -> None:
-    """Change the users of a served log, and the rights of each user.
+    """Manage the users of a served log and their rights.
 
-    FILE is what `shmaccum serve DIR -X users_file=FILE` reads. A running server takes a change over within a second.
+    FILE is what `shmaccum serve DIR -X users_file=FILE` reads. A running server applies a change within a second.
     """
 
 
@@ -37,12 +37,12 @@ def command() -> None:
     "--password",
     "place",
     metavar="PLACE",
-    help="The place of the password: env:NAME or file:PATH. Without it, the command asks for the password.",
+    help="The place of the password: env:NAME or file:PATH. By default, the command prompts for it.",
 )
 def add(path: str, name: str, place: str | None) -> None:
-    """Add a user, or give a user a new password.
+    """Add a user, or set a new password.
 
-    The file keeps salted verifiers for SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN, and no password. A new user has no
+    The file stores salted verifiers for SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN, but not the password. A new user has no
     rights: see `shmaccum users allow`.
     """
     check_name(name)
@@ -51,13 +51,13 @@ def add(path: str, name: str, place: str | None) -> None:
     with changed_users(path) as users:
         known = users.get(name)
         users[name] = User(name, verifiers, known.grants if known else ())
-    click.echo(f"{name} has a new password" if known else f"{name} is added, without any right")
+    click.echo(f"{name} has a new password" if known else f"{name} was added, without rights")
 
 
 def _password(place: str | None) -> str:
     if place is None:
         if not sys.stdin.isatty():
-            raise InvalidArgumentError("there is no terminal to ask for the password: give --password file:PATH")
+            raise InvalidArgumentError("no terminal to prompt for the password: give --password file:PATH")
         password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True)
         return password
     secret = Secret(place)
@@ -66,7 +66,7 @@ def _password(place: str | None) -> str:
             "every user of this host can read a password on the command line: give --password env:NAME or file:PATH"
         )
     if not (password := secret.reveal()):
-        raise InvalidArgumentError(f"the password in {place} is empty")
+        raise InvalidArgumentError(f"the password in {place} is empty: set a password there")
     return password
 
 
@@ -78,7 +78,7 @@ def remove(path: str, name: str) -> None:
     with changed_users(path) as users:
         _known(users, name)
         del users[name]
-    click.echo(f"{name} is removed")
+    click.echo(f"{name} was removed")
 
 
 @command.command("allow", cls=Command)
@@ -89,8 +89,8 @@ def remove(path: str, name: str) -> None:
 def allow(path: str, name: str, right: str, resource: str) -> None:
     """Give a user a right.
 
-    RESOURCE is topic:NAME, group:NAME or transactional-id:NAME; PREFIX* in place of NAME stands for all names that
-    begin with PREFIX.
+    RESOURCE is topic:NAME, group:NAME or transactional-id:NAME. PREFIX* instead of NAME matches all names that start
+    with PREFIX.
     """
     grant = parse_grant(right, resource)
     with _changed_grants(path, name) as grants:
@@ -105,18 +105,18 @@ def allow(path: str, name: str, right: str, resource: str) -> None:
 @right_argument
 @resource_argument
 def revoke(path: str, name: str, right: str, resource: str) -> None:
-    """Take a right away. RESOURCE is spelled as it was for `shmaccum users allow`."""
+    """Revoke a right. RESOURCE must be spelled as in `shmaccum users allow`."""
     grant = parse_grant(right, resource)
     with _changed_grants(path, name) as grants:
         if grant not in grants:
             raise InvalidArgumentError(f"{name} has no right {grant}: `shmaccum users list` shows the rights")
         grants.remove(grant)
-    click.echo(f"{name} may {grant} no longer")
+    click.echo(f"{name} may no longer {grant}")
 
 
 @contextmanager
 def _changed_grants(path: str, name: str) -> Iterator[list[Grant]]:
-    """The rights of a known user; the block changes the list, and its end writes them."""
+    """Yields the rights of a known user as a list, and writes the list at the end of the block."""
     with changed_users(path) as users:
         user = _known(users, name)
         grants = list(user.grants)
@@ -141,5 +141,5 @@ def list_users(path: str, is_json: bool) -> None:
 
 def _known(users: Mapping[str, User], name: str) -> User:
     if name not in users:
-        raise InvalidArgumentError(f"there is no user {name}: `shmaccum users add` makes one")
+        raise InvalidArgumentError(f"there is no user {name}: add one with `shmaccum users add`")
     return users[name]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observing: facts of a live arena, a look into one that may be damaged, and Prometheus.
+"""Observation of arenas: facts of a live arena, inspection of a possibly damaged one, and Prometheus metrics.
 
 ::
 
-    observation    typed facts of an arena at this moment   ─ limited_topics   topics that may hold no more buffers
+    observation    typed facts of an arena at one time   ─ limited_topics   topics that may hold no more buffers
     resources      CPU and memory of processes, from psutil
-    inspection     slots taken apart, records decoded, batches exported
-    host           the arenas of this host
+    inspection     decode slots and records, export batches
+    host           the arenas on this host
     health         troubles as sentences, and the answers to probes
     prometheus     the facts as metrics
-    server         HTTP: metrics, probes, and the page   ─ picture   the document behind the page
+    server         HTTP: metrics, probes and the page   ─ picture   the document for the page
 """

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health: the troubles of an arena in sentences, and the question of a probe that each of them answers with no.
+"""The health of an arena: its troubles as sentences, and the probe that each of them fails.
 
 ``live``
-    Processes can append, and the sender shows signs of life. A supervisor restarts a program that is not live.
+    Processes can append, and the sender makes progress. A supervisor restarts a program that is not live.
 ``ready``
-    Records are delivered, and there is room for more. A balancer sends no work to a program that is not ready.
+    Records are delivered, and buffers are free. A load balancer sends no work to a program that is not ready.
 ``well``
-    Nobody has to look: no topic is stuck, no damaged batch is kept, no process is stopped, and the sender can write all
-    of its files.
+    Nothing needs attention: no topic is stuck, no batch is damaged, no process is stopped, and the sender can
+    write all of its files.
 
-A question includes the ones above it, so an arena that is not live is neither ready nor well. There is one exception:
-an idle arena (`Observation.is_idle`) is well, though it is not ready before a sender begins. A probe decides nothing in
-the arena: it only tells.
+Each question includes the ones above it, so an arena that is not live is neither ready nor well. There is one
+exception: an idle arena (`Observation.is_idle`) is well, although it is not ready before a sender starts. A probe only
+reports and changes nothing in the arena.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from shmaccum.observe.limited_topics import LimitedTopic
 from shmaccum.observe.observation import Observation
 
 SILENCE_NS_MAX = 30_000_000_000
-"""A sender gives a sign of life each second, so after this time without one it is stopped or wedged in its sink."""
+"""A sender updates its heartbeat each second, so after this time it is stopped or blocked in its sink."""
 PATIENCE_NS_MAX = 10_000_000_000
-"""A partition may be stuck for so long, and a thread may wait so long because its topic holds its share."""
+"""The longest time that a partition may be stuck, or that a thread may wait because its topic holds its share."""
 REPORT_NS_MAX = 60_000_000_000
-"""A keeper that cannot start a sender reports that at least every ten seconds."""
+"""The age up to which a failed start counts. A supervisor repeats the report at least every ten seconds."""
 
 
 class Question(enum.IntEnum):
-    """The questions of a probe; a later one includes the earlier ones."""
+    """The questions of a probe. A later one includes the earlier ones."""
 
     LIVE = 0
     READY = 1
@@ -43,12 +43,12 @@ class Question(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Trouble:
-    """Something that is wrong with an arena.
+    """A problem of an arena.
 
     Attributes:
         kind: a stable word for machines, such as "no_sender".
-        question: the first question that it answers with no.
-        sentence: the trouble and its remedy, for people.
+        question: the first question whose answer is no because of it.
+        sentence: the problem and its remedy, for people.
     """
 
     kind: str
@@ -56,27 +56,27 @@ class Trouble:
     sentence: str
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines; keys are stable."""
+        """Returns a JSON document with stable keys."""
         return {"kind": self.kind, "question": self.question.name.lower(), "sentence": self.sentence}
 
 
 def _removed(seen: Observation) -> str | None:
     if not seen.is_removed:
         return None
-    return "the arena was removed and takes no more records: restart the processes that use it"
+    return "the arena was removed and accepts no more records: restart the processes that use it"
 
 
 def _poisoned(seen: Observation) -> str | None:
     if seen.poisoned is None:
         return None
-    return f"the arena is poisoned ({seen.poisoned}) and takes no more work: copy its records out (shmaccum recover)"
+    return f"the arena is poisoned ({seen.poisoned}) and accepts no more work: export its records (shmaccum recover)"
 
 
 def _silent_sender(seen: Observation) -> str | None:
     age_ns = seen.sender.heartbeat_age_ns
     if not seen.sender.is_alive or age_ns is None or age_ns <= SILENCE_NS_MAX:
         return None
-    return f"the sender {_named(seen)}has shown no sign of life for {format_duration_ns(age_ns)}: restart it"
+    return f"the sender {_named(seen)}has made no progress for {format_duration_ns(age_ns)}: restart it"
 
 
 def _no_sender(seen: Observation) -> str | None:
@@ -84,7 +84,7 @@ def _no_sender(seen: Observation) -> str | None:
         return None
     waiting = format_count(seen.left_record_count, "record waits", "records wait")
     failed = (error.text for error in seen.errors if error.kind == "not_kept" and error.age_ns <= REPORT_NS_MAX)
-    return "; ".join((f"no sender lives, and {waiting}: start one (shmaccum sender)", *failed))
+    return "; ".join((f"no sender is running, and {waiting}: start one (shmaccum sender)", *failed))
 
 
 def _stopped_sender(seen: Observation) -> str | None:
@@ -101,11 +101,11 @@ def _exhausted(seen: Observation) -> str | None:
     if seen.slots["FREE"] or not seen.waiting_count:
         return None
     threads = format_count(seen.waiting_count, "thread waits", "threads wait")
-    return f"all buffers are taken, and {threads} for one: the sink is too slow, or the arena is too small"
+    return f"all buffers are in use, and {threads} for one: the sink is too slow, or the arena is too small"
 
 
 def _stuck_topics(seen: Observation) -> list[LimitedTopic]:
-    """The topics to which nothing could be delivered for too long, though something of them waits."""
+    """Return the topics that were stuck for too long while records of them wait."""
     return [
         topic
         for topic in seen.limited_topics
@@ -115,7 +115,7 @@ def _stuck_topics(seen: Observation) -> list[LimitedTopic]:
 
 
 def _stuck(seen: Observation) -> str | None:
-    """The topic among them that holds most."""
+    """Return a sentence on the stuck topic that holds most."""
     stuck = _stuck_topics(seen)
     if not stuck:
         return None
@@ -124,17 +124,17 @@ def _stuck(seen: Observation) -> str | None:
     if worst.waiting_count:
         facts.append(f"{format_count(worst.waiting_count, 'thread waits', 'threads wait')} for one")
     if worst.overflow_batch_count:
-        facts.append(f"at most {format_count(worst.overflow_batch_count, 'batch', 'batches')} lie in the overflow")
+        facts.append(f"at most {format_count(worst.overflow_batch_count, 'batch', 'batches')} are in the overflow")
     return (
         f"nothing has been delivered to {worst.stuck_partition_count} of "
         f"{format_count(worst.partition_count, 'partition')} of topic {worst.topic!r} for "
-        f"{format_duration_ns(worst.stuck_age_ns or 0)}: {worst.why}; {', and '.join(facts)}{_others(stuck)}: see the "
-        "brokers"
+        f"{format_duration_ns(worst.stuck_age_ns or 0)}: {worst.why}; {', and '.join(facts)}{_others(stuck)}: check "
+        "the brokers"
     )
 
 
 def _at_share(seen: Observation) -> str | None:
-    """A topic that holds its share of the buffers, and whose threads wait for one."""
+    """Return a sentence on a topic that holds its share of the buffers while threads wait for one."""
     waiting = [
         topic for topic in seen.limited_topics if not topic.is_stuck and (topic.waiting_age_ns or 0) > PATIENCE_NS_MAX
     ]
@@ -159,11 +159,11 @@ def _damaged(seen: Observation) -> str | None:
         return None
     kept = format_count(seen.slots["BAD"], "damaged batch is kept", "damaged batches are kept")
     topics = ", ".join(f"{topic} {format_count(count, 'record')}" for topic, count in sorted(seen.damaged.items()))
-    return f"{kept} ({topics}): copy their bytes out (shmaccum recover --export)"
+    return f"{kept} ({topics}): export them (shmaccum recover --export)"
 
 
 def _retried(seen: Observation) -> str | None:
-    """A partition that its sink does not take, while the sink as a whole works. `_stuck` tells of the stuck topics."""
+    """Return a sentence on a partition that the sink does not accept while it otherwise works. `_stuck` has topics."""
     stuck = {topic.topic for topic in _stuck_topics(seen)}
     reports = {
         error.place: error for error in seen.errors if error.kind == "retried" and error.age_ns <= SILENCE_NS_MAX
@@ -183,7 +183,7 @@ def _retried(seen: Observation) -> str | None:
 
 
 def _impaired(seen: Observation) -> str | None:
-    """The overflow, the dead letters or the wake FIFO does not work. The sender tells that again while it lasts."""
+    """Return a sentence on a recent failure of the overflow, the dead letters or the wake FIFO."""
     lately = (error.text for error in seen.errors if error.kind == "impaired" and error.age_ns <= SILENCE_NS_MAX)
     return "; ".join(lately) or None if seen.sender.is_alive else None
 
@@ -198,12 +198,12 @@ def _stopped_process(seen: Observation) -> str | None:
 
 
 def _fallback(seen: Observation) -> str | None:
-    """Processes that found the arena unusable while it can still be read."""
+    """Return a sentence on the processes that do not use the arena although it can be read."""
     gone = [f"{each.name} ({each.pid})" for each in seen.processes if each.is_on_fallback]
     if not gone:
         return None
     send = "sends its records" if len(gone) == 1 else "send their records"
-    return f"{', '.join(gone)} {send} elsewhere (on_unusable): restart when the arena works again"
+    return f"{', '.join(gone)} {send} elsewhere (on_unusable): restart them when the arena works again"
 
 
 def _named(seen: Observation) -> str:
@@ -226,11 +226,11 @@ TROUBLES: Final[Mapping[str, tuple[Question, Callable[[Observation], str | None]
     "stopped_process": (Question.WELL, _stopped_process),
     "fallback": (Question.WELL, _fallback),
 }
-"""Kind -> the first question that it answers with no, and its sentence; the worst first."""
+"""The troubles by kind: the first question with the answer no, and the sentence. The worst come first."""
 
 
 def troubles(seen: Observation, question: Question = Question.WELL) -> Iterator[Trouble]:
-    """The troubles because of which the answer to a question is no; none when it is yes."""
+    """Yield the troubles because of which the answer to a question is no."""
     for kind, (first, tell) in TROUBLES.items():
         if kind == "no_sender" and question is Question.WELL and seen.is_idle:
             continue

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arenas of this host: those in shared memory, and the files that living processes have mapped.
+"""The arenas on this host: those in shared memory, and the files mapped by running processes.
 
-The kernel has no list of arenas. Those in shared memory lie in one folder. A file may lie anywhere, but a process that
-uses it has it mapped. A file that no process uses, or that only processes of another user use, is not found.
+The kernel has no list of arenas. Shared-memory arenas are in one folder. An arena file may be anywhere, but every
+process that uses it maps it. A file is not found if no process uses it, or only processes of another user.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from shmaccum.arena.creation import is_private_name
 from shmaccum.arena.file import SHARED_MEMORY, is_arena
 
 SHARED_MODES = (b" rw-s ", b" r--s ")
-"""The permissions of a mapping that is shared, as /proc/PID/maps writes them."""
+"""The permissions of shared mappings in /proc/PID/maps."""
 
 
 def arena_names() -> list[str]:
-    """The names and paths of the arenas of this host that this user can read, in order; names first."""
+    """Return the names, then the paths, of the arenas that this user can read, each sorted."""
     paths = {path for pid in os.listdir("/proc") if pid.isdecimal() for path in _mapped_by(pid)}
     mapped_files = {path for path in paths if is_arena(path) and not is_private_name(os.path.basename(path))}
     return [*sorted(_in_shared_memory()), *sorted(mapped_files)]
@@ -32,7 +32,7 @@ def _in_shared_memory() -> Iterator[str]:
 
 
 def _mapped_by(pid: str) -> set[str]:
-    """The files outside of shared memory that a process shares with others; none when it is gone or another user's."""
+    """Return the shared mappings of a process outside shared memory, or none if it has ended or is another user's."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as stream:
             lines = [line for line in stream if any(mode in line for mode in SHARED_MODES)]

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The content of an arena's slots: words taken apart, records decoded, batches put together as wire bytes.
+"""The contents of an arena's slots: decode words and records, and build batches in Kafka's wire format.
 
-It reads a live or damaged arena and believes nothing: every index and size is checked, every chain is followed at most
-as far as there are slots. Headers and bytes of a batch that is being filled are read until both are of one moment: the
-slot word was the same before and after, and every append changes it first of all (native/arena/layout.h, `meta`).
+The code reads live and damaged arenas and trusts no bytes: every index and size is checked, and a chain is followed for
+at most as many slots as exist. Header and bytes of an open batch are read until both are consistent: the slot word was
+the same before and after, and every append changes the word first (native/arena/layout.h, `meta`).
 
-A batch's header is written when it is drained. Before that (OPEN, and READY that no sender has seen) its bytes are
-zeros, and the slot header has all that it will say. `batch_bytes` writes the header the same way, so its answer is a
-complete record batch in any case.
+The header of a batch is written when the batch is drained. Before that (OPEN, and READY before a sender has seen it),
+its bytes are zeros, and the slot header has all its fields. `batch_bytes` builds the header from them, so it always
+returns a complete record batch.
 
-A copy of batches of a transaction (`export`) has no marker, and each batch has the transactional attribute and a
-producer id. While an arena holds records of a transaction, that transaction is not committed. So readers with
-``read_committed`` see none of them, and others see all.
+An export of transactional batches has no marker, and each batch has the transactional attribute and a producer id.
+While an arena holds records of a transaction, the transaction is not committed. So readers with ``read_committed`` see
+none of them, and other readers see all.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ WAITING_STATES = ("OPEN", "READY", "BAD")
 
 @dataclass(frozen=True)
 class SlotFacts:
-    """One slot. The fields of a batch are None where the slot holds none.
+    """One slot. If the slot has no batch, the fields of a batch are None.
 
     Attributes:
-        holder: of GRANT the waiter's entry, of OWNED the process's, of CONT the first slot of the batch.
-        is_checksum_right: whether the records give the checksum that was carried along; None without records.
-        data: the bytes up to the end of the last committed record, of all slots of the batch; the first 61 are its
-            header, once it was drained.
+        holder: for GRANT, the waiter entry; for OWNED, the process entry; for CONT, the first slot of the batch.
+        is_checksum_right: whether the records match the stored checksum, or None without records.
+        data: the bytes up to the end of the last committed record, from all slots of the batch. If the batch was
+            drained, the first 61 bytes are its header.
     """
 
     slot_index: int
@@ -76,7 +76,7 @@ class SlotFacts:
     data: bytes = field(default=b"", repr=False)
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines, without the bytes; keys are stable."""
+        """Returns a JSON document with stable keys, without the bytes."""
         return {name: value for name, value in asdict(self).items() if name != "data"}
 
 
@@ -96,7 +96,7 @@ class CompletionFacts:
     error_code: int
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines; keys are stable."""
+        """Returns a JSON document with stable keys."""
         return asdict(self)
 
 
@@ -114,12 +114,12 @@ class ExportedBatch:
     file: str
     position: int
     base_offset: int
-    """In the exported file; -1 where it is raw bytes."""
+    """The base offset in the exported file, or -1 for raw bytes."""
     is_checksum_right: bool
 
 
 def _filled(number: int | None) -> int:
-    """A number that every slot with a batch has.
+    """Return a number that every slot with a batch has.
 
     Raises:
         struct.error: the slot has no batch.
@@ -133,7 +133,7 @@ class Inspector:
     """Reads the slots of one arena.
 
     Args:
-        arena: opened in any way; read-only is enough.
+        arena: opened in any mode, including read-only.
     """
 
     def __init__(self, arena: Arena) -> None:
@@ -146,7 +146,7 @@ class Inspector:
     # --- slots
 
     def slots(self, states: frozenset[str] | None = None, topic: str | None = None) -> Iterator[SlotFacts]:
-        """Every slot, or those in one of the states, or with a batch of the topic."""
+        """Yields every slot, or those in one of the states, or with a batch of the topic."""
         words = self.arena.slot_table()["word"].copy()
         found = tables.slot_state(words)
         for slot_index in range(self.slot_count):
@@ -157,13 +157,13 @@ class Inspector:
                 yield facts
 
     def slot(self, slot_index: int) -> SlotFacts:
-        """One slot.
+        """Returns one slot.
 
         Raises:
-            InvalidArgumentError: the arena has no such slot.
+            InvalidArgumentError: the slot does not exist.
         """
         if not 0 <= slot_index < self.slot_count:
-            raise InvalidArgumentError(f"there is no slot {slot_index}: the arena has 0 to {self.slot_count - 1}")
+            raise InvalidArgumentError(f"there is no slot {slot_index}: the arena has slots 0 to {self.slot_count - 1}")
         header, data = self._moment(slot_index)
         state, payload = _state(header), int(header["word"]) & (2**43 - 1)
         generation = int(tables.slot_generation(header["word"]))
@@ -172,7 +172,7 @@ class Inspector:
         return self._filled(slot_index, state, generation, header, data)
 
     def _moment(self, slot_index: int) -> tuple[Any, bytes]:
-        """Header and bytes of one moment; of several, when the slot does not hold still."""
+        """Returns a consistent header with its bytes. If the slot changes all the time, they may be inconsistent."""
         words = self.arena.slot_table()["word"]
         header, data = self._look(slot_index)
         for _ in range(TRIES):
@@ -186,8 +186,8 @@ class Inspector:
         return header, self._bytes(slot_index, _size(header)) if _state(header) in FILLED_STATES else b""
 
     def _filled(self, slot_index: int, state: str, generation: int, header: Any, data: bytes) -> SlotFacts:
-        """A slot that holds a batch."""
-        from crc32c import crc32c  # slow to import; independent of the code that computed the sum
+        """Returns the facts of a slot with a batch."""
+        from crc32c import crc32c  # slow to import; independent of the code that computed the checksum
 
         topic, partition = self._partition(int(header["partition_index"]))
         count, size = _count(header), _size(header)
@@ -221,7 +221,7 @@ class Inspector:
         return self._names[partition_index] if partition_index < len(self._names) else ("?", -1)
 
     def _chain(self, slot_index: int, size: int) -> Iterator[int]:
-        """The slots of a batch of that size, the first one first; ends early where the chain is broken."""
+        """Yields the slots of a batch of that size, in order. Ends early if the chain is broken."""
         slot_table = self.arena.slot_table()
         for _ in range(min(-(-size // self._batch_size), self.slot_count)):
             yield slot_index
@@ -233,16 +233,16 @@ class Inspector:
     # --- bytes
 
     def _bytes(self, slot_index: int, size: int) -> bytes:
-        """The first `size` bytes of the slot and of those that continue its batch."""
+        """Returns the first `size` bytes of the batch that starts in the slot."""
         data = self.arena.native.region("slot_data")
         starts = [index * self._stride for index in self._chain(slot_index, size)]
         return b"".join(bytes(data[start : start + self._batch_size]) for start in starts)[:size]
 
     def batch_bytes(self, facts: SlotFacts, base_offset: int = 0) -> bytes:
-        """The batch in Kafka's wire format, its header written from the slot's.
+        """Returns the batch in Kafka's wire format, with a header built from the slot header.
 
         Raises:
-            struct.error: a field of the slot header does not fit; it was damaged.
+            struct.error: a field of the slot header is damaged and does not fit.
         """
         records = facts.data[HEADER_SIZE:]
         count = facts.record_count or 0
@@ -265,7 +265,7 @@ class Inspector:
         return sealed_header(header, records) + records
 
     def records(self, facts: SlotFacts) -> list[Any] | None:
-        """The records of a slot's batch as `decode_batch` gives them; None when they cannot be decoded."""
+        """Returns the records of a slot's batch from `decode_batch`, or None if they cannot be decoded."""
         with contextlib.suppress(ShmaccumError, ValueError, struct.error):
             return _native.decode_batch(self.batch_bytes(facts))
         return None
@@ -273,7 +273,7 @@ class Inspector:
     # --- results
 
     def completions(self, count: int) -> list[CompletionFacts]:
-        """The last `count` results, newest first. One that was overwritten while it was read is left out."""
+        """Returns the last `count` results, newest first. Results that were overwritten meanwhile are omitted."""
         ring = self.arena.completion_table()
         tail = self.arena.native.completion_tail
         numbers = range(tail - 1, max(tail - min(count, len(ring)), 0) - 1, -1)
@@ -320,7 +320,7 @@ def _size(header: Any) -> int:
 
 
 def _holder(state: str, payload: int) -> int | None:
-    """The holder of a slot without a batch, from its word (native/arena/slot_word.h)."""
+    """Return the holder of a slot without a batch, from its word (native/arena/slot_word.h)."""
     if state == "GRANT":
         return payload >> 31 & (2**12 - 1)
     if state == "OWNED":
@@ -332,7 +332,7 @@ def _holder(state: str, payload: int) -> int | None:
 
 
 class _Export:
-    """A folder that takes batches: those with a right checksum as segments, the others as raw bytes."""
+    """A folder for exported batches: segments for those with a right checksum, raw bytes for the others."""
 
     def __init__(self, inspector: Inspector, folder: Path) -> None:
         self._inspector = inspector
@@ -368,7 +368,7 @@ class _Export:
         )
 
     def _identified(self, facts: SlotFacts) -> SlotFacts:
-        """The batch with a producer's id, by which readers tell transactions. Its first delivery gives it one."""
+        """Returns the batch with a producer id, which readers need for transactions. Undelivered batches have none."""
         arena = self._inspector.arena
         if not arena.geometry["is_transactional"] or (facts.producer_id or 0) >= 0:
             return facts
@@ -376,7 +376,7 @@ class _Export:
         return replace(facts, producer_id=max(producer_id, 0), producer_epoch=max(epoch, 0))
 
     def _is_sound(self, facts: SlotFacts) -> bool:
-        """A name that was damaged must not lead out of the folder."""
+        """Returns whether the batch is intact. A damaged topic name must not lead out of the folder."""
         is_named = LEGAL_TOPIC.fullmatch(facts.topic or "") is not None and facts.topic not in {".", ".."}
         return is_named and bool(facts.is_checksum_right) and self._inspector.records(facts) is not None
 
@@ -394,30 +394,31 @@ class _Export:
 
 
 def export(arena: Arena, folder: Path) -> list[ExportedBatch]:
-    """Copies every batch that waits in the arena (OPEN, READY, BAD) to a new folder; the arena is not changed.
+    """Copy every waiting batch (OPEN, READY, BAD) to a new folder, without changing the arena.
 
-    Batches that are sound go, in their order, to ``TOPIC-PARTITION/00000000000000000000.log``, segments as Kafka's,
-    which our log reader and Kafka's tools read; offsets count from 0. The bytes of others go to
-    ``damaged/slot-N.bin`` as they are. ``index.msgpack`` lists them all. Readers with ``read_committed`` see no batch
-    of a transaction.
+    Sound batches are written in order to ``TOPIC-PARTITION/00000000000000000000.log``, with offsets from 0. These
+    segments
+    have Kafka's format, for our log reader and Kafka's tools. The bytes of damaged batches are written unchanged to
+    ``damaged/slot-N.bin``. ``index.msgpack`` lists all batches. Readers with ``read_committed`` see no batch of a
+    transaction.
 
     Raises:
         FileExistsError: the folder exists.
-        OSError: it cannot be written.
+        OSError: the folder cannot be written.
     """
-    folder.mkdir(mode=0o700, parents=True)  # records are nobody else's business, whatever the umask says
+    folder.mkdir(mode=0o700, parents=True)  # records are private, whatever the umask
     inspector = Inspector(arena)
     exported = _Export(inspector, folder)
     for slot_index, seq in _waiting(inspector):
         facts = inspector.slot(slot_index)
-        if facts.seq == seq and facts.state in WAITING_STATES:  # else it was delivered meanwhile
+        if facts.seq == seq and facts.state in WAITING_STATES:  # otherwise, it was delivered meanwhile
             exported.take(facts)
     exported.write_index()
     return exported.index
 
 
 def _waiting(inspector: Inspector) -> list[tuple[int, int]]:
-    """Slot and seq of the batches that wait, by partition, oldest first; their bytes are not kept."""
+    """Return slot and seq of the waiting batches, by partition, oldest first, without their bytes."""
     waiting = [
         (facts.topic or "", facts.partition or 0, facts.seq or 0, facts.slot_index)
         for facts in inspector.slots(frozenset(WAITING_STATES))

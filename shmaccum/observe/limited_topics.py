@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topics that may hold no more buffers for now, and those to which nothing can be delivered.
+"""The topics that may hold no more buffers for now, and the stuck topics.
 
 ::
 
-    stuck     nothing can be delivered to a partition of the topic. Its batches open while more than half of the buffers
-              are free
+    stuck     nothing can be delivered to a partition of the topic. New batches are opened only while more than half
+              of the buffers are free
     at share  threads wait because the topic holds its share of the buffers (topic_share_factor)
 
-The sender marks a partition as stuck in the arena, with the reason and the time, and a waiting thread names its
-partition. So all of this is read from the arena, and no process is asked. native/arena/topic_share.h has the limits.
+The sender marks a stuck partition in the arena, with the reason and the time, and a waiting thread names its partition.
+So all facts are read from the arena, and no process is contacted. native/arena/topic_share.h defines the limits.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ class LimitedTopic(NamedTuple):
 
     topic: str
     partition_count: int
-    """Partitions that the arena knows."""
+    """The number of partitions in the arena."""
     stuck_partition_count: int
-    """Those of them to which nothing can be delivered now. If there are none, the topic is at its share."""
+    """The number of stuck partitions. If it is 0, the topic is at its share."""
     reasons: Mapping[str, int]
-    """no_leader, refused, silent -> partitions that are stuck for this reason."""
+    """The number of stuck partitions by reason: no_leader, refused or silent."""
     why: str
-    """The reasons in words."""
+    """The reasons as text."""
     stuck_age_ns: int | None
-    """The time since the first of them became stuck, or since this sender began. If none is stuck, None."""
+    """The time since the first partition became stuck or this sender started, or None if none is stuck."""
     held_slot_count: int
-    """Buffers that its batches hold."""
+    """The number of buffers that its batches hold."""
     held_size: int
-    """Bytes of these buffers."""
+    """The size of these buffers."""
     held_share: float
-    """Their part of all buffers, 0 to 1."""
+    """Their share of all buffers, 0 to 1."""
     free_needed: int
-    """Buffers that have to be free before the topic gets the next one. If it gets one now, 0."""
+    """The number of free buffers at which the topic gets its next buffer, or 0 if it gets one now."""
     waiting_count: int
-    """Threads that wait, and are not in the way of others, until so many are free."""
+    """The number of parked threads, which do not delay others, that wait for so many free buffers."""
     waiting_age_ns: int | None
-    """The time that the first of them has waited. If none waits, None."""
+    """The time that the first of them has waited, or None if none waits."""
     overflow_batch_count: int
-    """At most so many batches of it lie in the overflow."""
+    """An upper bound of its batches in the overflow."""
 
     @property
     def is_stuck(self) -> bool:
-        """True while nothing can be delivered to a partition of it."""
+        """True if nothing can be delivered to one of its partitions."""
         return self.stuck_partition_count > 0
 
 
@@ -71,7 +71,7 @@ class Stuck(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """The wait of a thread that its topic lets have no buffer."""
+    """A thread that waits because of the limit of its topic."""
 
     entry: int
     """The entry of its process."""
@@ -81,7 +81,7 @@ class Parked(NamedTuple):
 
 
 def stuck_partitions(arena: Arena, now_ns: int) -> list[Stuck]:
-    """The partitions that the living sender has marked."""
+    """Return the partitions that the present sender has marked."""
     return [
         Stuck(index, *stuck_reason(reason, error_code), stuck_age_ns(now_ns, since_ms), free_needed)
         for index, reason, error_code, since_ms, free_needed in arena.native.stuck_partitions()
@@ -96,15 +96,15 @@ def limited_topics(
     held: Mapping[str, int],
     overflow: Mapping[str, int],
 ) -> list[LimitedTopic]:
-    """The rows of all topics that are stuck or at their share: stuck ones first, then those that hold most.
+    """Return the rows of all topics that are stuck or at their share: stuck ones first, then by buffers held.
 
     Args:
-        arena: opened in any way.
+        arena: opened in any mode.
         names: topic and partition of each partition index.
-        stuck: the partitions that are.
-        parked: the waits of all threads that are.
-        held: topic -> buffers of its batches.
-        overflow: topic -> at most so many batches of it in the overflow.
+        stuck: the stuck partitions.
+        parked: the parked threads.
+        held: the number of buffers of each topic.
+        overflow: an upper bound of each topic's batches in the overflow.
     """
     found: dict[str, tuple[list[Stuck], list[Parked]]] = {}
     for one in stuck:
@@ -137,6 +137,6 @@ def limited_topics(
 
 
 def _free_needed(stuck: Iterable[Stuck], parked: Iterable[Parked]) -> Iterator[int]:
-    """The free buffers that each of them needs."""
+    """Yield the number of free buffers that each partition and each thread needs."""
     yield from (one.free_needed for one in stuck)
     yield from (wait.free_needed for wait in parked)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed facts of an arena at this moment, as ``shmaccum stat`` and ``top`` show them and print them as JSON.
+"""Typed facts of an arena at one time, as shown by ``shmaccum stat`` and ``top`` and in their JSON.
 
-An `Observer` reads a live, idle or damaged arena that may be opened read-only, takes no lock, and asks none of the
-processes it reports on. Parts are read one after another while the arena is in use, so they need not add up exactly.
-Bytes of another process are input; an impossible index is shown as ``?``. /proc gives the states of processes only;
-the kernel's locks tell the living from the dead. No large package is imported here, because ``shmaccum stat`` is to
-answer at once. For the same reason facts are named tuples, which take a fifth of the time that a frozen dataclass takes
-to be defined.
+An `Observer` reads a live, idle or damaged arena, which may be opened read-only. It takes no lock and contacts none of
+the observed processes. Parts are read one after another while the arena is in use, so they need not add up exactly.
+Bytes of other processes are untrusted: an impossible index is shown as ``?``. /proc provides only the states of
+processes; kernel locks determine which of them live. To keep ``shmaccum stat`` fast, no large package is imported, and
+facts are named tuples, whose definition takes a fifth of the time of a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ GONE = "gone"
 DETACHED = "detached"
 STOPPED = "stopped"
 UNMEASURED_STATES = frozenset({UNSEEN, GONE, DETACHED})
-"""The pid of such a process stands for no process that is attached."""
+"""States in which the pid does not identify an attached process."""
 PROCESS_STATES: Mapping[str, str] = {
     "R": "running",
     "S": "sleeping",
@@ -46,48 +45,50 @@ PROCESS_STATES: Mapping[str, str] = {
     "I": "idle",
     "P": "parked",
 }
-"""The letters of /proc/PID/stat, and psutil's names of them."""
+"""The state characters in /proc/PID/stat, with psutil's names."""
 
 
 # --- facts
 
 
 class ProcessFacts(NamedTuple):
-    """A process that holds, or held, an entry of the arena."""
+    """A process that has, or last had, an entry of the arena."""
 
     entry: int
     pid: int
     name: str
     role: str
     state: str
-    """As psutil names it ("running", "sleeping", "stopped", ...). "gone": the process is dead. "detached": the process
-    lives and has left the arena, or has another entry now. "unseen": the pid means nothing here (another pid
+    """The state as named by psutil ("running", "sleeping", "stopped", ...). "gone": the process is dead. "detached":
+    the
+    process is alive and has left the arena, or has another entry. "unseen": the pid has no meaning here (another pid
     namespace)."""
     cpu_percent: float | None
-    """Of one core, since the look before; 0 in the first look. None: not read (`Observer`), or not to be told."""
+    """The share of one core since the previous observation, at first 0. None if it was not or cannot be read."""
     memory_size: int | None
-    """Resident bytes; None as above."""
+    """Resident bytes. None as above."""
     stopped_age_ns: int | None
-    """For how long it has been stopped; None when it is not. Where the kernel does not tell when it ran last: for how
-    long it has been seen so."""
+    """The time for which it has been stopped, or None. If the kernel does not report when it last ran, the time since
+    it
+    was first seen stopped."""
     attached_age_ns: int
     record_count: int
-    """Records that this process has appended since it attached."""
+    """The number of records that this process has appended since it attached."""
     record_bytes: int
-    """The bytes these take at most, as Kafka measures a record."""
+    """An upper bound of their bytes, as Kafka measures a record."""
     owned_slot_count: int
-    """Buffers it holds privately."""
+    """The number of private buffers, without a batch."""
     held_slot_count: int
-    """Buffers that count for its share (max_process_share): those, and the batches it opened that are not free yet."""
+    """The number of buffers that count for its share (max_process_share): private ones, and batches it opened."""
     held_size: int
-    """Bytes of these buffers."""
+    """The size of these buffers."""
     is_waiting: bool
-    """A thread of it waits for a buffer, maybe because of a limit of its topic."""
+    """Whether one of its threads waits for a buffer, including because of a limit of its topic."""
     is_forcing: bool
-    """It forces the arena to disk for all whose appends wait for that (durability=sync, interval)."""
+    """Whether it is forcing the arena to disk for all appends that wait for that (durability=sync, interval)."""
     passed_count: int
     is_on_fallback: bool = False
-    """Its records go elsewhere (on_unusable)."""
+    """Whether it sends its records elsewhere (on_unusable)."""
 
     @property
     def is_alive(self) -> bool:
@@ -96,12 +97,12 @@ class ProcessFacts(NamedTuple):
 
     @property
     def is_stopped(self) -> bool:
-        """True while it is stopped (SIGSTOP, a debugger): it keeps what it holds."""
+        """True if it is stopped (SIGSTOP, a debugger). It keeps its buffers and locks."""
         return self.state == STOPPED
 
 
 class SenderFacts(NamedTuple):
-    """The sender."""
+    """The sender of the arena."""
 
     is_alive: bool
     pid: int | None
@@ -113,11 +114,11 @@ class SenderFacts(NamedTuple):
     producer_id: int
     producer_epoch: int
     sink: str | None
-    """Where the living sender delivers; None: there is none, or it does not say."""
+    """The sink of the live sender, or None if there is no sender or it does not name its sink."""
     has_left: bool
-    """True if there is none, because none began, or the last one left in order; False if it died."""
+    """True if there is no sender, because none has started or the last one resigned. False if it died."""
     is_external: bool
-    """True if the arena's creator said that somebody else keeps its sender."""
+    """True if the creator of the arena declared that another program supervises the sender."""
 
 
 class BatchFacts(NamedTuple):
@@ -131,7 +132,7 @@ class BatchFacts(NamedTuple):
     size: int
     age_ns: int
     left_ns: int | None
-    """The rest of the sender's delivery timeout for the batch; None while no sender has told its timeout."""
+    """The time left until its delivery timeout, or None before a sender has set the timeout."""
 
 
 class PartitionFacts(NamedTuple):
@@ -144,21 +145,21 @@ class PartitionFacts(NamedTuple):
     size: int
     oldest_age_ns: int | None
     stuck: str | None = None
-    """The reason for which nothing can be delivered to it now: no_leader, refused or silent. If something can, None."""
+    """The reason why nothing can be delivered now: no_leader, refused or silent. None if delivery is possible."""
 
 
 @dataclass(frozen=True)
 class ErrorFacts:
-    """One sentence of the arena's error log."""
+    """One entry of the arena's error log."""
 
     status: str
     text: str
     count: int
     age_ns: int
     kind: str = "sentence"
-    """The kind of the report, in lower case (`shmaccum.arena.reports.Kind`)."""
+    """The kind of the report in lower case (`shmaccum.arena.reports.Kind`)."""
     place: str = ""
-    """The topic-partition that it is about."""
+    """The topic-partition of the report."""
 
 
 def _error(entry: Entry, now_ns: int) -> ErrorFacts:
@@ -169,25 +170,25 @@ def _error(entry: Entry, now_ns: int) -> ErrorFacts:
 
 
 class OverflowFacts(NamedTuple):
-    """The batches in the sender's overflow on disk, as the sender told them last."""
+    """The batches in the sender's overflow on disk, as last reported by the sender."""
 
     batch_count: int
     record_count: int
     size: int
     """Bytes on disk."""
     age_ns: int | None
-    """Since when something lies there; None: nothing does."""
+    """The time for which the overflow has had batches, or None if it is empty."""
     topics: Mapping[str, int]
-    """Topic -> at most so many batches of it: their numbers may have gaps."""
+    """An upper bound of the batches by topic, because their numbers may have gaps."""
 
     @classmethod
     def of(cls, spilled: Mapping[str, Any], names: list[tuple[str, int]], now_ns: int) -> OverflowFacts:
-        """The facts of `Arena.spilled`.
+        """Return the facts of `Arena.spilled`.
 
         Args:
             spilled: the facts.
             names: topic and partition of each partition index.
-            now_ns: the arena's clock.
+            now_ns: the time on the arena's clock.
         """
         topics: Counter[str] = Counter()
         for index, first_seq, end_seq in spilled["ranges"]:
@@ -202,15 +203,15 @@ class TransactionFacts(NamedTuple):
 
     number: int
     state: str
-    """As the core names it: "none" is the time between two transactions."""
+    """The state as named by the core. "none" means that no transaction is open."""
     why: str
-    """Why it is or was aborted; empty: it is not."""
+    """The reason of the abort, or empty."""
     age_ns: int | None
-    """Since it began; None: it is over, or none has begun."""
+    """The time since it began, or None if none is open."""
 
     @classmethod
     def of(cls, arena: Arena) -> TransactionFacts | None:
-        """None: the arena has no transactions."""
+        """Return the facts, or None if the arena has no transactions."""
         if not arena.geometry["is_transactional"]:
             return None
         native = arena.native
@@ -220,7 +221,7 @@ class TransactionFacts(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """One look at an arena. Sizes in bytes; totals count from the arena's creation."""
+    """The facts of one observation. Sizes are in bytes. Totals count from the creation of the arena."""
 
     name: str
     uuid: str
@@ -229,30 +230,30 @@ class Observation(NamedTuple):
     arena_epoch: int
     poisoned: str | None
     is_removed: bool
-    """The arena lost its name, or another arena has it: it takes no more records."""
+    """True if the arena lost its name, or another arena has it. It then accepts no more records."""
     buffer_memory: int
     batch_size: int
     slot_count: int
     process_slot_count_max: int
-    """How many of them one process may hold (max_process_share); 0: all."""
+    """The most slots that one process may hold (max_process_share). 0 means all."""
     dead_slot_count: int
-    """Slots that processes hold which are gone: batches that are still to be delivered."""
+    """The number of slots of dead processes: batches that are still to be delivered."""
     slots: Mapping[str, int]
-    """State -> slots in it."""
+    """The number of slots by state."""
     damaged: Mapping[str, int]
-    """Topic -> records in its batches that were quarantined and are kept (state BAD); "?" where it cannot be told."""
+    """The number of records in quarantined batches (state BAD) by topic, or under "?" if the topic is unknown."""
     fill: float
-    """Share of the slots that are not FREE, 0 to 1."""
+    """The share of the slots that are not FREE, 0 to 1."""
     queued_batch_count: int
     queued_record_count: int
     queued_size: int
     oldest_batch: BatchFacts | None
     oversized_bytes: int
-    """Bytes of the buffers that records larger than a buffer hold now."""
+    """The bytes of buffers that records larger than a buffer hold now."""
     oversized_bytes_max: int
-    """The most that they may hold together (oversized_max_bytes)."""
+    """The most bytes that they may hold together (oversized_max_bytes)."""
     waiting_count: int
-    """Threads that wait for a buffer, those that wait because of a limit of their topic included."""
+    """The number of threads that wait for a buffer, including because of a limit of their topic."""
     record_count: int
     record_bytes: int
     completion_count: int
@@ -264,24 +265,24 @@ class Observation(NamedTuple):
     processes: tuple[ProcessFacts, ...]
     partitions: tuple[PartitionFacts, ...]
     topics: Mapping[str, int]
-    """Topic -> partitions its sink reported; 0 unknown."""
+    """The partition count of each topic as reported by the sink, or 0 if unknown."""
     limited_topics: tuple[LimitedTopic, ...]
-    """The topics to which nothing can be delivered, and those that hold their share; those of most weight first."""
+    """The topics that are stuck or hold their share, the most important first."""
     errors: tuple[ErrorFacts, ...]
 
     @property
     def left_record_count(self) -> int:
-        """Records without a result: those in the arena, and those in the sender's overflow."""
+        """The number of records without a result, in the arena and in the sender's overflow."""
         return self.queued_record_count + self.overflow.record_count
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing is left to deliver, and no sender is missing: none began, or the last one left in order."""
+        """True if no record waits and no sender is missing, because none has started or the last one resigned."""
         is_wanted = self.sender.is_external or self.left_record_count > 0 or self.waiting_count > 0
         return self.sender.has_left and not self.sender.is_alive and not is_wanted
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines; keys are stable."""
+        """Returns a JSON document with stable keys."""
         return self._asdict() | {
             "oldest_batch": None if self.oldest_batch is None else self.oldest_batch._asdict(),
             "sender": self.sender._asdict(),
@@ -296,24 +297,24 @@ class Observation(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """The changes between two looks, per second."""
+    """The changes between two observations, per second."""
 
     seconds: float
     records: float
     bytes: float
     batches: float
-    """Opened."""
+    """Batches opened."""
     records_completed: float
     batches_completed: float
     waits: float
     wait_share: float
-    """Seconds spent waiting for buffers, of all threads together, per second."""
+    """The time that all threads together waited for buffers, in seconds per second."""
     records_of_entry: Mapping[int, float]
-    """Process entry -> records it appended."""
+    """The number of records appended by process entry."""
 
     @classmethod
     def between(cls, before: Observation, after: Observation) -> Rates:
-        """Rates of the time between two observations of one arena."""
+        """Return the rates between two observations of one arena."""
         seconds = max((after.time_ns - before.time_ns) / 1e9, 1e-9)
 
         def per_second(old: float, new: float) -> float:
@@ -341,24 +342,24 @@ class Rates(NamedTuple):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines; keys are stable."""
+        """Returns a JSON document with stable keys."""
         return self._asdict()
 
 
-# --- looking
+# --- observers
 
 
 class _Running(NamedTuple):
-    """The facts of a process at one moment, from /proc."""
+    """The facts of a process at one time, from /proc."""
 
     state: str
-    """The state, by psutil's name of it."""
+    """The state as named by psutil."""
     start_time_ticks: int
-    """Tells a process from a later one with the same number."""
+    """Distinguishes a process from a later one with the same pid."""
 
 
 def _running(pid: int) -> _Running | None:
-    """The facts of a process; None when there is no such process."""
+    """Return the facts of a process, or None if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
             fields = stream.read().rpartition(")")[2].split()  # from the third field on
@@ -373,7 +374,7 @@ def _text_of(path: str) -> str:
 
 
 def _ran_last_ms(process: str) -> float | None:
-    """When a process ran last, in milliseconds of the scheduler's clock, which has no other name."""
+    """Return when a process last ran, in milliseconds of the scheduler's clock, or None if it is not reported."""
     try:
         tasks = [f"/proc/{process}/task/{task}/sched" for task in os.listdir(f"/proc/{process}/task")]
         lines = [line for task in tasks for line in _text_of(task).splitlines()]
@@ -383,10 +384,10 @@ def _ran_last_ms(process: str) -> float | None:
 
 
 def _state_of_holder(entry: Mapping[str, Any]) -> str:
-    """The state of the process that has an entry, or had it last."""
+    """Return the state of the process that has, or last had, an entry."""
     running = _running(entry["pid"])
     if running is not None and running.start_time_ticks != entry["start_time_ticks"]:
-        running = None  # a later process with the same number
+        running = None  # a later process with the same pid
     if entry["alive"]:
         return UNSEEN if running is None else running.state
     return GONE if running is None or running.state == "zombie" else DETACHED
@@ -400,11 +401,11 @@ class _Queue(NamedTuple):
     record_count: int
     size: int
     created_ns: int
-    """The time at which the oldest one was opened."""
+    """The time at which the oldest batch was opened."""
 
 
 class _Oldest(NamedTuple):
-    """The batch that waits longest."""
+    """The batch that has waited longest."""
 
     slot_index: int
     word: int
@@ -414,14 +415,14 @@ class _Oldest(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """The buffers of a process: those it holds privately, and all that count for its share."""
+    """The buffers of a process: the private ones, and the total that counts for its share."""
 
     owned: int
     all: int
 
 
 class _Census:
-    """Everything that the slots of an arena hold, counted in one look (native/arena/census.h)."""
+    """The contents of all slots of an arena, counted in one pass (native/arena/census.h)."""
 
     def __init__(self, arena: Arena, now_ns: int) -> None:
         counted = arena.native.census()
@@ -438,22 +439,22 @@ class _Census:
         self._held = {entry: _Held(owned, held) for entry, owned, held in counted["holdings"]}
 
     def held_by(self, entry: Mapping[str, Any]) -> _Held:
-        """The buffers of the process that has an entry, or had it last."""
+        """Returns the buffers of the process that has, or last had, an entry."""
         return self._held.get(entry["entry"], _Held(0, 0))
 
     def held_by_the_dead(self, entries: Sequence[Mapping[str, Any]]) -> int:
-        """Buffers of processes that are gone."""
+        """Returns the number of buffers of dead processes."""
         return sum(held.all for held in self._held.values()) - sum(
             self.held_by(entry).all for entry in entries if entry["alive"]
         )
 
 
 class Observer:
-    """Looks at one arena again and again.
+    """Observes one arena repeatedly.
 
     Args:
-        arena: opened in any way; read-only is enough.
-        resources: reads the CPU and the memory of the attached processes; None: they are not read.
+        arena: opened in any mode, including read-only.
+        resources: reads the CPU and memory of the attached processes. If None, they are not read.
     """
 
     def __init__(self, arena: Arena, resources: Resources | None = None) -> None:
@@ -462,7 +463,7 @@ class Observer:
         self._stopped_ns: dict[tuple[int, int], int] = {}
 
     def observe(self) -> Observation:
-        """One look."""
+        """Returns the present facts."""
         arena, native = self.arena, self.arena.native
         now_ns = native.now_ns()
         census = _Census(arena, now_ns)
@@ -533,7 +534,7 @@ class Observer:
         )
 
     def _is_external(self) -> bool:
-        """False where the options of the arena are damaged: that is told elsewhere."""
+        """Returns False if the options of the arena are damaged, which is reported elsewhere."""
         try:
             return self.arena.has_external_sender
         except CorruptArenaError:
@@ -571,25 +572,25 @@ class Observer:
             )
 
     def _stopped_age_ns(self, entry: Mapping[str, Any], state: str, now_ns: int) -> int | None:
-        """The age of a stop: since the process ran last, or, without the kernel's word, since it was first seen."""
+        """Returns the time since the process last ran or, if the kernel does not report it, since it was first seen."""
         key = (entry["entry"], entry["generation"])
         if state != STOPPED:
             self._stopped_ns.pop(key, None)
             return None
         seen_ns = now_ns - self._stopped_ns.setdefault(key, now_ns)
-        # The kernel states when a process ran last only with CONFIG_SCHED_DEBUG.
+        # The kernel reports when a process last ran only with CONFIG_SCHED_DEBUG.
         then_ms, now_ms = _ran_last_ms(str(entry["pid"])), _ran_last_ms("self")
         resting_ns = None if then_ms is None or now_ms is None else max(int((now_ms - then_ms) * 1e6), 0)
         return max(resting_ns or 0, seen_ns)
 
 
 def _own(entry: Mapping[str, Any], name: str) -> int:
-    """How far a counter of a process entry has come since the process that has the entry attached."""
+    """Return the increase of a counter since the process attached."""
     return max(int(entry[name]) - int(entry[f"{name}_before"]), 0)
 
 
 def partition_name(names: list[tuple[str, int]], partition_index: int) -> tuple[str, int]:
-    """Topic and partition of an index read from the arena; ("?", -1) of an impossible one."""
+    """Return topic and partition of an index read from the arena, or ("?", -1) if the index is impossible."""
     return names[partition_index] if partition_index < len(names) else ("?", -1)
 
 
@@ -610,7 +611,7 @@ def _oldest(oldest: _Oldest | None, names: list[tuple[str, int]], clock: Deliver
 
 
 def _damaged(census: _Census, names: list[tuple[str, int]]) -> dict[str, int]:
-    """Records of quarantined batches by topic."""
+    """Return the number of records in quarantined batches by topic."""
     counts: dict[str, int] = {}
     for partition_index, record_count in census.damage:
         topic, _ = partition_name(names, partition_index)
@@ -619,7 +620,7 @@ def _damaged(census: _Census, names: list[tuple[str, int]]) -> dict[str, int]:
 
 
 def _held(census: _Census, names: list[tuple[str, int]]) -> dict[str, int]:
-    """Topic -> buffers of its batches."""
+    """Return the number of buffers by topic."""
     counts: Counter[str] = Counter()
     for partition_index, slot_count in census.held:
         counts[partition_name(names, partition_index)[0]] += slot_count
@@ -629,7 +630,7 @@ def _held(census: _Census, names: list[tuple[str, int]]) -> dict[str, int]:
 def _partitions(
     census: _Census, names: list[tuple[str, int]], stuck: Sequence[Stuck], now_ns: int
 ) -> Iterator[PartitionFacts]:
-    """The queue of each partition, empty ones too."""
+    """Yield the queue of each partition, including empty ones."""
     queues = {queue.partition_index: queue for queue in census.queues}
     reasons = {one.partition_index: one.reason for one in stuck}
     for index, (topic, partition) in enumerate(names):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The document behind the page in the browser: one look at an arena, with a cell for each buffer.
+"""The document for the page in the browser: one observation of an arena, with a cell for each buffer.
 
-A cell of a large arena stands for several neighbouring buffers, and shows the first of them that is not free. So the
-document of an arena of any size has a bounded size. docs/how-to/inspect.rst shows the page.
+If an arena is large, a cell stands for several adjacent buffers, and shows the first one that is not free. So the
+document has a bounded size. docs/how-to/inspect.rst shows the page.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from shmaccum.observe.resources import Resources
 
 CELL_COUNT_MAX = 16_384
 ROW_COUNT_MAX = 50
-"""Rows of a list of the page: processes, queues, topics at a limit, errors."""
+"""The most rows of each list on the page: processes, queues, topics at a limit, errors."""
 LATENCIES: Final[Mapping[str, str]] = {
     "request-latency-avg": "request_latency_ms",
     "record-queue-time-avg": "queue_time_ms",
 }
-"""Kafka's name of a time of the sender -> its key in the document."""
+"""The document key of each Kafka metric of the sender's latency."""
 
 
 class Painter:
-    """Looks at one arena again and again for the page; usable by all threads.
+    """Makes the documents of one arena for the page. Thread-safe.
 
     Args:
-        arena: opened in any way; read-only is enough.
-        read_sender: Kafka's producer metrics of the sender of this process, as `SenderCollector.numbers` gives them;
-            None: the sender is another process.
+        arena: opened in any mode, including read-only.
+        read_sender: returns Kafka's producer metrics (`SenderCollector.numbers`) if the sender is in this process. None
+            if it is not.
     """
 
     def __init__(self, arena: Arena, read_sender: Callable[[], Mapping[str, float]] | None = None) -> None:
@@ -47,12 +47,12 @@ class Painter:
         self._looking = threading.Lock()
 
     def observe(self) -> Observation:
-        """One look."""
+        """Returns an observation."""
         with self._looking:
             return self._observer.observe()
 
     def picture(self) -> dict[str, Any]:
-        """The document; keys are stable."""
+        """Returns the document, with stable keys."""
         seen = self.observe()
         numbers = {} if self._read_sender is None else self._read_sender()
         latencies = {key: numbers[name] for name, key in LATENCIES.items() if name in numbers}
@@ -81,7 +81,7 @@ class Painter:
         }
 
     def _cells(self) -> dict[str, Any]:
-        """The state of each cell as a digit, and the topic-partitions of those that hold a batch."""
+        """Returns the state of each cell as a digit, and the topic-partitions of the cells with a batch."""
         slots = self._arena.slot_table()
         states = tables.slot_state(slots["word"]).astype(np.uint8)
         span = -(-len(states) // CELL_COUNT_MAX)
@@ -101,7 +101,7 @@ class Painter:
 
 
 def _most_telling(states: tables.Table, span: int) -> tables.Table:
-    """For each cell the index of its first slot that is not free; of its first one when all are."""
+    """Return for each cell the index of its first slot that is not free, or of its first slot if all are free."""
     padded = np.full(-(-len(states) // span) * span, STATE_OF["FREE"], dtype=np.uint8)
     padded[: len(states)] = states
     groups = padded.reshape(-1, span)
@@ -110,8 +110,9 @@ def _most_telling(states: tables.Table, span: int) -> tables.Table:
 
 
 def _lists(seen: Observation) -> dict[str, Any]:
-    """The living processes, the queues that are not empty, the topics at a limit and the errors: the most pressing ones
-    of each."""
+    """Return the live processes, the queues with batches, the topics at a limit and the errors, each list cut to the
+    most
+    important rows."""
     alive = sorted((each for each in seen.processes if each.is_alive), key=lambda each: -each.record_count)
     queues = sorted((each for each in seen.partitions if each.batch_count), key=lambda each: -(each.oldest_age_ns or 0))
     topics, errors = seen.limited_topics, sorted(seen.errors, key=lambda each: each.age_ns)

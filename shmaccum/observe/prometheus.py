@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An arena and its sender as Prometheus sees them (package prometheus_client).
+"""The metrics of an arena and its sender for Prometheus (package prometheus_client).
 
-Two families of names:
+Three families of names:
 
 ``shmaccum_*``
-    What lies in the arena and who works on it. Any process may tell it, whether a sender lives or not: it is read from
-    the arena and nobody is asked.
+    The state of the arena and its processes. They are read from the arena, so any process can report them, with or
+    without a live sender, and no process is contacted.
 ``kafka_producer_*``, ``kafka_producer_node_*`` and ``kafka_producer_topic_*``
     Kafka's producer metrics of the whole host, named as Micrometer names the Java producer's: ``record-send-total`` is
-    ``kafka_producer_record_send_total``. Only the sender's own process knows them. Times are in milliseconds, where the
-    name does not say nanoseconds. docs/reference/metrics.rst lists them.
+    ``kafka_producer_record_send_total``. Only the sender's process has them. Times are in milliseconds, unless the name
+    has nanoseconds. docs/reference/metrics.rst lists them.
 
 ``kafka_server_*``, ``kafka_network_*``, ``kafka_coordinator_*`` and ``kafka_consumergroup_lag``
-    Kafka's broker metrics of a served log, named as Prometheus' JMX exporter names them.
+    Kafka's broker metrics of a served log, named as by Prometheus' JMX exporter.
 
-Those of an arena have the label ``arena``.
+The metrics of an arena have the label ``arena``.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ServerFamily = tuple[str, str, tuple[str, ...], Mapping[tuple[str, ...], float]]
-"""Name, sentence, names of the labels, and the values by those of the labels."""
+"""Name, sentence, label names, and the values by label values."""
 
 PREFIX = "shmaccum_"
 KAFKA_PREFIX = "kafka_producer_"
 TAGS: Final[Mapping[str, str]] = {"node": "node_id", "topic": "topic"}
-"""The word behind a name and its dot -> the label that it becomes."""
+"""The label for each word after the dot of a name."""
 TOTAL = "_total"
 LIMITED_TOPIC_COUNT_MAX = 50
-"""Topics at a limit that have rows of their own: those that are stuck, and then those that hold most."""
+"""The most topics at a limit with their own rows: stuck ones first, then by buffers held."""
 WAIT_LABEL = "nanoseconds spent waiting for a buffer"
 SENDER_ANSWER_S = 2.0
-"""How long a scrape waits for the sender's numbers: it answers between two rounds, which last a second at most."""
+"""The longest wait of a scrape for the sender's metrics. The sender answers between rounds of at most a second."""
 
 ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = {
     "buffer_bytes": ("Bytes for batches, of all processes together", lambda seen: seen.buffer_memory),
@@ -57,22 +57,22 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
     "queued_records": ("Records that wait to be sent", lambda seen: seen.queued_record_count),
     "queued_bytes": ("Bytes that wait to be sent", lambda seen: seen.queued_size),
     "oldest_batch_age_seconds": (
-        "Age of the batch that waits longest, 0 when none waits",
+        "Age of the batch that has waited longest, 0 if none waits",
         lambda seen: seen.oldest_batch.age_ns / NS_PER_S if seen.oldest_batch else 0,
     ),
     "oldest_batch_left_seconds": (
-        "The rest of the sender's delivery timeout for that batch, 0 when none waits",
+        "Time left of the delivery timeout of that batch, 0 if none waits",
         lambda seen: (seen.oldest_batch.left_ns or 0) / NS_PER_S if seen.oldest_batch else 0,
     ),
     "outage_seconds": (
-        "For how long the sink of the living sender has not worked, 0 while it works",
+        "Time for which the sink of the live sender has not worked, 0 if it works",
         lambda seen: (seen.delivery_clock.outage_ns or 0) / NS_PER_S,
     ),
     "overflow_batches": ("Batches in the sender's overflow on disk", lambda seen: seen.overflow.batch_count),
     "overflow_records": ("Records in the sender's overflow on disk", lambda seen: seen.overflow.record_count),
     "overflow_bytes": ("Bytes of the sender's overflow on disk", lambda seen: seen.overflow.size),
     "overflow_seconds": (
-        "For how long something has lain in the sender's overflow, 0 when nothing does",
+        "Time for which the sender's overflow has had batches, 0 if it is empty",
         lambda seen: (seen.overflow.age_ns or 0) / NS_PER_S,
     ),
     "oversized_bytes": ("Bytes of buffers that records larger than a buffer hold", lambda seen: seen.oversized_bytes),
@@ -82,30 +82,30 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
         lambda seen: len(seen.limited_topics),
     ),
     "waiting_threads": ("Threads that wait for a buffer", lambda seen: seen.waiting_count),
-    "poisoned": ("1 when the arena takes no more work", lambda seen: seen.poisoned is not None),
-    "removed": ("1 when the arena lost its name and takes no more records", lambda seen: seen.is_removed),
+    "poisoned": ("1 if the arena accepts no more work", lambda seen: seen.poisoned is not None),
+    "removed": ("1 if the arena lost its name and accepts no more records", lambda seen: seen.is_removed),
     "transaction_age_seconds": (
-        "Since the open transaction began, 0 while none is open",
+        "Time since the open transaction began, 0 if none is open",
         lambda seen: (seen.transaction.age_ns or 0) / NS_PER_S if seen.transaction else 0,
     ),
-    "sender_alive": ("1 while a process has the role of the sender", lambda seen: seen.sender.is_alive),
+    "sender_alive": ("1 if a process has the role of the sender", lambda seen: seen.sender.is_alive),
     "idle": (
-        "1 while no sender lives and none is needed: nothing waits, and the last one left in order",
+        "1 if no sender is running and none is needed: no record waits, and the last sender resigned",
         lambda seen: seen.is_idle,
     ),
     "sender_heartbeat_age_seconds": (
-        "Since the sender gave its last sign of life, 0 before the first",
+        "Time since the last heartbeat of the sender, 0 before the first",
         lambda seen: (seen.sender.heartbeat_age_ns or 0) / NS_PER_S,
     ),
 }
 LIMITED_TOPIC_GAUGES: Final[Mapping[str, tuple[str, Callable[[LimitedTopic, Observation], float]]]] = {
     "topic_stuck_seconds": (
-        "For how long a partition of a topic at a limit has been stuck, 0 while none is",
+        "Time for which a partition of a topic at a limit has been stuck, 0 if none is",
         lambda topic, _seen: (topic.stuck_age_ns or 0) / NS_PER_S,
     ),
     "topic_held_bytes": ("Bytes of buffers that a topic at a limit holds", lambda topic, _seen: topic.held_size),
     "topic_needs_free_bytes": (
-        "Bytes that have to be free before a topic at a limit gets its next buffer, 0 when it gets one now",
+        "Bytes that must be free before a topic at a limit gets its next buffer, 0 if it gets one now",
         lambda topic, seen: topic.free_needed * seen.batch_size,
     ),
     "topic_waiting_threads": (
@@ -113,24 +113,24 @@ LIMITED_TOPIC_GAUGES: Final[Mapping[str, tuple[str, Callable[[LimitedTopic, Obse
         lambda topic, _seen: topic.waiting_count,
     ),
 }
-"""Each topic that is stuck, or holds its share while threads wait, has them."""
+"""The gauges of each topic that is stuck, or holds its share while threads wait."""
 ARENA_COUNTERS: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = {
     "appended_records": ("Records appended by all processes", lambda seen: seen.record_count),
-    "appended_bytes": ("Bytes these take at most", lambda seen: seen.record_bytes),
+    "appended_bytes": ("Bytes of these records, at most", lambda seen: seen.record_bytes),
     "wait_seconds": ("Time spent waiting for a buffer", lambda seen: seen.counters[WAIT_LABEL] / NS_PER_S),
     "deliverable_seconds": (
-        "Time in which somebody could deliver: only this time counts for the delivery timeout",
+        "Time in which delivery was possible: only this time counts for the delivery timeout",
         lambda seen: seen.delivery_clock.clock_ns / NS_PER_S,
     ),
-    "senders": ("How often the role of the sender was taken", lambda seen: seen.sender.epoch),
+    "senders": ("Number of times that the role of the sender was taken", lambda seen: seen.sender.epoch),
 }
 
 
 def _families() -> Any:
-    """prometheus_client's families.
+    """Return the module with prometheus_client's families.
 
     Raises:
-        PackageMissingError: the package is not there.
+        PackageMissingError: the package is not installed.
     """
     with needed("prometheus_client", "metrics", "metrics need"):
         from prometheus_client import core
@@ -138,16 +138,16 @@ def _families() -> Any:
 
 
 class ArenaCollector:
-    """The numbers of one arena, read anew at every scrape.
+    """The metrics of one arena, read again at every scrape.
 
     Args:
-        arena: opened in any way; read-only is enough.
+        arena: opened in any mode, including read-only.
 
     Attributes:
-        arena: the same.
+        arena: the same arena.
 
     Raises:
-        PackageMissingError: the package prometheus_client is not there.
+        PackageMissingError: the package prometheus_client is not installed.
     """
 
     def __init__(self, arena: Arena) -> None:
@@ -158,7 +158,7 @@ class ArenaCollector:
         self._observer = Observer(arena)
 
     def collect(self) -> Iterator[Metric]:
-        """The families of one scrape."""
+        """Yields the families of one scrape."""
         seen = self._observer.observe()
         for name, (sentence, read) in ARENA_GAUGES.items():
             yield self._family(name, sentence, {(): read(seen)})
@@ -169,7 +169,7 @@ class ArenaCollector:
         )
         yield self._family(
             "sender_info",
-            "1, with the sink to which the living sender delivers",
+            "1, with the sink of the live sender",
             {(seen.sender.sink,): 1} if seen.sender.sink else {},
             "sink",
         )
@@ -181,7 +181,7 @@ class ArenaCollector:
         )
         yield self._family(
             "damaged_records",
-            "Records of a topic in batches that were quarantined and are kept",
+            "Records of a topic in quarantined batches",
             {(topic,): count for topic, count in seen.damaged.items()},
             "topic",
         )
@@ -193,12 +193,12 @@ class ArenaCollector:
         )
         yield from self._limited_topics(seen)
         yield self._family("processes", "Attached processes", _process_counts(seen), "role", "state")
-        events: dict[tuple[str, ...], int] = {  # times are no events: they have names of their own
+        events: dict[tuple[str, ...], int] = {  # times are separate metrics, not events
             (label.replace(" ", "_"),): count
             for label, count in seen.counters.items()
             if not label.startswith("nanoseconds ")
         }
-        yield self._family("events" + TOTAL, "Rare events since the arena was made", events, "event")
+        yield self._family("events" + TOTAL, "Rare events since the arena was created", events, "event")
         yield self._family(
             "partition_queued_bytes",
             "Bytes of a partition that wait to be sent",
@@ -208,7 +208,7 @@ class ArenaCollector:
         )
 
     def _limited_topics(self, seen: Observation) -> Iterator[Metric]:
-        """Topics that are stuck or hold their share; none of the others, so that their number has a bound."""
+        """Yields families of topics that are stuck or at their share, and no others, to bound their number."""
         topics = seen.limited_topics[:LIMITED_TOPIC_COUNT_MAX]
         yield self._family(
             "stuck_partitions",
@@ -229,7 +229,7 @@ class ArenaCollector:
 
 
 def _family_of(core: Any, name: str, sentence: str, labels: list[str]) -> Any:
-    """A counter when its name says so, else a gauge."""
+    """Return a counter if the name ends in ``_total``, or a gauge."""
     kind = core.CounterMetricFamily if name.endswith(TOTAL) else core.GaugeMetricFamily
     return kind(name, sentence, labels=labels)
 
@@ -245,15 +245,15 @@ def _process_counts(seen: Observation) -> dict[tuple[str, ...], int]:
 
 
 class SenderCollector:
-    """Kafka's producer metrics of the sender of this process.
+    """Kafka's producer metrics of the sender in this process.
 
     Args:
-        arena_name: the label of all of them.
-        read: Kafka's names -> numbers; of one broker with ``.node-ID`` behind the name, of one topic with
-            ``.topic-NAME``. When it raises a `ShmaccumError` or TimeoutError, this scrape has none of them.
+        arena_name: the label of all metrics.
+        read: returns the numbers by Kafka's names. Metrics of a broker end in ``.node-ID``, those of a topic in
+            ``.topic-NAME``. If it raises a `ShmaccumError` or TimeoutError, the scrape has no metrics of the sender.
 
     Raises:
-        PackageMissingError: the package prometheus_client is not there.
+        PackageMissingError: the package prometheus_client is not installed.
     """
 
     def __init__(self, arena_name: str, read: Callable[[], Mapping[str, float]]) -> None:
@@ -262,18 +262,18 @@ class SenderCollector:
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        """The families of one scrape; none while the sender has no role or does not answer."""
+        """Yields the families of one scrape, or none if the sender has no role or does not answer."""
         families: dict[str, Any] = {}
         for name, number in sorted(self.numbers().items()):
             self._add(families, name, number)
         yield from families.values()
 
     def numbers(self) -> Mapping[str, float]:
-        """Kafka's names -> numbers; none while the sender has no role or does not answer."""
+        """Returns the numbers by Kafka's names, or none if the sender has no role or does not answer."""
         try:
             return self._read()
         except (ShmaccumError, TimeoutError) as error:
-            logger.debug("this scrape goes without the sender's metrics: %s", error)
+            logger.debug("this scrape has no metrics of the sender: %s", error)
             return {}
 
     def _add(self, families: dict[str, Any], name: str, number: float) -> None:
@@ -286,7 +286,8 @@ class SenderCollector:
 
 
 def _split_name(name: str) -> tuple[str, str, dict[str, str]]:
-    """(prefix, metric, labels) of ``METRIC``, ``METRIC.node-ID`` or ``METRIC.topic-NAME``; a topic may have dots."""
+    """Split ``METRIC``, ``METRIC.node-ID`` or ``METRIC.topic-NAME`` into prefix, metric and labels. Topics may have
+    dots."""
     metric, _, tag = name.partition(".")
     kind, _, value = tag.partition("-")
     if kind not in TAGS:
@@ -295,13 +296,14 @@ def _split_name(name: str) -> tuple[str, str, dict[str, str]]:
 
 
 class ServerCollector:
-    """The metrics of Kafka's broker, of the server of a log in this process.
+    """Kafka's broker metrics of the log server in this process.
 
     Args:
-        read: the families of the server. When it raises a `ShmaccumError`, this scrape has none of them.
+        read: returns the families of the server. If it raises a `ShmaccumError`, the scrape has no metrics of the
+            server.
 
     Raises:
-        PackageMissingError: the package prometheus_client is not there.
+        PackageMissingError: the package prometheus_client is not installed.
     """
 
     def __init__(self, read: Callable[[], Iterable[ServerFamily]]) -> None:
@@ -309,11 +311,11 @@ class ServerCollector:
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        """The families of one scrape; none while the server does not answer."""
+        """Yields the families of one scrape, or none if the server does not answer."""
         try:
             found = list(self._read())
         except ShmaccumError as error:
-            logger.debug("this scrape goes without the server's metrics: %s", error)
+            logger.debug("this scrape has no metrics of the server: %s", error)
             return
         for name, sentence, labels, values in found:
             family = _family_of(self._core, name, sentence, list(labels))
@@ -323,7 +325,7 @@ class ServerCollector:
             yield metric
 
 
-# --- telling
+# --- output
 
 
 def _registry(collectors: Iterable[Any]) -> Any:
@@ -336,7 +338,7 @@ def _registry(collectors: Iterable[Any]) -> Any:
 
 
 def exposition(*collectors: ArenaCollector | SenderCollector | ServerCollector) -> str:
-    """One scrape as text, as a textfile collector takes it."""
+    """Return one scrape as text, for a textfile collector."""
     from prometheus_client import generate_latest
 
     return bytes(generate_latest(_registry(collectors))).decode()
@@ -345,7 +347,7 @@ def exposition(*collectors: ArenaCollector | SenderCollector | ServerCollector) 
 def metrics_application(
     *collectors: ArenaCollector | SenderCollector | ServerCollector,
 ) -> Callable[[Any, Any], Iterable[bytes]]:
-    """A WSGI application that answers each request with a scrape."""
+    """Return a WSGI application that answers each request with a scrape."""
     from prometheus_client import make_wsgi_app
 
     application: Callable[[Any, Any], Iterable[bytes]] = make_wsgi_app(_registry(collectors))

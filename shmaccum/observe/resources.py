@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU and the resident memory of attached processes, as psutil reads them.
+"""The CPU and resident memory of attached processes, from psutil.
 
-An import of psutil takes longer than a look at an arena, so only code that shows these figures imports this module.
+Importing psutil takes longer than an observation, so only code that shows these figures imports this module.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import psutil
 
 
 class Used(NamedTuple):
-    """The CPU and the memory that a process uses."""
+    """The CPU and memory of a process."""
 
     cpu_percent: float
-    """Of one core, since the look before; 0 in the first look."""
+    """The share of one core since the previous observation, at first 0."""
     memory_size: int
     """Resident bytes."""
 
 
 class Resources:
-    """Reads the CPU and the memory of processes; kept between looks, because CPU is a share of the time between two."""
+    """Reads CPU and memory of processes. Keep the object between observations, because CPU is a share of that time."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[tuple[int, int], psutil.Process]] = {}
-        """Entry of the arena -> pid and start of the process that has it, and the process."""
+        """By entry of the arena: pid and start time of the process that has it, and the process."""
 
     def look(self, entry: Mapping[str, Any]) -> Used | None:
-        """The figures of the process that has an entry; None when it has ended, or this user may not read them."""
+        """Returns the figures of an entry's process, or None if it has ended or this user may not read them."""
         who = (entry["pid"], entry["start_time_ticks"])
         try:
             known, process = self._known.get(entry["entry"], (None, None))

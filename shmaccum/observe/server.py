@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP server of one arena or log: metrics for Prometheus, answers for probes, and the page for a browser.
+"""The HTTP server of one arena or log: metrics for Prometheus, answers to probes, and a page for browsers.
 
 ===============  ======================================================================================================
 ``/metrics``     the metrics (package prometheus_client)
-``/healthz``     200 when the arena is live, else 503; the body has a line for each trouble (shmaccum.observe.health)
-``/readyz``      200 when the arena is ready, else 503
+``/healthz``     200 if the arena is live, or 503; the body has a line for each trouble (shmaccum.observe.health)
+``/readyz``      200 if the arena is ready, or 503
 ``/``            the page: the arena as a picture, curves, processes, troubles
-``/arena.json``  the document behind the page
+``/arena.json``  the document for the page
 ===============  ======================================================================================================
 
-A server without an arena has no page, and its probes are answered with 200: it lives, because it answers. The page
-needs no other host. Its script builds text nodes alone, and the browser is told to run no other script, so a topic or a
-process with a hostile name stays a name.
+A server without an arena has no page, and answers its probes with 200. The page needs no other host. Its script creates
+only text nodes, and a content security policy forbids other scripts. So a hostile name of a topic or process is shown
+as text.
 
-Every user of the host, and every host that can connect, may read all of it: the names of topics and processes, and
-numbers, and no record. A server on a loopback address answers to the names of this host alone: an address, localhost,
-or the name that it was told to listen on. So no page of another site can have a browser on this host ask it by a name
-of its own (DNS rebinding). A server that other hosts reach answers to every name, for nobody knows them all.
+Every user of the host, and every host that can connect, may read everything: names of topics and processes, and
+numbers, but no records. A server on a loopback address accepts only the names of this host: an address, localhost, or
+the name in its listen address. So a page of another site cannot make a browser on this host query it under another name
+(DNS rebinding). A server that other hosts can reach accepts every name, because their names are unknown.
 
-Rules: one thread serves all connections, and `WORKER_COUNT` threads make the answers. There are at most
-`CONNECTION_COUNT_MAX` connections, which is also the most descriptors that clients take from the process. A further
-client replaces the oldest connection without a whole request. A request has `HEAD_SIZE_MAX` bytes at most and no body,
-and each connection ends after its answer, or after `EXCHANGE_S`.
+Rules: one thread serves all connections, and `WORKER_COUNT` threads compute the responses. `CONNECTION_COUNT_MAX`
+limits the connections, and thereby the descriptors used by clients. A further client replaces the oldest connection
+without a complete request. A request has at most `HEAD_SIZE_MAX` bytes and no body. Each connection ends after its
+response, or after `EXCHANGE_S`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from shmaccum.observe.picture import Painter
 
 Answer = tuple[str, str, bytes]
-"""Status, content type, and body."""
+"""Status, content type and body."""
 TEXT = "text/plain; charset=utf-8"
 FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/": ("page.html", "text/html; charset=utf-8"),
@@ -62,41 +62,41 @@ HEADERS: Final = [
     ("Cache-Control", "no-store"),
 ]
 REFUSED: Final = ("405 Method Not Allowed", TEXT, b"this server only answers GET\n")
-MISDIRECTED: Final = ("421 Misdirected Request", TEXT, b"ask by this host's address, as in http://127.0.0.1:PORT\n")
+MISDIRECTED: Final = ("421 Misdirected Request", TEXT, b"use this host's address, as in http://127.0.0.1:PORT\n")
 OK, NOT_FOUND, UNAVAILABLE = "200 OK", "404 Not Found", "503 Service Unavailable"
 WORKER_COUNT = 2
 CONNECTION_COUNT_MAX = 64
 HEAD_SIZE_MAX = 16 << 10
 EXCHANGE_S = 30.0
-"""The longest time from a connection to the end of its answer."""
+"""The longest time from the connection to the end of its response."""
 BACKLOG = 4096
 PAUSE_S = 0.1
-"""The pause after a client that could not be accepted."""
+"""The pause after a client could not be accepted."""
 HOST: Final = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<name>[^\[\]:]+))(?::[0-9]*)?")
 END: Final = b"\r\n\r\n"
 NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 Environ = dict[str, Any]
-"""A request, as WSGI (PEP 3333) names its parts."""
+"""A request, with the keys of WSGI (PEP 3333)."""
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``; the last one is this host alone.
+    """Split ``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``. Without a host, it is 127.0.0.1.
 
     Raises:
-        InvalidArgumentError: it is none of them.
+        InvalidArgumentError: the text is not an address.
     """
     host, found, port = address.rpartition(":")
     if not found or not port.isdecimal() or int(port) > 65535:
-        raise InvalidArgumentError(f"{address!r} is no address to listen on: write it like 127.0.0.1:9308")
+        raise InvalidArgumentError(f"{address!r} is not an address to listen on: write it like 127.0.0.1:9308")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _is_of_this_host(asked: str, told: str) -> bool:
-    """True for the Host of a request that names this host.
+    """Return whether the Host of a request names this host.
 
     Args:
-        asked: of the request, with or without a port.
-        told: the host of the address that the server listens on.
+        asked: the Host of the request, with or without a port.
+        told: the host of the listen address.
     """
     found = HOST.fullmatch(asked.strip())
     if found is None:
@@ -111,12 +111,12 @@ def _is_of_this_host(asked: str, told: str) -> bool:
 
 
 class _Routes:
-    """Answers a request by its path.
+    """Routes a request by its path.
 
     Args:
         metrics: answers a scrape.
-        painter: of the arena; None: there is no arena.
-        host: the loopback host that the server listens on; None: other hosts reach it.
+        painter: makes the documents of the arena. None if there is no arena.
+        host: the loopback host of the listen address. None if other hosts can connect.
     """
 
     def __init__(self, metrics: Callable[..., Iterable[bytes]], painter: Painter | None, host: str | None) -> None:
@@ -150,7 +150,7 @@ class _Routes:
         if self._painter is not None and path in FILES:
             name, kind = FILES[path]
             return OK, kind, (resources.files("shmaccum.observe") / "page" / name).read_bytes()
-        return NOT_FOUND, TEXT, b"there is /metrics, /healthz and /readyz\n"
+        return NOT_FOUND, TEXT, b"not found: use /metrics, /healthz or /readyz\n"
 
 
 PROBES: Final = {"/healthz": Question.LIVE, "/readyz": Question.READY}
@@ -174,25 +174,25 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _environ(head: bytes) -> Environ:
-    """The parts of a request that its head names.
+    """Parse the head of a request.
 
     Raises:
-        ValueError, HTTPException: the bytes are no head of HTTP.
+        ValueError, HTTPException: the bytes are not an HTTP head.
     """
     line, _, rest = head.partition(b"\r\n")
     method, target, protocol = line.decode("latin-1").split(" ")
     if not protocol.startswith("HTTP/1."):
-        raise ValueError(f"{protocol} is no version that this server knows")
+        raise ValueError(f"{protocol} is not a supported version")
     path, _, query = target.partition("?")
     headers = parse_headers(io.BytesIO(rest))
     if len(headers.get_all("Host", ())) > 1:
-        raise ValueError("a request has one Host")
+        raise ValueError("a request must have at most one Host")
     named = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
     return {**named, "REQUEST_METHOD": method, "PATH_INFO": unquote(path), "QUERY_STRING": query}
 
 
 def _answered(routes: _Routes, environ: Environ) -> bytes:
-    """The whole answer to a request."""
+    """Return the complete response to a request."""
     lines: list[str] = []
 
     def start_response(status: str, headers: list[tuple[str, str]], *_: object) -> None:
@@ -207,10 +207,10 @@ def _answered(routes: _Routes, environ: Environ) -> bytes:
 
 @final
 class _Connections:
-    """The clients that are connected, the oldest first.
+    """The connected clients, oldest first.
 
     Args:
-        routes: makes the answers, in a thread of the pool.
+        routes: makes the responses, in a thread of the pool.
         pool: the threads.
     """
 
@@ -218,26 +218,26 @@ class _Connections:
         self._routes = routes
         self._pool = pool
         self._silent: dict[asyncio.Task[None], None] = {}
-        """Those without a whole request."""
+        """The connections without a complete request."""
         self._asking: dict[asyncio.Task[None], None] = {}
 
     async def accept(self, listener: socket.socket) -> None:
-        """Serves every client that comes, until it is cancelled."""
+        """Serves every client until it is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 client, _ = await loop.sock_accept(listener)
-            except OSError:  # the process has no descriptor left
+            except OSError:  # the process has no free descriptor
                 self._close_oldest()
                 await asyncio.sleep(PAUSE_S)
                 continue
             if len(self._silent) + len(self._asking) >= CONNECTION_COUNT_MAX:
                 self._close_oldest()
             self._silent[loop.create_task(self._serve(client))] = None
-            await asyncio.sleep(0)  # it reads now: a request that is there is never replaced by the next client
+            await asyncio.sleep(0)  # let it read now, so that the next client cannot replace a request that has arrived
 
     def _close_oldest(self) -> None:
-        """Closes the oldest client without a whole request, or the oldest one."""
+        """Closes the oldest client without a complete request, or the oldest one."""
         connections = self._silent or self._asking
         if connections:
             oldest = next(iter(connections))
@@ -268,11 +268,11 @@ class _Connections:
         await loop.sock_sendall(client, answer)
         client.shutdown(socket.SHUT_WR)
         while await loop.sock_recv(client, HEAD_SIZE_MAX):
-            pass  # bytes that nobody has read would cost the client the end of its answer
+            pass  # closing a socket with unread bytes would reset the connection and cut the response
 
     @staticmethod
     async def _head(client: socket.socket) -> bytes:
-        """The bytes in front of the empty line; what came where it is too long, or where the client closed."""
+        """Returns the bytes up to the empty line, or no bytes if the head is too long or the client closed."""
         head = b""
         while END not in head and len(head) < HEAD_SIZE_MAX:
             content = await asyncio.get_running_loop().sock_recv(client, HEAD_SIZE_MAX)
@@ -284,15 +284,15 @@ class _Connections:
 
 @final
 class MetricsServer:
-    """Answers over HTTP from a thread of its own, until `close`.
+    """Serves HTTP requests from its own thread, until `close`.
 
     Args:
-        address: as `split_address` takes it; port 0 takes a free one.
-        collectors: the metrics to serve. An `ArenaCollector` among them brings the page and the probes of its arena,
-            and a `SenderCollector` the latencies on that page.
+        address: as in `split_address`. Port 0 selects a free port.
+        collectors: the metrics to serve. An `ArenaCollector` adds the page and the probes of its arena, and a
+            `SenderCollector` the latencies on that page.
 
     Raises:
-        InvalidArgumentError: the address is none, or cannot be listened on; the package prometheus_client is not there.
+        InvalidArgumentError: the address is invalid or unavailable, or the package prometheus_client is not installed.
     """
 
     def __init__(self, address: str, *collectors: ArenaCollector | SenderCollector | ServerCollector) -> None:
@@ -333,22 +333,22 @@ class MetricsServer:
         return self._port
 
     def wait_for_browser(self) -> None:
-        """Waits until somebody has the page and asks for its first picture."""
+        """Waits until a browser has loaded the page and requests its first picture."""
         self._routes.has_shown.wait()
 
     def close(self) -> None:
-        """Answers no more. Doing it twice does nothing."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        """Stops the server. Idempotent."""
+        with contextlib.suppress(RuntimeError):  # the loop is already closed
             self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join()
 
 
 def _painter(collectors: Iterable[ArenaCollector | SenderCollector | ServerCollector]) -> Painter | None:
-    """The painter of the arena whose collector is given; None without one."""
+    """Return a painter for the arena of the collectors, or None without an arena."""
     arena = next((each.arena for each in collectors if isinstance(each, ArenaCollector)), None)
     if arena is None:
         return None
-    from shmaccum.observe.picture import Painter  # with numpy, which a mere server of a log does without
+    from shmaccum.observe.picture import Painter  # imports numpy, which the server of a log does not need
 
     read = next((each.numbers for each in collectors if isinstance(each, SenderCollector)), None)
     return Painter(arena, read)

@@ -144,4 +144,4 @@ def test_the_page_tells_the_trouble(arena: Arena, tmp_path: Path) -> None:
     with closing(MetricsServer("127.0.0.1:0", ArenaCollector(arena))) as server:
         words = text_of(shown(f"http://127.0.0.1:{server.port}/", tmp_path))
     assert "1 trouble" in words
-    assert "no sender lives, and 1 record waits: start one (shmaccum sender)" in words
+    assert "no sender is running, and 1 record waits: start one (shmaccum sender)" in words

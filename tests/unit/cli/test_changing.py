@@ -51,7 +51,7 @@ def test_create_knows_topics(shell: Shell, arena_name: str) -> None:
         (["--buffer-memory", "1 banana"], "buffer_memory: '1 banana' is no size: write it like 32MiB"),
         (["--batch-size", "1"], "batch_size is 1, but must be at least 62"),
         (["--buffer-memory", "1KiB"], "smaller than batch_size"),
-        (["--topic", "flights"], "'flights' is no topic with its partitions: write it like flights:12"),
+        (["--topic", "flights"], "'flights' is not NAME:PARTITIONS: write it like flights:12"),
         (["--topic", "good:1", "--topic", "a/b:1"], "'a/b' is not a topic name"),
         (["--topic", "flights:0"], "write it like flights:12"),
         (["--topic", "flights:1", "--topic", "flights:2"], "topic 'flights' is named twice"),
@@ -67,8 +67,8 @@ def test_an_arena_that_is_there_is_left_alone(shell: Shell, filled: str) -> None
     assert shell("create", filled, "--exist-ok").stderr == ""
     told = shell("create", filled, "--exist-ok", "--batch-size=8KiB", "--topic=flights:3", "--topic=new:1").stderr
     assert "its batch_size is 4 KiB, not 8 KiB" in told
-    assert "it knows 2 partitions of topic 'flights', not 3" in told
-    assert "it knows 0 partitions of topic 'new', not 1" in told
+    assert "it has 2 partitions of topic 'flights', not 3" in told
+    assert "it has 0 partitions of topic 'new', not 1" in told
     assert shell.json("stat", filled)["queued_batch_count"] == 3
 
 
@@ -98,7 +98,7 @@ def test_a_name_is_printed_as_the_help_writes_it(shell: Shell, arena_name: str) 
 
 def test_an_arena_in_use_or_with_records_is_not_removed_unless_it_is_meant(shell: Shell, filled: str) -> None:
     refused = shell("remove", filled, code=2).stderr
-    assert "1 process is attached, 41 records wait to be delivered. Say --force if that is meant" in refused
+    assert "1 process is attached, 41 records wait to be delivered. To remove it anyway, use --force" in refused
     shell("remove", "--force", filled)
     assert not Arena.exists(filled)
 
@@ -124,14 +124,14 @@ def test_what_cannot_be_read_is_removed_by_force_only(shell: Shell, tmp_path: Pa
 def test_what_never_was_an_arena_is_not_removed_even_by_force(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_text("dear all, " * 1000)
-    assert "is no arena and is left alone" in shell("remove", "-f", str(path), code=2).stderr
+    assert "is not an arena and was not removed" in shell("remove", "-f", str(path), code=2).stderr
     assert path.exists()
 
 
 def test_of_many_arenas_those_are_removed_that_can_be(shell: Shell, arena_name: str) -> None:
     shell("create", arena_name)
     refused = shell("remove", "shmaccum-test-nobody", arena_name, code=2).stderr
-    assert refused == "shmaccum: there is no arena shmaccum-test-nobody\n"
+    assert refused == "shmaccum: there is no arena shmaccum-test-nobody: list arenas with shmaccum ls\n"
     assert not Arena.exists(arena_name)
 
 
@@ -157,17 +157,17 @@ def test_an_overflow_is_given_up_by_a_command(shell: Shell, arena_name: str, mon
         assert "stop it first" in shell("recover", arena_name, "--give-up-overflow", code=2).stderr
         half.resign()
         half.close()
-        assert "say it alone" in shell("recover", arena_name, "--give-up-overflow", "--dry-run", code=2).stderr
+        assert "use it alone" in shell("recover", arena_name, "--give-up-overflow", "--dry-run", code=2).stderr
         sentence = f"7 records of {arena_name} in its overflow (flights-0) were given up: they are lost"
         assert shell.json("recover", arena_name, "--give-up-overflow") == {"given_up": sentence}
         assert sentence in [report.sentence for report in read_reports(arena.native)]
         assert arena.native.spilled()["partitions"] == []
-    assert "nothing was to be given up" in shell("recover", arena_name, "--give-up-overflow").stdout
+    assert "nothing was given up" in shell("recover", arena_name, "--give-up-overflow").stdout
 
 
 def test_an_arena_in_use_is_not_recovered(shell: Shell, filled: str) -> None:
     assert f"is in use by process {os.getpid()}" in shell("recover", filled, code=2).stderr
-    assert "nothing of this happens while" in shell("recover", filled, "--dry-run").stdout
+    assert "no recovery runs while" in shell("recover", filled, "--dry-run").stdout
 
 
 # --- the command as a whole
@@ -188,7 +188,7 @@ def test_every_command_has_a_help_text_with_its_options(shell: Shell) -> None:
         text = shell(*command, "--help").stdout
         assert text.startswith(f"Usage: main {' '.join(command)}")
         assert "--debug" in text
-    assert "Exit codes: 0 all is well" in " ".join(overview.split())
+    assert "Exit codes: 0 success" in " ".join(overview.split())
 
 
 def test_a_typing_error_is_answered_with_the_nearest_command(shell: Shell) -> None:

@@ -69,13 +69,13 @@ def test_a_group_without_offsets_begins_where_it_is_told(shell: Shell, log: str)
     [
         (("-t", "none"), "has no topic 'none'"),
         (("-t", TOPIC, "-p", "7"), "has no partition 7"),
-        (("-t", TOPIC, "-g", GROUP, "-o", "3"), "--offset is beginning or end"),
-        (("-t", TOPIC, "-g", GROUP, "-p", "0"), "exclude each other"),
-        (("-t", TOPIC, "-X", "group.id=g"), "named by --group"),
+        (("-t", TOPIC, "-g", GROUP, "-o", "3"), "--offset must be beginning or end"),
+        (("-t", TOPIC, "-g", GROUP, "-p", "0"), "cannot be combined"),
+        (("-t", TOPIC, "-X", "group.id=g"), "set the group with --group"),
         (("-t", TOPIC, "-X", "replace_stalled_ms=30s"), "no effect without group_id"),
-        (("-t", TOPIC, "-X", "value.deserializer=json"), "by --format or --json"),
+        (("-t", TOPIC, "-X", "value.deserializer=json"), "with --format or --json"),
         (("-t", TOPIC, "-X", "max_pol_records=1"), "did you mean max_poll_records"),
-        (("-t", TOPIC, "-f", "%y"), "stands for nothing in a format"),
+        (("-t", TOPIC, "-f", "%y"), "is unknown in a format"),
     ],
 )
 def test_wrong_arguments_say_what_to_do(shell: Shell, log: str, arguments: tuple[str, ...], sentence: str) -> None:

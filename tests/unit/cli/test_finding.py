@@ -59,7 +59,7 @@ def test_an_idle_arena_has_no_trouble(shell: Shell, arena: Arena) -> None:
         assert listed(shell, arena.name)["troubles"] == []
         assert f"{arena.name}: " not in shell("ls", columns=200).stdout
         assert shell("health", arena.name).stdout == f"{arena.name} is well\n"
-        assert "no sender lives, and 0 records wait" in shell("health", arena.name, "--ready", code=1).stdout
+        assert "no sender is running, and 0 records wait" in shell("health", arena.name, "--ready", code=1).stdout
         sender = Sender(arena, MemorySink(), idle_exit_ms=1)
         sender.run()
         assert sender.has_left_idle
@@ -72,7 +72,7 @@ def test_an_arena_whose_sender_died_or_is_kept_by_another_is_in_trouble(shell: S
     with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB"):
         Child(lambda: die_as_sender(arena_name)).join()
         assert [found["kind"] for found in listed(shell, arena_name)["troubles"]] == ["no_sender"]
-        assert "no sender lives" in shell("health", arena_name, code=1).stdout
+        assert "no sender is running" in shell("health", arena_name, code=1).stdout
 
 
 def die_as_sender(name: str) -> None:
@@ -121,7 +121,7 @@ def test_health_without_a_sender_is_live_and_neither_ready_nor_well(shell: Shell
     assert shell("health", filled, "--live").stdout == f"{filled} is live\n"
     for question in (["--ready"], []):
         told = shell("health", filled, *question, code=1).stdout
-        assert told.startswith(f"{filled}: no sender lives, and ")
+        assert told.startswith(f"{filled}: no sender is running, and ")
         assert len(told.splitlines()) == 1
 
 

@@ -96,14 +96,14 @@ def test_offsets_are_moved(shell: Shell, log: Path, target: str, wanted: int) ->
 
 
 def test_a_new_group_begins_where_it_is_told_to(shell: Shell, log: Path) -> None:
-    assert "name a topic by --topic" in shell("groups", "reset", str(log), "new", "--to", "3", code=2).stderr
+    assert "name a topic with --topic" in shell("groups", "reset", str(log), "new", "--to", "3", code=2).stderr
     shell("groups", "reset", str(log), "new", "--to", "3", "-t", TOPIC, "-p", "1")
     (facts,) = [one for one in shell.json("groups", "list", str(log)) if one["group"] == "new"]
     assert [(one["partition"], one["offset"]) for one in facts["partitions"]] == [(1, 3)]
 
 
 def test_a_deleted_group_is_gone(shell: Shell, log: Path) -> None:
-    assert shell("groups", "delete", str(log), GROUP).stdout == f"{GROUP} is deleted, with 1 offset\n"
+    assert shell("groups", "delete", str(log), GROUP).stdout == f"{GROUP} was deleted with 1 offset\n"
     assert shell.json("groups", "list", str(log)) == []
     assert "it has none" in shell("groups", "delete", str(log), GROUP, code=2).stderr
 
@@ -111,7 +111,7 @@ def test_a_deleted_group_is_gone(shell: Shell, log: Path) -> None:
 def test_a_group_whose_lock_somebody_holds_is_left_alone(shell: Shell, log: Path) -> None:
     lock = GroupLock(os.fspath(log), GROUP)
     for arguments in (["reset", str(log), GROUP, "--to", "0"], ["delete", str(log), GROUP]):
-        assert "takes no requests" in shell("groups", *arguments, code=2).stderr
+        assert "is not a server" in shell("groups", *arguments, code=2).stderr
     assert offsets(shell, log) == {0: 12}
     lock.write_address("127.0.0.1:1")
     assert "did not answer" in shell("groups", "delete", str(log), GROUP, code=2).stderr
@@ -139,7 +139,7 @@ def test_a_stopped_member_is_shown(shell: Shell, log: Path, monkeypatch: pytest.
     with contextlib.closing(Consumer(f"log:{log}", TOPIC, group_id=GROUP)):
         assert "1 (1 stopped)" in shell("groups", "list", str(log)).stdout
         shown = shell("groups", "describe", str(log), GROUP).stdout
-        assert f"process {os.getpid()} is stopped and keeps {TOPIC}-0, {TOPIC}-1" in shown
+        assert f"process {os.getpid()} is stopped and holds {TOPIC}-0, {TOPIC}-1" in shown
 
 
 def consumer(address: str) -> KafkaConsumer:
@@ -155,7 +155,7 @@ def test_a_served_group_is_changed_through_its_server_and_never_while_it_lives(s
             facts = shell.json("groups", "describe", str(log), GROUP)
             assert (facts["state"], len(facts["members"])) == ("Stable", 1)
             for arguments in (["reset", str(log), GROUP, "--to", "0"], ["delete", str(log), GROUP]):
-                assert "has living members" in shell("groups", *arguments, code=2).stderr
+                assert "has live members" in shell("groups", *arguments, code=2).stderr
             living.commit()
         shell("groups", "reset", str(log), GROUP, "--to", "29", "-t", TOPIC)
         with contextlib.closing(consumer(address)) as next_one:
@@ -167,7 +167,7 @@ def test_a_served_group_is_changed_through_its_server_and_never_while_it_lives(s
 
 def test_exported_offsets_are_records_as_kafka_s_own(shell: Shell, log: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert shell("groups", "export", str(log), str(out)).stdout == f"1 group with 1 offset are in {out}\n"
+    assert shell("groups", "export", str(log), str(out)).stdout == f"1 group with 1 offset were written to {out}\n"
     (record,) = LogReader(out).partition("__consumer_offsets", partition_of(GROUP)).records()
     key: Any = record.key
     name = GROUP.encode()

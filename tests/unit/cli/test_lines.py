@@ -51,7 +51,7 @@ def test_an_endless_record_is_given_up_and_what_came_before_it_is_not() -> None:
     blocks = reader.blocks()
     assert next(blocks) == [b"one", b"two"]
     with pytest.raises(
-        RecordTooLargeError, match=r"stdin: record 3 does not end within 100 B .* is b'\\n' its delimiter"
+        RecordTooLargeError, match=r"stdin: record 3 has no delimiter within 100 B .* the delimiter is b'\\n\'"
     ):
         next(blocks)
 

@@ -185,7 +185,7 @@ def test_an_interrupted_command_delivers_what_it_read(kitchen: Kitchen, number: 
 
 def test_an_endless_line_is_given_up_with_what_came_before_it_delivered(kitchen: Kitchen) -> None:
     _, errors = kitchen.produce(b"fine\n" + b"x" * (3 << 20), code=1)
-    assert "stdin: record 2 does not end within 1 MiB (max_request_size of the arena)" in errors
+    assert "stdin: record 2 has no delimiter within 1 MiB (max_request_size of the arena)" in errors
     assert kitchen.values() == [b"fine"]
 
 
@@ -206,7 +206,7 @@ def test_the_exit_code_tells_that_records_are_still_in_the_arena(kitchen: Kitche
     assert process.wait(60) == 1
     with process:
         assert process.stderr is not None
-        assert b"1 still in the arena: its sender delivers them" in process.stderr.read()
+        assert b"1 still in the arena: its sender will deliver them" in process.stderr.read()
     kitchen.deliver()
     assert kitchen.values() == [b"one"]
 
@@ -219,7 +219,7 @@ def test_what_was_sent_before_memory_ran_out_is_told(kitchen: Kitchen) -> None:
         assert process.stderr is not None
         errors = process.stderr.read().decode()
     assert "Failed to allocate" in errors
-    assert f"{len(deliver_all(kitchen.sender)):,} still in the arena: its sender delivers them" in errors
+    assert f"{len(deliver_all(kitchen.sender)):,} still in the arena: its sender will deliver them" in errors
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def test_what_was_sent_before_memory_ran_out_is_told(kitchen: Kitchen) -> None:
     [
         (["-X", "linger.mss=5"], "linger.mss is not an option of the producer: did you mean linger_ms?"),
         (["-X", "acks=1"], "acks is an option of the sender"),
-        (["-X", "linger.ms"], "'linger.ms' is no option with its value: write it like -X linger.ms=5"),
+        (["-X", "linger.ms"], "'linger.ms' is not NAME=VALUE: write it like -X linger.ms=5"),
         (["-X", "linger.ms=1", "-X", "linger.ms=2"], "linger.ms is given twice"),
-        (["-H", "=x"], "'=x' is no header: write it like source=web"),
+        (["-H", "=x"], "'=x' is not NAME=VALUE: write it like source=web"),
         (["-D", ""], "a delimiter cannot be empty"),
         (["/"], "/: Is a directory"),
         (["no-such-file"], "no-such-file: No such file or directory"),

@@ -107,7 +107,7 @@ def test_a_stopped_sender_delivers_what_is_there_and_leaves_in_order(senders: Se
     assert delivered(senders.log) == [b"one", b"two"]
     log = errors_of(process).splitlines()
     assert log[0].endswith(f"INFO    the sender of {senders.arena.name} delivers to log:{senders.log}")
-    assert log[-1].endswith("INFO    left in order")
+    assert log[-1].endswith("INFO    stopped cleanly")
 
 
 def test_a_sender_goes_by_its_name(senders: Senders, shell: Shell) -> None:
@@ -180,7 +180,7 @@ def test_stop_waits_until_the_sender_has_delivered_and_left(senders: Senders, sh
     ended = shell("stop", senders.arena.name)
     assert f"process {process.pid} was asked to stop; 1 record waits" in ended.stderr
     assert ended.stdout == (
-        f"the sender of {senders.arena.name} (process {process.pid}) has left, and nothing is left in it\n"
+        f"the sender of {senders.arena.name} (process {process.pid}) has stopped, and no record remains\n"
     )
     assert process.wait(WATCHDOG_S) == 0
     assert delivered(senders.log) == [b"one"]
@@ -192,7 +192,7 @@ def test_stop_tells_what_is_left_and_a_second_one_makes_the_sender_leave_at_once
     process = senders.working(*NO_BROKER)
     append(senders.arena, b"one")
     said = shell("stop", senders.arena.name, "--timeout", "500ms", code=1).stdout
-    assert "has not left after 500 ms and goes on delivering; 1 record is left" in said
+    assert "has not stopped after 500 ms and continues to deliver; 1 record remains" in said
     assert process.poll() is None
     ended = shell.json("stop", senders.arena.name, code=1)
     assert (ended["outcome"], ended["pid"], ended["left_record_count"]) == ("left", process.pid, 1)
@@ -200,7 +200,7 @@ def test_stop_tells_what_is_left_and_a_second_one_makes_the_sender_leave_at_once
 
 
 def test_without_a_sender_stop_has_nothing_to_do(shell: Shell, arena: Arena) -> None:
-    assert shell("stop", arena.name).stdout == f"{arena.name} has no sender, and nothing is left in it\n"
+    assert shell("stop", arena.name).stdout == f"{arena.name} has no sender, and no record remains\n"
     append(arena, b"one")
     document = shell.json("stop", arena.name, code=1)
     assert (document["outcome"], document["pid"], document["left_record_count"]) == ("none", None, 1)
@@ -268,8 +268,8 @@ def test_stop_names_the_process_where_the_arena_was_removed_meanwhile(arena: Are
     """No command finds it by the name of the arena any more."""
     seen = Observer(arena).observe()
     said = [StopResult("waits", os.getpid(), seen._replace(is_removed=gone)).sentence(10**9) for gone in (False, True)]
-    assert said[0].endswith("To make it leave at once, run this command again")
-    assert said[1].endswith(f"To make it leave at once, send it SIGTERM (kill {os.getpid()})")
+    assert said[0].endswith("To stop it at once, run this command again")
+    assert said[1].endswith(f"To stop it at once, send it SIGTERM (kill {os.getpid()})")
 
 
 @needs_root
@@ -326,7 +326,7 @@ def test_a_sender_is_started_behind_once(senders: Senders, shell: Shell) -> None
     assert "was started" in shell(*arguments).stdout
     pid = shell.json("stat", senders.arena.name)["sender"]["pid"]
     try:
-        assert "has a sender already" in shell(*arguments).stdout
+        assert "already has a sender" in shell(*arguments).stdout
         append(senders.arena, b"one")
         wait_until(lambda: delivered(senders.log) == [b"one"], "it delivers")
     finally:

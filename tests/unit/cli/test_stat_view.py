@@ -132,7 +132,7 @@ def test_problems_are_named(seen: Observation) -> None:
         "STOPPED for 12 s",
         "for 3 s, holds 2 buffers, waits for a buffer, FORCES THE ARENA TO DISK",
         "kill -CONT",
-        "5 buffers of processes that are gone",
+        "5 buffers of dead processes",
     ):
         assert words in text
 
@@ -191,7 +191,7 @@ def test_no_line_of_the_head_breaks_within_a_fact(seen: Observation, width: int)
     later = changed(busy(seen), time_ns=seen.time_ns + 10**9, record_count=seen.record_count + 10**9)
     lines = rendered(stat_view(later, Rates.between(seen, later)), width).splitlines()
     for facts in (
-        ("in ", "1,000,000,000 records/s", f"{later.record_count:,} in all"),
+        ("in ", "1,000,000,000 records/s", f"{later.record_count:,} in total"),
         ("sender ", "shmaccum-sender (1000000)", "heartbeat 88.9 ms ago"),
         ("sink ", "kafka:broker-1.example:9092,broker-2.example:9092"),
     ):
@@ -414,7 +414,7 @@ def test_who_holds_what_is_told_with_its_share_by_name_and_pid_also_of_the_stopp
         child.kill()
         seen = Observer(arena).observe()
         assert seen.dead_slot_count == 3
-        assert "3 buffers of processes that are gone" in rendered(stat_view(seen, Rates.between(seen, seen)), 160)
+        assert "3 buffers of dead processes" in rendered(stat_view(seen, Rates.between(seen, seen)), 160)
         deliver_everything(arena)
 
 

@@ -22,7 +22,7 @@ def test_a_topic_is_made_described_grown_and_deleted(shell: Shell, tmp_path: Pat
     assert [part["partition"] for part in facts["partitions"]] == [0, 1, 2]
     shown = shell("topics", "describe", log, "a").stdout
     assert shown.startswith(f"a: id {facts['id']}, 3 partitions\nretention.ms=3600000\n")
-    assert shell("topics", "delete", log, "a").stdout == "a is deleted, with 3 partitions\n"
+    assert shell("topics", "delete", log, "a").stdout == "a was deleted with 3 partitions\n"
     assert shell.json("topics", "list", log) == []
 
 
@@ -63,8 +63,8 @@ def test_a_log_that_a_server_writes_is_changed_through_that_server(shell: Shell,
         shell("topics", "partitions", log, "a", "-n", "3")
         (facts,) = shell.json("topics", "list", log)
         assert (facts["settings"], len(facts["partitions"])) == ({"retention.ms": "3600000"}, 3)
-        assert "the topic a exists" in shell("topics", "create", log, "a", "-n", "1", code=2).stderr
-        assert shell("topics", "delete", log, "a").stdout == "a is deleted, with 3 partitions\n"
+        assert "the topic a already exists" in shell("topics", "create", log, "a", "-n", "1", code=2).stderr
+        assert shell("topics", "delete", log, "a").stdout == "a was deleted with 3 partitions\n"
         assert shell.json("topics", "list", log) == []
     shell("topics", "create", log, "a", "-n", "1")
 

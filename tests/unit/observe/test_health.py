@@ -63,11 +63,11 @@ ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
     "poisoned": (lambda seen: changed(seen, poisoned="a lock has two owners"), "a lock has two owners"),
     "silent_sender": (
         lambda seen: with_sender(seen, heartbeat_age_ns=SILENCE_NS_MAX + 1),
-        "no sign of life for 30 s",
+        "no progress for 30 s",
     ),
     "no_sender": (
         lambda seen: changed(with_sender(seen, is_alive=False), queued_record_count=1),
-        "no sender lives, and 1 record waits",
+        "no sender is running, and 1 record waits",
     ),
     "stopped_sender": (lambda seen: with_sender(seen, state="stopped"), "kill -CONT"),
     "outage": (lambda seen: with_clock(seen, outage="no broker answers", outage_ns=7 * 10**9), "no broker answers"),
@@ -79,7 +79,7 @@ ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
         lambda seen: with_limited(seen, stuck_partition_count=1, stuck_age_ns=11 * 10**9, waiting_count=2),
         (
             "nothing has been delivered to 1 of 3 partitions of topic 'flights' for 11 s: it has no leader; it holds "
-            "8 of 16 buffers, and 2 threads wait for one: see the brokers"
+            "8 of 16 buffers, and 2 threads wait for one: check the brokers"
         ),
     ),
     "at_share": (
@@ -165,8 +165,8 @@ def test_a_keeper_that_cannot_start_a_sender_tells_why(arena: Arena) -> None:
     seen = Observer(arena).observe()
     (found,) = troubles(seen)
     assert found.sentence == (
-        "no sender lives, and 1 record waits: start one (shmaccum sender); no sender is kept: the log /var/lib/events "
-        "cannot be opened"
+        "no sender is running, and 1 record waits: start one (shmaccum sender); no sender is kept: the log /var/lib/"
+        "events cannot be opened"
     )
     assert [(error.kind, error.place) for error in seen.errors] == [("not_kept", ""), ("retried", "t-0")]
     later = changed(seen, errors=tuple(replace(error, age_ns=REPORT_NS_MAX + 1) for error in seen.errors))
@@ -193,4 +193,4 @@ def test_of_several_topics_the_one_that_holds_most_is_named(seen: Observation) -
     (topic,) = ill.limited_topics
     (found,) = troubles(changed(ill, limited_topics=(topic, topic._replace(topic="cargo", held_slot_count=1))))
     assert "topic 'flights'" in found.sentence
-    assert "and at most 7 batches lie in the overflow (and 1 other topic)" in found.sentence
+    assert "and at most 7 batches are in the overflow (and 1 other topic)" in found.sentence

@@ -169,7 +169,7 @@ def test_an_address(text: str, address: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "9308", "host:", "host:port", "host:65536"])
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="no address to listen on"):
+    with pytest.raises(InvalidArgumentError, match="not an address to listen on"):
         split_address(text)
 
 

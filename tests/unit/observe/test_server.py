@@ -55,7 +55,7 @@ def test_a_probe_is_answered_with_yes_or_with_the_trouble(arena: Arena, server: 
     assert asked(server, "/healthz")[:2] == (200, "live\n")
     code, body, _ = asked(server, "/readyz")
     assert code == 503
-    assert body.startswith("no sender lives, and 0 records wait")
+    assert body.startswith("no sender is running, and 0 records wait")
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
         assert asked(server, "/readyz")[:2] == (200, "ready\n")

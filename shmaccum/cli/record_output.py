@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that ``consume`` and ``tail`` share: their options, and writing the records of a consumer."""
+"""The options of ``consume`` and ``tail``, and the output of consumed records."""
 
 from __future__ import annotations
 
@@ -20,25 +20,33 @@ from shmaccum.log.consumer import Consumer, ConsumerRecord
 from shmaccum.log.files import LogRecord
 
 FORMATS = (
-    "A format has kcat's letters: %s value, %S its size, %R the same in four bytes, %k key, %K its size, %T timestamp, "
-    "%h headers, %t topic, %p partition, %o offset, %% a percent sign, and escapes such as \\n. Exit codes: 0 it ended "
-    "in order, 2 it could not be done, 130 Ctrl-C."
+    "FORMAT is as in kcat: %s value, %S value size, %R value size as four bytes, %k key, %K key size, "
+    "%T timestamp, %h headers, %t topic, %p partition, %o offset, %% a percent sign, and escapes such as \\n. "
+    "Exit codes: 0 done, 2 failed, 130 Ctrl-C."
 )
 OPTIONS = (
-    click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Leave after so many records."),
-    click.option("-e", "--exit", "is_ending", is_flag=True, help="Leave at the end of the log instead of waiting."),
-    click.option("-f", "--format", "format_text", metavar="FORMAT", help="The format of a record, see below."),
-    click.option("-J", "--json", "is_json", is_flag=True, help="A line of JSON for each record, with kcat's keys."),
-    click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The end of a record."),
-    click.option("-K", "--key-delimiter", metavar="TEXT", help="Write the key, and this text behind it."),
-    click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option of the consumer."),
+    click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Exit after N records."),
+    click.option("-e", "--exit", "is_ending", is_flag=True, help="Exit at the end of the log instead of waiting."),
+    click.option("-f", "--format", "format_text", metavar="FORMAT", help="The output format of a record; see below."),
+    click.option(
+        "-J", "--json", "is_json", is_flag=True, help="Write each record as a line of JSON, with kcat's keys."
+    ),
+    click.option(
+        "-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The text after each record."
+    ),
+    click.option(
+        "-K", "--key-delimiter", metavar="TEXT", help="Write the key of each record, then TEXT, before the value."
+    ),
+    click.option(
+        "-X", "options", multiple=True, metavar="OPTION=VALUE", help="Set an option of the consumer; repeatable."
+    ),
 )
-"""The options of both commands; all but -X become one `Output`."""
+"""The options of both commands. All but -X are passed as one `Output`."""
 CONVERTING = ("key_deserializer", "value_deserializer")
 
 
-def consuming_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`OPTIONS`, of which the command gets `output` and `given`."""
+def record_output_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `OPTIONS` to a command. The command receives them as `output` and `given`."""
 
     def command(count: int | None, is_ending: bool, options: tuple[str, ...], **others: Any) -> None:
         look = Look(**{name: others.pop(name) for name in ("is_json", "format_text", "delimiter", "key_delimiter")})
@@ -52,28 +60,28 @@ def consuming_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def consumer_options(texts: Sequence[str], group: str | None) -> dict[str, str]:
-    """The options of ``-X``, checked.
+    """Return the options of ``-X`` after checking them.
 
     Args:
-        texts: as they were given.
-        group: the group of ``--group``.
+        texts: the options as ``name=value``.
+        group: the group of ``--group``, or None.
 
     Raises:
-        InvalidArgumentError: one of them is unknown or wrong.
-        click.UsageError: the command itself decides on that one.
+        InvalidArgumentError: an option is unknown or has a wrong value.
+        click.UsageError: the command sets this option itself.
     """
     given = assignments(texts)
     if any(name.replace(".", "_") == "group_id" for name in given):
-        raise click.UsageError("a group is named by --group of shmaccum consume")
+        raise click.UsageError("set the group with --group of shmaccum consume")
     parsed = ConsumerOptions.parse(given if group is None else {**given, "group_id": group})
     if any(getattr(parsed, name) is not None for name in CONVERTING):
-        raise click.UsageError("records are written as they are: choose their form by --format or --json")
+        raise click.UsageError("deserializers do not apply here: choose the output with --format or --json")
     return given
 
 
 @dataclass
 class _Tally:
-    """The records that were written."""
+    """The number and size of the records written."""
 
     records: int = 0
     size: int = 0
@@ -84,12 +92,12 @@ class _Tally:
 
 @final
 class Output:
-    """Writes records to standard output, with a line of progress where only standard error is a terminal.
+    """Writes records to standard output. Shows progress if standard error is a terminal and standard output is not.
 
     Args:
-        piece: makes the text of a record.
-        count: the most records to write; None: all.
-        is_ending: ends at the end of the log.
+        piece: formats one record.
+        count: the most records to write. If None, there is no limit.
+        is_ending: whether to stop at the end of the log.
     """
 
     def __init__(self, piece: Piece, count: int | None, *, is_ending: bool) -> None:
@@ -104,11 +112,11 @@ class Output:
 
     @property
     def is_full(self) -> bool:
-        """As many records were written as were asked for."""
+        """Whether the requested number of records was written."""
         return self._left is not None and self._left <= 0
 
     def write(self, found: Iterable[tuple[TopicPartition, ConsumerRecord]]) -> None:
-        """Writes records as far as they are asked for."""
+        """Writes records until the requested count is reached."""
         plain = [(place, LogRecord(one.offset, one.timestamp, one.key, one.value, one.headers)) for place, one in found]
         texts = [self._piece(place, record) for place, record in plain[: self._left]]
         sys.stdout.buffer.write(b"".join(texts))
@@ -119,7 +127,7 @@ class Output:
         self._progress.show()
 
     def follow(self, consumer: Consumer, *, is_committing: bool = False) -> None:
-        """Writes the records of a consumer; a record is committed only when it was written."""
+        """Writes the records of a consumer. A record is committed only after it was written."""
         try:
             with self._progress:
                 while not self.is_full and self._poll(consumer, is_committing=is_committing):
@@ -129,7 +137,7 @@ class Output:
                 click.echo(f"shmaccum: {self._tally} written", err=True)
 
     def _poll(self, consumer: Consumer, *, is_committing: bool) -> bool:
-        """One poll; False at the end of the log, where the command is to leave there."""
+        """Polls once. Returns False if the end of the log was reached and the command should exit there."""
         longest_ms = PROGRESS_EVERY_S * 1000 if self._progress.is_shown else float("inf")
         limit = consumer.options.max_poll_records
         found = consumer.poll(
