@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import click
 
-from shmaccum.cli.record_output import FORMATS, Output, record_output_options
 from shmaccum.cli.group import Command
 from shmaccum.cli.log_place import directory_argument, offset_option, partitions
+from shmaccum.cli.record_output import FORMATS, Output, record_output_options
 from shmaccum.config import ConsumerOptions
 from shmaccum.log.consumer import Consumer
 from shmaccum.log.files import LogReader, PartitionReader

@@ -7,9 +7,9 @@ import heapq
 
 import click
 
-from shmaccum.cli.record_output import FORMATS, Output, record_output_options
 from shmaccum.cli.group import Command
 from shmaccum.cli.log_place import directory_argument, partitions
+from shmaccum.cli.record_output import FORMATS, Output, record_output_options
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.consumer import Consumer, ConsumerRecord
 from shmaccum.log.files import LogReader, PartitionReader
